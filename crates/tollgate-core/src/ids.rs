@@ -1,0 +1,147 @@
+//! Identifiers: uuid v7, shown as a prefix and 26 lower-case Crockford base32 digits.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use uuid::Uuid;
+
+use crate::Timestamp;
+
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// 26 base32 digits of 128 bits, most significant first.
+fn encode(id: u128) -> String {
+    (0..26).rev().map(|i| DIGITS[((id >> (i * 5)) & 31) as usize] as char).collect()
+}
+
+fn decode(text: &str) -> Option<u128> {
+    if text.len() != 26 {
+        return None;
+    }
+    let mut value: u128 = 0;
+    for (i, byte) in text.bytes().enumerate() {
+        let digit = DIGITS.iter().position(|d| *d == byte)? as u128;
+        if i == 0 && digit > 7 {
+            return None;
+        }
+        value = (value << 5) | digit;
+    }
+    Some(value)
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// What stands in front of the digits.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// Builds a uuid v7 from a time and 10 random bytes, both given by the caller.
+            #[must_use]
+            pub fn from_parts(at: Timestamp, random: [u8; 10]) -> Self {
+                let millis = u64::try_from(at.0.div_euclid(1_000)).unwrap_or(0);
+                Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+            }
+
+            /// Wraps a uuid.
+            #[must_use]
+            pub const fn from_uuid(id: Uuid) -> Self {
+                Self(id)
+            }
+
+            /// The uuid.
+            #[must_use]
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+
+            /// The digits without the prefix.
+            #[must_use]
+            pub fn digits(self) -> String {
+                encode(self.0.as_u128())
+            }
+
+            /// Reads the shown form.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", $prefix, encode(self.0.as_u128()))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                Self::parse(&text).ok_or_else(|| D::Error::custom(format!("not an id of the form {}…", $prefix)))
+            }
+        }
+    };
+}
+
+id!(
+    /// A request and its usage record.
+    RequestId, "req_"
+);
+id!(
+    /// A service key.
+    KeyId, "key_"
+);
+id!(
+    /// An account under a channel.
+    AccountId, "acc_"
+);
+id!(
+    /// A channel.
+    ChannelId, "chn_"
+);
+id!(
+    /// A group.
+    GroupId, "grp_"
+);
+id!(
+    /// A member.
+    MemberId, "mbr_"
+);
+id!(
+    /// A model row.
+    ModelId, "mdl_"
+);
+
+/// Number of the catalog's last change; a price version names one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(pub i64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_its_shown_form() {
+        let id = RequestId::from_parts(Timestamp(1_700_000_000_000_000), [7; 10]);
+        assert_eq!(RequestId::parse(&id.to_string()), Some(id));
+        assert_eq!(id.to_string().len(), 4 + 26);
+        assert_eq!(RequestId::parse("req_zzzzzzzzzzzzzzzzzzzzzzzzzz"), None);
+        assert_eq!(KeyId::parse(&id.to_string()), None);
+    }
+}

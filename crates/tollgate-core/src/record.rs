@@ -1,0 +1,203 @@
+//! What is remembered of a request: one usage record, with one entry for every attempt.
+
+use serde::{Deserialize, Serialize};
+use tollgate_protocol::{Method, Protocol};
+
+use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Timestamp};
+
+/// One request that got past the door. Serialised as compact JSON in the journal; field names are part of the
+/// journal's format, so a new field needs a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// Also the request id shown to the caller.
+    pub id: RequestId,
+    /// Arrival.
+    pub at: Timestamp,
+    /// Key.
+    pub key: KeyId,
+    /// Key name at that time.
+    pub key_name: String,
+    /// Member.
+    pub member: MemberId,
+    /// Group that served it; `None` when refused before one was chosen.
+    pub group: Option<GroupId>,
+    /// Group name.
+    pub group_name: Option<String>,
+    /// Caller's protocol.
+    pub protocol_in: Protocol,
+    /// Upstream's protocol, of the last attempt.
+    pub protocol_out: Option<Protocol>,
+    /// What was asked.
+    pub method: Method,
+    /// Model as asked; `None` when the body could not be read. Cut to 256 characters.
+    pub model: Option<String>,
+    /// Whether the answer streamed.
+    pub stream: bool,
+    /// HTTP status the caller got; 499 when he left before one was sent.
+    pub status: u16,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Error id (`E40`), exclusion or other word; `None` when completed.
+    pub reason: Option<String>,
+    /// More about the reason: the message the caller saw.
+    pub detail: Option<String>,
+    /// Billed tokens by kind.
+    pub tokens: Tokens,
+    /// What the provider charges, sum over the attempts; `None`: no cost price known.
+    pub cost: Option<NanoUsd>,
+    /// What the caller pays; `None`: not priced.
+    pub sale: Option<NanoUsd>,
+    /// Catalog revision the prices come from.
+    pub price_version: Revision,
+    /// Microseconds to the first content byte handed to the caller.
+    pub ttft_us: Option<u64>,
+    /// Microseconds from arrival to the end.
+    pub duration_us: u64,
+    /// Caller's address.
+    pub address: Option<String>,
+    /// Caller's own request id, if sent.
+    pub client_request_id: Option<String>,
+    /// Entries of `x-tollgate-dropped`.
+    #[serde(default)]
+    pub dropped: Vec<String>,
+    /// Candidates considered and why they were excluded.
+    #[serde(default)]
+    pub trace: Vec<TraceEntry>,
+    /// Attempts, in order.
+    #[serde(default)]
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The caller got a whole answer.
+    Completed,
+    /// The caller went away first.
+    CallerLeft,
+    /// The upstream failed, before or in the middle of the answer.
+    UpstreamBroke,
+    /// The gateway said no, or passed an upstream's no on.
+    Refused,
+    /// The gateway was killed in the middle.
+    GatewayStopped,
+}
+
+impl Outcome {
+    /// The word in records, logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::CallerLeft => "caller_left",
+            Self::UpstreamBroke => "upstream_broke",
+            Self::Refused => "refused",
+            Self::GatewayStopped => "gateway_stopped",
+        }
+    }
+}
+
+/// Tokens by kind. The kinds partition the tokens: a cached token is not also an input token, a thinking token not
+/// also an output token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tokens {
+    /// Plain input.
+    pub input: u64,
+    /// Plain output.
+    pub output: u64,
+    /// Read from cache.
+    pub cache_read: u64,
+    /// Written to cache.
+    pub cache_write: u64,
+    /// Thinking.
+    pub thinking: u64,
+    /// Image input.
+    pub image: u64,
+    /// Audio input.
+    pub audio: u64,
+    /// Where the figures come from.
+    pub source: TokenSource,
+}
+
+/// Where token counts come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenSource {
+    /// Nothing was used.
+    #[default]
+    None,
+    /// The provider's own figures.
+    Provider,
+    /// A local count of text that exists.
+    Counted,
+    /// A guess.
+    Estimated,
+}
+
+/// One candidate that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceEntry {
+    /// Channel name.
+    pub channel: String,
+    /// Account name; `None` when the whole channel is meant.
+    pub account: Option<String>,
+    /// `planned`, or the exclusion's code.
+    pub code: String,
+    /// More, for the operator.
+    pub detail: Option<String>,
+}
+
+/// One try of one account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// Channel.
+    pub channel: ChannelId,
+    /// Channel name.
+    pub channel_name: String,
+    /// Account.
+    pub account: AccountId,
+    /// Account name.
+    pub account_name: String,
+    /// Protocol spoken.
+    pub protocol: Protocol,
+    /// Name sent upstream.
+    pub upstream_model: String,
+    /// When it began.
+    pub at: Timestamp,
+    /// HTTP status of the upstream, if one came.
+    pub status: Option<u16>,
+    /// How it ended.
+    pub result: AttemptResult,
+    /// Error id, when it failed.
+    pub error: Option<String>,
+    /// Tokens this attempt used.
+    pub tokens: Tokens,
+    /// What the provider charges for it; `None`: not known.
+    pub cost: Option<NanoUsd>,
+    /// Microseconds to the upstream's first byte.
+    pub first_byte_us: Option<u64>,
+    /// Microseconds to its end.
+    pub duration_us: u64,
+    /// The upstream's own request id.
+    pub upstream_request_id: Option<String>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptResult {
+    /// Answered.
+    Answered,
+    /// Nothing was sent: no connection.
+    NotSent,
+    /// Refused with a status.
+    Refused,
+    /// Sent, no usable answer.
+    Failed,
+    /// Broke in the middle.
+    Broke,
+    /// We gave it up because the caller left.
+    Cancelled,
+}

@@ -1,0 +1,21 @@
+//! What bytes mean: the wire formats of model requests.
+//!
+//! Everything here is pure: bytes in, values out. No clock, no network, no database, no money. A protocol
+//! lives in a folder of its own and is reached through one table, [`codec`]; what a request means apart from
+//! its wire format is [`neutral`].
+
+mod codec;
+mod outline;
+mod problem;
+mod profile;
+mod reading;
+mod target;
+
+pub mod neutral;
+
+pub use codec::{Codec, ReplyEdits, RequestEdits};
+pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
+pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProblem};
+pub use profile::{CanDisableThinking, Profile, Thinking};
+pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
+pub use target::{Framing, Method, Protocol, Target};
