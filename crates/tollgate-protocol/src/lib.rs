@@ -4,7 +4,10 @@
 //! lives in a folder of its own and is reached through one table, [`codec`]; what a request means apart from
 //! its wire format is [`neutral`].
 
+mod anthropic;
 mod codec;
+mod gemini;
+mod openai;
 mod outline;
 mod problem;
 mod profile;
@@ -19,3 +22,13 @@ pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProbl
 pub use profile::{CanDisableThinking, Profile, Thinking};
 pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
 pub use target::{Framing, Method, Protocol, Target};
+
+/// The one table: which implementation speaks a protocol. A protocol is added here and in a folder of its own.
+#[must_use]
+pub fn codec(protocol: Protocol) -> &'static dyn Codec {
+    match protocol {
+        Protocol::OpenAi => &openai::OpenAi,
+        Protocol::Gemini => &gemini::Gemini,
+        Protocol::Anthropic => &anthropic::Anthropic,
+    }
+}
