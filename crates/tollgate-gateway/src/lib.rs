@@ -1,1 +1,23 @@
+//! The data plane: the path of a model request, from the socket to the last byte of the answer.
+//!
+//! Modules stand in the order a request meets them.
 
+mod server;
+
+mod incoming;
+mod ingress;
+
+mod authenticate;
+mod receive;
+
+mod answer;
+mod refusal;
+
+mod settings;
+
+pub use answer::{AnswerAborted, AnswerBody};
+pub use incoming::{Head, Incoming, RequestBody};
+pub use refusal::{
+    BudgetSubject, LimitSubject, Limited, PriceFigures, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure,
+};
+pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};

@@ -1,0 +1,133 @@
+//! Takes out of an upstream's text what a caller must not see: keys and hosts.
+//!
+//! Works word by word. A word that looks like a credential, a URL or an address is replaced; everything else stays,
+//! since an "unsupported parameter" text must arrive intact.
+
+/// Longest text passed on, in characters.
+const MAX_CHARS: usize = 2_000;
+
+/// Beginnings that mark a credential whatever follows.
+const KEY_PREFIXES: [&str; 14] =
+    ["sk-", "sk_", "pk-", "pk_", "rk-", "gsk_", "AIza", "ya29.", "xai-", "key-", "tga-", "hf_", "ghp_", "eyJ"];
+
+/// The text without keys and hosts, cut to a bounded length. Control characters become blanks.
+pub(crate) fn redact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len().min(MAX_CHARS));
+    let mut word = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count >= MAX_CHARS {
+            flush(&mut word, &mut out);
+            out.push('…');
+            return out;
+        }
+        if is_word(c) {
+            word.push(c);
+        } else {
+            flush(&mut word, &mut out);
+            out.push(if c.is_control() { ' ' } else { c });
+        }
+    }
+    flush(&mut word, &mut out);
+    out
+}
+
+/// Characters credentials, URLs and host names are made of.
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '+' | '=' | '%' | '~' | '*' | '@' | '&' | '?' | '#')
+}
+
+fn flush(word: &mut String, out: &mut String) {
+    if word.is_empty() {
+        return;
+    }
+    let bare = word.trim_end_matches(['.', ':', '?', '/']);
+    let tail = &word[bare.len()..];
+    if is_url(bare) || is_host(bare) {
+        out.push_str("[address removed]");
+        out.push_str(tail);
+    } else if is_credential(bare) {
+        out.push_str("[key removed]");
+        out.push_str(tail);
+    } else {
+        out.push_str(word);
+    }
+    word.clear();
+}
+
+fn is_url(word: &str) -> bool {
+    word.contains("://")
+}
+
+/// An IP address, `localhost`, or a name with a port or a well-known end.
+fn is_host(word: &str) -> bool {
+    let host = word.split(['/', '?']).next().unwrap_or(word);
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => (name, true),
+        Some(_) | None => (host, false),
+    };
+    if name.parse::<std::net::Ipv4Addr>().is_ok() || name == "localhost" {
+        return true;
+    }
+    if host.matches(':').count() >= 2 && host.parse::<std::net::Ipv6Addr>().is_ok() {
+        return true;
+    }
+    let labels = name.split('.').collect::<Vec<_>>();
+    let named = labels.len() >= 2
+        && labels.iter().all(|label| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))
+        && labels.last().is_some_and(|last| last.len() >= 2 && last.bytes().all(|b| b.is_ascii_alphabetic()));
+    const ENDS: [&str; 14] = ["com", "net", "org", "io", "ai", "dev", "cloud", "app", "local", "internal", "lan", "cn", "eu", "co"];
+    named && (port || labels.last().is_some_and(|last| ENDS.contains(last)))
+}
+
+/// A known beginning with enough behind it, or one long run that mixes letters and digits.
+fn is_credential(word: &str) -> bool {
+    let core = word.rsplit(['=', ':', '/']).find(|piece| !piece.is_empty()).unwrap_or(word);
+    if KEY_PREFIXES.iter().any(|prefix| core.starts_with(prefix) && core.len() >= prefix.len() + 8) {
+        return true;
+    }
+    let long = core.len() >= 32 && core.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'+' | b'*'));
+    long && core.bytes().any(|b| b.is_ascii_digit()) && core.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redact;
+
+    #[test]
+    fn what_a_caller_may_read_stays() {
+        for text in [
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            "Invalid JSON payload received. Unknown name \"x\" at 'generation_config.top_k': Cannot find field.",
+            "messages[2].content[0].type: must be one of text, image_url",
+            "models/gemini-2.5-flash-preview is not found for API version v1beta",
+            "claude-3.5-sonnet accepts at most 200000 tokens (e.g. 0.5 of that)",
+        ] {
+            assert_eq!(redact(text), text);
+        }
+    }
+
+    #[test]
+    fn keys_and_hosts_go() {
+        for (text, gone) in [
+            ("Incorrect API key provided: sk-abcdef0123456789abcd.", "sk-abcdef"),
+            ("key AIzaSyA0123456789abcdefghijklmnopqrstuv is bad", "AIza"),
+            ("Authorization=Bearer:0123456789abcdef0123456789abcdef", "0123456789abcdef"),
+            ("connect to http://10.0.0.7:8080/v1/chat failed", "10.0.0.7"),
+            ("no route to 192.168.1.4:9000", "192.168.1.4"),
+            ("upstream api.internal.example.com said no", "example.com"),
+            ("dial localhost:11434: refused", "localhost"),
+            ("host ::1 is closed", "::1"),
+        ] {
+            let shown = redact(text);
+            assert!(!shown.contains(gone), "{shown}");
+            assert!(shown.contains("removed]"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn length_and_control_characters_are_bounded() {
+        let shown = redact(&"a b\r\n".repeat(2_000));
+        assert!(shown.chars().count() <= 2_001 && shown.ends_with('…'));
+        assert!(!shown.contains(char::is_control));
+    }
+}

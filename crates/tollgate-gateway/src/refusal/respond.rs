@@ -1,0 +1,127 @@
+//! Writes a refusal down as an HTTP answer (error reference, B0).
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use tollgate_protocol::{Problem, Protocol, codec};
+
+use super::{RateFigures, Refusal};
+use crate::{
+    Head,
+    answer::{AnswerBody, whole},
+};
+
+/// Id of the request; on every answer.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// `metadata.cause` of E40 and E41 once more.
+pub(crate) const CAUSE: HeaderName = HeaderName::from_static("x-tollgate-cause");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+impl Refusal {
+    /// The whole answer. `problem` is what [`Refusal::problem`] gave, so that a record and the answer say the same.
+    #[must_use]
+    pub fn respond(&self, head: &Head, problem: &Problem) -> Response<AnswerBody> {
+        let protocol = if head.from == Protocol::Gemini { Protocol::Gemini } else { Protocol::OpenAi };
+        let body = match (self, protocol) {
+            // A blocked prompt is a 200 on native (E67).
+            (Self::ContentPolicy, Protocol::Gemini) => {
+                Bytes::from_static(br#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"}}"#)
+            }
+            _ => codec(protocol).encode_problem(problem),
+        };
+        let mut response = Response::new(whole(body));
+        *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, JSON);
+        put(headers, REQUEST_ID, &problem.request_id);
+        if let Some(secs) = problem.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+            if secs < 10 {
+                headers.insert(RETRY_AFTER_MS, HeaderValue::from(secs * 1_000));
+            }
+        }
+        if problem.stop {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        self.own_headers(headers, problem.status);
+        response
+    }
+
+    /// Headers only this row has.
+    fn own_headers(&self, headers: &mut HeaderMap, status: u16) {
+        if status == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Self::MethodNotAllowed { allow } = self {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
+        if let Self::NoRoute { cause, .. } = self {
+            headers.insert(CAUSE, HeaderValue::from_static(cause));
+        }
+        if let Self::RateLimited(limit) = self {
+            limit.figures.write(headers);
+        }
+        if self.closes() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    /// Whether the connection ends with the answer: what follows on it cannot be read, or must not be.
+    fn closes(&self) -> bool {
+        matches!(
+            self,
+            Self::ShuttingDown
+                | Self::BodyTooLarge { .. }
+                | Self::TooSlow { .. }
+                | Self::HeadersTooLarge { .. }
+                | Self::TargetTooLong { .. }
+        )
+    }
+}
+
+impl RateFigures {
+    /// Writes those of the six headers that are known (chat wire reference, section 9).
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
+        let count = |value: Option<u64>| value.map(|value| value.to_string());
+        for (name, value) in [
+            ("x-ratelimit-limit-requests", count(self.limit_requests)),
+            ("x-ratelimit-limit-tokens", count(self.limit_tokens)),
+            ("x-ratelimit-remaining-requests", count(self.remaining_requests)),
+            ("x-ratelimit-remaining-tokens", count(self.remaining_tokens)),
+            ("x-ratelimit-reset-requests", self.reset_requests_ms.map(duration)),
+            ("x-ratelimit-reset-tokens", self.reset_tokens_ms.map(duration)),
+        ] {
+            if let Some(value) = value {
+                put(headers, HeaderName::from_static(name), &value);
+            }
+        }
+    }
+}
+
+/// `120ms`, `1s`, `6m0s`: the form clients parse.
+fn duration(ms: u64) -> String {
+    let secs = ms.div_ceil(1_000);
+    match (ms, secs) {
+        (0..1_000, _) => format!("{ms}ms"),
+        (_, 0..60) => format!("{secs}s"),
+        _ => format!("{}m{}s", secs / 60, secs % 60),
+    }
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn reset_durations_have_the_form_clients_parse() {
+        assert_eq!([0, 120, 999, 1_000, 59_000, 360_000].map(duration), ["0ms", "120ms", "999ms", "1s", "59s", "6m0s"]);
+    }
+}

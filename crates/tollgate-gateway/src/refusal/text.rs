@@ -1,0 +1,72 @@
+//! Pieces of messages: keys as they may be shown, amounts, points in time.
+
+use tollgate_core::{NanoUsd, Secret, Timestamp};
+
+/// First three and last four characters of a key. A key too short to hide anything in shows nothing.
+pub(super) fn masked(key: Option<&Secret>) -> String {
+    let Some(key) = key else { return "***".to_owned() };
+    let shown = key.expose().chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect::<Vec<_>>();
+    if shown.len() < 12 {
+        return "***".to_owned();
+    }
+    let (first, last) = (&shown[..3], &shown[shown.len() - 4..]);
+    first.iter().chain(&['*'; 3]).chain(last).collect()
+}
+
+/// RFC 3339 in UTC, whole seconds.
+pub(super) fn time(at: Timestamp) -> String {
+    jiff::Timestamp::from_second(at.seconds()).map_or_else(|_| "an unknown time".to_owned(), |at| at.to_string())
+}
+
+/// Dollars with at least two decimals and no needless zeros behind them.
+pub(super) fn usd(amount: NanoUsd) -> String {
+    let sign = if amount.0 < 0 { "-" } else { "" };
+    let nanos = amount.0.unsigned_abs();
+    let mut decimals = format!("{:09}", nanos % 1_000_000_000);
+    while decimals.len() > 2 && decimals.ends_with('0') {
+        decimals.pop();
+    }
+    format!("{sign}{}.{decimals}", nanos / 1_000_000_000)
+}
+
+/// Text of a caller that is shown back to him: bounded, without control characters.
+pub(super) fn quoted(text: &str) -> String {
+    const MAX: usize = 256;
+    let mut out = text.chars().take(MAX).map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
+    if text.chars().nth(MAX).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_shows_three_and_four_characters() {
+        assert_eq!(masked(Some(&Secret::new("abcdefghijklmnopwxyz".to_owned()))), "abc***wxyz");
+        assert_eq!(masked(Some(&Secret::new("short".to_owned()))), "***");
+        assert_eq!(masked(Some(&Secret::new("äöü\r\n-secret-wxyz".to_owned()))), "???***wxyz");
+        assert_eq!(masked(None), "***");
+    }
+
+    #[test]
+    fn amounts_keep_two_decimals() {
+        assert_eq!(usd(NanoUsd(50_000_000_000)), "50.00");
+        assert_eq!(usd(NanoUsd(1_500_000_000)), "1.50");
+        assert_eq!(usd(NanoUsd(37_500)), "0.0000375");
+        assert_eq!(usd(NanoUsd(-250_000_000)), "-0.25");
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        assert_eq!(time(Timestamp(1_793_491_200_000_000)), "2026-11-01T00:00:00Z");
+    }
+
+    #[test]
+    fn quoted_text_is_bounded_and_visible() {
+        assert_eq!(quoted("a\u{0}b\n"), "a?b?");
+        assert_eq!(quoted(&"x".repeat(300)).chars().count(), 257);
+    }
+}

@@ -1,0 +1,189 @@
+//! The error table's rows about accounts and upstreams (error reference, B6 and B7).
+
+use tollgate_core::NanoUsd;
+use tollgate_protocol::{Problem, Protocol};
+
+use super::{
+    PriceFigures, Rejection, UpstreamFailure,
+    redact::redact,
+    table::{INVALID_REQUEST, Row, SERVER_ERROR, UNAVAILABLE_ERROR},
+    text::{quoted, usd},
+};
+
+/// Seconds of E40 when no recovery is in sight.
+const UNKNOWN_RECOVERY_SECS: u32 = 30;
+
+/// E40 and E41.
+pub(super) fn no_route(
+    model: &str,
+    cause: &'static str,
+    retry_after: Option<u32>,
+    price: Option<PriceFigures>,
+    from: Protocol,
+) -> Row {
+    let model = quoted(model);
+    let family = from.as_str();
+    let scope = if from == Protocol::Gemini {
+        format!("No available accounts exist for the native protocol family ({family})")
+    } else {
+        format!("No available accounts exist for the {family} protocol family")
+    };
+    let too_dear = cause == "price_limit";
+    let message = if too_dear {
+        let figures = price.map_or_else(String::new, |price| {
+            let (limit, cheapest) = (usd(NanoUsd(price.limit)), usd(NanoUsd(price.cheapest)));
+            format!(" (limit {limit}, cheapest {cheapest} USD per 1M {} tokens)", price.kind)
+        });
+        format!(
+            "{scope}: every channel offering model '{model}' is above the channel price limit of this key{figures}. Raise the \
+             limit or retry later; see the model square."
+        )
+    } else {
+        format!(
+            "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; check \
+             availability in the model square and the usage log."
+        )
+    };
+    let helps_itself = !matches!(cause, "none_configured" | "disabled" | "price_limit");
+    let row = Row::new(503, UNAVAILABLE_ERROR, Some("no_available_accounts"), "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
+        .metadata("family", family)
+        .metadata("model", model)
+        .metadata("cause", cause)
+        .metadata("retryable", if helps_itself { "true" } else { "false" });
+    if too_dear { row.retry(60).stop() } else { row.retry(retry_after.unwrap_or(UNKNOWN_RECOVERY_SECS)) }
+}
+
+/// E50 to E60.
+pub(super) fn upstream(model: &str, failure: &UpstreamFailure) -> Row {
+    let broke = |status, kind, code, native, reason, message: String| Row::new(status, kind, Some(code), native, reason, message);
+    match failure {
+        UpstreamFailure::Unreachable => broke(
+            502,
+            SERVER_ERROR,
+            "upstream_unreachable",
+            "UNAVAILABLE",
+            "UPSTREAM_UNREACHABLE",
+            "The upstream provider could not be reached.".to_owned(),
+        )
+        .retry(5),
+        UpstreamFailure::TimedOut { secs } | UpstreamFailure::GatewayTimedOut { secs } => broke(
+            504,
+            SERVER_ERROR,
+            "upstream_timeout",
+            "DEADLINE_EXCEEDED",
+            "UPSTREAM_TIMEOUT",
+            format!("The upstream provider did not answer within {secs} s."),
+        ),
+        UpstreamFailure::Rejected(rejection) => rejected(rejection),
+        UpstreamFailure::AccountRefused => broke(
+            502,
+            SERVER_ERROR,
+            "upstream_account_error",
+            "UNAVAILABLE",
+            "UPSTREAM_ACCOUNT_ERROR",
+            "The upstream provider refused the gateway's account. The operator has been informed.".to_owned(),
+        )
+        .retry(10),
+        UpstreamFailure::RateLimited { retry_after } => {
+            let secs = retry_after.unwrap_or(5).clamp(1, 60);
+            broke(
+                429,
+                "rate_limit_error",
+                "upstream_rate_limited",
+                "RESOURCE_EXHAUSTED",
+                "UPSTREAM_RATE_LIMITED",
+                format!("The upstream provider's rate limit is reached for the model '{}'. Try again in {secs} s.", quoted(model)),
+            )
+            .retry(secs)
+        }
+        UpstreamFailure::Failed { status } => broke(
+            502,
+            SERVER_ERROR,
+            "upstream_error",
+            "UNAVAILABLE",
+            "UPSTREAM_ERROR",
+            format!("The upstream provider failed with status {status}."),
+        )
+        .retry(2),
+        UpstreamFailure::Overloaded { retry_after } => broke(
+            503,
+            UNAVAILABLE_ERROR,
+            "upstream_overloaded",
+            "UNAVAILABLE",
+            "UPSTREAM_OVERLOADED",
+            "The upstream provider is overloaded.".to_owned(),
+        )
+        .retry(retry_after.unwrap_or(5)),
+        UpstreamFailure::BadResponse => broke(
+            502,
+            SERVER_ERROR,
+            "upstream_bad_response",
+            "UNAVAILABLE",
+            "UPSTREAM_BAD_RESPONSE",
+            "The upstream provider returned a response that could not be read.".to_owned(),
+        ),
+        UpstreamFailure::StreamInterrupted => broke(
+            502,
+            SERVER_ERROR,
+            "upstream_stream_interrupted",
+            "UNAVAILABLE",
+            "UPSTREAM_STREAM_INTERRUPTED",
+            "The upstream provider's stream ended before the answer was complete.".to_owned(),
+        ),
+        UpstreamFailure::StreamIdle { secs } => broke(
+            504,
+            SERVER_ERROR,
+            "upstream_timeout",
+            "DEADLINE_EXCEEDED",
+            "UPSTREAM_TIMEOUT",
+            format!("The upstream provider sent nothing for {secs} s; the answer is incomplete."),
+        ),
+    }
+}
+
+/// E52: the upstream's own words. A 404 that is not about a model is a fault of the channel's address, not of the
+/// request, and becomes 502.
+fn rejected(rejection: &Rejection) -> Row {
+    let problem = &rejection.problem;
+    let about_model = problem.message.to_ascii_lowercase().contains("model")
+        || problem.code.as_deref().is_some_and(|code| code.contains("model"));
+    let status = if problem.status == 404 && !about_model { 502 } else { problem.status };
+    let message = redact(problem.message.trim());
+    let message = if message.is_empty() {
+        format!("The upstream provider rejected the request with status {}.", problem.status)
+    } else {
+        message
+    };
+    let native_status = match status {
+        404 => "NOT_FOUND",
+        502 => "UNAVAILABLE",
+        _ => "INVALID_ARGUMENT",
+    };
+    let kind = if status == 502 { SERVER_ERROR } else { INVALID_REQUEST };
+    let mut row = Row::new(status, kind, Some("upstream_rejected"), native_status, "UPSTREAM_REJECTED", message);
+    let own_words: &mut Problem = row.problem();
+    if problem.recognised && status != 502 {
+        match rejection.protocol {
+            Protocol::OpenAi => {
+                if let Some(kind) = &problem.kind {
+                    own_words.openai.kind = redact(kind);
+                }
+                own_words.openai.code = problem.code.as_deref().map(redact);
+                own_words.openai.param = problem.param.as_deref().map(redact);
+            }
+            Protocol::Gemini => {
+                own_words.native.upstream_details = problem.details.iter().filter(|raw| harmless(raw)).cloned().collect()
+            }
+            Protocol::Anthropic => {}
+        }
+    }
+    row
+}
+
+/// Whether an upstream's detail may be passed on as it stands: one that holds anything to be redacted is left out,
+/// since a raw JSON object cannot be edited word by word.
+fn harmless(raw: &str) -> bool {
+    // Type names look like hosts to the redaction; they are the one place where a host is expected.
+    let plain = raw.replace("type.googleapis.com/", "").replace("googleapis.com", "");
+    redact(&plain) == plain
+}

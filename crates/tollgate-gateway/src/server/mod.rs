@@ -1,0 +1,1 @@
+//! The listener: sockets, TLS, HTTP and its guards.

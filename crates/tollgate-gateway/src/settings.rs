@@ -1,0 +1,105 @@
+//! Settings of the gateway, with the defaults the operating manual names.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+/// Everything the gateway is told at start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where model requests are served.
+    pub listen: SocketAddr,
+    /// Threads of the model path, each with a runtime and a listener of its own; 0: one per core.
+    pub cores: usize,
+    /// Certificate and key; `None`: plain text.
+    pub tls: Option<TlsFiles>,
+    /// Limits of connections and heads.
+    pub http: HttpLimits,
+    /// Limits of bodies.
+    pub bounds: Bounds,
+    /// Wrong keys a minute from one address (IPv6: from one /64) before they are refused unseen.
+    pub wrong_keys_per_minute: u32,
+    /// Keys remembered, and as many wrong ones.
+    pub key_cache_entries: u64,
+    /// How long a wrong key is remembered.
+    pub wrong_key_memory: Duration,
+    /// `/metrics` needs no credential from anywhere.
+    pub metrics_public: bool,
+    /// How long a shutdown waits for answers under way.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            cores: 0,
+            tls: None,
+            http: HttpLimits::default(),
+            bounds: Bounds::default(),
+            wrong_keys_per_minute: 600,
+            key_cache_entries: 100_000,
+            wrong_key_memory: Duration::from_secs(10),
+            metrics_public: false,
+            drain: Duration::from_secs(600),
+        }
+    }
+}
+
+/// PEM files of the listener.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// Certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+}
+
+/// Limits of connections and of request heads.
+#[derive(Clone, Debug)]
+pub struct HttpLimits {
+    /// Connections at once, over all cores.
+    pub connections: usize,
+    /// Connections at once from one address (IPv6: from one /64).
+    pub connections_per_address: usize,
+    /// From the first byte of a head (or the connection, or a TLS handshake) to its end.
+    pub header_timeout: Duration,
+    /// How long a connection may idle between requests.
+    pub idle_timeout: Duration,
+    /// Bytes of a head.
+    pub header_bytes: usize,
+    /// Fields of a head.
+    pub header_count: usize,
+    /// Bytes of a request target.
+    pub target_bytes: usize,
+    /// Streams at once on an HTTP/2 connection.
+    pub h2_streams: u32,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            connections_per_address: 20_000,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            header_bytes: 64 * 1024,
+            header_count: 100,
+            target_bytes: 8 * 1024,
+            h2_streams: 256,
+        }
+    }
+}
+
+/// Limits of request bodies.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of a body, before and after decompression.
+    pub body_bytes: usize,
+    /// Longest silence between two pieces of a body.
+    pub body_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { body_bytes: 32 * 1024 * 1024, body_timeout: Duration::from_secs(30) }
+    }
+}
