@@ -13,15 +13,17 @@ mod problem;
 mod profile;
 mod reading;
 mod target;
+mod translate;
 
 pub mod neutral;
 
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
 pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProblem};
-pub use profile::{CanDisableThinking, Profile, Thinking};
+pub use profile::{CanDisableThinking, F64, Profile, Thinking};
 pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
 pub use target::{Framing, Method, Protocol, Target};
+pub use translate::{Fetched, TranslateOptions, Untranslatable, decode_request, encode_request, pending_media};
 
 /// The one table: which implementation speaks a protocol. A protocol is added here and in a folder of its own.
 #[must_use]

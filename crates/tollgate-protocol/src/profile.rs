@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use f64ord::F64;
+
 /// How a model's thinking is steered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,7 +99,7 @@ pub struct Profile {
     pub default_max_tokens: Option<u64>,
     /// Highest temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub temperature_max: Option<f64ord::F64>,
+    pub temperature_max: Option<F64>,
     /// Fetches public URLs itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fetches_urls: Option<bool>,
@@ -107,7 +109,7 @@ pub struct Profile {
 }
 
 /// A float with equality, for configuration values that are never NaN.
-pub mod f64ord {
+mod f64ord {
     use serde::{Deserialize, Serialize};
 
     /// A finite configuration number.

@@ -1,0 +1,116 @@
+//! Everything optional in a request. Unset is not zero; values that ask for what happens anyway are left out when a
+//! request is read, so that no protocol has to answer for them.
+
+use super::Schema;
+use crate::FieldPath;
+
+/// A parameter with its path in the caller's spelling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Given<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stood.
+    pub src: FieldPath,
+}
+
+impl<T> Given<T> {
+    /// A value and where it stood.
+    pub fn new(value: T, src: impl Into<FieldPath>) -> Self {
+        Self { value, src: src.into() }
+    }
+}
+
+/// Optional parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Params {
+    /// Temperature.
+    pub temperature: Option<Given<serde_json::Number>>,
+    /// `top_p`.
+    pub top_p: Option<Given<serde_json::Number>>,
+    /// `top_k`.
+    pub top_k: Option<Given<serde_json::Number>>,
+    /// Output limit, tokens, at least 1.
+    pub max_tokens: Option<Given<u64>>,
+    /// Candidates, at least 2 (one is what happens anyway).
+    pub n: Option<Given<u32>>,
+    /// Stop sequences, at least one.
+    pub stop: Option<Given<Vec<String>>>,
+    /// Seed.
+    pub seed: Option<Given<i64>>,
+    /// Presence penalty, not zero.
+    pub presence: Option<Given<serde_json::Number>>,
+    /// Frequency penalty, not zero.
+    pub frequency: Option<Given<serde_json::Number>>,
+    /// Log probabilities wanted; the value is always `true`.
+    pub logprobs: Option<Given<bool>>,
+    /// How many alternatives.
+    pub top_logprobs: Option<Given<u32>>,
+    /// Output format; plain text is left out.
+    pub format: Option<Given<Format>>,
+    /// Thinking.
+    pub thinking: ThinkingParams,
+    /// Parallel calls allowed; the value is always `false`.
+    pub parallel: Option<Given<bool>>,
+    /// Service tier: `flex` or `priority`.
+    pub tier: Option<Given<String>>,
+    /// Resolution of all media, lower case: `low`, `medium`, `high` (native `mediaResolution`).
+    pub media_resolution: Option<Given<String>>,
+    /// Id of the person behind the caller (`user`, `metadata.user_id`).
+    pub user: Option<Given<String>>,
+    /// Web search by the provider (`web_search_options`), as JSON text.
+    pub web_search: Option<Given<String>>,
+    /// What only Google's service knows.
+    pub google: GoogleParams,
+    /// Streamed answer.
+    pub stream: bool,
+    /// Usage chunk wanted.
+    pub include_usage: bool,
+}
+
+/// What the caller said about thinking. At most one of `effort`, `budget`, `level` is set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThinkingParams {
+    /// `none` … `max`.
+    pub effort: Option<Given<String>>,
+    /// Tokens; 0 off, -1 the model decides.
+    pub budget: Option<Given<i64>>,
+    /// Level name, lower case.
+    pub level: Option<Given<String>>,
+    /// Thinking is on and its depth is left to the model (Anthropic `adaptive` without an effort).
+    pub adaptive: Option<Given<()>>,
+    /// Thoughts wanted in the answer.
+    pub include: Option<Given<bool>>,
+}
+
+impl ThinkingParams {
+    /// Whether nothing was said.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.effort.is_none() && self.budget.is_none() && self.level.is_none() && self.adaptive.is_none() && self.include.is_none()
+    }
+}
+
+/// Parameters of Google's service without a counterpart elsewhere.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GoogleParams {
+    /// `cachedContents/…`.
+    pub cached_content: Option<Given<String>>,
+    /// `safetySettings`, JSON text with camelCase names.
+    pub safety_settings: Option<Given<String>>,
+}
+
+/// Output format.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Any JSON.
+    Json,
+    /// JSON of this schema.
+    Schema {
+        /// The schema.
+        schema: Schema,
+        /// Name.
+        name: Option<String>,
+        /// Strict.
+        strict: Option<bool>,
+    },
+}
