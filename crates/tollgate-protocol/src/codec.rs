@@ -13,6 +13,10 @@ pub struct RequestEdits<'a> {
     pub force_usage: bool,
     /// An output limit to write into the request, replacing a larger one or adding one, in tokens.
     pub max_output: Option<u64>,
+    /// The only name the upstream model takes an output limit by (`max_tokens` or `max_completion_tokens`, chat
+    /// completions), where its profile states one. A limit the caller gave under the other name alone is renamed, a
+    /// limit that is added gets this name. `None`: nothing is renamed, `max_completion_tokens` is added.
+    pub output_limit_field: Option<&'a str>,
 }
 
 /// What pass-through changes in an answer.

@@ -12,6 +12,7 @@ mod outline;
 mod problem;
 mod profile;
 mod reading;
+mod scan;
 mod target;
 mod translate;
 

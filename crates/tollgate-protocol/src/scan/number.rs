@@ -1,0 +1,86 @@
+//! Numbers: their grammar, and exact readings of what was written.
+
+use super::Fault;
+
+/// Checks the number that begins at `at` and returns where it ends.
+pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, Fault> {
+    let mut at = start;
+    if bytes.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    match bytes.get(at) {
+        Some(b'0') => at += 1,
+        Some(b'1'..=b'9') => at = digits(bytes, at),
+        _ => return Err(Fault::new(at, "expected a digit")),
+    }
+    if let Some(b'0'..=b'9') = bytes.get(at) {
+        return Err(Fault::new(at, "expected no digit behind a leading zero"));
+    }
+    if bytes.get(at) == Some(&b'.') {
+        at = some_digits(bytes, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        at += 1;
+        if let Some(b'+' | b'-') = bytes.get(at) {
+            at += 1;
+        }
+        at = some_digits(bytes, at)?;
+    }
+    Ok(at)
+}
+
+fn some_digits(bytes: &[u8], at: usize) -> Result<usize, Fault> {
+    let end = digits(bytes, at);
+    if end == at { Err(Fault::new(at, "expected a digit")) } else { Ok(end) }
+}
+
+fn digits(bytes: &[u8], at: usize) -> usize {
+    at + bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Reads a JSON number as a whole number of 0 or more, exactly: `5`, `5.0`, `1e2`, `-0`. `None` for anything else, also
+/// for text that is no JSON number and for what does not fit.
+pub(crate) fn whole(number: &str) -> Option<u64> {
+    if number.is_empty() || end(number.as_bytes(), 0) != Ok(number.len()) {
+        return None;
+    }
+    let (negative, number) = match number.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, number),
+    };
+    let (mantissa, exponent) = match number.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent_of(exponent)),
+        None => (number, 0),
+    };
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut value: u64 = 0;
+    let mut zeros: u32 = 0; // behind the last digit that counts
+    for digit in integer.bytes().chain(fraction.bytes()) {
+        if digit == b'0' {
+            zeros = zeros.saturating_add(u32::from(value > 0));
+            continue;
+        }
+        value = value.checked_mul(10_u64.checked_pow(zeros.checked_add(1)?)?)?.checked_add(u64::from(digit - b'0'))?;
+        zeros = 0;
+    }
+    if value == 0 {
+        return Some(0);
+    }
+    let scale = i64::from(zeros) + exponent - i64::try_from(fraction.len()).ok()?;
+    if negative {
+        return None;
+    }
+    value.checked_mul(10_u64.checked_pow(u32::try_from(scale).ok()?)?)
+}
+
+/// An exponent far outside of what matters is as good as any other there.
+fn exponent_of(text: &str) -> i64 {
+    const FAR: i64 = 1_000_000_000_000;
+    let far = if text.starts_with('-') { -FAR } else { FAR };
+    text.parse::<i64>().map_or(far, |exponent| exponent.clamp(-FAR, FAR))
+}
+
+/// Whether a JSON number can be held as a finite float.
+pub(crate) fn is_finite(number: &str) -> bool {
+    !number.is_empty() && end(number.as_bytes(), 0) == Ok(number.len()) && number.parse::<f64>().is_ok_and(f64::is_finite)
+}

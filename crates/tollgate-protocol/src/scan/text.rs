@@ -1,0 +1,169 @@
+//! Strings: finding their end fast, checking their escapes, decoding them where somebody wants to read them.
+
+use std::{borrow::Cow, ops::Range};
+
+use super::Fault;
+
+/// A string of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Text<'a> {
+    raw: &'a str,
+    start: usize,
+    decoded: usize,
+}
+
+impl<'a> Text<'a> {
+    pub(super) const fn new(raw: &'a str, start: usize, decoded: usize) -> Self {
+        Self { raw, start, decoded }
+    }
+
+    /// What stands between the quotes, escapes as written.
+    pub(crate) const fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// Bytes of UTF-8 the text has when its escapes are decoded.
+    pub(crate) const fn decoded_bytes(&self) -> u64 {
+        self.decoded as u64
+    }
+
+    /// Where the text stands in the document, without its quotes.
+    pub(crate) const fn inside(&self) -> Range<usize> {
+        self.start..self.start + self.raw.len()
+    }
+
+    /// The text itself; borrowed unless it holds escapes. A lone surrogate becomes U+FFFD.
+    pub(crate) fn decode(&self) -> Cow<'a, str> {
+        // Every escape is longer than what it stands for.
+        if self.decoded == self.raw.len() { Cow::Borrowed(self.raw) } else { Cow::Owned(decode(self.raw, self.decoded)) }
+    }
+
+    /// Whether nothing but white space is in it.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.decode().trim().is_empty()
+    }
+}
+
+/// Finds the closing quote of the string whose content begins at `start`; also tells the decoded length.
+pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), Fault> {
+    let mut at = start;
+    let mut saved = 0;
+    loop {
+        at = next_special(bytes, at);
+        match bytes.get(at) {
+            Some(b'"') => return Ok((at, at - start - saved)),
+            Some(b'\\') => {
+                let (written, decoded) = escape(bytes, at)?;
+                saved += written - decoded;
+                at += written;
+            }
+            Some(_) => return Err(Fault::new(at, "control character in a string")),
+            None => return Err(Fault::new(at, "expected '\"'")),
+        }
+    }
+}
+
+/// Checks the escape at `at`: bytes written, bytes decoded.
+fn escape(bytes: &[u8], at: usize) -> Result<(usize, usize), Fault> {
+    match bytes.get(at + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((2, 1)),
+        Some(b'u') => match unit(bytes, at) {
+            None => Err(Fault::new(at, "expected four hexadecimal digits behind '\\u'")),
+            Some(0..=0x7F) => Ok((6, 1)),
+            Some(0x80..=0x7FF) => Ok((6, 2)),
+            Some(0xD800..=0xDBFF) if matches!(unit(bytes, at + 6), Some(0xDC00..=0xDFFF)) => Ok((12, 4)),
+            Some(_) => Ok((6, 3)),
+        },
+        _ => Err(Fault::new(at, "unknown escape in a string")),
+    }
+}
+
+/// The UTF-16 unit of a whole `\uXXXX` at `at`.
+fn unit(bytes: &[u8], at: usize) -> Option<u16> {
+    let written = bytes.get(at..at + 6)?;
+    if written[0] != b'\\' || written[1] != b'u' {
+        return None;
+    }
+    written[2..].iter().try_fold(0_u16, |unit, digit| {
+        let digit = char::from(*digit).to_digit(16)?;
+        Some((unit << 4) | u16::try_from(digit).ok()?)
+    })
+}
+
+/// Where the next quote, backslash or control character stands; the length of `bytes` if there is none.
+fn next_special(bytes: &[u8], mut at: usize) -> usize {
+    loop {
+        // Most strings are short: a few words first, then blocks the compiler turns into vector code.
+        for _ in 0..4 {
+            let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
+                return at + bytes[at..].iter().take_while(|byte| !is_special(**byte)).count();
+            };
+            let hits = special_bytes(u64::from_le_bytes(*word));
+            if hits != 0 {
+                return at + hits.trailing_zeros() as usize / 8;
+            }
+            at += 8;
+        }
+        while let Some(block) = bytes[at..].first_chunk::<64>() {
+            if block.iter().fold(false, |found, byte| found | is_special(*byte)) {
+                break;
+            }
+            at += 64;
+        }
+    }
+}
+
+const fn is_special(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+}
+
+/// The high bit of every special byte of eight; the lowest bit set is exact, those above may be too many (a borrow).
+const fn special_bytes(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let quote = word ^ (ONES * b'"' as u64);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    let quote = quote.wrapping_sub(ONES) & !quote;
+    let backslash = backslash.wrapping_sub(ONES) & !backslash;
+    (control | quote | backslash) & HIGH
+}
+
+fn decode(raw: &str, decoded: usize) -> String {
+    let bytes = raw.as_bytes();
+    let mut text = String::with_capacity(decoded);
+    let mut rest = 0;
+    while let Some(offset) = memchr::memchr(b'\\', &bytes[rest..]) {
+        let at = rest + offset;
+        text.push_str(&raw[rest..at]);
+        rest = at + 2;
+        match bytes.get(at + 1) {
+            Some(b'b') => text.push('\u{8}'),
+            Some(b'f') => text.push('\u{c}'),
+            Some(b'n') => text.push('\n'),
+            Some(b'r') => text.push('\r'),
+            Some(b't') => text.push('\t'),
+            Some(b'u') => {
+                let (character, written) = code_point(bytes, at);
+                text.push(character);
+                rest = at + written;
+            }
+            Some(plain) => text.push(char::from(*plain)),
+            None => break,
+        }
+    }
+    text.push_str(raw.get(rest..).unwrap_or_default());
+    text
+}
+
+/// The character of the `\u` escape at `at` and the bytes it is written with.
+fn code_point(bytes: &[u8], at: usize) -> (char, usize) {
+    let first = u32::from(unit(bytes, at).unwrap_or(0xFFFD));
+    if (0xD800..0xDC00).contains(&first)
+        && let Some(second @ 0xDC00..=0xDFFF) = unit(bytes, at + 6)
+    {
+        let scalar = 0x1_0000 + ((first - 0xD800) << 10) + (u32::from(second) - 0xDC00);
+        return (char::from_u32(scalar).unwrap_or(char::REPLACEMENT_CHARACTER), 12);
+    }
+    (char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 6)
+}
