@@ -3,7 +3,10 @@
 //! Keys are not in it, since they may number millions; they come one by one through a bounded cache and carry
 //! their member with them.
 
-use std::{net::IpAddr, sync::Arc};
+mod glob;
+mod snapshot;
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use indexmap::IndexMap;
 use ipnet::IpNet;
@@ -23,8 +26,19 @@ pub struct Catalog {
     pub groups: IndexMap<GroupId, Arc<Group>>,
     /// Prices and facts, by public name. A model exists when a channel serves it, with or without a row here.
     pub models: IndexMap<String, Arc<Model>>,
-    /// Which channels serve a model: (channel, position in its `serves`), by public name. Built with the snapshot.
-    pub served_by: IndexMap<String, Vec<(ChannelId, usize)>>,
+    /// Which channels serve a model, by public name, in order of name. Built with the snapshot.
+    pub served_by: IndexMap<String, Vec<ServedBy>>,
+    /// Positions of the channels a group may use, one bit each. Built with the snapshot.
+    reach: HashMap<GroupId, Box<[u64]>>,
+}
+
+/// One channel that serves a model, as positions in the snapshot it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServedBy {
+    /// Position in [`Catalog::channels`].
+    pub channel: u32,
+    /// Position in [`Channel::serves`].
+    pub serves: u32,
 }
 
 /// Who owns a row: a served catalog file, or the database.
@@ -167,11 +181,11 @@ pub struct Model {
     pub parameters: ParameterRule,
     /// What happens with one it does not take.
     pub on_unsupported: OnUnsupported,
-    /// Shown in lists and in the model square.
+    /// Left out of lists and of the model square; who knows the name can use it.
     pub hidden: bool,
     /// One line about it.
     pub description: Option<String>,
-    /// Methods it is offered for; `None`: generation and token counting.
+    /// `true`: offered for embedding methods only; `false`: for generation and token counting.
     pub embeddings: bool,
 }
 
@@ -212,7 +226,7 @@ pub struct Group {
     pub visibility: Visibility,
     /// Channels it may use.
     pub channels: Vec<ChannelId>,
-    /// Which of the channels' models it offers.
+    /// Which of the channels' models it offers; empty: all of them.
     pub models: Vec<Glob>,
     /// Factor on sale prices.
     pub sale_multiplier: Multiplier,
@@ -370,7 +384,7 @@ pub struct Key {
     pub expires_at: Option<Timestamp>,
     /// Groups in order; empty: the member's default group.
     pub groups: Vec<GroupId>,
-    /// Which models it may use.
+    /// Which models it may use; empty: all its groups offer.
     pub models: Vec<Glob>,
     /// Addresses it may be used from; empty: any.
     pub ip_allow: Vec<IpNet>,

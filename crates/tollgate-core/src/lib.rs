@@ -5,17 +5,36 @@
 mod catalog;
 mod ids;
 mod money;
+mod offer;
+mod price_limit;
+mod route;
+
+mod health;
 mod record;
 mod secret;
+mod settle;
 mod time;
 
 pub use catalog::{
     Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Key, KeyStatus, Limits, Member, MemberStatus, Model,
-    OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Serves, StreamBreak, Timeouts,
-    TranslationPolicy, Visibility, Window,
+    OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, ServedBy, Serves, StreamBreak,
+    Timeouts, TranslationPolicy, Visibility, Window,
 };
+pub use health::{AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, start_probe};
 pub use ids::{AccountId, ChannelId, GroupId, KeyId, MemberId, ModelId, RequestId, Revision};
-pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt};
+pub use money::{
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
+};
+pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
+pub use price_limit::{BadMaxPrice, parse_max_price};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
+pub use route::{
+    AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, NoRoute, Plan,
+    PlannedAttempt, PriceFigures, PriceKind, RefusedFields, RouteInput, Unloaded, route,
+};
 pub use secret::Secret;
+pub use settle::{
+    AttemptFacts, Begin, BeginAttempt, Delivered, Facts, InputCount, Progress, amount, count_input, count_output, estimate_input,
+    estimate_output, settle, settle_stopped, tokens_of,
+};
 pub use time::Timestamp;

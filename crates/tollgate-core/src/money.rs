@@ -1,6 +1,13 @@
 //! Money in integers: amounts in nano-USD, prices in nano-USD per million tokens, multipliers in millionths.
 
+mod decimal;
+mod price;
+
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+pub use price::Rates;
 
 use crate::Timestamp;
 
@@ -81,4 +88,107 @@ pub struct PricedAt {
     pub valid_from: Option<Timestamp>,
     /// The list.
     pub price: Price,
+}
+
+/// Reads a non-negative amount or price in USD, decimal text with at most 9 decimals, as nano-USD.
+///
+/// # Errors
+/// When it is not that.
+pub fn parse_usd(text: &str) -> Result<i64, ParseMoneyError> {
+    decimal::parse(text, 9)
+}
+
+/// Reads a number (TOML, JSON) as [`parse_usd`] reads its shortest decimal form.
+///
+/// # Errors
+/// When it has more than 9 decimals, is negative or not finite.
+pub fn parse_usd_number(number: f64) -> Result<i64, ParseMoneyError> {
+    parse_usd(&number.to_string())
+}
+
+impl NanoUsd {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// Reads an amount in USD with an optional sign, at most 9 decimals.
+    ///
+    /// # Errors
+    /// When it is not that.
+    pub fn parse(text: &str) -> Result<Self, ParseMoneyError> {
+        match text.strip_prefix('-') {
+            Some(rest) if !rest.starts_with('-') => {
+                parse_usd(rest).map(|amount| Self(-amount)).map_err(|error| ParseMoneyError { text: text.to_owned(), ..error })
+            }
+            Some(_) | None => parse_usd(text).map(Self),
+        }
+    }
+
+    /// The exact amount in USD, shortest form: `0.25`, `3`, `-0.000000001`.
+    #[must_use]
+    pub fn to_decimal(self) -> String {
+        decimal::print(self.0, 9, 0)
+    }
+
+    /// The exact amount in USD with at least two decimals: `50.00`, `0.0025`.
+    #[must_use]
+    pub fn to_usd_string(self) -> String {
+        decimal::print(self.0, 9, 2)
+    }
+
+    /// Sum; `None` when it does not fit.
+    #[must_use]
+    pub const fn checked_add(self, other: Self) -> Option<Self> {
+        match self.0.checked_add(other.0) {
+            Some(sum) => Some(Self(sum)),
+            None => None,
+        }
+    }
+
+    /// Difference; `None` when it does not fit.
+    #[must_use]
+    pub const fn checked_sub(self, other: Self) -> Option<Self> {
+        match self.0.checked_sub(other.0) {
+            Some(difference) => Some(Self(difference)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Display for NanoUsd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_decimal())
+    }
+}
+
+impl Multiplier {
+    /// Reads a non-negative factor with at most 6 decimals.
+    ///
+    /// # Errors
+    /// When it is not that.
+    pub fn parse(text: &str) -> Result<Self, ParseMoneyError> {
+        decimal::parse(text, 6).map(Self)
+    }
+
+    /// Reads a number as [`Multiplier::parse`] reads its shortest decimal form.
+    ///
+    /// # Errors
+    /// When it has more than 6 decimals, is negative or not finite.
+    pub fn parse_number(number: f64) -> Result<Self, ParseMoneyError> {
+        Self::parse(&number.to_string())
+    }
+
+    /// The exact factor, shortest form: `1`, `1.25`.
+    #[must_use]
+    pub fn to_decimal(self) -> String {
+        decimal::print(self.0, 6, 0)
+    }
+
+    /// A price times this factor, rounded half-up to a whole nano-USD, saturating; for showing and comparing one price,
+    /// never for amounts.
+    #[must_use]
+    pub fn times(self, price: i64) -> i64 {
+        let exact = i128::from(price) * i128::from(self.0);
+        let rounded = (exact + 500_000).div_euclid(1_000_000);
+        i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
+    }
 }

@@ -1,0 +1,108 @@
+//! Patterns of names: `*` stands for any run of characters, `?` for one; everything else for itself.
+
+use super::Glob;
+
+impl Glob {
+    /// Whether a name fits. Case-sensitive; linear in the pattern for each character of the name at worst.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let pattern = self.0.as_bytes();
+        if pattern == b"*" {
+            return true;
+        }
+        let name = name.as_bytes();
+        let (mut p, mut n) = (0, 0);
+        // Where to resume when what follows the last `*` does not fit: behind the star, one character further.
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            match pattern.get(p) {
+                Some(b'*') => {
+                    star = Some((p + 1, n));
+                    p += 1;
+                }
+                Some(b'?') => {
+                    p += 1;
+                    n += char_len(name[n]);
+                }
+                Some(byte) if *byte == name[n] => {
+                    p += 1;
+                    n += 1;
+                }
+                Some(_) | None => {
+                    let Some((behind, from)) = star else { return false };
+                    let next = from + char_len(name[from]);
+                    star = Some((behind, next));
+                    (p, n) = (behind, next);
+                }
+            }
+        }
+        pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+
+    /// Whether a list of patterns lets a name through; an empty list lets everything through.
+    #[must_use]
+    pub fn any(patterns: &[Self], name: &str) -> bool {
+        patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+/// Length of the UTF-8 character that begins with this byte.
+const fn char_len(first: u8) -> usize {
+    match first {
+        0xC0..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xFF => 4,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(pattern: &str, name: &str) -> bool {
+        Glob(pattern.to_owned()).matches(name)
+    }
+
+    #[test]
+    fn stars_and_question_marks_stand_for_runs_and_single_characters() {
+        assert!(check("*", ""));
+        assert!(check("gpt-*", "gpt-fast"));
+        assert!(check("*-fast", "gpt-fast"));
+        assert!(check("g*t*t", "gpt-fast"));
+        assert!(check("gpt-?", "gpt-5"));
+        assert!(check("modell-?", "modell-ü"));
+        assert!(check("a**b", "ab"));
+        assert!(!check("gpt-?", "gpt-"));
+        assert!(!check("gpt-*", "gp"));
+        assert!(!check("", "a"));
+        assert!(check("", ""));
+    }
+
+    #[test]
+    fn case_counts_and_other_marks_are_plain_characters() {
+        assert!(!check("GPT-*", "gpt-fast"));
+        assert!(!check("a.c", "abc"));
+        assert!(check("[ab]", "[ab]"));
+    }
+
+    #[test]
+    fn an_empty_list_lets_everything_through() {
+        assert!(Glob::any(&[], "x"));
+        assert!(!Glob::any(&[Glob("y".to_owned())], "x"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_fits_itself_and_any_cut_with_a_star(name in "[a-zä-ü/.:-]{0,24}", at in 0usize..24) {
+            prop_assert!(check(&name, &name));
+            let cut = name.char_indices().map(|(i, _)| i).nth(at).unwrap_or(name.len());
+            let starred = format!("{}*", &name[..cut]);
+            let middle = format!("{}*{}", &name[..cut], &name[cut..]);
+            prop_assert!(check(&starred, &name));
+            prop_assert!(check(&middle, &name));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Building a snapshot and looking things up in it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use indexmap::IndexMap;
+use tollgate_protocol::Protocol;
+
+use super::{Catalog, Channel, Group, Model, Provider, ServedBy, Serves};
+use crate::{Account, AccountId, ChannelId, GroupId, Revision};
+
+impl Catalog {
+    /// A snapshot of these rows, sorted by name, with its indexes. A group's ids of channels that are not among the
+    /// rows are passed over; of several rows of one id or model name the last one stays.
+    #[must_use]
+    pub fn from_parts(revision: Revision, channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Model>) -> Self {
+        let mut channels = channels;
+        let mut groups = groups;
+        let mut models = models;
+        channels.sort_by(|a, b| a.name.cmp(&b.name));
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        models.sort_by(|a, b| a.name.cmp(&b.name));
+        let channels: IndexMap<ChannelId, Arc<Channel>> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
+        let groups: IndexMap<GroupId, Arc<Group>> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
+        let models = models.into_iter().map(|row| (row.name.clone(), Arc::new(row))).collect();
+        let served_by = served_by(&channels);
+        let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
+        Self { revision, channels, groups, models, served_by, reach }
+    }
+
+    /// The channel of this name.
+    #[must_use]
+    pub fn channel_by_name(&self, name: &str) -> Option<&Arc<Channel>> {
+        by_name(&self.channels, name, |channel| &channel.name)
+    }
+
+    /// The group of this name.
+    #[must_use]
+    pub fn group_by_name(&self, name: &str) -> Option<&Arc<Group>> {
+        by_name(&self.groups, name, |group| &group.name)
+    }
+
+    /// The channel at a position of [`ServedBy::channel`].
+    #[must_use]
+    pub fn channel_at(&self, position: u32) -> Option<&Arc<Channel>> {
+        self.channels.get_index(position as usize).map(|(_, channel)| channel)
+    }
+
+    /// An account and its channel, by id. Walks all channels: not for the path.
+    #[must_use]
+    pub fn account(&self, id: AccountId) -> Option<(&Arc<Channel>, &Arc<Account>)> {
+        self.channels.values().find_map(|channel| channel.accounts.iter().find(|it| it.id == id).map(|it| (channel, it)))
+    }
+
+    /// The row of a model that some channel serves; made up (not priced, takes everything) where there is none.
+    /// `None` when no channel serves it.
+    #[must_use]
+    pub fn model(&self, name: &str) -> Option<Arc<Model>> {
+        self.served_by.get(name)?;
+        Some(self.models.get(name).cloned().unwrap_or_else(|| Arc::new(Model { name: name.to_owned(), ..Model::default() })))
+    }
+
+    /// Whether a group may use the channel at this position.
+    #[must_use]
+    pub fn reaches(&self, group: GroupId, channel: u32) -> bool {
+        self.reach.get(&group).is_some_and(|bits| bit(bits, channel))
+    }
+
+    /// The channels through which a group gets a model, whatever its patterns say.
+    pub(crate) fn serving<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = ServedBy> + 'a {
+        let bits: &[u64] = self.reach.get(&group).map_or(&[], |bits| bits);
+        let all: &[ServedBy] = self.served_by.get(model).map_or(&[], Vec::as_slice);
+        all.iter().copied().filter(move |it| bit(bits, it.channel))
+    }
+}
+
+impl Channel {
+    /// Whether it takes requests of this protocol as they are. Echo speaks whatever it is spoken to in.
+    #[must_use]
+    pub fn speaks(&self, protocol: Protocol) -> bool {
+        self.provider == Provider::Echo || self.protocol == protocol
+    }
+
+    /// How it serves a model.
+    #[must_use]
+    pub fn serving(&self, model: &str) -> Option<&Serves> {
+        self.serves.iter().find(|serves| serves.model == model)
+    }
+}
+
+fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>>, name: &str, key: impl Fn(&T) -> &String) -> Option<&'a Arc<T>> {
+    let at = rows.binary_search_by(|_, row| key(row).as_str().cmp(name)).ok();
+    // Where two ids share an id's slot the order may be broken; a walk still finds the row.
+    at.and_then(|at| rows.get_index(at).map(|(_, row)| row)).or_else(|| rows.values().find(|row| key(row) == name))
+}
+
+fn served_by(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<ServedBy>> {
+    let mut index: IndexMap<String, Vec<ServedBy>> = IndexMap::new();
+    for (channel, row) in (0u32..).zip(channels.values()) {
+        let mut seen: HashMap<&str, ()> = HashMap::new();
+        for (serves, mapping) in (0u32..).zip(&row.serves) {
+            if seen.insert(&mapping.model, ()).is_none() {
+                index.entry(mapping.model.clone()).or_default().push(ServedBy { channel, serves });
+            }
+        }
+    }
+    index.sort_unstable_keys();
+    index
+}
+
+fn reach(group: &Group, channels: &IndexMap<ChannelId, Arc<Channel>>) -> Box<[u64]> {
+    let mut bits = vec![0u64; channels.len().div_ceil(64)];
+    for position in group.channels.iter().filter_map(|id| channels.get_index_of(id)) {
+        bits[position / 64] |= 1 << (position % 64);
+    }
+    bits.into_boxed_slice()
+}
+
+fn bit(bits: &[u64], position: u32) -> bool {
+    bits.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+}

@@ -1,0 +1,184 @@
+//! Account health: what failures do to an account, and when it may be used again.
+//!
+//! A value in, a value out: the gateway keeps one [`AccountHealth`] an account and hands every observation to
+//! [`observe`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+
+/// What is known of an account. Small and `Copy`: routing takes one copy a candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AccountHealth {
+    /// Whether it may be used.
+    pub state: HealthState,
+    /// Failures in a row that count towards cooling (5xx, timeouts, unreadable answers).
+    pub failures: u32,
+    /// How often it cooled since the last success; each time doubles the wait.
+    pub coolings: u32,
+    /// What the failures in a row were.
+    pub streak: Option<CoolingReason>,
+    /// The last 30 s, in three buckets of 10 s; the first one is the current.
+    pub recent: [Bucket; 3],
+    /// Which 10 s of time the first bucket stands for (seconds since the epoch ÷ 10).
+    pub recent_at: i64,
+    /// Moving average of failures, in millionths.
+    pub error_average: u32,
+    /// Moving average of the time to the first content, in microseconds; 0 when not known.
+    pub first_token_average_us: u64,
+}
+
+/// Answers and failures of 10 seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bucket {
+    /// All that count.
+    pub seen: u32,
+    /// Of those, failures.
+    pub failed: u32,
+}
+
+/// Whether an account may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthState {
+    /// Yes.
+    #[default]
+    Usable,
+    /// Not before `until`; the first request after it is the probe.
+    Cooling {
+        /// End.
+        until: Timestamp,
+        /// Cause.
+        why: CoolingReason,
+        /// Beginning.
+        since: Timestamp,
+    },
+    /// Not before `until`, or not before a test passed.
+    Resting {
+        /// Cause.
+        why: RestingReason,
+        /// Beginning.
+        since: Timestamp,
+        /// End; `None`: a test must pass.
+        until: Option<Timestamp>,
+    },
+    /// One request is finding out; the others keep away.
+    Probing {
+        /// When the probe went out.
+        since: Timestamp,
+        /// What it had been cooling for; `None`: it rested.
+        why: Option<CoolingReason>,
+    },
+}
+
+/// Why an account cools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoolingReason {
+    /// No connection.
+    ConnectFailure,
+    /// 5xx.
+    ServerError,
+    /// No first byte, or silence, for too long.
+    Timeout,
+    /// An empty or malformed 200.
+    BadAnswer,
+    /// 429.
+    RateLimited,
+}
+
+/// Why an account rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestingReason {
+    /// Its money or quota is spent.
+    QuotaSpent,
+    /// 401, 402, 403: the credential does not work.
+    Refused,
+}
+
+/// What an attempt showed of its account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// A usable answer.
+    Success {
+        /// Microseconds to the first content, where it was measured.
+        first_token_us: Option<u64>,
+    },
+    /// No connection; nothing was sent.
+    ConnectFailure,
+    /// 5xx.
+    ServerError,
+    /// No first byte in time, or silence in the middle.
+    Timeout,
+    /// An empty or malformed 200, or a stream that broke.
+    BadAnswer,
+    /// 429.
+    RateLimited {
+        /// When it may be asked again, as the answer says.
+        until: Option<Timestamp>,
+    },
+    /// Its money or quota is spent.
+    QuotaSpent {
+        /// End of the window, where it is known.
+        until: Option<Timestamp>,
+    },
+    /// 401, 402, 403.
+    Refused,
+    /// The request was at fault (E52): says nothing against the account, and ends a probe well.
+    RequestRefused,
+    /// The attempt was given up before it showed anything (the caller left): a probe is to be repeated.
+    Abandoned,
+    /// A test of the account (`channel test`, console, model-list probe) went well.
+    TestPassed,
+}
+
+/// Whether an account may be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Yes.
+    Usable,
+    /// Yes, and the request is the probe: call [`start_probe`] with the attempt.
+    ProbeDue,
+    /// Not before `until`.
+    Cooling {
+        /// End.
+        until: Timestamp,
+        /// Cause.
+        why: CoolingReason,
+    },
+    /// Not before `until`, or not before a test passed.
+    Resting {
+        /// Cause.
+        why: RestingReason,
+        /// End; `None`: a test must pass.
+        until: Option<Timestamp>,
+    },
+}
+
+/// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]: when it is `false` nothing ever
+/// cools or rests, and only the averages move.
+#[must_use]
+pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now: Timestamp) -> AccountHealth {
+    let _ = (what, cooling_on, now);
+    *health
+}
+
+/// The health once a probe went out: `None` when no probe is due, so that of several requests that saw
+/// [`Standing::ProbeDue`] the one that stores this first is the probe.
+#[must_use]
+pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHealth> {
+    let _ = (health, now);
+    None
+}
+
+impl AccountHealth {
+    /// Whether the account may be used now.
+    #[must_use]
+    pub fn standing(&self, now: Timestamp) -> Standing {
+        let _ = now;
+        Standing::Usable
+    }
+}

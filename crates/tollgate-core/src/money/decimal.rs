@@ -1,0 +1,52 @@
+//! Decimal text and scaled integers, exactly.
+
+use super::ParseMoneyError;
+
+/// Reads digits with at most `decimals` of them behind a point as an integer of that scale. No sign, no exponent, no
+/// grouping; a point needs a digit on each side, but for the zero that may be left out in front.
+pub(super) fn parse(text: &str, decimals: u32) -> Result<i64, ParseMoneyError> {
+    parse_or_none(text, decimals).ok_or_else(|| ParseMoneyError { text: text.to_owned(), max_decimals: decimals })
+}
+
+fn parse_or_none(text: &str, decimals: u32) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
+    let fraction_digits = fraction.unwrap_or("0");
+    if fraction_digits.is_empty() || (whole.is_empty() && fraction.is_none()) {
+        return None;
+    }
+    let mut value: i64 = 0;
+    for byte in whole.bytes() {
+        value = push(value, byte)?;
+    }
+    // Zeros beyond the scale change nothing; any other digit there would have to be rounded.
+    let (kept, beyond) = fraction_digits.split_at_checked(decimals as usize).unwrap_or((fraction_digits, ""));
+    if beyond.bytes().any(|byte| byte != b'0') {
+        return None;
+    }
+    for position in 0..decimals as usize {
+        value = push(value, kept.as_bytes().get(position).copied().unwrap_or(b'0'))?;
+    }
+    Some(value)
+}
+
+fn push(value: i64, digit: u8) -> Option<i64> {
+    if !digit.is_ascii_digit() {
+        return None;
+    }
+    value.checked_mul(10)?.checked_add(i64::from(digit - b'0'))
+}
+
+/// Writes an integer of this scale with at least `least` decimals and no trailing zeros beyond them.
+pub(super) fn print(value: i64, decimals: u32, least: usize) -> String {
+    let scale = 10u64.pow(decimals);
+    let size = value.unsigned_abs();
+    let (whole, fraction) = (size / scale, size % scale);
+    let mut text = format!("{}{whole}", if value < 0 { "-" } else { "" });
+    let digits = format!("{fraction:0width$}", width = decimals as usize);
+    let kept = digits.trim_end_matches('0').len().max(least);
+    if kept > 0 {
+        text.push('.');
+        text.push_str(&digits[..kept]);
+    }
+    text
+}

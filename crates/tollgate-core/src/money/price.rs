@@ -1,0 +1,95 @@
+//! Price lists: which one counts when, and what replaces a kind a list leaves out.
+
+use super::{Price, PriceSchedule};
+use crate::Timestamp;
+
+/// Every kind's price once fallbacks and tier are applied, nano-USD per million tokens; `per_request` nano-USD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Input tokens.
+    pub input: i64,
+    /// Output tokens.
+    pub output: i64,
+    /// Tokens read from cache.
+    pub cache_read: i64,
+    /// Tokens written to cache.
+    pub cache_write: i64,
+    /// Thinking tokens.
+    pub thinking: i64,
+    /// Image tokens.
+    pub image: i64,
+    /// Audio tokens.
+    pub audio: i64,
+    /// One request.
+    pub per_request: i64,
+}
+
+impl Price {
+    /// The list of a free model.
+    #[must_use]
+    pub const fn free() -> Self {
+        Self {
+            input: Some(0),
+            output: Some(0),
+            cache_read: None,
+            cache_write: None,
+            thinking: None,
+            image: None,
+            audio: None,
+            per_request: None,
+            tiers: Vec::new(),
+        }
+    }
+
+    /// The list for a prompt of this many tokens: the highest tier it is above, kinds that one leaves out from the base
+    /// list. The result has no tiers.
+    #[must_use]
+    pub fn tier(&self, prompt_tokens: u64) -> Self {
+        let Some(tier) = self.tiers.iter().filter(|tier| prompt_tokens > tier.above).max_by_key(|tier| tier.above) else {
+            return Self { tiers: Vec::new(), ..self.clone() };
+        };
+        let over = &tier.price;
+        Self {
+            input: over.input.or(self.input),
+            output: over.output.or(self.output),
+            cache_read: over.cache_read.or(self.cache_read),
+            cache_write: over.cache_write.or(self.cache_write),
+            thinking: over.thinking.or(self.thinking),
+            image: over.image.or(self.image),
+            audio: over.audio.or(self.audio),
+            per_request: over.per_request.or(self.per_request),
+            tiers: Vec::new(),
+        }
+    }
+
+    /// All kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to `input`,
+    /// `thinking` to `output`; what is still absent costs nothing.
+    #[must_use]
+    pub fn rates(&self, prompt_tokens: u64) -> Rates {
+        let list = self.tier(prompt_tokens);
+        let input = list.input.unwrap_or(0);
+        let output = list.output.unwrap_or(0);
+        Rates {
+            input,
+            output,
+            cache_read: list.cache_read.unwrap_or(input),
+            cache_write: list.cache_write.unwrap_or(input),
+            thinking: list.thinking.unwrap_or(output),
+            image: list.image.unwrap_or(input),
+            audio: list.audio.unwrap_or(input),
+            per_request: list.per_request.unwrap_or(0),
+        }
+    }
+}
+
+impl PriceSchedule {
+    /// The list that counts now: the one with the latest beginning that is not in the future.
+    #[must_use]
+    pub fn at(&self, now: Timestamp) -> Option<&Price> {
+        self.0
+            .iter()
+            .filter(|priced| priced.valid_from.is_none_or(|from| from <= now))
+            .max_by_key(|priced| priced.valid_from)
+            .map(|priced| &priced.price)
+    }
+}

@@ -1,0 +1,1 @@
+//! Which fields a model takes, whatever protocol they are spelled in.
