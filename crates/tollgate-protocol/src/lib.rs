@@ -7,12 +7,15 @@
 mod anthropic;
 mod codec;
 mod gemini;
+mod json_array;
 mod openai;
 mod outline;
+mod peek;
 mod problem;
 mod profile;
 mod reading;
 mod scan;
+mod sse;
 mod target;
 mod translate;
 

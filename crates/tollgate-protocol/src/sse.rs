@@ -1,0 +1,304 @@
+//! Event-stream framing (WHATWG `text/event-stream`), incremental and proof against any cut of the network.
+//!
+//! [`SseParser`] takes chunks as they arrive and hands out whole events. An event that lies inside one chunk is
+//! read in place: its data is a slice of the chunk, and where it already stands in the one form we write
+//! ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans chunks is gathered first.
+//! All three line ends, comments, a byte order mark, `data:` without the space and data over several lines are
+//! understood. What is handed out never depends on where the bytes were cut.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use memchr::memchr2;
+
+use crate::StreamFault;
+
+/// Largest event that is taken from an upstream, in bytes.
+pub(crate) const EVENT_LIMIT: usize = 16 * 1024 * 1024;
+
+/// What stands in front of the data of every event we write.
+pub(crate) const DATA: &[u8] = b"data: ";
+/// What ends every event we write.
+pub(crate) const END: &[u8] = b"\n\n";
+
+const BOM: &[u8] = "\u{feff}".as_bytes();
+const TOO_LARGE: StreamFault = StreamFault::Malformed("an event larger than the limit");
+
+/// One whole event with data.
+#[derive(Debug)]
+pub(crate) struct SseEvent<'a> {
+    /// Last `event:` line; empty when there is none.
+    pub name: &'a [u8],
+    /// The data; several `data:` lines are joined with line feeds. Never empty.
+    pub data: &'a [u8],
+    /// The buffer `sent` lies in.
+    buffer: &'a Bytes,
+    /// Where the whole event stands in `buffer`, when it is exactly one `data:` line and two line feeds.
+    sent: Option<Range<usize>>,
+    /// Length of `data:` and of the space behind it, if there is one.
+    lead: usize,
+}
+
+impl SseEvent<'_> {
+    /// The whole event, if its bytes are exactly `data: …` or `data:…` and two line feeds: a slice, not a copy.
+    #[must_use]
+    pub(crate) fn as_sent(&self) -> Option<Bytes> {
+        self.sent.clone().map(|range| self.buffer.slice(range))
+    }
+
+    /// Where [`SseEvent::as_sent`] lies in the chunk that was pushed, if it lies in that chunk.
+    #[must_use]
+    pub(crate) fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
+        if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
+    }
+
+    /// Whether a space stands between `data:` and the data.
+    #[must_use]
+    pub(crate) fn has_space(&self) -> bool {
+        self.lead == DATA.len()
+    }
+}
+
+/// The event under construction. Offsets count from the event's first byte.
+#[derive(Debug, Default)]
+struct Building {
+    /// A `data` or `event` line was seen, so lines count.
+    begun: bool,
+    /// `data` lines seen.
+    data_lines: usize,
+    /// Value of the first `data` line.
+    value: Range<usize>,
+    /// Length of `data:` and of the space behind it.
+    lead: usize,
+    /// Data of several lines, joined.
+    joined: Vec<u8>,
+    /// Value of the last `event` line.
+    name: Vec<u8>,
+    /// Something stood in the event that we do not write: another line, a carriage return, a byte order mark.
+    foreign: bool,
+}
+
+/// Cuts a stream into events.
+#[derive(Debug)]
+pub(crate) struct SseParser {
+    limit: usize,
+    /// Bytes of an event that began in an earlier chunk, useless leading lines left out.
+    carry: Vec<u8>,
+    /// Where the unfinished line begins in `carry`.
+    carry_line: usize,
+    building: Building,
+    /// The last chunk ended with a carriage return: a line feed at the beginning of the next belongs to it.
+    skip_line_feed: bool,
+    /// No line has ended yet, so a byte order mark may stand in front of it.
+    first_line: bool,
+}
+
+impl SseParser {
+    /// A parser with the usual bound.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self::with_limit(EVENT_LIMIT)
+    }
+
+    /// A parser that refuses events above `limit` bytes.
+    #[must_use]
+    pub(crate) fn with_limit(limit: usize) -> Self {
+        Self { limit, carry: Vec::new(), carry_line: 0, building: Building::default(), skip_line_feed: false, first_line: true }
+    }
+
+    /// Takes the next chunk and hands every event that is now whole to `on`.
+    ///
+    /// # Errors
+    /// An event above the limit, or the first error of `on`. The parser must not be used further then.
+    pub(crate) fn push<E: From<StreamFault>>(
+        &mut self,
+        chunk: &Bytes,
+        mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut at = 0;
+        if self.skip_line_feed && !chunk.is_empty() {
+            self.skip_line_feed = false;
+            at = usize::from(chunk[0] == b'\n');
+        }
+        // First byte in `chunk` of the event under construction; meaningful while `carry` is empty.
+        let mut start = at;
+        while let Some(found) = memchr2(b'\n', b'\r', &chunk[at..]) {
+            let end = at + found;
+            let next = self.behind_line_end(chunk, end);
+            if chunk[end] == b'\r' {
+                self.building.foreign = true;
+            }
+            if self.carry.is_empty() {
+                self.check_size(end - start)?;
+                let blank = self.line(&chunk[start..end], at - start);
+                if blank {
+                    self.dispatch(chunk, start..next, &mut on)?;
+                }
+                if !self.building.begun {
+                    start = next;
+                }
+            } else {
+                self.check_size(self.carry.len() + next - at)?;
+                self.carry.extend_from_slice(&chunk[at..next]);
+                self.carried_line(next - end, &mut on)?;
+                start = next;
+            }
+            at = next;
+        }
+        self.keep(chunk, start, at)
+    }
+
+    /// The stream ended: a last event without its blank line is handed out too.
+    ///
+    /// # Errors
+    /// The error of `on`.
+    pub(crate) fn finish<E: From<StreamFault>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
+        self.building.foreign = true;
+        let carry = std::mem::take(&mut self.carry);
+        let begins = std::mem::take(&mut self.carry_line);
+        if carry.len() > begins {
+            self.line(&carry, begins);
+        }
+        let end = carry.len();
+        self.dispatch(&Bytes::from(carry), 0..end, &mut on)
+    }
+
+    /// Behind the line end at `end`; remembers a carriage return whose line feed may come later.
+    fn behind_line_end(&mut self, chunk: &Bytes, end: usize) -> usize {
+        if chunk[end] == b'\n' {
+            return end + 1;
+        }
+        match chunk.get(end + 1) {
+            Some(b'\n') => end + 2,
+            Some(_) => end + 1,
+            None => {
+                self.skip_line_feed = true;
+                end + 1
+            }
+        }
+    }
+
+    /// A line that ends in `carry` is whole; `terminator` bytes of it are its end.
+    fn carried_line<E: From<StreamFault>>(
+        &mut self,
+        terminator: usize,
+        on: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let carry = std::mem::take(&mut self.carry);
+        let blank = self.line(&carry[..carry.len() - terminator], self.carry_line);
+        if blank {
+            self.carry_line = 0;
+            let end = carry.len();
+            return self.dispatch(&Bytes::from(carry), 0..end, on);
+        }
+        self.carry = carry;
+        if self.building.begun {
+            self.carry_line = self.carry.len();
+        } else {
+            self.carry.clear();
+            self.carry_line = 0;
+        }
+        Ok(())
+    }
+
+    /// Keeps what is left of a chunk for the next one.
+    fn keep<E: From<StreamFault>>(&mut self, chunk: &Bytes, start: usize, line: usize) -> Result<(), E> {
+        let rest = &chunk[start..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.check_size(self.carry.len() + rest.len())?;
+        if self.carry.is_empty() {
+            self.carry_line = line - start;
+        }
+        self.carry.extend_from_slice(rest);
+        Ok(())
+    }
+
+    fn check_size(&self, size: usize) -> Result<(), StreamFault> {
+        if size > self.limit { Err(TOO_LARGE) } else { Ok(()) }
+    }
+
+    /// Reads one line, `event[begins..]`, without its end. True when it is blank.
+    fn line(&mut self, event: &[u8], mut begins: usize) -> bool {
+        if std::mem::take(&mut self.first_line) && event[begins..].starts_with(BOM) {
+            begins += BOM.len();
+            self.building.foreign = true;
+        }
+        let line = &event[begins..];
+        if line.is_empty() {
+            return true;
+        }
+        let building = &mut self.building;
+        if let Some(lead) = field(line, b"data") {
+            building.begun = true;
+            building.data_lines += 1;
+            if building.data_lines == 1 {
+                building.value = begins + lead..event.len();
+                building.lead = lead;
+                // The event's own bytes must begin with this line to be forwarded as they are.
+                building.foreign |= begins != 0 || lead < 5;
+            } else {
+                if building.data_lines == 2 {
+                    building.joined.extend_from_slice(&event[building.value.clone()]);
+                    building.foreign = true;
+                }
+                building.joined.push(b'\n');
+                building.joined.extend_from_slice(&line[lead..]);
+            }
+        } else if let Some(lead) = field(line, b"event") {
+            building.begun = true;
+            building.foreign = true;
+            building.name.clear();
+            building.name.extend_from_slice(&line[lead..]);
+        } else if building.begun {
+            building.foreign = true;
+        }
+        false
+    }
+
+    /// A blank line was read: hands the event out, if it has data.
+    fn dispatch<E>(
+        &mut self,
+        buffer: &Bytes,
+        range: Range<usize>,
+        on: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let building = std::mem::take(&mut self.building);
+        let data = match building.data_lines {
+            0 => return Ok(()),
+            1 => &buffer[range.start + building.value.start..range.start + building.value.end],
+            _ => &building.joined,
+        };
+        if data.is_empty() {
+            return Ok(());
+        }
+        let sent = if building.foreign { None } else { Some(range) };
+        on(SseEvent { name: &building.name, data, buffer, sent, lead: building.lead })
+    }
+}
+
+/// Length of `name`, the colon and the one space behind it, when `line` is that field. A line without a colon is
+/// the field with an empty value.
+fn field(line: &[u8], name: &[u8]) -> Option<usize> {
+    let rest = line.strip_prefix(name)?;
+    match rest {
+        [] => Some(name.len()),
+        [b':', b' ', ..] => Some(name.len() + 2),
+        [b':', ..] => Some(name.len() + 1),
+        _ => None,
+    }
+}
+
+/// One event in the form we write: `data: `, the data, two line feeds. `data` must be one line.
+#[must_use]
+pub(crate) fn event(data: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(DATA.len() + data.len() + END.len());
+    out.extend_from_slice(DATA);
+    out.extend_from_slice(data);
+    out.extend_from_slice(END);
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests;
