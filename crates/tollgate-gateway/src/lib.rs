@@ -17,7 +17,5 @@ mod settings;
 
 pub use answer::{AnswerAborted, AnswerBody};
 pub use incoming::{Head, Incoming, RequestBody};
-pub use refusal::{
-    BudgetSubject, LimitSubject, Limited, PriceFigures, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure,
-};
+pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};
