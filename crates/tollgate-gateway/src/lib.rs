@@ -10,12 +10,21 @@ mod ingress;
 mod authenticate;
 mod receive;
 
+mod forward;
+
 mod answer;
 mod refusal;
 
+mod clock;
 mod settings;
 
 pub use answer::{AnswerAborted, AnswerBody};
+pub use clock::{Clock, Dice, SystemClock};
+pub use forward::{
+    BodyFault, Client, ConnectFault, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
+};
 pub use incoming::{Head, Incoming, RequestBody};
-pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
+pub use refusal::{
+    BudgetSubject, LimitSubject, Limited, PriceFigures, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure,
+};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};

@@ -1,0 +1,128 @@
+//! Time and chance, handed in: everything that needs to know what time it is asks a [`Clock`], everything that
+//! leaves something to chance is given [`Dice`]. Tests bring their own.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, SystemTime},
+};
+
+use tollgate_core::{RequestId, Timestamp};
+
+/// Where time comes from.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Wall-clock time, for records. It may jump.
+    fn now(&self) -> Timestamp;
+
+    /// Monotonic time, for waiting and for durations.
+    fn instant(&self) -> tokio::time::Instant;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock everybody else takes time from")]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn instant(&self) -> tokio::time::Instant {
+        tokio::time::Instant::now()
+    }
+}
+
+/// Random figures for balancing and for ids: splitmix64, seeded once from the operating system. Good enough to
+/// spread load and to keep ids apart; nothing secret is drawn from it.
+#[derive(Debug)]
+pub struct Dice {
+    state: AtomicU64,
+}
+
+impl Dice {
+    /// Dice whose throws depend only on `seed`.
+    #[must_use]
+    pub const fn seeded(seed: u64) -> Self {
+        Self { state: AtomicU64::new(seed) }
+    }
+
+    /// Dice seeded by the operating system.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn shaken() -> Result<Self, getrandom::Error> {
+        Ok(Self::seeded(getrandom::u64()?))
+    }
+
+    /// 64 random bits.
+    pub fn throw(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut mixed = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// 32 random bits, the form the decisions ask for.
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half is what is wanted")]
+    pub fn throw_u32(&self) -> u32 {
+        (self.throw() >> 32) as u32
+    }
+
+    /// An id for a request that arrived now.
+    pub fn request_id(&self, now: Timestamp) -> RequestId {
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&self.throw().to_le_bytes());
+        random[8..].copy_from_slice(&self.throw().to_le_bytes()[..2]);
+        RequestId::from_parts(now, random)
+    }
+}
+
+/// A clock for tests with paused time: wall-clock time moves with tokio's.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PausedClock {
+    started: tokio::time::Instant,
+    epoch: Timestamp,
+}
+
+#[cfg(test)]
+impl PausedClock {
+    /// Starts in November 2026.
+    pub(crate) fn start() -> Self {
+        Self { started: tokio::time::Instant::now(), epoch: Timestamp(1_795_000_000_000_000) }
+    }
+}
+
+#[cfg(test)]
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        let micros = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+        Timestamp(self.epoch.0 + micros)
+    }
+
+    fn instant(&self) -> tokio::time::Instant {
+        tokio::time::Instant::now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_is_past_the_year_2020() {
+        assert!(SystemClock.now().seconds() > 1_577_836_800);
+    }
+
+    #[test]
+    fn dice_spread_and_ids_differ() {
+        let dice = Dice::seeded(1);
+        let low = (0..1_000).filter(|_| dice.throw_u32() < u32::MAX / 2).count();
+        assert!((400..600).contains(&low), "{low} of 1000 in the lower half");
+        assert_ne!(dice.request_id(Timestamp(0)), dice.request_id(Timestamp(0)));
+        assert_eq!(Dice::seeded(7).throw(), Dice::seeded(7).throw());
+    }
+}

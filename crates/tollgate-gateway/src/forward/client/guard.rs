@@ -1,0 +1,161 @@
+//! Which addresses a channel may reach. Checked on the address that is connected to, at the moment of connecting,
+//! so that a name that changes its mind between check and use gains nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use tollgate_core::Channel;
+
+/// Whether a channel's traffic may leave the public internet's address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Public addresses only.
+    Public,
+    /// Loopback and private addresses too: an admin flagged the channel.
+    Anywhere,
+}
+
+impl Reach {
+    pub(crate) const fn of(channel: &Channel) -> Self {
+        if channel.private_network { Self::Anywhere } else { Self::Public }
+    }
+
+    /// Whether this address may be connected to.
+    pub(crate) fn allows(self, address: IpAddr) -> bool {
+        match self {
+            Self::Anywhere => !is_nobody(address),
+            Self::Public => is_public(address),
+        }
+    }
+}
+
+/// Addresses that no connection can sensibly go to, whoever asks.
+fn is_nobody(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_multicast(),
+    }
+}
+
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => is_public_v6(v6),
+    }
+}
+
+/// IANA's special-purpose registry, and Azure's platform address, which looks public and is not.
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    !matches!(
+        (a, b, c),
+        (0 | 10 | 127 | 224.., _, _)
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 0, 0 | 2)
+            | (192, 88, 99)
+            | (192, 168, _)
+            | (198, 18 | 19, _)
+            | (198, 51, 100)
+            | (203, 0, 113)
+    ) && address != Ipv4Addr::new(168, 63, 129, 16)
+}
+
+/// Only global unicast (2000::/3) minus what is set aside in it. Forms that carry an IPv4 address are judged by
+/// that address.
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let s = address.segments();
+    let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match s {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(embedded(high, low)),
+        [0x2002, high, low, ..] => is_public_v4(embedded(high, low)),
+        [0x2001, 0..=0x01ff | 0xdb8, ..] | [0x3fff, 0..=0x0fff, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(address: &str, public: bool) {
+        let address: IpAddr = address.parse().unwrap();
+        assert_eq!(Reach::Public.allows(address), public, "{address}");
+    }
+
+    #[test]
+    fn private_and_special_addresses_are_denied() {
+        for address in [
+            "0.0.0.0",
+            "10.1.2.3",
+            "127.0.0.1",
+            "127.255.0.9",
+            "100.64.0.1",
+            "100.127.255.255",
+            "100.100.100.200",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.1",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "168.63.129.16",
+            "::",
+            "::1",
+            "::127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b:1::1",
+            "2001::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "2002:a00:1::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+        ] {
+            check(address, false);
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_allowed() {
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2a00:1450::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::8.8.8.8",
+            "2002:808:808::1",
+        ] {
+            check(address, true);
+        }
+    }
+
+    #[test]
+    fn a_flagged_channel_reaches_private_addresses_but_no_multicast() {
+        for (address, allowed) in [("127.0.0.1", true), ("10.0.0.1", true), ("::1", true), ("224.0.0.1", false), ("ff02::1", false)]
+        {
+            assert_eq!(Reach::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");
+        }
+    }
+}

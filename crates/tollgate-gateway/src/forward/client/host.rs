@@ -1,0 +1,339 @@
+//! The connections of one channel on one core: idle ones are used again, latest first; the rest is made anew.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::{
+    body::Incoming,
+    client::conn::{TrySendError, http1, http2},
+};
+use tokio::{
+    sync::{Mutex as TurnMutex, Semaphore},
+    task::AbortHandle,
+    time::Instant,
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    connect::{Connected, connect},
+    destination::{Destination, TargetForm},
+    resolver::Addresses,
+    tls::Trust,
+};
+use crate::forward::{BodyFault, ConnectFault, UpstreamError};
+
+/// Idle connections kept to one channel, per core.
+const MOST_IDLE: usize = 512;
+/// How long one is kept: below what the usual front ends allow (60 s and more).
+const OLDEST_IDLE: Duration = Duration::from_secs(50);
+/// Idle for longer than this, a connection may have been closed without our having looked.
+const LOOK_AFTER: Duration = Duration::from_millis(200);
+/// Connections made at once to one channel, per core.
+const MOST_DIALS: usize = 256;
+/// HTTP/2 connections to one channel, per core.
+const MOST_HTTP2: usize = 16;
+
+/// One channel's connections.
+pub(crate) struct Host {
+    pub(crate) destination: Destination,
+    addresses: Addresses,
+    idle: Mutex<VecDeque<Idle>>,
+    shared: Mutex<Vec<Shared>>,
+    speaks_http2: AtomicBool,
+    dials: Semaphore,
+    http2_turn: TurnMutex<()>,
+}
+
+struct Idle {
+    sender: http1::SendRequest<Full<Bytes>>,
+    close: AbortHandle,
+    since: Instant,
+}
+
+struct Shared {
+    sender: http2::SendRequest<Full<Bytes>>,
+    in_flight: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+/// Whether a connection had been used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// It may have been closed by the far side in the meantime.
+    Reused,
+    /// Just made.
+    Fresh,
+}
+
+/// One request's hold on a connection. Dropped before the answer's end, an HTTP/1.1 connection is closed at once.
+pub(crate) struct Lease {
+    host: Arc<Host>,
+    grip: Option<Grip>,
+    pub(crate) freshness: Freshness,
+}
+
+enum Grip {
+    Http1 { sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle },
+    Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: Arc<AtomicUsize> },
+}
+
+/// Why a request got no answer's head.
+pub(crate) struct SendFault {
+    /// Nothing of it was processed: it may be sent again.
+    pub(crate) untouched: bool,
+    pub(crate) error: UpstreamError,
+}
+
+impl Host {
+    pub(crate) fn new(destination: Destination) -> Self {
+        Self {
+            destination,
+            addresses: Addresses::default(),
+            idle: Mutex::default(),
+            shared: Mutex::default(),
+            speaks_http2: AtomicBool::new(false),
+            dials: Semaphore::new(MOST_DIALS),
+            http2_turn: TurnMutex::new(()),
+        }
+    }
+
+    /// A connection, idle if there is one. The caller bounds the time.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        wanted: Freshness,
+        trust: &Trust,
+        tasks: &TaskTracker,
+    ) -> Result<Lease, ConnectFault> {
+        if wanted == Freshness::Reused
+            && let Some(lease) = self.idle_lease().await
+        {
+            return Ok(lease);
+        }
+        if let Some(lease) = self.shared_lease() {
+            return Ok(lease);
+        }
+        // Where HTTP/2 is spoken one connection serves all who wait, so only one of them makes it.
+        let _turn = if self.speaks_http2.load(Ordering::Relaxed) {
+            let turn = self.http2_turn.lock().await;
+            if let Some(lease) = self.shared_lease() {
+                return Ok(lease);
+            }
+            Some(turn)
+        } else {
+            None
+        };
+        let _dial = self.dials.acquire().await.map_err(|_| ConnectFault::Closed)?;
+        if let Some(lease) = self.shared_lease() {
+            return Ok(lease);
+        }
+        let grip = match connect(&self.destination, &self.addresses, trust, tasks).await? {
+            Connected::Http1(sender, close) => Grip::Http1 { sender, close },
+            Connected::Http2(sender, most) => {
+                self.speaks_http2.store(true, Ordering::Relaxed);
+                let in_flight = Arc::new(AtomicUsize::new(1));
+                let kept = Shared { sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
+                self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+                Grip::Http2 { sender, in_flight }
+            }
+        };
+        Ok(Lease { host: Arc::clone(self), grip: Some(grip), freshness: Freshness::Fresh })
+    }
+
+    async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {
+        loop {
+            let Idle { mut sender, close, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
+            let age = since.elapsed();
+            if sender.is_closed() || age > OLDEST_IDLE {
+                continue;
+            }
+            if age > LOOK_AFTER {
+                // One turn of the reactor: if the far side has closed meanwhile, the connection's task learns it now.
+                tokio::task::yield_now().await;
+            }
+            if !sender.is_closed() && (sender.is_ready() || sender.ready().await.is_ok()) {
+                let grip = Some(Grip::Http1 { sender, close });
+                return Some(Lease { host: Arc::clone(self), grip, freshness: Freshness::Reused });
+            }
+        }
+    }
+
+    /// A place on an HTTP/2 connection; when all are full and no more may be made, the least busy one.
+    fn shared_lease(self: &Arc<Self>) -> Option<Lease> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|one| !one.sender.is_closed());
+        let at_bound = shared.len() >= MOST_HTTP2;
+        let least = shared.iter().min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
+        let room = least.in_flight.load(Ordering::Relaxed) < least.most.load(Ordering::Relaxed);
+        if !room && !at_bound {
+            return None;
+        }
+        least.in_flight.fetch_add(1, Ordering::Relaxed);
+        let grip = Grip::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight) };
+        Some(Lease { host: Arc::clone(self), grip: Some(grip), freshness: Freshness::Reused })
+    }
+
+    fn keep(&self, sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle) {
+        let now = Instant::now();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while idle.front().is_some_and(|oldest| idle.len() >= MOST_IDLE || now.duration_since(oldest.since) > OLDEST_IDLE) {
+            idle.pop_front();
+        }
+        idle.push_back(Idle { sender, close, since: now });
+    }
+
+    /// Lets connections go that nobody has used for long. Returns whether any is left.
+    pub(crate) fn sweep(&self) -> bool {
+        let now = Instant::now();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|one| !one.sender.is_closed() && now.duration_since(one.since) <= OLDEST_IDLE);
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|one| !one.sender.is_closed());
+        !idle.is_empty() || !shared.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn idle_count(&self) -> usize {
+        self.idle.lock().unwrap().len()
+    }
+}
+
+impl Lease {
+    /// How a request on this connection names its target.
+    pub(crate) fn target_form(&self) -> TargetForm {
+        match self.grip {
+            Some(Grip::Http2 { .. }) => TargetForm::Whole,
+            Some(Grip::Http1 { .. }) | None => TargetForm::Origin,
+        }
+    }
+
+    /// Sends one request and waits for the head of its answer.
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, SendFault> {
+        let done = match self.grip.as_mut().expect("a lease holds its connection until it is dropped") {
+            Grip::Http1 { sender, .. } => sender.try_send_request(request).await,
+            Grip::Http2 { sender, .. } => sender.try_send_request(request).await,
+        };
+        done.map_err(|fault| judge(&fault))
+    }
+
+    /// The answer has ended properly: the connection may carry the next request.
+    fn give_back(mut self) {
+        if let Some(Grip::Http1 { sender, close }) = self.grip.take_if(|grip| matches!(grip, Grip::Http1 { .. }))
+            && !sender.is_closed()
+        {
+            self.host.keep(sender, close);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        match self.grip.take() {
+            Some(Grip::Http1 { close, .. }) => close.abort(),
+            Some(Grip::Http2 { in_flight, .. }) => {
+                in_flight.fetch_sub(1, Ordering::Relaxed);
+            }
+            None => {}
+        }
+    }
+}
+
+fn judge(fault: &TrySendError<Request<Full<Bytes>>>) -> SendFault {
+    let error = fault.error();
+    if fault.message().is_some() || refused_stream(error) {
+        return SendFault { untouched: true, error: UpstreamError::NotSent(ConnectFault::Closed) };
+    }
+    let error = if error.is_parse_too_large() {
+        UpstreamError::Unreadable("answer head too large")
+    } else if error.is_parse() {
+        UpstreamError::Unreadable("not an HTTP answer")
+    } else {
+        UpstreamError::Lost
+    };
+    SendFault { untouched: false, error }
+}
+
+/// HTTP/2 says of some streams that they were never looked at (RFC 9113, sections 6.8 and 8.7).
+fn refused_stream(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(fault) = cause.downcast_ref::<h2::Error>() {
+            return fault.reason() == Some(h2::Reason::REFUSED_STREAM);
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// An answer's body. At its end the connection goes back; dropped before, the connection is closed.
+pub(crate) struct LeasedBody {
+    body: Incoming,
+    lease: Option<Lease>,
+}
+
+impl LeasedBody {
+    pub(crate) fn new(body: Incoming, lease: Lease) -> Self {
+        Self { body, lease: Some(lease) }
+    }
+
+    fn give_back_at_end(&mut self) {
+        if self.body.is_end_stream()
+            && let Some(lease) = self.lease.take()
+        {
+            lease.give_back();
+        }
+    }
+}
+
+impl Body for LeasedBody {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                if let Some(lease) = this.lease.take() {
+                    lease.give_back();
+                }
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                this.give_back_at_end();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(fault))) => {
+                this.lease = None;
+                let fault = if fault.is_parse() { BodyFault::Unreadable } else { BodyFault::Lost };
+                Poll::Ready(Some(Err(fault)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for LeasedBody {
+    fn drop(&mut self) {
+        self.give_back_at_end();
+    }
+}

@@ -1,0 +1,146 @@
+//! The real upstream: a pool of HTTP connections for each core (hyper's connections, no client in between), so that
+//! it is known whether anything was sent, and an answer nobody waits for any more costs nothing from that moment on.
+//!
+//! Bounds: 512 idle connections a channel and core, idle for at most 50 s; 256 dials at once; 256 header fields and
+//! 128 KiB of head in an answer; no redirects, no cookies, no decompression.
+
+mod connect;
+mod destination;
+mod guard;
+mod host;
+mod proxy;
+mod resolver;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use http::{Method, Request, header::HOST};
+use http_body_util::Full;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::TaskTracker;
+use tollgate_core::{Channel, ChannelId};
+
+pub use self::tls::Trust;
+use self::{
+    destination::{Destination, TargetForm},
+    host::{Freshness, Host, LeasedBody},
+};
+use super::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError, credentials::headers_for};
+
+/// How often connections that nobody uses are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+
+/// The connections of one core.
+pub struct Client {
+    hosts: Arc<Mutex<HashMap<ChannelId, Entry>>>,
+    trust: Arc<Trust>,
+    tasks: TaskTracker,
+}
+
+struct Entry {
+    channel: Arc<Channel>,
+    host: Arc<Host>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client without connections. Must be made inside the runtime that will use it.
+    #[must_use]
+    pub fn new(trust: Arc<Trust>) -> Self {
+        let hosts = Arc::new(Mutex::new(HashMap::new()));
+        let tasks = TaskTracker::new();
+        let swept = Arc::downgrade(&hosts);
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP_EVERY).await;
+                let Some(hosts) = swept.upgrade() else { return };
+                sweep(&hosts);
+            }
+        });
+        Self { hosts, trust, tasks }
+    }
+
+    /// The channel's connections. When the channel's row changed, they are kept only if they still lead to the same
+    /// place under the same rules.
+    fn host(&self, channel: &Arc<Channel>) -> Result<Arc<Host>, ConnectFault> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = hosts.get_mut(&channel.id) {
+            if Arc::ptr_eq(&entry.channel, channel) {
+                return Ok(Arc::clone(&entry.host));
+            }
+            if Destination::of(channel)? == entry.host.destination {
+                entry.channel = Arc::clone(channel);
+                return Ok(Arc::clone(&entry.host));
+            }
+        }
+        let host = Arc::new(Host::new(Destination::of(channel)?));
+        hosts.insert(channel.id, Entry { channel: Arc::clone(channel), host: Arc::clone(&host) });
+        Ok(host)
+    }
+
+    #[cfg(test)]
+    fn idle_count(&self, channel: &Arc<Channel>) -> usize {
+        self.host(channel).unwrap().idle_count()
+    }
+}
+
+/// Closes what is too old, and forgets channels without a connection that nobody is just using.
+fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) {
+    let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
+    hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
+}
+
+#[async_trait]
+impl Upstream for Client {
+    async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
+        let host = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
+        let mut wanted = Freshness::Reused;
+        loop {
+            let deadline = Instant::now() + Duration::from_millis(call.channel.timeouts.connect_ms);
+            let mut lease = match timeout_at(deadline, host.lease(wanted, &self.trust, &self.tasks)).await {
+                Ok(lease) => lease.map_err(UpstreamError::NotSent)?,
+                Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
+            };
+            let request = request(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
+            call.sent.set();
+            match lease.send(request).await {
+                Ok(answer) => {
+                    let (head, body) = answer.into_parts();
+                    let body = Box::pin(LeasedBody::new(body, lease));
+                    return Ok(UpstreamAnswer { status: head.status.as_u16(), headers: head.headers, body });
+                }
+                // The keep-alive race: the far side closed while we took the connection up. Once, on a new one.
+                Err(fault) if fault.untouched && lease.freshness == Freshness::Reused && wanted == Freshness::Reused => {
+                    wanted = Freshness::Fresh;
+                }
+                Err(fault) => return Err(fault.error),
+            }
+        }
+    }
+}
+
+fn request(call: &UpstreamCall, destination: &Destination, form: TargetForm) -> Result<Request<Full<bytes::Bytes>>, ConnectFault> {
+    let mut request = Request::new(Full::new(call.body.clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = destination.target(&call.path, form)?;
+    let headers = headers_for(call)?;
+    *request.headers_mut() = headers;
+    if form == TargetForm::Origin {
+        request.headers_mut().insert(HOST, destination.authority.clone());
+    }
+    Ok(request)
+}
