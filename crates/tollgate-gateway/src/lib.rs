@@ -24,7 +24,5 @@ pub use forward::{
     BodyFault, Client, ConnectFault, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
 };
 pub use incoming::{Head, Incoming, RequestBody};
-pub use refusal::{
-    BudgetSubject, LimitSubject, Limited, PriceFigures, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure,
-};
+pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};

@@ -1,8 +1,14 @@
-//! From one protocol to another: the request on its way to the upstream, through [`neutral`].
+//! From one protocol to another, through [`neutral`]: the request on its way to the upstream, the answer on its way back.
+
+mod relay;
+mod reply;
 
 use std::collections::HashMap;
 
 use crate::{FieldPath, Malformed, Profile, Protocol, Target, neutral};
+
+pub use relay::translating_relay;
+pub use reply::{translate_problem, translate_reply};
 
 /// Why a request cannot be put into an upstream's protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

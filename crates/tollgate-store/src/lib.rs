@@ -1,1 +1,76 @@
+//! What we remember: the catalog, keys, usage records, account health, and the journal that survives a kill.
+//!
+//! Small traits, one per kind of remembering; the backends behind them are private and [`open`] is the one door.
+//! Time and randomness are arguments: nothing here reads a clock of its own.
 
+mod change;
+mod error;
+mod keys;
+mod random;
+mod spec;
+mod usage;
+
+use std::{collections::HashSet, fmt};
+
+use async_trait::async_trait;
+use tollgate_core::{Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
+
+pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
+pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
+pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_key};
+pub use random::Random;
+pub use spec::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
+
+/// Remembers what is configured.
+#[async_trait]
+pub trait CatalogStore: Send + Sync + fmt::Debug {
+    /// The whole catalog as one snapshot, credentials opened.
+    async fn load(&self) -> Result<Catalog, StoreError>;
+
+    /// Writes a batch of changes in one transaction, with its revision and audit rows. All of it or nothing. The
+    /// revision afterwards; it stays the same when nothing differs from what is there.
+    async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError>;
+
+    /// The number of the last change.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// The rows changed after a revision, oldest first: what caches drop.
+    async fn changed_since(&self, known: Revision) -> Result<Vec<ChangedRow>, StoreError>;
+
+    /// Waits until the revision is another than `known`, whoever wrote it (250 ms on SQLite, 1 s on PostgreSQL).
+    async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError>;
+
+    /// The newest lines of the audit log below a revision, newest first; at most 1,000.
+    async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError>;
+}
+
+/// Remembers service keys. They may number millions and are asked for one by one, behind a bounded cache.
+#[async_trait]
+pub trait KeyStore: Send + Sync + fmt::Debug {
+    /// The key with this hash, its member included; also when it is disabled, revoked or over its time.
+    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError>;
+
+    /// Every key, revoked ones included, in order of member and name.
+    async fn list(&self) -> Result<Vec<Key>, StoreError>;
+}
+
+/// Remembers usage records, each exactly once.
+#[async_trait]
+pub trait UsageStore: Send + Sync + fmt::Debug {
+    /// Adds records with their attempts in one transaction. A record whose id is there already is left alone, its
+    /// attempts too. How many were new.
+    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError>;
+
+    /// One page of records; continue with [`Page::next`] in [`UsageFilter::after`].
+    async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError>;
+
+    /// One record.
+    async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError>;
+
+    /// Which of these ids are booked.
+    async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError>;
+
+    /// Sums over the records a filter names; its order, place and limit do not count.
+    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError>;
+}

@@ -7,7 +7,7 @@ mod table;
 mod text;
 mod upstream;
 
-use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_core::{Cause, NanoUsd, PriceFigures, Timestamp};
 use tollgate_protocol::{FieldPath, Malformed, Protocol, UpstreamProblem};
 
 /// Why a request is not served. The id of each row of the error reference stands with its variant.
@@ -104,8 +104,10 @@ pub enum Refusal {
     NoRoute {
         /// As asked.
         model: String,
-        /// Why, in the words of `metadata.cause`; `price_limit` makes it E41.
-        cause: &'static str,
+        /// Why.
+        cause: Cause,
+        /// Price limits alone exclude every account (E41).
+        too_dear: bool,
         /// Seconds until the first account recovers, if known.
         retry_after: Option<u32>,
         /// Figures of E41, where they may be shown.
@@ -287,17 +289,6 @@ pub struct Spent {
     pub renews_at: Option<Timestamp>,
 }
 
-/// The figures of E41: nano-USD per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PriceFigures {
-    /// The bound.
-    pub limit: i64,
-    /// The cheapest channel's price.
-    pub cheapest: i64,
-    /// `input` or `output`.
-    pub kind: &'static str,
-}
-
 impl Refusal {
     /// The row of the error reference, such as `E40`, for a caller of this protocol.
     #[must_use]
@@ -328,7 +319,7 @@ impl Refusal {
             Self::RateLimited(_) | Self::WrongKeys { .. } => "E31",
             Self::Spent(_) => "E32",
             Self::TooDear(_) => "E33",
-            Self::NoRoute { cause: "price_limit", .. } => "E41",
+            Self::NoRoute { too_dear: true, .. } => "E41",
             Self::NoRoute { .. } => "E40",
             Self::Upstream { failure, .. } => failure.id(),
             Self::ShuttingDown => "E61",

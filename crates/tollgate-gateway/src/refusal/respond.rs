@@ -58,7 +58,7 @@ impl Refusal {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         if let Self::NoRoute { cause, .. } = self {
-            headers.insert(CAUSE, HeaderValue::from_static(cause));
+            headers.insert(CAUSE, HeaderValue::from_static(cause.as_str()));
         }
         if let Self::RateLimited(limit) = self {
             limit.figures.write(headers);

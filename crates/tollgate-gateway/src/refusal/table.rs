@@ -6,7 +6,7 @@ use tollgate_protocol::{Malformed, MalformedKind, NativeFace, OpenAiFace, Proble
 use super::{
     BudgetSubject, LimitSubject, Limited, RateLimit, Refusal, Spent,
     text::{masked, quoted, time, usd},
-    upstream::{no_route, upstream},
+    upstream,
 };
 use crate::Head;
 
@@ -114,8 +114,11 @@ impl Refusal {
             }
             Self::Spent(spent) => spent_row(spent, head),
             Self::TooDear(subject) => too_dear(*subject),
-            Self::NoRoute { model, cause, retry_after, price } => no_route(model, cause, *retry_after, *price, head.from),
-            Self::Upstream { model, failure } => upstream(model, failure),
+            Self::NoRoute { model, cause, too_dear: true, price, .. } => {
+                upstream::too_dear(model, *cause, price.as_ref(), head.from)
+            }
+            Self::NoRoute { model, cause, retry_after, .. } => upstream::no_route(model, *cause, *retry_after, head.from),
+            Self::Upstream { model, failure } => upstream::upstream(model, failure),
             Self::ShuttingDown
             | Self::Internal
             | Self::Overloaded

@@ -1,10 +1,10 @@
 //! The error table's rows about accounts and upstreams (error reference, B6 and B7).
 
-use tollgate_core::NanoUsd;
+use tollgate_core::{Cause, LimitLevel, NanoUsd, PriceFigures, PriceKind};
 use tollgate_protocol::{Problem, Protocol};
 
 use super::{
-    PriceFigures, Rejection, UpstreamFailure,
+    Rejection, UpstreamFailure,
     redact::redact,
     table::{INVALID_REQUEST, Row, SERVER_ERROR, UNAVAILABLE_ERROR},
     text::{quoted, usd},
@@ -13,44 +13,57 @@ use super::{
 /// Seconds of E40 when no recovery is in sight.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
-/// E40 and E41.
-pub(super) fn no_route(
-    model: &str,
-    cause: &'static str,
-    retry_after: Option<u32>,
-    price: Option<PriceFigures>,
-    from: Protocol,
-) -> Row {
+/// E40.
+pub(super) fn no_route(model: &str, cause: Cause, retry_after: Option<u32>, from: Protocol) -> Row {
     let model = quoted(model);
+    let message = format!(
+        "{}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; check availability in the \
+         model square and the usage log.",
+        scope(from)
+    );
+    no_accounts(message, model, cause, from).retry(retry_after.unwrap_or(UNKNOWN_RECOVERY_SECS))
+}
+
+/// E41.
+pub(super) fn too_dear(model: &str, cause: Cause, price: Option<&PriceFigures>, from: Protocol) -> Row {
+    let model = quoted(model);
+    let whose = match price.map(|price| price.level) {
+        Some(LimitLevel::Group) => "this key's group",
+        Some(LimitLevel::Request) => "this request",
+        Some(LimitLevel::Key) | None => "this key",
+    };
+    let figures = price.map_or_else(String::new, |price| {
+        let kind = match price.kind {
+            PriceKind::Input => "input",
+            PriceKind::Output => "output",
+        };
+        format!(" (limit {}, cheapest {} USD per 1M {kind} tokens)", usd(NanoUsd(price.limit)), usd(NanoUsd(price.price)))
+    });
+    let message = format!(
+        "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or retry \
+         later; see the model square.",
+        scope(from)
+    );
+    no_accounts(message, model, cause, from).retry(60).stop()
+}
+
+/// The first words of both: the family is the caller's protocol, whatever upstream was tried.
+fn scope(from: Protocol) -> String {
     let family = from.as_str();
-    let scope = if from == Protocol::Gemini {
+    if from == Protocol::Gemini {
         format!("No available accounts exist for the native protocol family ({family})")
     } else {
         format!("No available accounts exist for the {family} protocol family")
-    };
-    let too_dear = cause == "price_limit";
-    let message = if too_dear {
-        let figures = price.map_or_else(String::new, |price| {
-            let (limit, cheapest) = (usd(NanoUsd(price.limit)), usd(NanoUsd(price.cheapest)));
-            format!(" (limit {limit}, cheapest {cheapest} USD per 1M {} tokens)", price.kind)
-        });
-        format!(
-            "{scope}: every channel offering model '{model}' is above the channel price limit of this key{figures}. Raise the \
-             limit or retry later; see the model square."
-        )
-    } else {
-        format!(
-            "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; check \
-             availability in the model square and the usage log."
-        )
-    };
-    let helps_itself = !matches!(cause, "none_configured" | "disabled" | "price_limit");
-    let row = Row::new(503, UNAVAILABLE_ERROR, Some("no_available_accounts"), "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
-        .metadata("family", family)
+    }
+}
+
+fn no_accounts(message: String, model: String, cause: Cause, from: Protocol) -> Row {
+    let helps_itself = !matches!(cause, Cause::NoneConfigured | Cause::Disabled | Cause::PriceLimit);
+    Row::new(503, UNAVAILABLE_ERROR, Some("no_available_accounts"), "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
+        .metadata("family", from.as_str())
         .metadata("model", model)
-        .metadata("cause", cause)
-        .metadata("retryable", if helps_itself { "true" } else { "false" });
-    if too_dear { row.retry(60).stop() } else { row.retry(retry_after.unwrap_or(UNKNOWN_RECOVERY_SECS)) }
+        .metadata("cause", cause.as_str())
+        .metadata("retryable", if helps_itself { "true" } else { "false" })
 }
 
 /// E50 to E60.

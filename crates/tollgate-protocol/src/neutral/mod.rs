@@ -8,11 +8,13 @@ mod params;
 mod part;
 mod reply;
 mod request;
+mod stream;
 
 pub use embed::EmbedRequest;
 pub use params::{Format, Given, GoogleParams, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
-pub use reply::{Blocked, Candidate, Citation, Event, Reply, ReplyContext, TokenLogprob};
+pub use reply::{AnswerKind, Blocked, Candidate, Citation, Event, Reply, ReplyContext, TokenLogprob};
 pub use request::{Ask, Choice, ChoiceMode, Encoded, Refused, Request, Role, Schema, ServerTool, Tool, Turn};
+pub use stream::{StreamDecoder, StreamEncoder};
 
 pub use crate::{Finish, Usage};

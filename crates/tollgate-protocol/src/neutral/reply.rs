@@ -4,7 +4,7 @@ use super::{Media, Part, Signature};
 use crate::{Finish, Framing, Usage};
 
 /// A complete answer as it is meant.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// Candidates, in order of index.
     pub candidates: Vec<Candidate>,
@@ -15,7 +15,7 @@ pub struct Reply {
 }
 
 /// A blocked prompt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Blocked {
     /// Native reason, such as `SAFETY`.
     pub reason: String,
@@ -24,7 +24,7 @@ pub struct Blocked {
 }
 
 /// One candidate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// Index.
     pub index: u32,
@@ -45,7 +45,7 @@ pub struct Candidate {
 }
 
 /// A token with its log probability.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     /// Token text.
     pub token: String,
@@ -56,7 +56,7 @@ pub struct TokenLogprob {
 }
 
 /// A source the answer names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Citation {
     /// First byte.
     pub start: usize,
@@ -68,37 +68,127 @@ pub struct Citation {
     pub title: String,
 }
 
-/// One event of a streamed answer. `c` is the candidate's index, `k` counts the calls of the whole stream.
-#[derive(Clone, Debug)]
+/// One event of an answer, streamed or not. `c` is the candidate's index, `k` counts the calls of the whole answer.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Text.
-    Text { c: u32, text: String, signature: Option<Signature> },
-    /// Thinking text.
-    Think { c: u32, text: String, redacted: Option<String>, signature: Option<Signature> },
+    Text {
+        /// Candidate.
+        c: u32,
+        /// The text; empty where only a signature came.
+        text: String,
+        /// State that travels with it.
+        signature: Option<Signature>,
+    },
+    /// Thinking text. In a stream an empty text with a signature closes the block whose pieces came before, and is a
+    /// block of its own when none came.
+    Think {
+        /// Candidate.
+        c: u32,
+        /// The text, possibly empty.
+        text: String,
+        /// Opaque data instead of text.
+        redacted: Option<String>,
+        /// The block's signature.
+        signature: Option<Signature>,
+    },
     /// A call begins.
-    CallOpen { c: u32, k: u32, id: String, name: String, custom: bool, signature: Option<Signature> },
+    CallOpen {
+        /// Candidate.
+        c: u32,
+        /// Call.
+        k: u32,
+        /// Id, empty when the wire had none.
+        id: String,
+        /// Name.
+        name: String,
+        /// A custom (free text) tool: the arguments are plain text.
+        custom: bool,
+        /// State that travels with it.
+        signature: Option<Signature>,
+    },
     /// A piece of its arguments.
-    CallArgs { c: u32, k: u32, fragment: String },
+    CallArgs {
+        /// Candidate.
+        c: u32,
+        /// Call.
+        k: u32,
+        /// The piece.
+        fragment: String,
+    },
     /// A call is whole.
-    CallDone { c: u32, k: u32 },
+    CallDone {
+        /// Candidate.
+        c: u32,
+        /// Call.
+        k: u32,
+    },
     /// Media.
-    Media { c: u32, media: Media },
-    /// Refusal text.
-    Refusal { c: u32, text: String },
+    Media {
+        /// Candidate.
+        c: u32,
+        /// What and where.
+        media: Media,
+    },
+    /// Refusal text (chat completions).
+    Refusal {
+        /// Candidate.
+        c: u32,
+        /// The text.
+        text: String,
+    },
+    /// Log probabilities of text that follows.
+    Logprobs {
+        /// Candidate.
+        c: u32,
+        /// The tokens.
+        tokens: Vec<TokenLogprob>,
+    },
+    /// Sources of text that came before.
+    Citations {
+        /// Candidate.
+        c: u32,
+        /// The sources.
+        citations: Vec<Citation>,
+    },
     /// A candidate ended.
-    Finish { c: u32, finish: Finish, native: Option<String>, message: Option<String> },
+    Finish {
+        /// Candidate.
+        c: u32,
+        /// Why.
+        finish: Finish,
+        /// The upstream's own word.
+        native: Option<String>,
+        /// The upstream's explanation.
+        message: Option<String>,
+    },
     /// The prompt was blocked.
     Blocked(Blocked),
-    /// Cumulative usage.
+    /// Cumulative usage: the last one counts.
     Usage(Usage),
-    /// The upstream's error event.
-    Problem(Box<crate::UpstreamProblem>),
-    /// The stream's own end mark.
+    /// The end: the stream's own mark, or the end of a body.
     End,
 }
 
+/// What an answer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerKind {
+    /// Text a model writes.
+    #[default]
+    Generated,
+    /// A number of tokens.
+    Count,
+    /// Vectors.
+    Vectors {
+        /// The caller's form is a list (everything but native `:embedContent`).
+        list: bool,
+        /// Written as base64 of little-endian floats (chat callers that ask for it).
+        base64: bool,
+    },
+}
+
 /// What an answer's translation must remember of its request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReplyContext {
     /// Our request id without `req_` (stands in generated ids).
     pub request_id: String,
@@ -106,18 +196,45 @@ pub struct ReplyContext {
     pub now: i64,
     /// The caller's name of the model.
     pub model: String,
+    /// What was asked for.
+    pub kind: AnswerKind,
     /// The caller's answer is streamed this way.
     pub framing: Framing,
     /// Streamed at all.
     pub stream: bool,
     /// Usage chunk wanted.
     pub include_usage: bool,
-    /// Thoughts wanted (native callers).
+    /// Thoughts wanted (native callers; chat callers see whatever comes).
     pub include_thoughts: bool,
+    /// Thinking blocks without visible text travel to a native caller as signatures on the parts that follow, to come
+    /// back with the history (translation reference, section 1.6). True with `include_thoughts`, and where the
+    /// upstream was asked to omit the text.
+    pub carry_thinking: bool,
     /// `false`: only the first call of a candidate is handed on.
     pub parallel: bool,
     /// Names of custom tools.
     pub custom_tools: Vec<String>,
     /// Upstream tool name to caller's tool name.
     pub name_map: Vec<(String, String)>,
+}
+
+impl ReplyContext {
+    /// The context of a request that asked for nothing special: not streamed, no thoughts, no tools renamed.
+    #[must_use]
+    pub fn new(request_id: &str, now: i64, model: &str) -> Self {
+        Self {
+            request_id: request_id.to_owned(),
+            now,
+            model: model.to_owned(),
+            kind: AnswerKind::Generated,
+            framing: Framing::Sse,
+            stream: false,
+            include_usage: false,
+            include_thoughts: false,
+            carry_thinking: false,
+            parallel: true,
+            custom_tools: Vec::new(),
+            name_map: Vec::new(),
+        }
+    }
 }

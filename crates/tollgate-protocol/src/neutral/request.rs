@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{EmbedRequest, Params, Part, ReplyContext};
+use super::{AnswerKind, EmbedRequest, Params, Part, ReplyContext};
 use crate::{FieldPath, Framing, Method, Protocol};
 
 /// A request as it is meant.
@@ -157,6 +157,10 @@ pub struct Encoded {
     pub include_usage: bool,
     /// The caller wants to see thoughts.
     pub include_thoughts: bool,
+    /// Thinking blocks without visible text are to travel to a native caller ([`ReplyContext::carry_thinking`]).
+    pub carry_thinking: bool,
+    /// What kind of answer the caller expects.
+    pub kind: AnswerKind,
     /// `false`: only the first call of a candidate is to be handed on.
     pub parallel: bool,
 }
@@ -174,6 +178,8 @@ impl Encoded {
             stream: self.stream,
             include_usage: self.include_usage,
             include_thoughts: self.include_thoughts,
+            carry_thinking: self.carry_thinking,
+            kind: self.kind,
             parallel: self.parallel,
             custom_tools: self.custom_tools.clone(),
             name_map: self.name_map.clone(),

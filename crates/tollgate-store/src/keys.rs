@@ -1,0 +1,245 @@
+//! Service keys: their form, how they are drawn, and the keyed hash by which they are known.
+//!
+//! A drawn key is `sk-tg-` + 43 base62 characters (256 random bits) + 6 base62 characters (CRC-32 of all before).
+//! Clients insist on `sk-`; the checksum refuses typing errors without a look-up. Imported secrets may have any form.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+use tollgate_core::Secret;
+use zeroize::Zeroizing;
+
+use crate::{KeySecret, Random};
+
+/// What every drawn service key begins with.
+pub const KEY_PREFIX: &str = "sk-tg-";
+/// What admin keys begin with; never valid on the model path.
+pub const ADMIN_KEY_PREFIX: &str = "tga-";
+
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const RANDOM_DIGITS: usize = 43;
+const CHECK_DIGITS: usize = 6;
+const SHOWN_FIRST: usize = 10;
+const SHOWN_LAST: usize = 4;
+
+/// The keyed hash of a service key: HMAC-SHA-256 with the database's pepper.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash(…)")
+    }
+}
+
+/// Hashes presented keys with the pepper. Cheap to clone.
+#[derive(Clone)]
+pub struct KeyHasher(Hmac<Sha256>);
+
+impl KeyHasher {
+    /// A hasher with this pepper.
+    #[must_use]
+    pub fn new(pepper: &[u8; 32]) -> Self {
+        Self(Hmac::new_from_slice(pepper).expect("HMAC takes keys of every length"))
+    }
+
+    /// The hash of a presented key.
+    #[must_use]
+    pub fn hash(&self, presented: &str) -> KeyHash {
+        let mut mac = self.0.clone();
+        mac.update(presented.as_bytes());
+        KeyHash(mac.finalize().into_bytes().into())
+    }
+
+    /// What is stored of a known secret.
+    ///
+    /// # Errors
+    /// When the secret may not be a key.
+    pub fn import(&self, secret: &Secret) -> Result<KeySecret, BadSecret> {
+        let text = secret.expose();
+        check_import(text)?;
+        // Of a short secret less is shown, so that what is hidden stays worth hiding.
+        let (first, last) = (SHOWN_FIRST.min(text.len() / 4), SHOWN_LAST.min(text.len() / 8));
+        Ok(KeySecret { hash: self.hash(text), prefix: text[..first].to_owned(), suffix: text[text.len() - last..].to_owned() })
+    }
+
+    /// Whether a secret is the one stored, without saying where they differ.
+    #[must_use]
+    pub fn matches(&self, secret: &Secret, stored: &KeyHash) -> bool {
+        self.hash(secret.expose()).0.ct_eq(&stored.0).into()
+    }
+}
+
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHasher(…)")
+    }
+}
+
+/// A secret that may not be a service key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSecret {
+    /// Too short or too long.
+    #[error("a secret has 16 to 200 characters, this one has {0}")]
+    Length(usize),
+    /// Not visible ASCII.
+    #[error("a secret consists of visible ASCII characters, without blanks")]
+    Characters,
+    /// Begins like a drawn key, but is none.
+    #[error("a secret that begins with 'sk-tg-' must be a whole key; its checksum does not fit")]
+    Checksum,
+    /// Begins like an admin key.
+    #[error("a secret that begins with 'tga-' is an admin key; it cannot be a service key")]
+    Admin,
+}
+
+/// A freshly drawn key. It can be shown exactly once: no `Debug`, no `Clone`, no `Display`.
+#[expect(missing_debug_implementations, reason = "a key in clear text exists only in the answer that made it")]
+pub struct NewKey(Zeroizing<String>);
+
+impl NewKey {
+    /// Draws a service key.
+    #[must_use]
+    pub fn draw(random: &Random) -> Self {
+        Self::draw_with(KEY_PREFIX, random)
+    }
+
+    /// Draws an admin key.
+    #[must_use]
+    pub fn draw_admin(random: &Random) -> Self {
+        Self::draw_with(ADMIN_KEY_PREFIX, random)
+    }
+
+    fn draw_with(prefix: &str, random: &Random) -> Self {
+        let mut bits = Zeroizing::new([0_u8; 32]);
+        random.fill(bits.as_mut_slice());
+        let mut text = Zeroizing::new(String::with_capacity(prefix.len() + RANDOM_DIGITS + CHECK_DIGITS));
+        text.push_str(prefix);
+        push_base62(&mut text, bits.as_mut_slice(), RANDOM_DIGITS);
+        let mut check = crc32fast::hash(text.as_bytes()).to_be_bytes();
+        push_base62(&mut text, &mut check, CHECK_DIGITS);
+        Self(text)
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn secret(&self, hasher: &KeyHasher) -> KeySecret {
+        let text = self.0.as_str();
+        let (first, last) = (&text[..SHOWN_FIRST], &text[text.len() - SHOWN_LAST..]);
+        KeySecret { hash: hasher.hash(text), prefix: first.to_owned(), suffix: last.to_owned() }
+    }
+
+    /// The text itself, for the one answer that hands it out.
+    #[must_use]
+    pub fn expose_once(self) -> String {
+        self.0.as_str().to_owned()
+    }
+}
+
+/// Whether a presented text can be a service key at all. Drawn keys must have a fitting checksum; every other text
+/// of 16 to 200 visible ASCII characters may have been imported.
+#[must_use]
+pub fn looks_like_key(presented: &str) -> bool {
+    check_import(presented).is_ok()
+}
+
+fn check_import(text: &str) -> Result<(), BadSecret> {
+    if !(16..=200).contains(&text.len()) {
+        return Err(BadSecret::Length(text.chars().count()));
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(BadSecret::Characters);
+    }
+    if text.starts_with(ADMIN_KEY_PREFIX) {
+        return Err(BadSecret::Admin);
+    }
+    if text.starts_with(KEY_PREFIX) && !has_checksum(text, KEY_PREFIX) {
+        return Err(BadSecret::Checksum);
+    }
+    Ok(())
+}
+
+fn has_checksum(text: &str, prefix: &str) -> bool {
+    let body = prefix.len() + RANDOM_DIGITS;
+    if text.len() != body + CHECK_DIGITS || !text[prefix.len()..].bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return false;
+    }
+    let mut expected = String::with_capacity(CHECK_DIGITS);
+    push_base62(&mut expected, &mut crc32fast::hash(&text.as_bytes()[..body]).to_be_bytes(), CHECK_DIGITS);
+    expected == text[body..]
+}
+
+/// Appends `digits` base62 digits of a big-endian number, most significant first. The number is used up.
+fn push_base62(text: &mut String, number: &mut [u8], digits: usize) {
+    let mut reversed = Zeroizing::new(Vec::with_capacity(digits));
+    for _ in 0..digits {
+        let mut rest: u32 = 0;
+        for byte in number.iter_mut() {
+            let value = (rest << 8) | u32::from(*byte);
+            *byte = u8::try_from(value / 62).expect("a remainder below 62 keeps the quotient below 256");
+            rest = value % 62;
+        }
+        reversed.push(DIGITS[rest as usize]);
+    }
+    text.extend(reversed.iter().rev().map(|digit| char::from(*digit)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random() -> Random {
+        Random::from_fn(|bytes| {
+            for (i, byte) in bytes.iter_mut().enumerate() {
+                *byte = u8::try_from(i * 7 % 251).unwrap();
+            }
+        })
+    }
+
+    #[test]
+    fn a_drawn_key_has_its_form_and_its_checksum() {
+        let key = NewKey::draw(&random()).expose_once();
+        assert_eq!(key.len(), 6 + 43 + 6);
+        assert!(looks_like_key(&key), "{key}");
+        for i in KEY_PREFIX.len()..key.len() {
+            let mut wrong = key.clone().into_bytes();
+            wrong[i] = if wrong[i] == b'x' { b'y' } else { b'x' };
+            assert!(!looks_like_key(std::str::from_utf8(&wrong).unwrap()), "a typing error at {i} was not noticed");
+        }
+        assert!(!looks_like_key(&key[..key.len() - 1]));
+    }
+
+    #[test]
+    fn all_256_bits_fit_into_43_digits() {
+        let all = Random::from_fn(|bytes| bytes.fill(0xff));
+        let none = Random::from_fn(|bytes| bytes.fill(0));
+        let (all, none) = (NewKey::draw(&all).expose_once(), NewKey::draw(&none).expose_once());
+        assert_eq!(&none[6..49], "0".repeat(43));
+        // 2^256 - 1 in base 62, computed independently.
+        assert_eq!(&all[6..49], "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1");
+    }
+
+    #[test]
+    fn imported_secrets_may_have_any_form_within_bounds() {
+        assert!(looks_like_key("tg-acceptance-key-0123456789abcdefghijklmnop"));
+        assert!(looks_like_key(&"a".repeat(16)) && looks_like_key(&"a".repeat(200)));
+        for bad in ["a".repeat(15), "a".repeat(201), "with a blank in the middle".to_owned(), "schlüssel-mit-umlaut".to_owned()] {
+            assert!(!looks_like_key(&bad), "{bad}");
+        }
+        let admin = NewKey::draw_admin(&random()).expose_once();
+        assert!(!looks_like_key(&admin), "an admin key is never valid on the model path");
+    }
+
+    #[test]
+    fn the_pepper_decides_the_hash() {
+        let (one, other) = (KeyHasher::new(&[1; 32]), KeyHasher::new(&[2; 32]));
+        let secret = Secret::new("a-secret-of-some-length".to_owned());
+        let stored = one.import(&secret).unwrap();
+        assert_eq!((stored.prefix.as_str(), stored.suffix.as_str()), ("a-sec", "th"));
+        assert!(one.matches(&secret, &stored.hash));
+        assert!(!other.matches(&secret, &stored.hash));
+        assert_eq!(format!("{:?}", stored.hash), "KeyHash(…)");
+    }
+}
