@@ -1,14 +1,18 @@
 //! A model request as it stands when its path is known and nothing of its body has been read.
 
 use std::{
+    fmt,
+    future::Future as _,
     net::IpAddr,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
@@ -23,7 +27,7 @@ pub struct Head {
     /// When its head was complete.
     pub arrived: Timestamp,
     /// The same moment on the monotonic clock.
-    pub started: tokio::time::Instant,
+    pub started: Instant,
     /// Who connected. IPv4 in IPv6 is unwrapped.
     pub peer: IpAddr,
     /// The key as sent, trimmed; `None` where no accepted place held one.
@@ -49,43 +53,75 @@ pub struct Incoming {
     pub body: RequestBody,
 }
 
+/// Why a request body ends before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestBodyFault {
+    /// Nothing came for this long.
+    #[error("nothing came for {} s", .0.as_secs())]
+    TooSlow(Duration),
+    /// The connection broke, or its framing did.
+    #[error("the body broke off")]
+    Broken(#[source] hyper::Error),
+}
+
 /// A request body: on the wire, or already here (tests, in-process calls).
-#[derive(Debug)]
-pub enum RequestBody {
-    /// Still to be read from the connection.
-    Wire(hyper::body::Incoming),
-    /// Here; `None` once taken.
-    Whole(Option<Bytes>),
+pub struct RequestBody(Source);
+
+enum Source {
+    Wire { body: hyper::body::Incoming, patience: Duration, silence: Option<Pin<Box<Sleep>>> },
+    Here(Option<Bytes>),
+}
+
+impl RequestBody {
+    /// A body on the wire that may be silent for so long between two pieces.
+    pub(crate) fn wire(body: hyper::body::Incoming, patience: Duration) -> Self {
+        Self(Source::Wire { body, patience, silence: None })
+    }
 }
 
 impl From<Bytes> for RequestBody {
     fn from(bytes: Bytes) -> Self {
-        Self::Whole(Some(bytes))
+        Self(Source::Here(Some(bytes)))
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").field("size", &self.size_hint()).finish_non_exhaustive()
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = RequestBodyFault;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Wire(body) => Pin::new(body).poll_frame(context),
-            Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))),
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyFault>>> {
+        match &mut self.get_mut().0 {
+            Source::Here(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Wire { body, patience, silence } => {
+                if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
+                    *silence = None;
+                    return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
+                }
+                // The timer exists only while nothing is there, so that a body that is already here costs none.
+                let silence = silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(*patience)));
+                ready!(silence.as_mut().poll(context));
+                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(*patience))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Wire(body) => body.is_end_stream(),
-            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+        match &self.0 {
+            Source::Wire { body, .. } => body.is_end_stream(),
+            Source::Here(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Wire(body) => body.size_hint(),
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+        match &self.0 {
+            Source::Wire { body, .. } => body.size_hint(),
+            Source::Here(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }
     }
 }

@@ -23,6 +23,9 @@ pub use clock::{Clock, Dice, SystemClock};
 pub use forward::{
     BodyFault, Client, ConnectFault, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
 };
-pub use incoming::{Head, Incoming, RequestBody};
+pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};
+
+#[cfg(test)]
+mod testing;

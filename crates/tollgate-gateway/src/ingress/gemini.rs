@@ -1,0 +1,47 @@
+//! Native paths: `/v1beta`, `/v1alpha`, and what `/v1` hands over (native wire reference, sections 1 and 2).
+
+use http::Method as HttpMethod;
+use tollgate_protocol::{Framing, Method, Protocol, Target};
+
+use super::{Destination, ListRequest, Query, READING, not_allowed, query, reads, unknown};
+use crate::Refusal;
+
+/// Everything behind `/v1beta/`.
+pub(super) fn destination(method: &HttpMethod, rest: &str, query: Query<'_>) -> Destination {
+    if rest == "models" {
+        return if reads(method) { list(query) } else { not_allowed(Protocol::Gemini, READING) };
+    }
+    match rest.strip_prefix("models/").map(query::decode) {
+        Some(Some(name)) => model(method, name, query, Protocol::Gemini),
+        Some(None) | None => unknown(Protocol::Gemini),
+    }
+}
+
+/// `models` itself.
+pub(super) fn list(query: Query<'_>) -> Destination {
+    let all = ListRequest::All { page_size: query.get("pageSize"), page_token: query.get("pageToken") };
+    Destination::List(Protocol::Gemini, all)
+}
+
+/// The method behind the last `:` of a decoded name, if it is one we know.
+pub(super) fn verb_of(name: &str) -> Option<(&str, Method)> {
+    let (model, verb) = name.rsplit_once(':')?;
+    Some((model, Method::from_native_verb(verb)?))
+}
+
+/// `models/{name}`, with or without a verb. `shape` is the protocol a path without one is refused in.
+pub(super) fn model(method: &HttpMethod, name: String, query: Query<'_>, shape: Protocol) -> Destination {
+    if let Some((model, verb)) = verb_of(&name) {
+        if *method != HttpMethod::POST {
+            return not_allowed(Protocol::Gemini, "POST");
+        }
+        let framing = if query.get("alt").as_deref() == Some("sse") { Framing::Sse } else { Framing::JsonArray };
+        return Destination::Model(Protocol::Gemini, Target { method: verb, model: Some(model.to_owned()), framing });
+    }
+    match *method {
+        HttpMethod::POST => Destination::Refused(shape, Refusal::UnknownVerb),
+        _ if name.is_empty() => unknown(shape),
+        HttpMethod::GET | HttpMethod::HEAD => Destination::List(shape, ListRequest::One(name)),
+        _ => not_allowed(shape, READING),
+    }
+}

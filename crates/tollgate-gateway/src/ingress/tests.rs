@@ -1,0 +1,175 @@
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
+use tollgate_protocol::{Framing, Method, Protocol};
+
+use super::*;
+
+fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+    fields.iter().fold(HeaderMap::new(), |mut map, (name, value)| {
+        map.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        map
+    })
+}
+
+fn at(method: HttpMethod, target: &'static str, fields: &[(&'static str, &str)]) -> Destination {
+    destination(&method, &Uri::from_static(target), &headers(fields))
+}
+
+fn shown(destination: &Destination) -> String {
+    match destination {
+        Destination::Model(from, target) => {
+            format!("{} {:?} {}", from.as_str(), target.method, target.model.as_deref().unwrap_or("-"))
+        }
+        Destination::List(from, ListRequest::All { page_size, page_token }) => {
+            format!("{} list {} {}", from.as_str(), page_size.as_deref().unwrap_or("-"), page_token.as_deref().unwrap_or("-"))
+        }
+        Destination::List(from, ListRequest::One(model)) => format!("{} one {model}", from.as_str()),
+        Destination::WellKnown(page) => format!("{page:?}"),
+        Destination::Elsewhere => "elsewhere".to_owned(),
+        Destination::Refused(from, refusal) => format!("{} {}", from.as_str(), refusal.id(*from)),
+    }
+}
+
+#[test]
+fn posted_paths() {
+    for (target, expected) in [
+        ("/v1/chat/completions", "openai Chat -"),
+        ("/v1/chat/completions?key=x", "openai Chat -"),
+        ("/v1/embeddings", "openai Embeddings -"),
+        ("/v1beta/models/m:generateContent", "gemini Generate m"),
+        ("/v1/models/m:generateContent", "gemini Generate m"),
+        ("/v1alpha/models/m:countTokens", "gemini CountTokens m"),
+        ("/v1/models/openai/gpt-4o:streamGenerateContent?alt=sse", "gemini StreamGenerate openai/gpt-4o"),
+        ("/v1beta/models/a:b:embedContent", "gemini EmbedContent a:b"),
+        ("/v1beta/models/m%3AbatchEmbedContents", "gemini BatchEmbedContents m"),
+        ("/v1beta/models/models/m:generateContent", "gemini Generate models/m"),
+        ("/v1beta/models/m", "gemini E12"),
+        ("/v1beta/models/m:predict", "gemini E12"),
+        ("/v1beta/models/m:GenerateContent", "gemini E12"),
+        ("/v1beta/models/m:generateContent/", "gemini E12"),
+        ("/v1/models/m", "openai E12"),
+        ("/v1/models/m:predict", "gemini E12"),
+        ("/v1beta/models", "gemini E11"),
+        ("/v1/models", "openai E11"),
+        ("/v1beta/models/x%", "gemini E10"),
+        ("/v1beta/models/%ff:generateContent", "gemini E10"),
+        ("/v1beta/models/x%00:generateContent", "gemini E10"),
+        ("/v1beta/tunedModels/x:generateContent", "gemini E10"),
+        ("/v1beta/files", "gemini E10"),
+        ("/v1beta/v1beta/models/m:generateContent", "gemini E10"),
+        ("/v1", "openai E10"),
+        ("/v1/chat/completions/", "openai E10"),
+        ("/v1/./chat/completions", "openai E10"),
+        ("/v1//chat/completions", "openai E10"),
+        ("/v1/Chat/Completions", "openai E10"),
+        ("/healthz", "openai E11"),
+        ("/chat/completions", "elsewhere"),
+        ("/v2/chat/completions", "elsewhere"),
+        ("/", "elsewhere"),
+    ] {
+        assert_eq!(shown(&at(HttpMethod::POST, target, &[])), expected, "POST {target}");
+    }
+}
+
+#[test]
+fn read_paths() {
+    for (target, expected) in [
+        ("/healthz", "Health"),
+        ("/readyz?verbose", "Ready"),
+        ("/version", "Version"),
+        ("/metrics", "Metrics"),
+        ("/v1/chat/completions", "openai E11"),
+        ("/v1beta/models", "gemini list - -"),
+        ("/v1alpha/models?pageSize=2&pageToken=t", "gemini list 2 t"),
+        ("/v1beta/models/a/b", "gemini one a/b"),
+        ("/v1beta/models/a%2Fb", "gemini one a/b"),
+        ("/v1beta/models/m:generateContent", "gemini E11"),
+        ("/v1beta/models/m:tag", "gemini one m:tag"),
+        ("/v1beta/models/", "gemini E10"),
+        ("/v1/models", "openai list - -"),
+        ("/v1/models/m", "openai one m"),
+        ("/v1/models/", "openai E10"),
+        ("/v1/models?pageSize=3", "gemini list 3 -"),
+        ("/v1/models?key=k", "gemini list - -"),
+        ("/v1/models/m?key=k", "gemini one m"),
+        ("/favicon.ico", "elsewhere"),
+    ] {
+        assert_eq!(shown(&at(HttpMethod::GET, target, &[])), expected, "GET {target}");
+        assert_eq!(shown(&at(HttpMethod::HEAD, target, &[])), expected, "HEAD {target}");
+    }
+    assert_eq!(shown(&at(HttpMethod::DELETE, "/v1/models/m", &[])), "openai E11");
+    assert_eq!(shown(&at(HttpMethod::DELETE, "/v1beta/models/m", &[])), "gemini E11");
+    assert_eq!(shown(&at(HttpMethod::PUT, "/v1beta/models/m:generateContent", &[])), "gemini E11");
+}
+
+#[test]
+fn the_credentials_tell_which_list_is_meant() {
+    for (fields, expected) in [
+        (&[("authorization", "Bearer k")][..], "openai list - -"),
+        (&[("x-goog-api-key", "k")], "gemini list - -"),
+        (&[("x-native-api-key", "k")], "gemini list - -"),
+        (&[("x-goog-api-client", "google-genai-sdk/3.4.0"), ("authorization", "Bearer k")], "gemini list - -"),
+    ] {
+        assert_eq!(shown(&at(HttpMethod::GET, "/v1/models", fields)), expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn only_alt_sse_selects_events() {
+    for (target, framing) in [
+        ("/v1beta/models/m:streamGenerateContent?alt=sse", Framing::Sse),
+        ("/v1beta/models/m:streamGenerateContent?a=1&alt=sse", Framing::Sse),
+        ("/v1beta/models/m:streamGenerateContent", Framing::JsonArray),
+        ("/v1beta/models/m:streamGenerateContent?alt=json", Framing::JsonArray),
+        ("/v1beta/models/m:streamGenerateContent?$alt=json;enum-encoding%3Dint", Framing::JsonArray),
+    ] {
+        let Destination::Model(Protocol::Gemini, target) = at(HttpMethod::POST, target, &[]) else { panic!("{target}") };
+        assert_eq!((target.method, target.framing), (Method::StreamGenerate, framing));
+    }
+}
+
+#[test]
+fn hints_fit_or_are_not_given() {
+    for (method, path, expected) in [
+        (HttpMethod::POST, "/chat/completions", Some("/v1/chat/completions")),
+        (HttpMethod::POST, "/chat/completions/", Some("/v1/chat/completions")),
+        (HttpMethod::POST, "/v1/chat/completions/", Some("/v1/chat/completions")),
+        (HttpMethod::POST, "/v1/v1/chat/completions", Some("/v1/chat/completions")),
+        (HttpMethod::POST, "/v1beta/v1beta/models/m:generateContent", Some("/v1beta/models/m:generateContent")),
+        (HttpMethod::POST, "/v1beta/v1/models/m:generateContent", Some("/v1/models/m:generateContent")),
+        (HttpMethod::POST, "/models/m:generateContent", Some("/v1/models/m:generateContent")),
+        (HttpMethod::GET, "/models", Some("/v1/models")),
+        (HttpMethod::GET, "/v1beta/models/", Some("/v1beta/models")),
+        (HttpMethod::GET, "/chat/completions", None),
+        (HttpMethod::POST, "/foo", None),
+        (HttpMethod::GET, "/", None),
+        (HttpMethod::POST, "/v1/./chat/completions", None),
+    ] {
+        assert_eq!(hint(&method, path).as_deref(), expected, "{method} {path}");
+    }
+}
+
+#[test]
+fn the_first_place_that_holds_a_key_decides() {
+    let all = [("authorization", "Bearer one"), ("x-native-api-key", "two"), ("x-goog-api-key", "three")];
+    for (from, fields, target, expected) in [
+        (Protocol::OpenAi, &all[..], "/?key=four", Some("one")),
+        (Protocol::OpenAi, &all[1..], "/?key=four", Some("two")),
+        (Protocol::OpenAi, &all[2..], "/?key=four", Some("three")),
+        (Protocol::OpenAi, &[], "/?key=four", Some("four")),
+        (Protocol::OpenAi, &[], "/", None),
+        (Protocol::OpenAi, &[("authorization", "Basic eA=="), ("x-goog-api-key", "three")], "/", None),
+        (Protocol::OpenAi, &[("authorization", "sk-bare-key")], "/", None),
+        (Protocol::OpenAi, &[("authorization", "bearer   one  ")], "/", Some("one")),
+        (Protocol::OpenAi, &[("authorization", "Bearer ")], "/", None),
+        (Protocol::OpenAi, &[("authorization", "Bearer a"), ("authorization", "Bearer b")], "/", Some("")),
+        (Protocol::Gemini, &all[..], "/?key=four", Some("two")),
+        (Protocol::Gemini, &[("authorization", "Bearer one"), ("x-goog-api-key", "three")], "/", Some("three")),
+        (Protocol::Gemini, &[("x-native-api-key", " "), ("x-goog-api-key", "three")], "/", Some("three")),
+        (Protocol::Gemini, &all[..1], "/?key=four", Some("one")),
+        (Protocol::Gemini, &[("authorization", "Basic eA==")], "/?key=f%6Fur", Some("four")),
+        (Protocol::Gemini, &[("cookie", "key=x")], "/", None),
+    ] {
+        let key = key_of(from, &Uri::from_static(target), &headers(fields));
+        assert_eq!(key.as_ref().map(Secret::expose), expected, "{from:?} {fields:?} {target}");
+    }
+}
