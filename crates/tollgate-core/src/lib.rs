@@ -26,7 +26,7 @@ pub use money::{
     Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
 };
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
-pub use price_limit::{BadMaxPrice, parse_max_price};
+pub use price_limit::{BadMaxPrice, money_is_bounded, parse_max_price};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use route::{
     AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, NoRoute, Plan,
@@ -35,6 +35,6 @@ pub use route::{
 pub use secret::Secret;
 pub use settle::{
     AttemptFacts, Begin, BeginAttempt, Delivered, Facts, InputCount, Progress, amount, count_input, count_output, estimate_input,
-    estimate_output, settle, settle_stopped, tokens_of,
+    estimate_output, settle, settle_attempt, settle_stopped, tokens_of,
 };
 pub use time::Timestamp;

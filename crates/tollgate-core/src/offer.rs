@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
 
-use crate::{Catalog, Group, Key, Model, Price, Revision, ServedBy, Timestamp};
+use crate::{
+    Catalog, Channel, Glob, Group, GroupId, Key, Model, OnUnsupported, Price, Provider, Revision, ServedBy, Timestamp, Visibility,
+};
 
 /// Who asks, with the groups that count.
 #[derive(Clone, Debug)]
@@ -23,8 +25,23 @@ impl Caller {
     /// member's default group, a member without one the public group `default`.
     #[must_use]
     pub fn of(catalog: &Catalog, key: Arc<Key>) -> Self {
-        let _ = catalog;
-        Self { key, groups: Vec::new() }
+        let member = &key.member;
+        let permitted = |id: &GroupId| {
+            catalog.groups.get(id).filter(|group| group.visibility == Visibility::Public || member.granted.contains(id)).cloned()
+        };
+        let mut groups: Vec<Arc<Group>> = Vec::with_capacity(key.groups.len().max(1));
+        for group in key.groups.iter().filter_map(permitted) {
+            if !groups.iter().any(|it| it.id == group.id) {
+                groups.push(group);
+            }
+        }
+        if key.groups.is_empty() {
+            let default = member.default_group.or_else(|| {
+                catalog.group_by_name("default").filter(|group| group.visibility == Visibility::Public).map(|group| group.id)
+            });
+            groups.extend(default.as_ref().and_then(permitted));
+        }
+        Self { key, groups }
     }
 }
 
@@ -80,15 +97,21 @@ pub enum NotOffered {
 /// Everything a caller may list, sorted by name.
 #[must_use]
 pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
-    let _ = (catalog, caller);
-    unimplemented!()
+    catalog.served_by.keys().filter_map(|name| visible_model(catalog, caller, name)).filter(|it| !it.model.hidden).collect()
 }
 
 /// One model of the list, hidden ones included: who knows the name may ask for it.
 #[must_use]
 pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<VisibleModel> {
-    let _ = (catalog, caller, name);
-    unimplemented!()
+    let group = offering(catalog, caller, name)?.clone();
+    let model = catalog.model(name)?;
+    let use_ = Use::of(catalog, &group, &model);
+    let protocols = protocols(catalog, &group, name, use_);
+    let methods = match use_ {
+        Use::Embedding => vec![Method::EmbedContent, Method::BatchEmbedContents],
+        Use::Generation => vec![Method::Generate, Method::StreamGenerate, Method::CountTokens],
+    };
+    Some(VisibleModel { model, group, methods, protocols })
 }
 
 /// The offer for a request.
@@ -96,6 +119,98 @@ pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<V
 /// # Errors
 /// When the caller does not get the model, not for this method, or not with these fields.
 pub fn resolve(catalog: &Catalog, caller: &Caller, outline: &Outline, from: Protocol, now: Timestamp) -> Result<Offer, NotOffered> {
-    let _ = (catalog, caller, outline, from, now);
-    unimplemented!()
+    let name = outline.model.as_str();
+    let model = catalog.model(name).ok_or(NotOffered::Unknown)?;
+    let group = offering(catalog, caller, name).ok_or(NotOffered::OutsideGroup)?.clone();
+    let use_ = Use::of(catalog, &group, &model);
+    if Use::asked(outline.method) != use_ {
+        return Err(NotOffered::Method { supports: supports(use_, &protocols(catalog, &group, name, use_)) });
+    }
+    let fields = parameters::refused(&model.parameters, from, &outline.fields);
+    let drop_fields = match model.on_unsupported {
+        OnUnsupported::Refuse if !fields.is_empty() => return Err(NotOffered::Unsupported { fields }),
+        OnUnsupported::Refuse | OnUnsupported::Drop => fields,
+    };
+    let sale = model.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
+    let candidates = catalog.serving(group.id, name).collect();
+    Ok(Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision })
 }
+
+/// The one rule of who sees what: the first of the caller's groups whose patterns and channels have the model, if the
+/// key's patterns let it through. Which accounts are there does not count: that is E40, not E13.
+fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a Arc<Group>> {
+    if !Glob::any(&caller.key.models, name) {
+        return None;
+    }
+    caller.groups.iter().find(|group| Glob::any(&group.models, name) && catalog.serving(group.id, name).next().is_some())
+}
+
+/// What a model is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Generating, and counting what generating would read.
+    Generation,
+    /// Embedding.
+    Embedding,
+}
+
+impl Use {
+    /// What a method wants.
+    pub(crate) const fn asked(method: Method) -> Self {
+        match method {
+            Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => Self::Generation,
+            Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => Self::Embedding,
+        }
+    }
+
+    /// What a row says; echo never embeds, so a model that only echo serves is for generation whatever its row says.
+    fn of(catalog: &Catalog, group: &Group, model: &Model) -> Self {
+        let embeds = model.embeddings
+            && catalog
+                .serving(group.id, &model.name)
+                .filter_map(|it| catalog.channel_at(it.channel))
+                .any(|channel| channel.provider != Provider::Echo);
+        if embeds { Self::Embedding } else { Self::Generation }
+    }
+}
+
+/// Caller protocols that reach a model without translation, in order.
+fn protocols(catalog: &Catalog, group: &Group, name: &str, use_: Use) -> Vec<Protocol> {
+    let channels = || catalog.serving(group.id, name).filter_map(|it| catalog.channel_at(it.channel));
+    [Protocol::OpenAi, Protocol::Gemini]
+        .into_iter()
+        .filter(|protocol| channels().any(|channel| channel.serves_use(use_) && channel.speaks(*protocol)))
+        .collect()
+}
+
+/// What E15 names: native verbs and chat paths on which a model is to be had. All of its kind when none of these
+/// protocols is a caller's.
+pub(crate) fn supports(use_: Use, protocols: &[Protocol]) -> Vec<&'static str> {
+    let (native, chat): (&[&'static str], _) = match use_ {
+        Use::Generation => (&["generateContent", "streamGenerateContent", "countTokens"], "/v1/chat/completions"),
+        Use::Embedding => (&["embedContent", "batchEmbedContents"], "/v1/embeddings"),
+    };
+    let has = |protocol| protocols.contains(&protocol);
+    let any = has(Protocol::Gemini) || has(Protocol::OpenAi);
+    let mut names = Vec::new();
+    if has(Protocol::Gemini) || !any {
+        names.extend_from_slice(native);
+    }
+    if has(Protocol::OpenAi) || !any {
+        names.push(chat);
+    }
+    names
+}
+
+impl Channel {
+    /// Whether anything of this kind can be asked of it at all.
+    pub(crate) fn serves_use(&self, use_: Use) -> bool {
+        match use_ {
+            Use::Generation => true,
+            Use::Embedding => self.provider != Provider::Echo && self.protocol != Protocol::Anthropic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! What a request came to: tokens, cost, sale and the usage record.
 
 mod begin;
+mod bill;
 mod count;
 
 use std::sync::Arc;
@@ -11,9 +12,17 @@ use tollgate_protocol::{Method, Protocol, Reading};
 pub use begin::{Begin, BeginAttempt, Progress, settle_stopped};
 pub use count::{InputCount, amount, count_input, count_output, estimate_input, estimate_output, tokens_of};
 
+use bill::{Bill, Priced, attempt_tokens};
+
 use crate::{
-    AttemptResult, Group, Key, NanoUsd, Outcome, PlannedAttempt, Price, RequestId, Revision, Timestamp, TraceEntry, UsageRecord,
+    AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, Provider, RequestId, Revision,
+    StreamBreak, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
 };
+
+/// Longest model name a record keeps, in characters.
+const MODEL_CHARS: usize = 256;
+/// The reason of a record whose amount does not fit.
+const OVERFLOW: &str = "overflow";
 
 /// Everything known of a request at its end.
 #[derive(Clone, Debug)]
@@ -107,9 +116,116 @@ impl From<Reading> for Delivered {
     }
 }
 
+/// The record of one attempt, for [`Begin::earlier`] and for the usage record. `input` is the request's local count.
+#[must_use]
+pub fn settle_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> AttemptRecord {
+    priced_attempt(attempt, method, input).0
+}
+
 /// The usage record of a request that ended in this process.
 #[must_use]
 pub fn settle(facts: Facts) -> UsageRecord {
-    let _ = (NanoUsd(0), facts);
-    unimplemented!()
+    let mut cost = Priced::Known(NanoUsd::ZERO);
+    let mut attempts = Vec::with_capacity(facts.attempts.len());
+    for attempt in &facts.attempts {
+        let (record, priced) = priced_attempt(attempt, facts.method, facts.input);
+        cost = cost.plus(priced);
+        attempts.push(record);
+    }
+    let billed = bill(&facts).tokens();
+    let factor = facts.group.as_ref().map_or(Multiplier::ONE, |group| group.sale_multiplier);
+    let sale = Priced::sale(billed.as_ref(), facts.sale.as_ref(), factor);
+    let overflow = sale == Priced::Overflow || cost == Priced::Overflow;
+    // A count the gateway made itself is told apart from a provider's.
+    let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
+    let unbilled = Tokens { source: if own_count { TokenSource::Estimated } else { TokenSource::None }, ..Tokens::default() };
+    UsageRecord {
+        id: facts.id,
+        at: facts.at,
+        key: facts.key.id,
+        key_name: facts.key.name.clone(),
+        member: facts.key.member.id,
+        group: facts.group.as_ref().map(|group| group.id),
+        group_name: facts.group.as_ref().map(|group| group.name.clone()),
+        protocol_in: facts.protocol_in,
+        protocol_out: attempts.last().map(|attempt| attempt.protocol),
+        method: facts.method,
+        model: facts.model.map(cut_model),
+        stream: facts.stream,
+        status: facts.status,
+        outcome: facts.outcome,
+        reason: if overflow { Some(OVERFLOW.to_owned()) } else { facts.reason },
+        detail: facts.detail,
+        tokens: billed.unwrap_or(unbilled),
+        cost: cost.known(),
+        sale: sale.known(),
+        price_version: facts.price_version,
+        ttft_us: facts.ttft_us,
+        duration_us: facts.duration_us,
+        address: facts.address,
+        client_request_id: facts.client_request_id,
+        dropped: facts.dropped,
+        trace: facts.trace,
+        attempts,
+    }
 }
+
+fn bill(facts: &Facts) -> Bill {
+    let last = facts.attempts.last();
+    let reading = last.and_then(|attempt| attempt.reading);
+    Bill {
+        method: facts.method,
+        outcome: facts.outcome,
+        policy: facts.group.as_ref().map_or(StreamBreak::default(), |group| group.stream_break),
+        input: facts.input,
+        usage: reading.and_then(|reading| reading.usage),
+        reported_as: last.map_or(TokenSource::Provider, reported_as),
+        under_way: last.is_some_and(|attempt| match attempt.result {
+            AttemptResult::Answered | AttemptResult::Broke | AttemptResult::Cancelled => true,
+            AttemptResult::NotSent | AttemptResult::Refused | AttemptResult::Failed => false,
+        }),
+        given: reading.map_or(facts.delivered, Delivered::from),
+        delivered: facts.delivered,
+    }
+}
+
+/// Echo's figures are a count of words, not a provider's.
+fn reported_as(attempt: &AttemptFacts) -> TokenSource {
+    if attempt.planned.channel.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
+}
+
+fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, Priced) {
+    let planned = &attempt.planned;
+    let given = attempt.reading.map_or(Delivered::default(), Delivered::from);
+    let usage = attempt.reading.and_then(|reading| reading.usage).map(|usage| (usage, reported_as(attempt)));
+    let tokens = attempt_tokens(method, attempt.result, input, given, usage);
+    let cost = Priced::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
+    let record = AttemptRecord {
+        channel: planned.channel.id,
+        channel_name: planned.channel.name.clone(),
+        account: planned.account.id,
+        account_name: planned.account.name.clone(),
+        protocol: planned.protocol,
+        upstream_model: planned.serves().upstream.clone(),
+        at: attempt.at,
+        status: attempt.status,
+        result: attempt.result,
+        error: attempt.error.clone(),
+        tokens,
+        cost: cost.known(),
+        first_byte_us: attempt.first_byte_us,
+        duration_us: attempt.duration_us,
+        upstream_request_id: attempt.upstream_request_id.clone(),
+    };
+    (record, cost)
+}
+
+fn cut_model(mut model: String) -> String {
+    if let Some((end, _)) = model.char_indices().nth(MODEL_CHARS) {
+        model.truncate(end);
+    }
+    model
+}
+
+#[cfg(test)]
+mod tests;

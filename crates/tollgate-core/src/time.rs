@@ -1,5 +1,7 @@
 //! Points in time, as the database and the records keep them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Microseconds since 1970-01-01T00:00:00Z.
@@ -24,5 +26,47 @@ impl Timestamp {
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0) / 1_000
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 in UTC, whole seconds: `2026-11-01T00:00:00Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.seconds();
+        let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        // Days since 0000-03-01, in eras of 400 years: the proleptic Gregorian calendar without leap days in the middle
+        // of a year.
+        let shifted = days + 719_468;
+        let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_as_rfc_3339_in_utc() {
+        let check = |seconds: i64, expected: &str| assert_eq!(Timestamp(seconds * 1_000_000 + 999_999).to_string(), expected);
+        check(0, "1970-01-01T00:00:00Z");
+        check(951_782_400, "2000-02-29T00:00:00Z");
+        check(1_700_000_000, "2023-11-14T22:13:20Z");
+        check(1_793_491_200, "2026-11-01T00:00:00Z");
+        check(4_107_542_400, "2100-03-01T00:00:00Z");
+        check(-1, "1969-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Timestamp(i64::MAX).plus_ms(1), Timestamp(i64::MAX));
+        assert_eq!(Timestamp(5_000_000).ms_since(Timestamp(2_000_000)), 3_000);
     }
 }

@@ -1,1 +1,237 @@
 //! Which fields a model takes, whatever protocol they are spelled in.
+//!
+//! A rule is written in chat names, or in native paths for what chat does not have; a request's fields come in the
+//! caller's spelling. Both are brought to one form (native paths in camel case), and a field of one protocol stands for
+//! its counterparts of the other (translation reference, sections 2.1 and 2.2).
+
+use std::borrow::Cow;
+
+use tollgate_protocol::{FieldPath, Protocol};
+
+use crate::ParameterRule;
+
+/// Chat name, native path. A field with several counterparts has several rows.
+const COUNTERPARTS: &[(&str, &str)] = &[
+    ("temperature", "generationConfig.temperature"),
+    ("top_p", "generationConfig.topP"),
+    ("top_k", "generationConfig.topK"),
+    ("max_tokens", "generationConfig.maxOutputTokens"),
+    ("max_completion_tokens", "generationConfig.maxOutputTokens"),
+    ("stop", "generationConfig.stopSequences"),
+    ("n", "generationConfig.candidateCount"),
+    ("seed", "generationConfig.seed"),
+    ("presence_penalty", "generationConfig.presencePenalty"),
+    ("frequency_penalty", "generationConfig.frequencyPenalty"),
+    ("logprobs", "generationConfig.responseLogprobs"),
+    ("top_logprobs", "generationConfig.logprobs"),
+    ("response_format", "generationConfig.responseMimeType"),
+    ("response_format", "generationConfig.responseSchema"),
+    ("response_format", "generationConfig.responseJsonSchema"),
+    ("response_format", "generationConfig._responseJsonSchema"),
+    ("response_format", "generationConfig.responseFormat"),
+    ("reasoning_effort", "generationConfig.thinkingConfig"),
+    ("modalities", "generationConfig.responseModalities"),
+    ("audio", "generationConfig.speechConfig"),
+    ("tools", "tools"),
+    ("functions", "tools"),
+    ("tool_choice", "toolConfig"),
+    ("tool_choice", "toolConfig.functionCallingConfig"),
+    ("function_call", "toolConfig"),
+    ("function_call", "toolConfig.functionCallingConfig"),
+    ("service_tier", "serviceTier"),
+    ("store", "store"),
+    ("dimensions", "outputDimensionality"),
+];
+
+/// What makes a request a request: never subject to a rule that lists what is taken.
+const STRUCTURE: &[&str] = &[
+    "model",
+    "messages",
+    "contents",
+    "stream",
+    "stream_options",
+    "systemInstruction",
+    "generationConfig",
+    "input",
+    "encoding_format",
+    "content",
+    "requests",
+    "generateContentRequest",
+    "embedContentConfig",
+];
+
+/// The fields of a request that a rule does not let through, in the caller's spelling and order.
+pub(super) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
+    let (listed, taken_when_listed) = match rule {
+        ParameterRule::All => return Vec::new(),
+        ParameterRule::Only(listed) => (listed, true),
+        ParameterRule::Except(listed) => (listed, false),
+    };
+    let listed: Vec<Cow<'_, str>> = listed.iter().map(|entry| plain(entry)).collect();
+    let is_listed = |path: &str| listed.iter().any(|entry| entry == path);
+    let refuses = |field: &&FieldPath| {
+        let field = if from == Protocol::OpenAi { Cow::Borrowed(field.as_str()) } else { plain(field) };
+        if taken_when_listed {
+            !STRUCTURE.contains(&field.as_ref())
+                && !ancestry(&field).any(|it| is_listed(it) || counterparts(from, it).any(is_listed))
+        } else {
+            // A field goes with its counterpart only where the rule names all of them: `max_tokens` alone says
+            // nothing against `generationConfig.maxOutputTokens`, which `max_completion_tokens` can express.
+            ancestry(&field).any(|it| is_listed(it) || all_listed(counterparts(from, it), is_listed))
+        }
+    };
+    fields.iter().filter(refuses).cloned().collect()
+}
+
+fn all_listed<'a>(mut paths: impl Iterator<Item = &'a str>, is_listed: impl Fn(&str) -> bool) -> bool {
+    paths.next().is_some_and(&is_listed) && paths.all(is_listed)
+}
+
+/// A path and what it is a part of: `a.b.c`, `a.b`, `a`.
+fn ancestry(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent))
+}
+
+/// What the other protocol calls a field.
+fn counterparts(from: Protocol, path: &str) -> impl Iterator<Item = &'static str> {
+    let chat = from == Protocol::OpenAi;
+    COUNTERPARTS
+        .iter()
+        .map(move |(openai, native)| if chat { (*openai, *native) } else { (*native, *openai) })
+        .filter(move |(own, _)| *own == path)
+        .map(|(_, other)| other)
+}
+
+/// Native paths in camel case; chat names, which never have a native root, as they are.
+fn plain(path: &str) -> Cow<'_, str> {
+    let root = path.split('.').next().unwrap_or(path);
+    let native = matches!(
+        root,
+        "generationConfig"
+            | "generation_config"
+            | "toolConfig"
+            | "tool_config"
+            | "systemInstruction"
+            | "system_instruction"
+            | "safetySettings"
+            | "safety_settings"
+            | "cachedContent"
+            | "cached_content"
+            | "serviceTier"
+            | "generateContentRequest"
+            | "generate_content_request"
+            | "outputDimensionality"
+            | "output_dimensionality"
+            | "taskType"
+            | "task_type"
+            | "embedContentConfig"
+            | "embed_content_config"
+    );
+    if !native || !path.contains('_') {
+        return Cow::Borrowed(path);
+    }
+    let mut camel = String::with_capacity(path.len());
+    for segment in path.split('.') {
+        if !camel.is_empty() {
+            camel.push('.');
+        }
+        // A leading underscore belongs to the name (`_responseJsonSchema`).
+        let (lead, name) = segment.strip_prefix('_').map_or(("", segment), |name| ("_", name));
+        camel.push_str(lead);
+        for (i, word) in name.split('_').enumerate() {
+            let mut letters = word.chars();
+            match letters.next() {
+                Some(first) if i > 0 => camel.push(first.to_ascii_uppercase()),
+                Some(first) => camel.push(first),
+                None => {}
+            }
+            camel.push_str(letters.as_str());
+        }
+    }
+    Cow::Owned(camel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn except(rule: &[&str], from: Protocol, fields: &[&str]) -> Vec<String> {
+        refused(&ParameterRule::Except(list(rule)), from, &list(fields))
+    }
+
+    fn only(rule: &[&str], from: Protocol, fields: &[&str]) -> Vec<String> {
+        refused(&ParameterRule::Only(list(rule)), from, &list(fields))
+    }
+
+    use Protocol::{Gemini, OpenAi};
+
+    #[test]
+    fn without_a_rule_everything_passes() {
+        assert!(refused(&ParameterRule::All, OpenAi, &list(&["logit_bias", "anything"])).is_empty());
+    }
+
+    #[test]
+    fn named_fields_are_refused_in_the_order_of_the_request() {
+        assert_eq!(except(&["seed", "logit_bias"], OpenAi, &["logit_bias", "temperature", "seed"]), ["logit_bias", "seed"]);
+    }
+
+    #[test]
+    fn chat_names_hold_on_the_native_path_in_every_spelling() {
+        for field in ["generationConfig.stopSequences", "generation_config.stop_sequences", "generationConfig.stop_sequences"] {
+            assert_eq!(except(&["stop"], Gemini, &[field, "generationConfig.topK"]), [field]);
+        }
+        for (chat, native) in COUNTERPARTS {
+            let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row.1 == *native).map(|row| row.0).collect();
+            assert_eq!(except(&rule, Gemini, &[native]), [*native], "{chat}");
+        }
+    }
+
+    #[test]
+    fn native_paths_hold_on_the_chat_path() {
+        assert_eq!(except(&["generationConfig.temperature"], OpenAi, &["temperature"]), ["temperature"]);
+        assert_eq!(except(&["generation_config.top_k"], OpenAi, &["top_k"]), ["top_k"]);
+        assert_eq!(except(&["generation_config.top_k"], Gemini, &["generationConfig.topK"]), ["generationConfig.topK"]);
+    }
+
+    #[test]
+    fn one_of_two_counterparts_says_nothing_about_the_field_that_covers_both() {
+        assert!(except(&["max_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).is_empty());
+        assert!(except(&["max_tokens"], OpenAi, &["max_completion_tokens"]).is_empty());
+        assert_eq!(except(&["max_tokens", "max_completion_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).len(), 1);
+        assert!(except(&["generationConfig.responseSchema"], OpenAi, &["response_format"]).is_empty());
+    }
+
+    #[test]
+    fn a_field_goes_with_the_object_it_is_in() {
+        let field = "generationConfig.thinkingConfig.thinking_budget";
+        assert_eq!(except(&["reasoning_effort"], Gemini, &[field]), [field]);
+        assert_eq!(except(&["generationConfig.thinkingConfig"], Gemini, &[field]), [field]);
+        assert_eq!(except(&["tool_choice"], Gemini, &["tool_config.function_calling_config"]).len(), 1);
+    }
+
+    #[test]
+    fn a_list_of_what_is_taken_refuses_the_rest_but_never_the_structure() {
+        let fields = ["stream", "stream_options", "temperature", "max_tokens", "logit_bias"];
+        assert_eq!(only(&["temperature", "max_tokens"], OpenAi, &fields), ["logit_bias"]);
+        let fields = ["systemInstruction", "generationConfig", "generationConfig.temperature", "generationConfig.topK", "tools"];
+        assert_eq!(only(&["temperature"], Gemini, &fields), ["generationConfig.topK", "tools"]);
+        assert!(only(&["max_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).is_empty());
+        assert!(only(&["response_format"], Gemini, &["generationConfig.responseMimeType"]).is_empty());
+        assert_eq!(only(&[], OpenAi, &["stream", "temperature"]), ["temperature"]);
+    }
+
+    #[test]
+    fn spellings_become_camel_case() {
+        assert_eq!(plain("generation_config.max_output_tokens"), "generationConfig.maxOutputTokens");
+        assert_eq!(plain("generationConfig._responseJsonSchema"), "generationConfig._responseJsonSchema");
+        assert_eq!(plain("max_tokens"), "max_tokens");
+        assert_eq!(
+            plain("tool_config.function_calling_config.allowed_function_names"),
+            "toolConfig.functionCallingConfig.allowedFunctionNames"
+        );
+    }
+}

@@ -1,10 +1,13 @@
 //! Why a candidate is not tried, and what that means for the caller.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use tollgate_protocol::{FieldPath, Protocol};
+use tollgate_protocol::{FieldPath, Method, Protocol};
 
-use crate::{Channel, CoolingReason, PriceLimitOn, RestingReason, Timestamp, TraceEntry};
+use crate::{
+    Account, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
+    offer::{Use, supports},
+};
 
 /// One candidate that is not tried.
 #[derive(Clone, Debug)]
@@ -101,8 +104,8 @@ pub enum PriceKind {
     Output,
 }
 
-/// Why no account is available, as callers are told (E40, E41).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Why no account is available, as callers are told (E40, E41). Of several the first in this order is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Busy accounts.
     Concurrency,
@@ -125,56 +128,229 @@ pub enum Cause {
 pub struct NoRoute {
     /// All of them, with reasons.
     pub excluded: Vec<Excluded>,
+    /// What was asked.
+    pub method: Method,
 }
 
+/// Most entries of a trace; the rest is summed up in one more.
+const MOST_TRACED: usize = 64;
+
 impl NoRoute {
-    /// The cause to tell.
+    /// The cause to tell: the first present in the order of [`Cause`]'s variants.
     #[must_use]
     pub fn cause(&self) -> Cause {
-        Cause::NoneConfigured
+        self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(Cause::NoneConfigured)
     }
 
-    /// E41 instead of E40: price limits alone exclude everything.
+    /// E41 instead of E40: price limits alone exclude everything that counts.
     #[must_use]
     pub fn price_limit_alone(&self) -> bool {
-        false
+        let mut causes = self.excluded.iter().filter_map(|it| it.why.cause()).peekable();
+        causes.peek().is_some() && causes.all(|cause| cause == Cause::PriceLimit)
     }
 
     /// When the first candidate is back, where that is known.
     #[must_use]
     pub fn earliest_recovery(&self) -> Option<Timestamp> {
-        None
+        self.excluded.iter().filter_map(|it| it.why.until()).min()
     }
 
     /// Whether waiting can help.
     #[must_use]
     pub fn retryable(&self) -> bool {
-        false
+        self.cause().retryable()
     }
 
-    /// The fields that exclude every candidate (E17); `None` when something else does too.
+    /// The fewest fields whose removal gives a candidate (E17); `None` when something else excludes one too. Candidates
+    /// that speak another protocol while translation is not to be used do not count.
     #[must_use]
     pub fn all_translate(&self) -> Option<Vec<FieldPath>> {
-        None
+        let mut fewest: Option<&Vec<FieldPath>> = None;
+        for it in &self.excluded {
+            match &it.why {
+                Exclusion::CannotTranslate(fields) | Exclusion::Capability(fields) => {
+                    if fewest.is_none_or(|few| fields.len() < few.len()) {
+                        fewest = Some(fields);
+                    }
+                }
+                Exclusion::OtherProtocol(_) => {}
+                Exclusion::NoAccount
+                | Exclusion::NoMapping
+                | Exclusion::Disabled
+                | Exclusion::Cooling { .. }
+                | Exclusion::Resting { .. }
+                | Exclusion::PriceAboveLimit(_)
+                | Exclusion::Unpriced
+                | Exclusion::Margin
+                | Exclusion::Concurrency
+                | Exclusion::Rate { .. }
+                | Exclusion::Budget { .. } => return None,
+            }
+        }
+        fewest.cloned()
     }
 
     /// Every candidate speaks another protocol and translation is not to be used (E15): what the model is offered
     /// on instead.
     #[must_use]
     pub fn only_other_protocol(&self) -> Option<Vec<&'static str>> {
-        None
+        let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
+        protocols.filter(|it| !it.is_empty()).map(|protocols| supports(Use::asked(self.method), &protocols))
     }
 
-    /// The figures E41 may show: of the sale price only.
+    /// The figures E41 may show: of limits on the sale price only, since cost is never shown to a caller; the cheapest
+    /// where candidates differ.
     #[must_use]
     pub fn price_figures(&self) -> Option<PriceFigures> {
-        None
+        let figures = self.excluded.iter().filter_map(|it| match it.why {
+            Exclusion::PriceAboveLimit(figures) if figures.on == PriceLimitOn::Sale => Some(figures),
+            _ => None,
+        });
+        figures.min_by_key(|figures| figures.price)
     }
 
     /// What the usage record keeps of it.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
-        Vec::new()
+        let mut entries = Vec::new();
+        trace(&self.excluded, &mut entries);
+        entries
+    }
+}
+
+/// Appends what is excluded, summing up what goes beyond the bound.
+pub(super) fn trace(excluded: &[Excluded], entries: &mut Vec<TraceEntry>) {
+    entries.extend(excluded.iter().take(MOST_TRACED).map(|it| TraceEntry {
+        channel: it.channel.name.clone(),
+        account: it.account().map(|account| account.name.clone()),
+        code: it.why.code().to_owned(),
+        detail: it.why.detail(),
+    }));
+    if let Some(more) = excluded.len().checked_sub(MOST_TRACED).filter(|more| *more > 0) {
+        let detail = Some(format!("{more} more candidates are excluded"));
+        entries.push(TraceEntry { channel: String::new(), account: None, code: "more".to_owned(), detail });
+    }
+}
+
+impl Excluded {
+    /// The account; `None`: the whole channel.
+    #[must_use]
+    pub fn account(&self) -> Option<&Arc<Account>> {
+        self.channel.accounts.get(self.account?)
+    }
+}
+
+impl Exclusion {
+    /// The word in traces.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NoAccount => "no_account",
+            Self::NoMapping => "no_mapping",
+            Self::Disabled => "disabled",
+            Self::Cooling { .. } | Self::Resting { .. } => "cooling",
+            Self::PriceAboveLimit(_) => "price_above_limit",
+            Self::Unpriced => "unpriced",
+            Self::Margin => "margin",
+            Self::CannotTranslate(_) | Self::OtherProtocol(_) => "cannot_translate",
+            Self::Capability(_) => "capability",
+            Self::Concurrency => "concurrency",
+            Self::Rate { .. } => "rate",
+            Self::Budget { .. } => "budget",
+        }
+    }
+
+    /// What it contributes to E40 and E41; `None`: it does not count.
+    #[must_use]
+    pub const fn cause(&self) -> Option<Cause> {
+        Some(match self {
+            Self::NoAccount | Self::NoMapping => Cause::NoneConfigured,
+            Self::Disabled | Self::Resting { why: RestingReason::Refused, .. } => Cause::Disabled,
+            Self::Cooling { why: CoolingReason::RateLimited, .. } => Cause::UpstreamRateLimited,
+            Self::Cooling { .. } => Cause::Cooldown,
+            Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => Cause::UpstreamQuota,
+            Self::Concurrency | Self::Rate { .. } => Cause::Concurrency,
+            Self::PriceAboveLimit(_) | Self::Unpriced | Self::Margin => Cause::PriceLimit,
+            Self::CannotTranslate(_) | Self::Capability(_) | Self::OtherProtocol(_) => return None,
+        })
+    }
+
+    /// When it ends, where that is known.
+    #[must_use]
+    pub const fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Cooling { until, .. } | Self::Rate { until } => Some(*until),
+            Self::Resting { until, .. } | Self::Budget { until } => *until,
+            Self::NoAccount
+            | Self::NoMapping
+            | Self::Disabled
+            | Self::PriceAboveLimit(_)
+            | Self::Unpriced
+            | Self::Margin
+            | Self::CannotTranslate(_)
+            | Self::Capability(_)
+            | Self::OtherProtocol(_)
+            | Self::Concurrency => None,
+        }
+    }
+
+    /// More for the operator. Never shown to callers: it may name costs.
+    #[must_use]
+    pub fn detail(&self) -> Option<String> {
+        let until = self.until().map(|until| format!(" until {until}")).unwrap_or_default();
+        match self {
+            Self::Cooling { why, .. } => Some(format!("{}{until}", why.as_str())),
+            Self::Resting { why, until: None } => Some(format!("{} until a test passes", why.as_str())),
+            Self::Resting { why, .. } => Some(format!("{}{until}", why.as_str())),
+            Self::PriceAboveLimit(figures) => Some(figures.to_string()),
+            Self::CannotTranslate(fields) | Self::Capability(fields) => Some(fields.join(", ")),
+            Self::OtherProtocol(protocol) => Some(format!("speaks {}", protocol.as_str())),
+            Self::Rate { .. } | Self::Budget { .. } => Some(until.trim_start().to_owned()).filter(|text| !text.is_empty()),
+            Self::NoAccount | Self::NoMapping | Self::Disabled | Self::Unpriced | Self::Margin | Self::Concurrency => None,
+        }
+    }
+
+    const fn other_protocol(&self) -> Option<Protocol> {
+        match self {
+            Self::OtherProtocol(protocol) => Some(*protocol),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PriceFigures {
+    /// `sale input 2.00 above the group's 1.50 USD per 1M tokens`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = match self.on {
+            PriceLimitOn::Sale => "sale",
+            PriceLimitOn::Cost => "cost",
+        };
+        let price = NanoUsd(self.price).to_usd_string();
+        let limit = NanoUsd(self.limit).to_usd_string();
+        write!(f, "{on} {} {price} above the {}'s {limit} USD per 1M tokens", self.kind.as_str(), self.level.as_str())
+    }
+}
+
+impl PriceKind {
+    /// The word in messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
+}
+
+impl LimitLevel {
+    /// The word in messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Key => "key",
+            Self::Request => "request",
+        }
     }
 }
 
@@ -190,6 +366,15 @@ impl Cause {
             Self::PriceLimit => "price_limit",
             Self::Disabled => "disabled",
             Self::NoneConfigured => "none_configured",
+        }
+    }
+
+    /// Whether waiting helps of itself.
+    #[must_use]
+    pub const fn retryable(self) -> bool {
+        match self {
+            Self::Concurrency | Self::Cooldown | Self::UpstreamRateLimited | Self::UpstreamQuota => true,
+            Self::PriceLimit | Self::Disabled | Self::NoneConfigured => false,
         }
     }
 }

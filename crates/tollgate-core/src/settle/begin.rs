@@ -4,10 +4,13 @@
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, Usage};
 
-use super::{Delivered, InputCount};
+use super::{
+    Delivered, InputCount,
+    bill::{Bill, Priced, attempt_tokens},
+};
 use crate::{
-    AccountId, AttemptRecord, ChannelId, GroupId, KeyId, MemberId, Multiplier, Price, RequestId, Revision, StreamBreak, Timestamp,
-    UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, Price, RequestId,
+    Revision, StreamBreak, Timestamp, TokenSource, UsageRecord,
 };
 
 /// Written before an attempt's first byte goes upstream: all that a record needs when nothing else gets written.
@@ -99,10 +102,98 @@ pub struct Progress {
     pub usage: Option<Usage>,
 }
 
-/// The record of a request whose gateway was killed: outcome `gateway_stopped`. `begins` are its `begin` entries in
-/// order, `progress` the last one. Gives the same record whenever it is called. `None` when `begins` is empty.
+/// The record of a request whose gateway was killed: outcome `gateway_stopped`, status 0, since nobody can tell what the
+/// caller saw. `begins` are its `begin` entries in order, `progress` the last one. Gives the same record whenever it is
+/// called. `None` when `begins` is empty.
 #[must_use]
 pub fn settle_stopped(begins: &[Begin], progress: Option<&Progress>) -> Option<UsageRecord> {
-    let _ = (begins, progress);
-    unimplemented!()
+    let last = begins.last()?;
+    let delivered = progress.map_or(Delivered::default(), |it| it.delivered);
+    let usage = progress.and_then(|it| it.usage);
+    let ended = progress.map_or(last.attempt.at, |it| it.at).max(last.at);
+
+    let mut attempts = last.earlier.clone();
+    let mut cost =
+        attempts.iter().map(|it| it.cost.map_or(Priced::Unpriced, Priced::Known)).fold(Priced::Known(NanoUsd::ZERO), Priced::plus);
+    // Attempts whose end nobody wrote down are taken as sent and unanswered, the last one with what came of it.
+    for (at, begin) in begins.iter().enumerate().skip(attempts.len()) {
+        let (given, usage) = if at + 1 == begins.len() { (delivered, usage) } else { (Delivered::default(), None) };
+        let (record, priced) = stopped_attempt(begin, given, usage, ended);
+        cost = cost.plus(priced);
+        attempts.push(record);
+    }
+
+    let bill = Bill {
+        method: last.method,
+        outcome: Outcome::GatewayStopped,
+        policy: last.policy,
+        input: last.input,
+        usage,
+        reported_as: TokenSource::Provider,
+        under_way: true,
+        given: delivered,
+        delivered,
+    };
+    let billed = bill.tokens();
+    let sale = Priced::sale(billed.as_ref(), last.sale.as_ref(), last.sale_multiplier);
+    let overflow = sale == Priced::Overflow || cost == Priced::Overflow;
+    Some(UsageRecord {
+        id: last.id,
+        at: last.at,
+        key: last.key,
+        key_name: last.key_name.clone(),
+        member: last.member,
+        group: Some(last.group),
+        group_name: Some(last.group_name.clone()),
+        protocol_in: last.protocol_in,
+        protocol_out: Some(last.attempt.protocol),
+        method: last.method,
+        model: Some(last.model.clone()),
+        stream: last.stream,
+        status: 0,
+        outcome: Outcome::GatewayStopped,
+        reason: Some(if overflow { "overflow" } else { "gateway_stopped" }.to_owned()),
+        detail: None,
+        tokens: billed.unwrap_or_default(),
+        cost: cost.known(),
+        sale: sale.known(),
+        price_version: last.price_version,
+        ttft_us: None,
+        duration_us: us_between(last.at, ended),
+        address: last.address.clone(),
+        client_request_id: last.client_request_id.clone(),
+        dropped: last.dropped.clone(),
+        trace: Vec::new(),
+        attempts,
+    })
+}
+
+fn stopped_attempt(begin: &Begin, given: Delivered, usage: Option<Usage>, ended: Timestamp) -> (AttemptRecord, Priced) {
+    let attempt = &begin.attempt;
+    let result = if given.content { AttemptResult::Broke } else { AttemptResult::Failed };
+    let usage = usage.map(|usage| (usage, TokenSource::Provider));
+    let tokens = attempt_tokens(begin.method, result, begin.input, given, usage);
+    let cost = Priced::cost(result, begin.method, &tokens, attempt.cost.as_ref(), attempt.cost_multiplier);
+    let record = AttemptRecord {
+        channel: attempt.channel,
+        channel_name: attempt.channel_name.clone(),
+        account: attempt.account,
+        account_name: attempt.account_name.clone(),
+        protocol: attempt.protocol,
+        upstream_model: attempt.upstream_model.clone(),
+        at: attempt.at,
+        status: None,
+        result,
+        error: None,
+        tokens,
+        cost: cost.known(),
+        first_byte_us: None,
+        duration_us: us_between(attempt.at, ended),
+        upstream_request_id: None,
+    };
+    (record, cost)
+}
+
+fn us_between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)
 }

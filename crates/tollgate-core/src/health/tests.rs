@@ -1,0 +1,313 @@
+//! Every figure of the health rules, and what must hold whatever happens.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+
+fn after(ms: i64) -> Timestamp {
+    NOW.plus_ms(ms)
+}
+
+fn see(health: AccountHealth, what: Observation, now: Timestamp) -> AccountHealth {
+    observe(&health, &what, true, now)
+}
+
+/// The wait in ms an observation leaves a fresh account with.
+fn wait_after(health: AccountHealth, now: Timestamp) -> Option<i64> {
+    match health.standing(now) {
+        Standing::Cooling { until, .. } | Standing::Resting { until: Some(until), .. } => Some(until.ms_since(now)),
+        Standing::Usable | Standing::ProbeDue | Standing::Resting { until: None, .. } => None,
+    }
+}
+
+fn fresh() -> AccountHealth {
+    AccountHealth::default()
+}
+
+const SUCCESS: Observation = Observation::Success { first_token_us: Some(800) };
+
+#[test]
+fn a_connect_failure_cools_five_seconds_at_once() {
+    let health = see(fresh(), Observation::ConnectFailure, NOW);
+    assert_eq!(health.standing(NOW), Standing::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
+}
+
+#[test]
+fn two_server_errors_do_not_cool_and_the_third_does_for_ten_seconds() {
+    for what in [Observation::ServerError, Observation::Timeout, Observation::BadAnswer] {
+        let two = see(see(fresh(), what, NOW), what, NOW);
+        assert_eq!(two.standing(NOW), Standing::Usable);
+        assert_eq!(wait_after(see(two, what, NOW), NOW), Some(10_000), "{what:?}");
+    }
+}
+
+#[test]
+fn a_success_between_failures_starts_the_row_anew() {
+    let mut health = fresh();
+    for what in [Observation::ServerError, Observation::ServerError, SUCCESS, Observation::ServerError, Observation::ServerError] {
+        health = see(health, what, NOW);
+    }
+    assert_eq!(health.standing(NOW), Standing::Usable);
+}
+
+#[test]
+fn half_of_ten_within_thirty_seconds_cools() {
+    let mut health = fresh();
+    for i in 0..9 {
+        let what = if i % 2 == 0 { Observation::ServerError } else { SUCCESS };
+        health = see(health, what, after(i * 1_000));
+        assert_eq!(health.standing(after(i * 1_000)), Standing::Usable, "after {i}");
+    }
+    health = see(health, SUCCESS, after(9_500));
+    health = see(health, Observation::ServerError, after(9_900));
+    assert_eq!(wait_after(health, after(9_900)), Some(10_000));
+}
+
+#[test]
+fn failures_older_than_thirty_seconds_are_forgotten() {
+    let mut health = fresh();
+    for i in 0..10 {
+        let what = if i % 2 == 0 { Observation::ServerError } else { SUCCESS };
+        health = see(health, what, after(i));
+    }
+    let health = see(health, Observation::ServerError, after(40_000));
+    assert_eq!(health.standing(after(40_000)), Standing::Usable);
+}
+
+#[test]
+fn waits_double_up_to_five_minutes_and_a_success_resets_them() {
+    let mut health = fresh();
+    let mut now = NOW;
+    for expected in [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000] {
+        health = see(health, Observation::ConnectFailure, now);
+        assert_eq!(wait_after(health, now), Some(expected));
+        now = now.plus_ms(expected);
+        health = start_probe(&health, now).expect("the cooling is over");
+    }
+    health = see(health, SUCCESS, now);
+    assert_eq!(health.standing(now), Standing::Usable);
+    assert_eq!(wait_after(see(health, Observation::ConnectFailure, now), now), Some(5_000));
+}
+
+#[test]
+fn failures_of_requests_already_under_way_do_not_prolong_the_cooling() {
+    let cooling = see(fresh(), Observation::ConnectFailure, NOW);
+    let again = see(see(cooling, Observation::ConnectFailure, after(10)), Observation::ServerError, after(20));
+    assert_eq!(again.standing(after(20)), Standing::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
+    assert_eq!(again.coolings, 1);
+}
+
+#[test]
+fn a_rate_limit_cools_as_long_as_it_asks_within_bounds() {
+    let check = |until, expected| {
+        let health = see(fresh(), Observation::RateLimited { until }, NOW);
+        assert_eq!(wait_after(health, NOW), Some(expected));
+    };
+    check(Some(after(17_000)), 17_000);
+    check(Some(after(7_200_000)), 3_600_000);
+    check(Some(after(-60_000)), 1_000);
+    check(Some(NOW), 1_000);
+    check(None, 10_000);
+    check(Some(Timestamp(i64::MAX)), 3_600_000);
+}
+
+#[test]
+fn rate_limits_that_name_no_time_double() {
+    let first = see(fresh(), Observation::RateLimited { until: None }, NOW);
+    let second = see(start_probe(&first, after(10_000)).unwrap(), Observation::RateLimited { until: None }, after(10_000));
+    assert_eq!(wait_after(second, after(10_000)), Some(20_000));
+}
+
+#[test]
+fn an_answer_that_was_under_way_does_not_lift_a_rate_limit() {
+    let limited = see(fresh(), Observation::RateLimited { until: Some(after(17_000)) }, NOW);
+    assert_eq!(wait_after(see(limited, SUCCESS, after(1)), NOW), Some(17_000));
+}
+
+#[test]
+fn the_later_of_two_rate_limits_counts() {
+    let long = see(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
+    assert_eq!(wait_after(see(long, Observation::RateLimited { until: Some(after(5_000)) }, NOW), NOW), Some(60_000));
+    let short = see(fresh(), Observation::RateLimited { until: Some(after(5_000)) }, NOW);
+    assert_eq!(wait_after(see(short, Observation::RateLimited { until: Some(after(60_000)) }, NOW), NOW), Some(60_000));
+}
+
+#[test]
+fn spent_quota_rests_until_its_window_ends_or_an_hour() {
+    let check = |until, expected| {
+        let health = see(fresh(), Observation::QuotaSpent { until }, NOW);
+        assert_eq!(health.standing(NOW), Standing::Resting { until: Some(after(expected)), why: RestingReason::QuotaSpent });
+    };
+    check(Some(after(86_400_000)), 86_400_000);
+    check(None, 3_600_000);
+    check(Some(after(-1)), 3_600_000);
+}
+
+#[test]
+fn refused_credentials_rest_until_a_test_passes() {
+    let refused = see(fresh(), Observation::Refused, NOW);
+    let year = after(31_536_000_000);
+    let still = Standing::Resting { until: None, why: RestingReason::Refused };
+    assert_eq!(refused.standing(year), still);
+    for what in
+        [SUCCESS, Observation::ServerError, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }]
+    {
+        assert_eq!(see(refused, what, NOW).standing(year), still, "{what:?}");
+    }
+    assert_eq!(see(refused, Observation::TestPassed, NOW).standing(NOW), Standing::Usable);
+}
+
+#[test]
+fn after_cooling_one_request_is_the_probe() {
+    let cooling = see(fresh(), Observation::ConnectFailure, NOW);
+    assert_eq!(start_probe(&cooling, after(4_999)), None);
+    assert_eq!(cooling.standing(after(5_000)), Standing::ProbeDue);
+    let probing = start_probe(&cooling, after(5_000)).unwrap();
+    assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is no probe");
+    assert!(matches!(probing.standing(after(5_001)), Standing::Cooling { why: CoolingReason::ConnectFailure, .. }));
+    assert_eq!(see(probing, SUCCESS, after(5_002)).standing(after(5_002)), Standing::Usable);
+}
+
+#[test]
+fn a_probe_that_fails_once_cools_again() {
+    let mut health = fresh();
+    for _ in 0..3 {
+        health = see(health, Observation::ServerError, NOW);
+    }
+    let probing = start_probe(&health, after(10_000)).unwrap();
+    assert_eq!(wait_after(see(probing, Observation::ServerError, after(10_000)), after(10_000)), Some(20_000));
+}
+
+#[test]
+fn a_lost_probe_lets_another_one_out_after_a_minute() {
+    let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
+    assert_eq!(start_probe(&probing, after(64_999)), None);
+    assert!(start_probe(&probing, after(65_000)).is_some());
+}
+
+#[test]
+fn an_abandoned_probe_is_repeated_by_the_next_request() {
+    let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
+    assert_eq!(see(probing, Observation::Abandoned, after(5_100)).standing(after(5_100)), Standing::ProbeDue);
+    let rested = see(fresh(), Observation::QuotaSpent { until: Some(after(1_000)) }, NOW);
+    let probing = start_probe(&rested, after(1_000)).unwrap();
+    assert_eq!(see(probing, Observation::Abandoned, after(1_100)).standing(after(1_100)), Standing::ProbeDue);
+}
+
+#[test]
+fn a_request_at_fault_never_counts_and_ends_a_probe_well() {
+    let mut health = fresh();
+    for _ in 0..50 {
+        health = see(health, Observation::RequestRefused, NOW);
+    }
+    assert_eq!(health, fresh());
+    let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
+    assert_eq!(see(probing, Observation::RequestRefused, after(5_001)).standing(after(5_001)), Standing::Usable);
+}
+
+#[test]
+fn with_cooling_off_nothing_cools_or_rests_but_averages_move() {
+    let mut health = fresh();
+    for what in [
+        Observation::ConnectFailure,
+        Observation::ServerError,
+        Observation::RateLimited { until: None },
+        Observation::QuotaSpent { until: None },
+        Observation::Refused,
+    ] {
+        health = observe(&health, &what, false, NOW);
+        assert_eq!(health.standing(NOW), Standing::Usable, "{what:?}");
+    }
+    assert!(health.error_average > 0);
+}
+
+#[test]
+fn one_silence_in_a_row_of_server_errors_makes_it_more_than_a_hiccup() {
+    let mut health = fresh();
+    for what in [Observation::ServerError, Observation::Timeout, Observation::ServerError] {
+        health = see(health, what, NOW);
+    }
+    assert!(matches!(health.state, HealthState::Cooling { why: CoolingReason::Timeout, .. }));
+}
+
+#[test]
+fn averages_follow_what_happens() {
+    let mut health = see(fresh(), SUCCESS, NOW);
+    assert_eq!((health.first_token_average_us, health.share()), (800, 1_000));
+    health = see(health, Observation::Success { first_token_us: Some(1_600) }, NOW);
+    assert_eq!(health.first_token_average_us, 900);
+    for _ in 0..40 {
+        health = see(health, Observation::ServerError, NOW);
+    }
+    assert_eq!(health.share(), 50);
+}
+
+#[test]
+fn of_two_nodes_the_one_that_keeps_away_longer_wins() {
+    let short = see(fresh(), Observation::ConnectFailure, NOW);
+    let long = see(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
+    assert_eq!(short.later(long), long);
+    assert_eq!(long.later(fresh()), long);
+}
+
+fn observation() -> impl Strategy<Value = Observation> {
+    let time = proptest::option::of((-4_000_000_000i64..40_000_000_000).prop_map(|us| Timestamp(NOW.0 + us)));
+    prop_oneof![
+        proptest::option::of(any::<u64>()).prop_map(|first_token_us| Observation::Success { first_token_us }),
+        Just(Observation::ConnectFailure),
+        Just(Observation::ServerError),
+        Just(Observation::Timeout),
+        Just(Observation::BadAnswer),
+        time.clone().prop_map(|until| Observation::RateLimited { until }),
+        time.prop_map(|until| Observation::QuotaSpent { until }),
+        Just(Observation::Refused),
+        Just(Observation::RequestRefused),
+        Just(Observation::Abandoned),
+        Just(Observation::TestPassed),
+    ]
+}
+
+/// Any history, with clocks that also step back, and probes where they are due.
+fn history() -> impl Strategy<Value = Vec<(Observation, i64, bool)>> {
+    proptest::collection::vec((observation(), -20_000i64..400_000, any::<bool>()), 0..60)
+}
+
+proptest! {
+    #[test]
+    fn no_wait_is_ever_negative_or_endless_and_health_survives_storage(history in history()) {
+        let mut health = fresh();
+        let mut now = NOW;
+        for (what, step, probe) in history {
+            now = now.plus_ms(step);
+            if probe && let Some(probing) = start_probe(&health, now) {
+                health = probing;
+            }
+            health = observe(&health, &what, true, now);
+            if let Some(wait) = wait_after(health, now) {
+                prop_assert!(wait >= 0);
+                if matches!(health.standing(now), Standing::Cooling { .. }) {
+                    // A clock that steps back can lengthen a wait by the step.
+                    prop_assert!(wait <= LONGEST_ASKED_MS + 20_000 * 60);
+                }
+            }
+            let stored = serde_json::to_string(&health).unwrap();
+            prop_assert_eq!(serde_json::from_str::<AccountHealth>(&stored).unwrap(), health);
+        }
+        let well = observe(&health, &Observation::TestPassed, true, now);
+        prop_assert_eq!(well.standing(now), Standing::Usable);
+    }
+
+    #[test]
+    fn a_success_always_ends_a_row_of_failures(failures in 1usize..30) {
+        let mut health = fresh();
+        let mut now = NOW;
+        for _ in 0..failures {
+            health = see(health, Observation::ServerError, now);
+            now = now.plus_ms(400_000);
+        }
+        health = see(health, SUCCESS, now);
+        prop_assert_eq!((health.failures, health.coolings, health.standing(now)), (0, 0, Standing::Usable));
+    }
+}
