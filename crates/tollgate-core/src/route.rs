@@ -2,14 +2,21 @@
 
 mod exclusion;
 mod rank;
+mod sieve;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
+use tollgate_protocol::{FieldPath, Outline, Protocol};
 
 pub use exclusion::{Cause, Excluded, Exclusion, LimitLevel, NoRoute, PriceFigures, PriceKind};
 
-use crate::{Account, AccountHealth, AccountId, Caller, Catalog, Channel, Offer, Price, PriceLimit, Serves, Timestamp, TraceEntry};
+use rank::{Usable, pick};
+use sieve::{Sieve, cost_of};
+
+use crate::{
+    Account, AccountHealth, AccountId, Caller, Catalog, Channel, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,
+    estimate_input, price_limit::Effective,
+};
 
 /// Most attempts of one request.
 pub const MAX_ATTEMPTS: usize = 3;
@@ -200,137 +207,6 @@ pub fn route(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Pl
     Ok(Plan { first, rest: attempts.collect(), excluded })
 }
 
-/// A candidate that cools for connect failures or 5xx and has nothing else against it.
-struct Hiccup {
-    usable: Usable,
-    until: Timestamp,
-    excluded: usize,
-}
-
-/// Parts the candidates into those that may be tried and those that may not.
-struct Sieve<'a, 'i> {
-    input: &'a RouteInput<'i>,
-    prices: PriceRules,
-    prompt_tokens: u64,
-    /// What excludes every candidate: a limit on the sale, or no price where money is bounded.
-    sale: Option<Exclusion>,
-    usable: Vec<Usable>,
-    excluded: Vec<Excluded>,
-    hiccups: Vec<Hiccup>,
-    /// Whether healthy accounts are merely busy.
-    busy: bool,
-}
-
-impl<'a, 'i> Sieve<'a, 'i> {
-    fn new(input: &'a RouteInput<'i>) -> Self {
-        // Counting costs nothing, so no price can be too high.
-        let free = input.outline.method == Method::CountTokens;
-        let prompt_tokens = estimate_input(input.outline);
-        let prices =
-            if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, prompt_tokens) };
-        let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
-        let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
-        Self { input, prices, prompt_tokens, sale, usable: Vec::new(), excluded: Vec::new(), hiccups: Vec::new(), busy: false }
-    }
-
-    fn channel(&mut self, position: usize) {
-        let served = self.input.offer.candidates[position];
-        let Some(channel) = self.input.catalog.channel_at(served.channel) else { return };
-        if let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
-            self.excluded.push(Excluded { channel: channel.clone(), account: None, why });
-            return;
-        }
-        let on = channel.accounts.iter().filter(|account| account.on).count();
-        let weight = weight_of(channel.weight, on);
-        let cost = self.prices.looks_at_cost().then(|| cost_of(channel, served.serves as usize, self.input.now)).flatten();
-        for (at, account) in channel.accounts.iter().enumerate() {
-            let usable = Usable {
-                candidate: narrow(position),
-                account: narrow(at),
-                priority: channel.priority,
-                weight,
-                share: 1_000,
-                id: account.id,
-            };
-            match self.account_exclusion(channel, account, cost.as_deref()) {
-                Ok(share) => self.usable.push(Usable { share, ..usable }),
-                Err(why) => {
-                    if let Exclusion::Cooling { until, why } = &why
-                        && why.is_hiccup()
-                    {
-                        self.hiccups.push(Hiccup { usable, until: *until, excluded: self.excluded.len() });
-                    }
-                    self.busy |= matches!(why, Exclusion::Concurrency | Exclusion::Rate { .. });
-                    self.excluded.push(Excluded { channel: channel.clone(), account: Some(at), why });
-                }
-            }
-        }
-    }
-
-    /// What excludes a channel with all its accounts, what lasts longest first.
-    fn channel_exclusion(&self, channel: &Channel, serves: usize) -> Option<Exclusion> {
-        let input = self.input;
-        let Some(mapping) = channel.serves.get(serves) else { return Some(Exclusion::NoMapping) };
-        if !channel.serves_use(Use::asked(input.outline.method)) {
-            return Some(Exclusion::NoMapping);
-        }
-        if !input.translates && !channel.speaks(input.from) {
-            return Some(Exclusion::OtherProtocol(channel.protocol));
-        }
-        if channel.accounts.is_empty() {
-            return Some(Exclusion::NoAccount);
-        }
-        if !channel.on {
-            return Some(Exclusion::Disabled);
-        }
-        match input.view.refused_fields(channel, mapping) {
-            RefusedFields::CannotTranslate(fields) => return Some(Exclusion::CannotTranslate(fields)),
-            RefusedFields::Learned(fields) => return Some(Exclusion::Capability(fields)),
-            RefusedFields::None => {}
-        }
-        if let Some(why) = &self.sale {
-            return Some(why.clone());
-        }
-        if !channel.budgets.is_empty()
-            && let ChannelBudget::Spent { until } = input.view.channel_budget(channel)
-        {
-            return Some(Exclusion::Budget { until });
-        }
-        None
-    }
-
-    /// What excludes one account, or the share of its weight that health leaves it.
-    fn account_exclusion(&self, channel: &Channel, account: &Account, cost: Option<&Price>) -> Result<u32, Exclusion> {
-        if !account.on {
-            return Err(Exclusion::Disabled);
-        }
-        if self.prices.looks_at_cost() {
-            let cost = cost.map(|price| Effective::of(price, self.prompt_tokens, account.cost_multiplier));
-            if let Some(why) = self.prices.cost_exclusion(cost) {
-                return Err(why);
-            }
-        }
-        let mut share = 1_000;
-        if channel.cooling {
-            let health = self.input.health.of(account.id);
-            share = health.share();
-            match health.standing(self.input.now) {
-                Standing::Usable | Standing::ProbeDue => {}
-                Standing::Cooling { until, why } => return Err(Exclusion::Cooling { until, why }),
-                Standing::Resting { until, why } => return Err(Exclusion::Resting { until, why }),
-            }
-        }
-        if account.concurrency != 0 || account.rpm != 0 || account.tpm != 0 {
-            match self.input.view.account_load(account) {
-                AccountLoad::Free => {}
-                AccountLoad::AtConcurrency => return Err(Exclusion::Concurrency),
-                AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
-            }
-        }
-        Ok(share)
-    }
-}
-
 impl RouteInput<'_> {
     fn attempt(&self, chosen: &Usable) -> Option<PlannedAttempt> {
         let served = self.offer.candidates.get(chosen.candidate as usize)?;
@@ -357,17 +233,6 @@ impl RouteInput<'_> {
         };
         cost().unwrap_or(i128::MAX)
     }
-}
-
-/// What a channel charges for a model now. Echo charges nothing.
-fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
-    let stated = channel.serves.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
-    stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
-}
-
-/// A position; a catalog with 2^32 channels or accounts cannot be held in memory.
-fn narrow(position: usize) -> u32 {
-    u32::try_from(position).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

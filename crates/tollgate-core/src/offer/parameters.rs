@@ -33,15 +33,14 @@ const COUNTERPARTS: &[(&str, &str)] = &[
     ("modalities", "generationConfig.responseModalities"),
     ("audio", "generationConfig.speechConfig"),
     ("tools", "tools"),
-    ("functions", "tools"),
     ("tool_choice", "toolConfig"),
-    ("tool_choice", "toolConfig.functionCallingConfig"),
-    ("function_call", "toolConfig"),
-    ("function_call", "toolConfig.functionCallingConfig"),
     ("service_tier", "serviceTier"),
     ("store", "store"),
     ("dimensions", "outputDimensionality"),
 ];
+
+/// Older chat names and what a rule on the newer one says about them too.
+const OLDER: &[(&str, &str)] = &[("functions", "tools"), ("function_call", "tool_choice")];
 
 /// What makes a request a request: never subject to a rule that lists what is taken.
 const STRUCTURE: &[&str] = &[
@@ -87,9 +86,10 @@ fn all_listed<'a>(mut paths: impl Iterator<Item = &'a str>, is_listed: impl Fn(&
     paths.next().is_some_and(&is_listed) && paths.all(is_listed)
 }
 
-/// A path and what it is a part of: `a.b.c`, `a.b`, `a`.
+/// A path, what it is a part of (`a.b.c`, `a.b`, `a`), and its newer name.
 fn ancestry(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent))
+    let newer = OLDER.iter().find(|(older, _)| *older == path).map(|(_, newer)| *newer);
+    std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent)).chain(newer)
 }
 
 /// What the other protocol calls a field.
@@ -211,6 +211,14 @@ mod tests {
         assert_eq!(except(&["reasoning_effort"], Gemini, &[field]), [field]);
         assert_eq!(except(&["generationConfig.thinkingConfig"], Gemini, &[field]), [field]);
         assert_eq!(except(&["tool_choice"], Gemini, &["tool_config.function_calling_config"]).len(), 1);
+    }
+
+    #[test]
+    fn a_rule_on_tools_holds_for_their_older_names() {
+        assert_eq!(except(&["tools", "tool_choice"], OpenAi, &["functions", "function_call"]).len(), 2);
+        assert!(except(&["functions"], OpenAi, &["tools"]).is_empty());
+        assert!(only(&["tools"], OpenAi, &["functions"]).is_empty());
+        assert_eq!(except(&["tools"], Gemini, &["tools"]), ["tools"]);
     }
 
     #[test]
