@@ -19,11 +19,13 @@ mod clock;
 mod settings;
 
 pub use answer::{AnswerAborted, AnswerBody};
+pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
 pub use forward::{
     BodyFault, Client, ConnectFault, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
 };
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
+pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};
 

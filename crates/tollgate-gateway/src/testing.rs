@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::HeaderMap;
-use tollgate_core::{RequestId, Timestamp};
+use tollgate_core::{
+    Billing, Glob, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Owner, RequestId, Role, Timestamp,
+};
 use tollgate_protocol::Protocol;
 
 use crate::Head;
@@ -21,5 +23,37 @@ pub(crate) fn head(path: &str) -> Head {
         path: path.to_owned(),
         headers: HeaderMap::new(),
         client_request_id: None,
+    }
+}
+
+/// A key that may everything.
+pub(crate) fn key() -> Key {
+    let id = [1; 10];
+    Key {
+        id: KeyId::from_parts(Timestamp(0), id),
+        name: "first".to_owned(),
+        owner: Owner::Database,
+        prefix: "tg-a-key-o".to_owned(),
+        suffix: "6789".to_owned(),
+        status: KeyStatus::Active,
+        expires_at: None,
+        groups: Vec::new(),
+        models: vec![Glob("*".to_owned())],
+        ip_allow: Vec::new(),
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        price_limit: None,
+        created_at: Timestamp(0),
+        member: Member {
+            id: MemberId::from_parts(Timestamp(0), id),
+            name: "owner".to_owned(),
+            role: Role::Member,
+            status: MemberStatus::Active,
+            granted: Vec::new(),
+            default_group: None,
+            billing: Billing::Postpaid,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        },
     }
 }

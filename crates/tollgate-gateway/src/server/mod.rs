@@ -1,1 +1,5 @@
 //! The listener: sockets, TLS, HTTP and its guards.
+
+mod census;
+
+pub(crate) use census::AddressBlock;

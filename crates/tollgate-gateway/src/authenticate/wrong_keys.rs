@@ -1,0 +1,75 @@
+//! Counts wrong keys by address and minute. Right keys are never counted, so nobody is held up by a neighbour.
+
+use std::{net::IpAddr, sync::Mutex, time::Duration};
+
+use moka::sync::Cache;
+use tokio::time::Instant;
+
+use crate::server::AddressBlock;
+
+/// Addresses remembered; beyond, the least used are forgotten.
+const ADDRESSES: u64 = 100_000;
+const MINUTE_SECS: u64 = 60;
+
+pub(super) struct WrongKeys {
+    limit: u32,
+    started: Instant,
+    counts: Cache<AddressBlock, std::sync::Arc<Mutex<Count>>>,
+}
+
+#[derive(Default)]
+struct Count {
+    minute: u64,
+    wrong: u32,
+}
+
+impl WrongKeys {
+    pub(super) fn new(limit: u32, now: Instant) -> Self {
+        let counts = Cache::builder().max_capacity(ADDRESSES).time_to_idle(Duration::from_secs(2 * MINUTE_SECS)).build();
+        Self { limit, started: now, counts }
+    }
+
+    /// Counts one. `Err` with the seconds to wait when the address sent more than its share this minute.
+    pub(super) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
+        let elapsed = now.saturating_duration_since(self.started).as_secs();
+        let minute = elapsed / MINUTE_SECS;
+        let count = self.counts.get_with(AddressBlock::of(address), std::sync::Arc::default);
+        let mut count = count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if count.minute != minute {
+            *count = Count { minute, wrong: 0 };
+        }
+        count.wrong = count.wrong.saturating_add(1);
+        if count.wrong <= self.limit {
+            return Ok(());
+        }
+        Err(u32::try_from(MINUTE_SECS - elapsed % MINUTE_SECS).unwrap_or(60))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_has_its_share_each_minute() {
+        let start = Instant::now();
+        let wrong = WrongKeys::new(2, start);
+        let one: IpAddr = "203.0.113.7".parse().unwrap();
+        let other: IpAddr = "203.0.113.8".parse().unwrap();
+        let at = |secs| start + Duration::from_secs(secs);
+        assert_eq!(wrong.count(one, at(5)), Ok(()));
+        assert_eq!(wrong.count(one, at(6)), Ok(()));
+        assert_eq!(wrong.count(one, at(7)), Err(53));
+        assert_eq!(wrong.count(other, at(8)), Ok(()));
+        assert_eq!(wrong.count(one, at(60)), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ipv6_network_counts_as_one_address() {
+        let start = Instant::now();
+        let wrong = WrongKeys::new(1, start);
+        assert_eq!(wrong.count("2001:db8:1:2::1".parse().unwrap(), start), Ok(()));
+        assert_eq!(wrong.count("2001:db8:1:2:ffff::9".parse().unwrap(), start), Err(60));
+        assert_eq!(wrong.count("2001:db8:1:3::1".parse().unwrap(), start), Ok(()));
+    }
+}
