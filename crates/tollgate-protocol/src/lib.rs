@@ -6,11 +6,13 @@
 
 mod anthropic;
 mod codec;
+mod complaint;
+mod edits;
 mod gemini;
 mod json_array;
 mod openai;
 mod outline;
-mod peek;
+mod passing;
 mod problem;
 mod profile;
 mod reading;

@@ -25,6 +25,22 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
+impl Usage {
+    /// The figures with every part held inside its total: what an upstream claims must not make a sum negative.
+    #[must_use]
+    pub(crate) fn bounded(self) -> Self {
+        let cached = self.cached.min(self.prompt_total);
+        Self {
+            cached,
+            cache_write: self.cache_write.min(self.prompt_total - cached),
+            image: self.image.min(self.prompt_total),
+            audio: self.audio.min(self.prompt_total),
+            reasoning: self.reasoning.min(self.completion_total),
+            ..self
+        }
+    }
+}
+
 /// Why a candidate ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,4 +136,57 @@ pub trait StreamRelay: Send {
 
     /// A keep-alive in the form the caller's SDKs accept; may stand between any two pushes once content went out.
     fn keep_alive(&self) -> &'static [u8];
+}
+
+/// Which candidates of a stream began and which ended, by index; constant size.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Candidates {
+    begun: u128,
+    ended: u128,
+    /// An empty word stood where the reason belongs: with some upstreams a reason, with others none.
+    blank: u128,
+}
+
+impl Candidates {
+    /// A candidate showed up. Indexes above 127 (no protocol allows more candidates) share the last place.
+    pub(crate) fn see(&mut self, index: u64, ended: bool) {
+        let bit = 1_u128 << index.min(127);
+        self.begun |= bit;
+        if ended {
+            self.ended |= bit;
+        }
+    }
+
+    /// Adds what another chunk says.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.begun |= other.begun;
+        self.ended |= other.ended;
+        self.blank |= other.blank;
+    }
+
+    /// A candidate's reason is the empty word.
+    pub(crate) fn see_blank(&mut self, index: u64) {
+        self.blank |= 1_u128 << index.min(127);
+    }
+
+    /// Like [`Candidates::all_ended`], where the upstream itself said that it is done: then an empty reason is one.
+    #[must_use]
+    pub(crate) fn all_done(&self) -> bool {
+        self.begun != 0 && self.begun == self.ended | (self.blank & self.begun)
+    }
+
+    /// At least one began, and every one that began has ended.
+    #[must_use]
+    pub(crate) fn all_ended(&self) -> bool {
+        self.begun != 0 && self.begun == self.ended
+    }
+}
+
+/// Sorts out complete bodies that are plainly no answer, so that the log can say what they are.
+pub(crate) fn plausible(body: &[u8]) -> Result<(), BadReply> {
+    match body.trim_ascii_start().first() {
+        None => Err(BadReply::Unreadable("an empty body")),
+        Some(b'<') => Err(BadReply::Unreadable("HTML")),
+        Some(_) => Ok(()),
+    }
 }

@@ -163,6 +163,12 @@ impl SseParser {
         self.dispatch(&Bytes::from(carry), 0..end, &mut on)
     }
 
+    /// Bytes of memory that are held between two pushes.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.carry.capacity() + self.building.joined.capacity() + self.building.name.capacity()
+    }
+
     /// Behind the line end at `end`; remembers a carriage return whose line feed may come later.
     fn behind_line_end(&mut self, chunk: &Bytes, end: usize) -> usize {
         if chunk[end] == b'\n' {
@@ -268,7 +274,7 @@ impl SseParser {
         let data = match building.data_lines {
             0 => return Ok(()),
             1 => &buffer[range.start + building.value.start..range.start + building.value.end],
-            _ => &building.joined,
+            _ => building.joined.as_slice(),
         };
         if data.is_empty() {
             return Ok(());

@@ -1,13 +1,160 @@
-//! Error bodies, both ways.
+//! Error bodies, both ways (error table, sections A1 and B).
 
 use bytes::Bytes;
+use serde::Serialize;
 
-use crate::{Problem, UpstreamProblem};
+use crate::{Problem, UpstreamProblem, complaint};
 
-pub(super) fn decode(status: u16, _body: &[u8]) -> UpstreamProblem {
-    UpstreamProblem { status, ..UpstreamProblem::default() }
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Error<'a>,
 }
 
-pub(super) fn encode(_problem: &Problem) -> Bytes {
-    Bytes::new()
+/// Always exactly these four members, in this order.
+#[derive(Serialize)]
+struct Error<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: Option<&'a str>,
+}
+
+/// Writes an error body.
+pub(super) fn encode(problem: &Problem) -> Bytes {
+    let face = &problem.openai;
+    let error = Error { message: &problem.message, kind: &face.kind, param: face.param.as_deref(), code: face.code.as_deref() };
+    Bytes::from(serde_json::to_vec(&Body { error }).expect("strings always serialise"))
+}
+
+/// Words that say that our account's money is gone.
+const SPENT: &[&str] = &["insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"];
+/// The same in the texts of compatible upstreams.
+const SPENT_TEXTS: &[&str] = &["exceeded your current quota", "insufficient balance", "insufficient credits", "credit balance"];
+/// Words that say that our account is refused, whatever the status.
+const REFUSED: &[&str] = &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
+
+/// Reads an error answer of an upstream.
+pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
+    let found = complaint::find(body);
+    let kind = found.word("type");
+    let spent = found.is(SPENT) || found.says(SPENT_TEXTS);
+    let refused = found.is(REFUSED);
+    let wait = wait_named(&found.message);
+    let problem = found.into_problem(status);
+    UpstreamProblem {
+        kind,
+        spent,
+        account_refused: refused && !matches!(problem.status, 401..=403),
+        retry_after: problem.retry_after.or(wait.filter(|_| problem.status == 429)),
+        ..problem
+    }
+}
+
+/// `Please try again in 1.2s`, `20ms`, `6m0s`, `1h2m3s`: whole seconds, rounded up.
+fn wait_named(message: &str) -> Option<u32> {
+    let (_, rest) = message.split_once("try again in ")?;
+    let duration = rest.split([' ', ',', ')']).next()?.trim_end_matches('.');
+    let mut seconds = 0.0;
+    let mut rest = duration;
+    while !rest.is_empty() {
+        let unit = rest.find(|letter: char| letter.is_ascii_alphabetic())?;
+        let figure: f64 = rest[..unit].parse().ok()?;
+        let behind = rest[unit..].find(|letter: char| letter.is_ascii_digit()).map_or(rest.len(), |at| unit + at);
+        seconds += figure
+            * match &rest[unit..behind] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "d" => 86_400.0,
+                _ => return None,
+            };
+        rest = &rest[behind..];
+    }
+    complaint::whole_seconds(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OpenAiFace;
+
+    #[test]
+    fn the_four_members_are_always_there() {
+        let mut problem = Problem {
+            status: 404,
+            message: "The model 'a\"b' does not exist.".to_owned(),
+            request_id: "req_1".to_owned(),
+            openai: OpenAiFace {
+                kind: "invalid_request_error".to_owned(),
+                code: Some("model_not_found".to_owned()),
+                param: Some("model".to_owned()),
+            },
+            native: crate::NativeFace::default(),
+            retry_after: Some(3),
+            stop: true,
+        };
+        assert_eq!(
+            encode(&problem),
+            r#"{"error":{"message":"The model 'a\"b' does not exist.","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
+        );
+        problem.openai = OpenAiFace { kind: "server_error".to_owned(), code: None, param: None };
+        assert!(encode(&problem).ends_with(br#""type":"server_error","param":null,"code":null}}"#));
+    }
+
+    #[test]
+    fn an_upstream_error_is_read() {
+        let body = br#"{"error":{"message":"Unsupported parameter: 'x' is not","type":"invalid_request_error","param":"x","code":"unsupported_parameter"}}"#;
+        let problem = decode(400, body);
+        assert_eq!(
+            (problem.status, problem.kind.as_deref(), problem.code.as_deref(), problem.param.as_deref()),
+            (400, Some("invalid_request_error"), Some("unsupported_parameter"), Some("x"))
+        );
+        assert_eq!((problem.unsupported, problem.recognised, problem.spent), (vec!["x".to_owned()], true, false));
+    }
+
+    #[test]
+    fn googles_shape_gives_no_type_of_its_own() {
+        let problem = decode(400, br#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#);
+        assert_eq!((problem.kind, problem.recognised, problem.message.as_str()), (None, true, "m"));
+    }
+
+    #[test]
+    fn spent_money_is_told_from_rate_limits() {
+        for (body, spent) in [
+            (
+                r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+                true,
+            ),
+            (r#"{"error":{"message":"x","type":"requests","code":"credit_balance_exhausted"}}"#, true),
+            (r#"{"error":{"message":"Insufficient Balance","type":"unknown_error"}}"#, true),
+            (r#"{"error":{"message":"Rate limit reached","type":"tokens","code":"rate_limit_exceeded"}}"#, false),
+        ] {
+            assert_eq!(decode(429, body.as_bytes()).spent, spent, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_refused_account_is_seen_behind_any_status() {
+        let body = br#"{"error":{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}}"#;
+        assert!(decode(400, body).account_refused);
+        assert!(!decode(401, body).account_refused, "the status says it");
+    }
+
+    #[test]
+    fn a_wait_in_the_text_is_read() {
+        for (text, expected) in [
+            ("Rate limit reached. Please try again in 1.2s. Visit", Some(2)),
+            ("try again in 20ms.", Some(1)),
+            ("try again in 6m0s", Some(360)),
+            ("try again in 1h2m3.5s (soon)", Some(3724)),
+            ("try again in a while", None),
+            ("try again in 12 parsecs", None),
+            ("no hint", None),
+        ] {
+            let body = serde_json::json!({"error": {"message": text, "type": "tokens"}}).to_string();
+            assert_eq!(decode(429, body.as_bytes()).retry_after, expected, "{text}");
+        }
+    }
 }

@@ -1,7 +1,200 @@
-//! Streamed answers.
+//! Streamed answers (wire reference, section 6): events pass as slices of what came; only what callers must not see is
+//! taken out, and only what cannot be read stops the stream.
 
-use crate::{Framing, ReplyEdits, StreamRelay};
+use bytes::Bytes;
 
-pub(super) fn relay(_framing: Framing, _edits: &ReplyEdits) -> Box<dyn StreamRelay> {
-    unimplemented!()
+use super::{
+    answer::{Answer, Choices},
+    problem,
+};
+use crate::{
+    Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
+    edits::{self, Edits},
+    passing::{self, Opening, Outbox},
+    reading::Candidates,
+    sse::{self, SseEvent, SseParser},
+};
+
+const DONE: &[u8] = b"[DONE]";
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// A relay for one answer. Chat completions know one framing only.
+pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
+    Box::new(Relay {
+        opening: Opening::default(),
+        parser: SseParser::new(),
+        events: Events {
+            model: edits.caller_model.as_deref().map(edits::literal),
+            hide_usage: edits.hide_usage,
+            reading: Reading::default(),
+            candidates: Candidates::default(),
+            done: false,
+        },
+    })
 }
+
+struct Relay {
+    opening: Opening,
+    parser: SseParser,
+    events: Events,
+}
+
+/// What is known of the events so far.
+struct Events {
+    /// The caller's name of the model as a JSON literal.
+    model: Option<String>,
+    hide_usage: bool,
+    reading: Reading,
+    candidates: Candidates,
+    /// The terminator was handed on.
+    done: bool,
+}
+
+impl StreamRelay for Relay {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        if self.events.done {
+            return Ok(());
+        }
+        self.opening.look(chunk)?;
+        if matches!(self.opening, Opening::Array) {
+            // Google's chat layer wraps error objects in an array.
+            self.opening = Opening::Document(Vec::new());
+            self.opening.look(chunk)?;
+        }
+        if matches!(self.opening, Opening::Document(_)) {
+            return Ok(());
+        }
+        let events = &mut self.events;
+        let mut outbox = Outbox::new(chunk, out);
+        self.parser.push(chunk, |event| events.event(&event, &mut outbox))
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        if self.events.done {
+            return Ok(());
+        }
+        if let Opening::Document(body) = &self.opening {
+            return Err(passing::document_fault(body, problem::decode));
+        }
+        let events = &mut self.events;
+        let nothing = Bytes::new();
+        let mut outbox = Outbox::new(&nothing, out);
+        self.parser.finish(|event| events.event(&event, &mut outbox)).map_err(passing::fault_at_end)?;
+        if events.done {
+            return Ok(());
+        }
+        // Some upstreams leave the terminator out.
+        if !events.candidates.all_ended() {
+            return Err(StreamFault::Truncated);
+        }
+        events.done = true;
+        outbox.write(Bytes::from_static(b"data: [DONE]\n\n"));
+        Ok(())
+    }
+
+    fn reading(&self) -> Reading {
+        self.events.reading
+    }
+
+    fn complete(&self) -> bool {
+        self.events.done
+    }
+
+    fn problem(&mut self, problem: &Problem) -> Bytes {
+        sse::event(&problem::encode(problem))
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        KEEP_ALIVE
+    }
+}
+
+impl Events {
+    fn event(&mut self, event: &SseEvent<'_>, outbox: &mut Outbox<'_>) -> Result<(), StreamFault> {
+        if self.done {
+            return Ok(());
+        }
+        if event.data.trim_ascii() == DONE {
+            if !self.candidates.all_done() {
+                return Err(StreamFault::Truncated);
+            }
+            self.done = true;
+            outbox.forward(event);
+            return Ok(());
+        }
+        let named_error = event.name == b"error";
+        let Ok(answer) = Answer::read(event.data) else {
+            if named_error {
+                return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+            }
+            return Err(StreamFault::Malformed("an event that is no JSON object"));
+        };
+        if named_error || answer.error {
+            return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+        }
+        match answer.choices {
+            Choices::Wrong => return Err(StreamFault::Malformed("'choices' is not an array")),
+            Choices::Unusable => return Err(StreamFault::Malformed("a choice that is no object")),
+            Choices::Missing | Choices::Null(_) | Choices::Listed(_) => {}
+        }
+        self.note(&answer);
+        self.hand_on(event, &answer, outbox);
+        Ok(())
+    }
+
+    fn note(&mut self, answer: &Answer) {
+        let reading = &mut self.reading;
+        reading.usage = answer.usage.or(reading.usage);
+        reading.finish = answer.reading.finish.or(reading.finish);
+        reading.content |= answer.reading.content;
+        reading.text_bytes += answer.reading.text_bytes;
+        reading.media = reading.media.saturating_add(answer.reading.media);
+        self.candidates.join(answer.candidates);
+    }
+
+    fn hand_on(&self, event: &SseEvent<'_>, answer: &Answer, outbox: &mut Outbox<'_>) {
+        let no_choices = !matches!(answer.choices, Choices::Listed(1..));
+        if no_choices && answer.usage_object && self.hide_usage {
+            return;
+        }
+        let mut changes = Edits::new();
+        match &answer.choices {
+            // SDKs walk through `choices` of every chunk.
+            Choices::Null(range) => changes.replace(range.clone(), b"[]"),
+            Choices::Missing if answer.usage_object => {
+                let open = event.data.len() - event.data.trim_ascii_start().len() + 1;
+                changes.replace(open..open, b"\"choices\":[],");
+            }
+            // Not a chunk, not an error: nothing a caller could use.
+            Choices::Missing => return,
+            Choices::Wrong | Choices::Unusable | Choices::Listed(_) => {}
+        }
+        self.remove_members(event, answer, &mut changes);
+        if let Some(model) = &self.model {
+            for range in &answer.models {
+                changes.replace(range.clone(), model.as_bytes());
+            }
+        }
+        if changes.is_empty() {
+            outbox.forward(event);
+        } else {
+            outbox.write(sse::event(&passing::one_line(&changes.apply(event.data))));
+        }
+    }
+
+    /// Takes out `obfuscation`, and `usage` where the caller did not ask for it; in the order they stand in.
+    fn remove_members<'a>(&self, event: &SseEvent<'_>, answer: &Answer, changes: &mut Edits<'a>) {
+        let usage: &[_] = if self.hide_usage { &answer.usage_members } else { &[] };
+        if usage.is_empty() && answer.padding.is_empty() {
+            return;
+        }
+        let mut members: Vec<_> = usage.iter().chain(&answer.padding).cloned().collect();
+        members.sort_by_key(|range| range.start);
+        for member in members {
+            changes.remove_member(event.data, member);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,186 @@
-//! Complete answers.
+//! Complete answers: checked, read, and handed on with the caller's name of the model.
 
 use bytes::Bytes;
 
-use crate::{BadReply, Method, PassedReply, ReplyEdits};
+use super::{
+    answer::{Answer, Choices},
+    problem,
+};
+use crate::{
+    BadReply, Method, PassedReply, ReplyEdits,
+    edits::{self, Edits},
+};
 
-pub(super) fn read_reply(_method: Method, _body: &Bytes, _edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
-    Err(BadReply::Unreadable("not read yet"))
+/// Checks and reads a 2xx body (E58 of the error table says what is no answer).
+pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
+    crate::reading::plausible(body)?;
+    let Ok(mut answer) = Answer::read(body) else {
+        return Err(error_in_list(body).unwrap_or(BadReply::Unreadable("not a JSON object")));
+    };
+    if answer.error {
+        return Err(BadReply::Problem(Box::new(problem::decode(200, body))));
+    }
+    if method == Method::Embeddings {
+        if !answer.vectors {
+            return Err(BadReply::Unreadable("no embeddings"));
+        }
+        answer.reading.content = true;
+    } else {
+        match answer.choices {
+            Choices::Listed(length) if length > 0 && !answer.bare_choice => {}
+            Choices::Listed(0) => return Err(BadReply::Unreadable("no choices")),
+            Choices::Missing => return Err(BadReply::Unreadable("no member 'choices'")),
+            Choices::Null(_) => return Err(BadReply::Unreadable("'choices' is null")),
+            Choices::Wrong => return Err(BadReply::Unreadable("'choices' is not an array")),
+            Choices::Listed(_) | Choices::Unusable => return Err(BadReply::Unreadable("a choice without a message")),
+        }
+    }
+    let model = edits.caller_model.as_deref().map(edits::literal);
+    let mut changes = Edits::new();
+    if let Some(model) = &model {
+        for range in answer.models {
+            changes.replace(range, model.as_bytes());
+        }
+    }
+    Ok(PassedReply { body: changes.apply_to(body), reading: answer.reading })
+}
+
+/// Google's chat layer wraps error objects in an array, in a 200 too.
+fn error_in_list(body: &Bytes) -> Option<BadReply> {
+    let problem = problem::decode(200, body);
+    (body.trim_ascii_start().starts_with(b"[") && problem.recognised).then(|| BadReply::Problem(Box::new(problem)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finish, Reading, Usage};
+
+    fn read(body: &str) -> Result<PassedReply, BadReply> {
+        read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
+    }
+
+    fn reading(choice: &str) -> Reading {
+        read(&format!("{{\"choices\":[{choice}]}}")).unwrap().reading
+    }
+
+    #[test]
+    fn an_answer_passes_untouched_and_is_read() {
+        let text = r#" {"id":"a","x":1.50,"choices":[{"index":0,"message":{"role":"assistant","content":"h\u00e9llo"},
+            "finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}} "#;
+        let body = Bytes::from_static(text.as_bytes());
+        let passed = read_reply(Method::Chat, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(passed.body.as_ptr(), body.as_ptr());
+        assert_eq!(
+            passed.reading,
+            Reading {
+                usage: Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() }),
+                finish: Some(Finish::Stop),
+                content: true,
+                text_bytes: 6,
+                media: 0,
+            }
+        );
+    }
+
+    #[test]
+    fn content_of_every_kind_is_seen() {
+        for (message, bytes, media) in [
+            (r#"{"content":"abc"}"#, 3, 0),
+            (r#"{"content":null,"refusal":"no"}"#, 2, 0),
+            (r#"{"content":"","reasoning_content":"hm","reasoning":"hm"}"#, 2, 0),
+            (r#"{"content":[{"type":"text","text":"ab"},{"type":"text","text":"c"}]}"#, 3, 0),
+            (r#"{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}"#, 2, 0),
+            (r#"{"tool_calls":[{"custom":{"name":"f","input":"abc"}}]}"#, 3, 0),
+            (r#"{"function_call":{"name":"f","arguments":""}}"#, 0, 0),
+            (r#"{"audio":{"data":"AAAA","transcript":"hey"}}"#, 3, 1),
+            (r#"{"images":[{"image_url":{"url":"data:"}}]}"#, 0, 1),
+        ] {
+            let seen = reading(&format!("{{\"message\":{message}}}"));
+            assert_eq!((seen.content, seen.text_bytes, seen.media), (true, bytes, media), "{message}");
+        }
+        for empty in [r#"{"content":""}"#, r#"{"content":null}"#, r#"{"content":[]}"#, r#"{"tool_calls":[]}"#] {
+            assert!(!reading(&format!("{{\"message\":{empty}}}")).content, "{empty}");
+        }
+    }
+
+    #[test]
+    fn finish_reasons_are_classed() {
+        for (word, expected) in [
+            ("stop", Some(Finish::Stop)),
+            ("length", Some(Finish::Length)),
+            ("tool_calls", Some(Finish::Tool)),
+            ("function_call", Some(Finish::Tool)),
+            ("content_filter", Some(Finish::Filter)),
+            ("eos", Some(Finish::Other)),
+            ("", None),
+        ] {
+            assert_eq!(reading(&format!(r#"{{"message":{{}},"finish_reason":"{word}"}}"#)).finish, expected);
+        }
+        let second =
+            reading(r#"{"index":1,"message":{},"finish_reason":"length"},{"index":0,"message":{},"finish_reason":"stop"}"#);
+        assert_eq!(second.finish, Some(Finish::Stop));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_unreadable() {
+        for (body, why) in [
+            ("", "an empty body"),
+            ("  \n", "an empty body"),
+            ("<!DOCTYPE html><html>", "HTML"),
+            ("{\"choices\":[{\"message\":{\"content\":\"a", "not a JSON object"),
+            ("[]", "not a JSON object"),
+            ("\"text\"", "not a JSON object"),
+            ("{}", "no member 'choices'"),
+            ("{\"choices\":null}", "'choices' is null"),
+            ("{\"choices\":{}}", "'choices' is not an array"),
+            ("{\"choices\":[]}", "no choices"),
+            ("{\"choices\":[null]}", "a choice without a message"),
+            ("{\"choices\":[{\"message\":null}]}", "a choice without a message"),
+            ("{\"choices\":[{\"message\":{}}]} trailing", "not a JSON object"),
+            ("{\"candidates\":[]}", "no member 'choices'"),
+        ] {
+            assert_eq!(read(body), Err(BadReply::Unreadable(why)), "{body}");
+        }
+        let bytes = Bytes::from_static(b"{\"choices\":[{\"message\":{\"content\":\"\xff\"}}]}");
+        assert_eq!(read_reply(Method::Chat, &bytes, &ReplyEdits::default()), Err(BadReply::Unreadable("not a JSON object")));
+    }
+
+    #[test]
+    fn an_error_inside_a_200_counts_as_the_status_it_names() {
+        for (body, status) in [
+            (r#"{"error":{"message":"m","type":"server_error","code":null}}"#, 500),
+            (r#"{"error":{"message":"m","code":429}}"#, 429),
+            (r#"{"object":"error","message":"m","type":"BadRequestError","code":400}"#, 400),
+            (r#"{"choices":[{"message":{}}],"error":{"message":"m","type":"rate_limit_error"}}"#, 429),
+            (r#"{"error":"boom"}"#, 500),
+            (r#"[{"error":{"code":403,"message":"m","status":"PERMISSION_DENIED"}}]"#, 403),
+        ] {
+            let Err(BadReply::Problem(problem)) = read(body) else { panic!("{body} is an error") };
+            assert_eq!(problem.status, status, "{body}");
+        }
+        for harmless in ["null", "false", "\"\"", "{}"] {
+            assert!(read(&format!(r#"{{"error":{harmless},"choices":[{{"message":{{}}}}]}}"#)).is_ok(), "{harmless}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_put_back_and_nothing_else() {
+        let body =
+            Bytes::from_static(br#"{"model" : "up","choices":[{"message":{"model":"up"}}],"mod\u0065l":"up","x":{"model":"up"}}"#);
+        let edits = ReplyEdits { caller_model: Some("m\"1".to_owned()), hide_usage: false };
+        let expected = r#"{"model" : "m\"1","choices":[{"message":{"model":"up"}}],"mod\u0065l":"m\"1","x":{"model":"up"}}"#;
+        assert_eq!(read_reply(Method::Chat, &body, &edits).unwrap().body, expected);
+    }
+
+    #[test]
+    fn embeddings_need_vectors() {
+        let read =
+            |body: &'static str| read_reply(Method::Embeddings, &Bytes::from_static(body.as_bytes()), &ReplyEdits::default());
+        let passed = read(r#"{"data":[{"embedding":[0.1,2]}],"usage":{"prompt_tokens":5,"total_tokens":5}}"#).unwrap();
+        assert_eq!(passed.reading.usage, Some(Usage { prompt_total: 5, ..Usage::default() }));
+        assert!(passed.reading.content);
+        assert_eq!(read(r#"{"data":[]}"#), Err(BadReply::Unreadable("no embeddings")));
+        assert_eq!(read(r#"{"choices":[{"message":{}}]}"#), Err(BadReply::Unreadable("no embeddings")));
+    }
 }

@@ -1,0 +1,265 @@
+//! What is read from an answer of chat completions while it passes: complete bodies and stream chunks alike (wire
+//! reference, sections 5 to 7).
+
+use std::ops::Range;
+
+use super::usage;
+use crate::{
+    Finish, Reading, Usage,
+    reading::Candidates,
+    scan::{Fault, Kind, Scanner, Text},
+};
+
+/// Facts of one body or chunk.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// What records need.
+    pub reading: Reading,
+    /// Candidates that began and ended.
+    pub candidates: Candidates,
+    /// What stands in `choices`.
+    pub choices: Choices,
+    /// A readable usage.
+    pub usage: Option<Usage>,
+    /// `usage` is an object, readable or not.
+    pub usage_object: bool,
+    /// Every `usage` member, from the quote of its name to the end of its value.
+    pub usage_members: Vec<Range<usize>>,
+    /// Every `obfuscation` member.
+    pub padding: Vec<Range<usize>>,
+    /// Every `model` value that is a string.
+    pub models: Vec<Range<usize>>,
+    /// An `error` member that says something, or the flat error object of some servers.
+    pub error: bool,
+    /// A choice has neither a message or delta nor a finish (late filter results of one vendor's streams).
+    pub bare_choice: bool,
+    /// `data` of an embeddings answer has elements.
+    pub vectors: bool,
+}
+
+/// What stands in `choices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Choices {
+    /// No such member.
+    #[default]
+    Missing,
+    /// `null`, and where.
+    Null(Range<usize>),
+    /// Some other kind of value.
+    Wrong,
+    /// A list that holds something that is no object.
+    Unusable,
+    /// A list of this many choices.
+    Listed(usize),
+}
+
+impl Answer {
+    /// Reads a whole document.
+    pub(super) fn read(text: &[u8]) -> Result<Self, Fault> {
+        let mut answer = Self::default();
+        let mut scanner = Scanner::answer(text)?;
+        if scanner.peek() != Kind::Object {
+            return Err(Fault::new(scanner.position(), "expected an object"));
+        }
+        scanner.members(|scanner, name| answer.member(scanner, name))?;
+        scanner.end()?;
+        answer.reading.usage = answer.usage;
+        Ok(answer)
+    }
+
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), Fault> {
+        let starts = name.inside().start - 1;
+        match &*name.decode() {
+            "choices" => self.choices(scanner)?,
+            "usage" => {
+                self.usage_object = scanner.peek() == Kind::Object;
+                // The last readable one counts; an unreadable one does not erase it.
+                self.usage = usage::read(scanner)?.or(self.usage);
+                self.usage_members.push(starts..scanner.position());
+            }
+            "obfuscation" => self.padding.push(starts..scanner.skip()?.end),
+            "model" if scanner.peek() == Kind::Text => self.models.push(scanner.skip()?),
+            "error" => self.error |= says_something(scanner)?,
+            "object" => self.error |= scanner.words()?.is_some_and(|object| object.decode() == "error"),
+            "data" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn choices(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+        match scanner.peek() {
+            Kind::Array => {
+                let mut sound = true;
+                let length = scanner.elements(|scanner, _| {
+                    sound &= self.choice(scanner)?;
+                    Ok(())
+                })?;
+                self.choices = if sound { Choices::Listed(length.unwrap_or(0)) } else { Choices::Unusable };
+            }
+            Kind::Null => self.choices = Choices::Null(scanner.skip()?),
+            Kind::Bool | Kind::Number | Kind::Text | Kind::Object => {
+                scanner.skip()?;
+                self.choices = Choices::Wrong;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one choice; false when it is no object.
+    fn choice(&mut self, scanner: &mut Scanner<'_>) -> Result<bool, Fault> {
+        let mut index = 0;
+        let mut finish = None;
+        let mut blank = false;
+        let mut body = false;
+        let object = scanner.members(|scanner, name| {
+            match &*name.decode() {
+                "index" => index = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                "finish_reason" => {
+                    let word = scanner.words()?;
+                    blank = word.is_some_and(|word| word.raw().is_empty());
+                    finish = word.and_then(finish_of).or(finish);
+                }
+                "message" | "delta" => body |= message(scanner, &mut self.reading)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if object.is_none() {
+            return Ok(false);
+        }
+        self.candidates.see(index, finish.is_some());
+        if blank {
+            self.candidates.see_blank(index);
+        }
+        if index == 0 && finish.is_some() {
+            self.reading.finish = finish;
+        }
+        self.bare_choice |= !body && finish.is_none();
+        Ok(true)
+    }
+}
+
+/// Reads `message` or `delta`; false when it is no object.
+fn message(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<bool, Fault> {
+    // Some upstreams send the same thoughts under both names.
+    let mut thoughts = 0;
+    let object = scanner.members(|scanner, name| {
+        match &*name.decode() {
+            "content" => content(scanner, reading)?,
+            "refusal" => add_text(scanner, reading)?,
+            "reasoning_content" | "reasoning" => {
+                thoughts = thoughts.max(scanner.words()?.map_or(0, |text| text.decoded_bytes()));
+            }
+            "reasoning_details" => {
+                reading.content |= scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
+            }
+            "tool_calls" => {
+                scanner.elements(|scanner, _| tool_call(scanner, reading))?;
+            }
+            "function_call" => call(scanner, reading)?,
+            "audio" => audio(scanner, reading)?,
+            "images" => {
+                let images = scanner.elements(|_, _| Ok(()))?.unwrap_or(0);
+                reading.media = reading.media.saturating_add(u32::try_from(images).unwrap_or(u32::MAX));
+                reading.content |= images > 0;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    reading.content |= thoughts > 0;
+    reading.text_bytes += thoughts;
+    Ok(object.is_some())
+}
+
+/// `content` is a string, or with some upstreams a list of parts.
+fn content(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Fault> {
+    if scanner.peek() != Kind::Array {
+        return add_text(scanner, reading);
+    }
+    scanner.elements(|scanner, _| {
+        scanner.members(|scanner, name| match &*name.decode() {
+            "text" | "refusal" | "thinking" => add_text(scanner, reading),
+            _ => Ok(()),
+        })?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn add_text(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Fault> {
+    if let Some(text) = scanner.words()? {
+        reading.text_bytes += text.decoded_bytes();
+        reading.content |= !text.raw().is_empty();
+    }
+    Ok(())
+}
+
+fn tool_call(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Fault> {
+    scanner.members(|scanner, name| match &*name.decode() {
+        "function" | "custom" => call(scanner, reading),
+        _ => Ok(()),
+    })?;
+    Ok(())
+}
+
+/// `{name, arguments}` or `{name, input}`; an object of either kind is content.
+fn call(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Fault> {
+    let object = scanner.members(|scanner, name| match &*name.decode() {
+        "arguments" | "input" => add_text(scanner, reading),
+        _ => Ok(()),
+    })?;
+    reading.content |= object.is_some();
+    Ok(())
+}
+
+fn audio(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Fault> {
+    scanner.members(|scanner, name| match &*name.decode() {
+        "data" => {
+            if scanner.words()?.is_some_and(|data| !data.raw().is_empty()) {
+                reading.media = reading.media.saturating_add(1);
+                reading.content = true;
+            }
+            Ok(())
+        }
+        "transcript" => add_text(scanner, reading),
+        _ => Ok(()),
+    })?;
+    Ok(())
+}
+
+/// `null`, `false`, `""` and `{}` are no errors: some servers always write the member.
+fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, Fault> {
+    Ok(match scanner.peek() {
+        Kind::Object => {
+            let mut members = false;
+            scanner.members(|_, _| {
+                members = true;
+                Ok(())
+            })?;
+            members
+        }
+        Kind::Text => scanner.words()?.is_some_and(|text| !text.raw().is_empty()),
+        Kind::Bool | Kind::Null => {
+            scanner.skip()?;
+            false
+        }
+        Kind::Array | Kind::Number => {
+            scanner.skip()?;
+            true
+        }
+    })
+}
+
+/// The five reasons; anything else an upstream says is [`Finish::Other`], an empty word is none.
+fn finish_of(word: Text<'_>) -> Option<Finish> {
+    Some(match &*word.decode() {
+        "" => return None,
+        "stop" => Finish::Stop,
+        "length" => Finish::Length,
+        "tool_calls" | "function_call" => Finish::Tool,
+        "content_filter" => Finish::Filter,
+        _ => Finish::Other,
+    })
+}

@@ -1,0 +1,131 @@
+//! Token counts of chat completions, read leniently (wire reference, section 5).
+
+use crate::{
+    Usage,
+    scan::{Fault, NoCount, Scanner},
+};
+
+/// Reads a `usage` value. `None` when it is `null`, no object, or its totals cannot be read.
+pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
+    let mut usage = Usage::default();
+    let (mut prompt, mut completion, mut total) = (Ok(None), Ok(None), Ok(None));
+    scanner.members(|scanner, name| {
+        match &*name.decode() {
+            "prompt_tokens" => prompt = scanner.tokens()?,
+            "completion_tokens" => completion = scanner.tokens()?,
+            "total_tokens" => total = scanner.tokens()?,
+            "prompt_tokens_details" => prompt_details(scanner, &mut usage)?,
+            "completion_tokens_details" => completion_details(scanner, &mut usage)?,
+            // One vendor's name for it, beside the totals.
+            "prompt_cache_hit_tokens" => {
+                if let Ok(Some(cached)) = scanner.tokens()? {
+                    usage.cached = usage.cached.max(cached);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(totals(prompt, completion, total.ok().flatten())
+        .map(|(prompt_total, completion_total)| Usage { prompt_total, completion_total, ..usage }.bounded()))
+}
+
+type Count = Result<Option<u64>, NoCount>;
+
+/// One of the two may be missing (embeddings have no completion); then the total gives it.
+fn totals(prompt: Count, completion: Count, total: Option<u64>) -> Option<(u64, u64)> {
+    match (prompt.ok()?, completion.ok()?) {
+        (Some(prompt), Some(completion)) => Some((prompt, completion)),
+        (Some(prompt), None) => Some((prompt, total?.saturating_sub(prompt))),
+        (None, Some(completion)) => Some((total?.saturating_sub(completion), completion)),
+        (None, None) => None,
+    }
+}
+
+fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Fault> {
+    scanner.members(|scanner, name| {
+        let place = match &*name.decode() {
+            "cached_tokens" => &mut usage.cached,
+            "cache_write_tokens" => &mut usage.cache_write,
+            "image_tokens" => &mut usage.image,
+            "audio_tokens" => &mut usage.audio,
+            _ => return Ok(()),
+        };
+        *place = scanner.tokens()?.ok().flatten().unwrap_or(0);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn completion_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Fault> {
+    scanner.members(|scanner, name| {
+        if name.decode() == "reasoning_tokens" {
+            usage.reasoning = scanner.tokens()?.ok().flatten().unwrap_or(0);
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<Usage>) {
+        let mut scanner = Scanner::answer(text.as_bytes()).unwrap();
+        assert_eq!(read(&mut scanner), Ok(expected), "{text}");
+        assert_eq!(scanner.end(), Ok(()));
+    }
+
+    const fn plain(prompt_total: u64, completion_total: u64) -> Usage {
+        Usage { prompt_total, cached: 0, cache_write: 0, image: 0, audio: 0, completion_total, reasoning: 0 }
+    }
+
+    #[test]
+    fn everything_an_upstream_may_say_is_read() {
+        check(
+            r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":17,"cost":0.1,
+                "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":2,"image_tokens":1,"audio_tokens":3},
+                "completion_tokens_details":{"reasoning_tokens":5,"audio_tokens":null}}"#,
+            Some(Usage { cached: 4, cache_write: 2, image: 1, audio: 3, reasoning: 5, ..plain(10, 7) }),
+        );
+        check(
+            r#"{"prompt_tokens":10,"completion_tokens":7,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":4}"#,
+            Some(Usage { cached: 6, ..plain(10, 7) }),
+        );
+    }
+
+    #[test]
+    fn zero_usage_is_not_missing_usage() {
+        check(r#"{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}"#, Some(plain(0, 0)));
+        for missing in ["null", "{}", "[]", "7", "\"x\"", r#"{"prompt_tokens":null,"completion_tokens":null}"#] {
+            check(missing, None);
+        }
+    }
+
+    #[test]
+    fn floats_strings_and_duplicates_are_understood() {
+        check(r#"{"prompt_tokens":10.0,"completion_tokens":"7"}"#, Some(plain(10, 7)));
+        check(r#"{"prompt_tokens":1,"prompt_tokens":10,"completion_tokens":7}"#, Some(plain(10, 7)));
+        check(r#"{"prompt_tokens":5,"total_tokens":5}"#, Some(plain(5, 0)));
+        check(r#"{"prompt_tokens":null,"completion_tokens":2,"total_tokens":5}"#, Some(plain(3, 2)));
+        check(r#"{"prompt_tokens":5}"#, None);
+    }
+
+    #[test]
+    fn nonsense_totals_make_the_usage_unreadable_not_wrong() {
+        for total in ["-1", "9223372036854775808", "1e300", "\"many\"", "{}", "true"] {
+            check(&format!(r#"{{"prompt_tokens":{total},"completion_tokens":7,"total_tokens":9}}"#), None);
+            check(&format!(r#"{{"prompt_tokens":7,"completion_tokens":{total}}}"#), None);
+        }
+    }
+
+    #[test]
+    fn parts_never_exceed_their_totals() {
+        check(
+            r#"{"prompt_tokens":10,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":8,
+                "image_tokens":-3},"completion_tokens_details":{"reasoning_tokens":70}}"#,
+            Some(Usage { cached: 8, cache_write: 2, reasoning: 7, ..plain(10, 7) }),
+        );
+    }
+}

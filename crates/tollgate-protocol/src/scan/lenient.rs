@@ -1,0 +1,152 @@
+//! Reading what an upstream wrote: any kind of value may stand anywhere, and nothing of it is a fault but broken syntax.
+
+use std::ops::Range;
+
+use super::{Fault, Kind, Scanner, Text, Value};
+
+/// The largest token count that is believed: no answer has as many.
+const MOST_TOKENS: u64 = u32::MAX as u64;
+
+impl<'a> Scanner<'a> {
+    /// A scanner for answers: without the bound on the number of values (vectors hold millions).
+    pub(crate) fn answer(body: &'a [u8]) -> Result<Self, Fault> {
+        let mut scanner = Self::new(body)?;
+        scanner.most_nodes = u32::MAX;
+        Ok(scanner)
+    }
+
+    /// Walks an object; `each` may leave a value unread, it is skipped then. `None` for any other kind of value, which
+    /// is skipped.
+    pub(crate) fn members(
+        &mut self,
+        mut each: impl FnMut(&mut Self, &Text<'a>) -> Result<(), Fault>,
+    ) -> Result<Option<Range<usize>>, Fault> {
+        if self.peek() != Kind::Object {
+            self.skip()?;
+            return Ok(None);
+        }
+        let range = self.object(|scanner, name| {
+            scanner.peek();
+            let value = scanner.position();
+            each(scanner, &name)?;
+            if scanner.position() == value {
+                scanner.skip()?;
+            }
+            Ok(())
+        })?;
+        Ok(Some(range))
+    }
+
+    /// Walks an array like [`Scanner::members`]; the result is the number of elements.
+    pub(crate) fn elements(&mut self, mut each: impl FnMut(&mut Self, usize) -> Result<(), Fault>) -> Result<Option<usize>, Fault> {
+        if self.peek() != Kind::Array {
+            self.skip()?;
+            return Ok(None);
+        }
+        let mut length = 0;
+        self.array(|scanner, index| {
+            length = index + 1;
+            scanner.peek();
+            let value = scanner.position();
+            each(scanner, index)?;
+            if scanner.position() == value {
+                scanner.skip()?;
+            }
+            Ok(())
+        })?;
+        Ok(Some(length))
+    }
+
+    /// The next value if it is a string.
+    pub(crate) fn words(&mut self) -> Result<Option<Text<'a>>, Fault> {
+        match self.value()?.0 {
+            Value::Text(text) => Ok(Some(text)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The next value as a token count: a whole or a fractional number, or a string that holds one. `Err` inside for
+    /// what is no such count: negative, absurdly large, another kind of value. `null` is `Ok(None)`.
+    pub(crate) fn tokens(&mut self) -> Result<Result<Option<u64>, NoCount>, Fault> {
+        let figure = match self.value()?.0 {
+            Value::Null => return Ok(Ok(None)),
+            Value::Number(number) => figure(number),
+            Value::Text(text) => figure(text.decode().trim()),
+            Value::Bool(_) | Value::Array | Value::Object => None,
+        };
+        Ok(figure.map(Some).ok_or(NoCount))
+    }
+}
+
+/// Something stands where a token count should, but it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoCount;
+
+fn figure(text: &str) -> Option<u64> {
+    if let Ok(whole) = text.parse::<u64>() {
+        return (whole <= MOST_TOKENS).then_some(whole);
+    }
+    let figure: f64 = text.parse().ok()?;
+    if !(0.0..=4_294_967_295.0).contains(&figure) {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was just checked")]
+    let whole = figure.round() as u64;
+    Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_leniently_and_absurd_ones_are_not() {
+        for (text, expected) in [
+            ("7", Ok(Some(7))),
+            ("0", Ok(Some(0))),
+            ("null", Ok(None)),
+            ("12.0", Ok(Some(12))),
+            ("12.6", Ok(Some(13))),
+            ("1e3", Ok(Some(1000))),
+            ("\"42\"", Ok(Some(42))),
+            ("\" 4\\u0032 \"", Ok(Some(42))),
+            ("-1", Err(NoCount)),
+            ("\"-1\"", Err(NoCount)),
+            ("9223372036854775808", Err(NoCount)),
+            ("1e400", Err(NoCount)),
+            ("\"many\"", Err(NoCount)),
+            ("\"nan\"", Err(NoCount)),
+            ("true", Err(NoCount)),
+            ("[1]", Err(NoCount)),
+        ] {
+            assert_eq!(Scanner::answer(text.as_bytes()).unwrap().tokens(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_kinds_are_skipped_and_unread_values_too() {
+        let mut scanner = Scanner::answer(br#"[ null , {"a":[1, {}] ,"b": 7 }, "x"]"#).unwrap();
+        let mut seen = Vec::new();
+        let length = scanner.elements(|scanner, index| {
+            let object = scanner.members(|scanner, name| {
+                if name.raw() == "b" {
+                    seen.push(scanner.tokens()?);
+                }
+                Ok(())
+            })?;
+            assert_eq!(object.is_some(), index == 1);
+            Ok(())
+        });
+        assert_eq!((length, seen), (Ok(Some(3)), vec![Ok(Some(7))]));
+        assert_eq!(scanner.end(), Ok(()));
+        assert_eq!(Scanner::answer(b"{}").unwrap().elements(|_, _| Ok(())), Ok(None));
+        assert_eq!(Scanner::answer(b"[]").unwrap().elements(|_, _| Ok(())), Ok(Some(0)));
+    }
+
+    #[test]
+    fn a_vector_of_any_length_is_read() {
+        let long = format!("[{}0]", "0,".repeat(300_000));
+        assert!(Scanner::answer(long.as_bytes()).unwrap().skip().is_ok());
+        assert!(Scanner::new(long.as_bytes()).unwrap().skip().is_err());
+    }
+}
