@@ -1,0 +1,179 @@
+//! What is not booked yet, by core: which ids stand in which segments, so that a segment can go when each of its ids
+//! has an end in the database.
+//!
+//! Segments of a core go in order: while a request's `begin` is kept its later entries are kept too, so recovery
+//! never sees a beginning without the end that was written.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    path::Path,
+    sync::{Mutex, MutexGuard},
+};
+
+use tollgate_core::{RequestId, Timestamp};
+
+use super::segment::SegmentName;
+
+/// The ids and segments of one core.
+#[derive(Debug)]
+pub(super) struct Lane {
+    core: u16,
+    state: Mutex<LaneState>,
+}
+
+#[derive(Debug, Default)]
+struct LaneState {
+    /// Unbooked ids and the segment in which each began.
+    ids: HashMap<RequestId, u32>,
+    /// How many unbooked ids began in each segment.
+    segments: BTreeMap<u32, u64>,
+    /// Ids with entries that wait in memory; `true` once they are booked and the entries need not be written.
+    held: HashMap<RequestId, bool>,
+    /// The segment being written.
+    current: Option<u32>,
+    /// The highest number ever used; numbers are not used twice.
+    last: u32,
+    taken: bool,
+}
+
+impl Lane {
+    pub(super) fn new(core: u16) -> Self {
+        Self { core, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Takes the lane for a writer; `false` when another one has it.
+    pub(super) fn take(&self) -> bool {
+        !std::mem::replace(&mut self.state().taken, true)
+    }
+
+    /// The writer is gone: its segment is closed.
+    pub(super) fn release(&self) {
+        let mut state = self.state();
+        state.taken = false;
+        state.current = None;
+    }
+
+    /// A segment found at start, with the ids that stand in it.
+    pub(super) fn recovered(&self, seq: u32, ids: impl IntoIterator<Item = RequestId>) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.segments.insert(seq, 0);
+        state.last = state.last.max(seq);
+        for id in ids {
+            state.note(id, seq);
+        }
+    }
+
+    /// The number of the next segment, which becomes the current one.
+    pub(super) fn open_next(&self) -> SegmentName {
+        let mut state = self.state();
+        let seq = state.last + 1;
+        state.last = seq;
+        state.segments.insert(seq, 0);
+        state.current = Some(seq);
+        SegmentName { core: self.core, seq }
+    }
+
+    /// A segment could not be made after all.
+    pub(super) fn forget(&self, seq: u32) {
+        let mut state = self.state();
+        state.segments.remove(&seq);
+        state.current = None;
+    }
+
+    /// An entry of `id` is about to stand in segment `seq`.
+    pub(super) fn note(&self, id: RequestId, seq: u32) {
+        self.state().note(id, seq);
+    }
+
+    /// An entry of `id` waits in memory.
+    pub(super) fn hold(&self, id: RequestId) {
+        self.state().held.entry(id).or_insert(false);
+    }
+
+    /// Whether what waits of `id` still has to be written.
+    pub(super) fn still_needed(&self, id: RequestId) -> bool {
+        !self.state().held.get(&id).copied().unwrap_or(false)
+    }
+
+    /// Nothing waits in memory any more.
+    pub(super) fn none_held(&self) {
+        self.state().held.clear();
+    }
+
+    /// These ids have their end in the database.
+    pub(super) fn booked(&self, ids: &[RequestId]) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for id in ids {
+            if let Some(seq) = state.ids.remove(id)
+                && let Some(unbooked) = state.segments.get_mut(&seq)
+            {
+                *unbooked -= 1;
+            }
+            if let Some(done) = state.held.get_mut(id) {
+                *done = true;
+            }
+        }
+    }
+
+    /// Removes the closed segments at the front in which nothing is unbooked. How many bytes are gone.
+    pub(super) fn prune(&self, dir: &Path) -> u64 {
+        let mut gone = Vec::new();
+        {
+            let mut state = self.state();
+            while let Some((&seq, 0)) = state.segments.first_key_value()
+                && state.current != Some(seq)
+            {
+                state.segments.remove(&seq);
+                gone.push(SegmentName { core: self.core, seq }.path(dir));
+            }
+        }
+        let mut bytes = 0;
+        for path in gone {
+            let size = fs::metadata(&path).map_or(0, |file| file.len());
+            match fs::remove_file(&path) {
+                Ok(()) => bytes += size,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // It is read once more at the next start, and booked again without effect.
+                Err(error) => tracing::warn!(path = %path.display(), %error, "a booked journal segment cannot be removed"),
+            }
+        }
+        bytes
+    }
+
+    /// Whether an id waits to be booked.
+    pub(super) fn is_unbooked(&self, id: RequestId) -> bool {
+        self.state().ids.contains_key(&id)
+    }
+
+    /// How many ids wait to be booked.
+    pub(super) fn unbooked(&self) -> usize {
+        self.state().ids.len()
+    }
+
+    /// When the oldest unbooked request arrived, as its id tells.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        self.state().ids.keys().map(|id| arrival(*id)).min()
+    }
+}
+
+impl LaneState {
+    fn note(&mut self, id: RequestId, seq: u32) {
+        if !self.ids.contains_key(&id) {
+            self.ids.insert(id, seq);
+            *self.segments.entry(seq).or_insert(0) += 1;
+        }
+    }
+}
+
+/// The milliseconds of a uuid v7, as a timestamp.
+fn arrival(id: RequestId) -> Timestamp {
+    let millis = i64::try_from(id.uuid().as_u128() >> 80).expect("48 bits are left");
+    Timestamp(millis * 1_000)
+}

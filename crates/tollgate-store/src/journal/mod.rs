@@ -1,0 +1,312 @@
+//! The journal: append-only segments that survive a kill and a database outage.
+//!
+//! Each core appends its entries with one write(2): `begin` before an attempt's first byte goes upstream, `progress`
+//! now and then while an answer streams, `end` before the last bytes go to the caller. That alone survives a kill; a
+//! thread flushes to disk for power cuts. The till books ends into the database and reports them here
+//! ([`Journal::booked`]); a segment goes when each of its requests is booked. At start [`Journal::open`] gives every
+//! request without an end one (`gateway_stopped`) and hands back what is not known to be booked.
+
+mod entry;
+mod flusher;
+mod frame;
+mod lane;
+mod records;
+mod recover;
+mod repair;
+mod segment;
+mod writer;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use tollgate_core::{RequestId, Timestamp};
+use uuid::Uuid;
+
+use crate::Fault;
+use flusher::FlushQueue;
+use lane::Lane;
+
+pub use flusher::SyncTicket;
+pub use records::Records;
+pub use recover::Cut;
+pub use repair::{Repaired, repair};
+pub use writer::JournalWriter;
+
+/// How and where a journal is kept.
+#[derive(Clone, Debug)]
+pub struct JournalOptions {
+    /// Its folder; made when it is not there.
+    pub dir: PathBuf,
+    /// Written into every segment.
+    pub node: Uuid,
+    /// A new segment begins at this size.
+    pub segment_bytes: u64,
+    /// Bound of all segments together; above it entries wait in memory.
+    pub max_bytes: u64,
+    /// Bound of what waits in memory.
+    pub memory_bytes: u64,
+    /// When entries are flushed to disk.
+    pub sync: Sync,
+}
+
+impl JournalOptions {
+    /// The usual bounds: segments of 64 MiB, 4 GiB in all, 64 MiB in memory, flushed in the background.
+    #[must_use]
+    pub const fn new(dir: PathBuf, node: Uuid) -> Self {
+        Self { dir, node, segment_bytes: 64 << 20, max_bytes: 4 << 30, memory_bytes: 64 << 20, sync: Sync::Background }
+    }
+}
+
+/// When entries are flushed to disk. Either way they survive the end of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sync {
+    /// Every 5 ms; nobody waits.
+    #[default]
+    Background,
+    /// The end of an answer waits for the flush that covers it.
+    Group,
+}
+
+/// A failure of the journal.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file or folder cannot be read or written.
+    #[error("cannot {action} {}: {source}; check the disk, the owner and the mode", .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The journal and its memory are at their bounds: the database has been away for too long.
+    #[error("the journal is full ({bytes} bytes) and so is the memory for what waits; bring the database back")]
+    Full {
+        /// Bytes on disk.
+        bytes: u64,
+    },
+    /// An entry larger than a frame may be.
+    #[error("an entry is larger than 1 MiB")]
+    TooLarge,
+    /// A frame in the middle of a segment does not fit its checksum.
+    #[error(
+        "the journal is damaged: {} at offset {offset}: {detail}; `tollgate doctor --repair` moves it aside and keeps what is whole",
+        .path.display()
+    )]
+    Damaged {
+        /// Which segment.
+        path: PathBuf,
+        /// Where its frame begins.
+        offset: u64,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A newer tollgate wrote it.
+    #[error("{} was written by a newer tollgate (entry version {version}); start that version to book what it holds", .path.display())]
+    Newer {
+        /// Which segment.
+        path: PathBuf,
+        /// Version of the entry.
+        version: u8,
+    },
+    /// A core's journal has a writer already.
+    #[error("core {0} writes its journal already")]
+    Taken(u16),
+}
+
+impl JournalError {
+    pub(crate) fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File { action, path: path.to_owned(), source }
+    }
+
+    fn damaged(path: &Path, offset: usize, detail: &str) -> Self {
+        Self::Damaged { path: path.to_owned(), offset: offset as u64, detail: detail.to_owned() }
+    }
+
+    /// Who can mend it.
+    #[must_use]
+    pub const fn fault(&self) -> Fault {
+        Fault::Data
+    }
+}
+
+/// What a start found.
+#[derive(Debug)]
+pub struct Recovery {
+    /// The records to be booked: those that were complete, and those that got their end now.
+    pub records: Records,
+    /// How many were complete.
+    pub complete: usize,
+    /// Requests that the last process left in the middle; they have an end now (`gateway_stopped`).
+    pub stopped: Vec<RequestId>,
+    /// Torn tails that were cut.
+    pub cut: Vec<Cut>,
+}
+
+/// The journal of one process. Writers are taken from it, one a core; dropping it flushes once more.
+#[derive(Debug)]
+pub struct Journal {
+    shared: Arc<Shared>,
+    flusher: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dir: PathBuf,
+    node: Uuid,
+    segment_bytes: u64,
+    max_bytes: u64,
+    memory_bytes: u64,
+    sync: Sync,
+    /// Bytes on disk.
+    bytes: AtomicU64,
+    /// Bytes that wait in the writers' memory.
+    held: AtomicU64,
+    lanes: Mutex<BTreeMap<u16, Arc<Lane>>>,
+    flush: Arc<FlushQueue>,
+}
+
+impl Journal {
+    /// Reads what the last process left, cuts torn tails, ends what has no end, and starts the flusher. The records of
+    /// the [`Recovery`] have to be booked; they stay in the journal until [`Journal::booked`] names them.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or a segment is damaged other than at its end.
+    pub fn open(options: JournalOptions) -> Result<(Self, Recovery), JournalError> {
+        let JournalOptions { dir, node, segment_bytes, max_bytes, memory_bytes, sync } = options;
+        fs::create_dir_all(&dir).map_err(|source| JournalError::file("create", &dir, source))?;
+        let found = recover::recover(&dir, node)?;
+        let mut lanes: BTreeMap<u16, Arc<Lane>> = BTreeMap::new();
+        let names = found.segments.keys().copied().collect();
+        for (name, ids) in found.segments {
+            lanes.entry(name.core).or_insert_with(|| Arc::new(Lane::new(name.core))).recovered(name.seq, ids);
+        }
+        let flush = Arc::new(FlushQueue::new(dir.clone()));
+        let flusher = FlushQueue::start(Arc::clone(&flush)).map_err(|source| JournalError::file("start the flusher of", &dir, source))?;
+        let shared = Arc::new(Shared {
+            dir,
+            node,
+            segment_bytes,
+            max_bytes,
+            memory_bytes,
+            sync,
+            bytes: AtomicU64::new(found.bytes),
+            held: AtomicU64::new(0),
+            lanes: Mutex::new(lanes),
+            flush,
+        });
+        // Segments without an entry have nothing to wait for.
+        shared.lanes().values().for_each(|lane| shared.prune(lane));
+        let records = Records::new(shared.dir.clone(), names, Some(Arc::clone(&shared)));
+        let recovery = Recovery { records, complete: found.complete, stopped: found.stopped, cut: found.cut };
+        Ok((Self { shared, flusher: Some(flusher) }, recovery))
+    }
+
+    /// The writer of a core.
+    ///
+    /// # Errors
+    /// When the core has one already.
+    pub fn writer(&self, core: u16) -> Result<JournalWriter, JournalError> {
+        let lane = Arc::clone(self.shared.lanes().entry(core).or_insert_with(|| Arc::new(Lane::new(core))));
+        if !lane.take() {
+            return Err(JournalError::Taken(core));
+        }
+        Ok(JournalWriter::new(Arc::clone(&self.shared), lane))
+    }
+
+    /// These records are in the database. Segments that hold nothing else are removed.
+    pub fn booked(&self, ids: &[RequestId]) {
+        let lanes: Vec<Arc<Lane>> = self.shared.lanes().values().cloned().collect();
+        for lane in lanes {
+            lane.booked(ids);
+            self.shared.prune(&lane);
+        }
+    }
+
+    /// The complete records that are not booked, from all segments there are now: what the till catches up with after
+    /// a database outage.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn backlog(&self) -> Result<Records, JournalError> {
+        let names = segment::list(&self.shared.dir)?;
+        Ok(Records::new(self.shared.dir.clone(), names, Some(Arc::clone(&self.shared))))
+    }
+
+    /// Bytes on disk.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Acquire)
+    }
+
+    /// Bytes that found no room on disk and wait in memory.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.shared.held.load(Ordering::Acquire)
+    }
+
+    /// Requests whose end is not booked, those in the middle included.
+    #[must_use]
+    pub fn unbooked(&self) -> usize {
+        self.shared.lanes().values().map(|lane| lane.unbooked()).sum()
+    }
+
+    /// When the oldest of them arrived. Walks over all of them: for metrics.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.shared.lanes().values().filter_map(|lane| lane.oldest()).min()
+    }
+
+    /// How many flushes to disk failed.
+    #[must_use]
+    pub fn flush_failures(&self) -> u64 {
+        self.shared.flush.failures()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.shared.flush.stop();
+        if let Some(flusher) = self.flusher.take()
+            && flusher.join().is_err()
+        {
+            tracing::error!("the journal's flusher panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<Lane>>> {
+        self.lanes.lock().expect("nothing panics while it holds this lock")
+    }
+
+    fn prune(&self, lane: &Lane) {
+        let gone = lane.prune(&self.dir);
+        self.bytes.fetch_sub(gone, Ordering::AcqRel);
+    }
+
+    fn is_unbooked(&self, id: RequestId) -> bool {
+        self.lanes().values().any(|lane| lane.is_unbooked(id))
+    }
+}
+
+/// The complete records in a journal's folder, booked or not, read beside a running server: what `usage export` adds
+/// to the database's.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn read_unbooked(dir: &Path) -> Result<Records, JournalError> {
+    Ok(Records::new(dir.to_owned(), segment::list(dir)?, None))
+}
+
+#[cfg(test)]
+mod tests;
