@@ -5,18 +5,25 @@
 
 mod change;
 mod error;
+mod journal;
 mod keys;
 mod random;
+#[cfg(test)]
+mod samples;
 mod spec;
 mod usage;
 
 use std::{collections::HashSet, fmt};
 
 use async_trait::async_trait;
-use tollgate_core::{Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
 pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
+pub use journal::{
+    Cut, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired, SyncTicket, read_unbooked,
+    repair as repair_journal,
+};
 pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_key};
 pub use random::Random;
 pub use spec::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
@@ -73,4 +80,14 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
 
     /// Sums over the records a filter names; its order, place and limit do not count.
     async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError>;
+}
+
+/// Remembers the health of accounts between starts.
+#[async_trait]
+pub trait HealthStore: Send + Sync + fmt::Debug {
+    /// What is known of every account that still exists.
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError>;
+
+    /// Writes the health of these accounts; of others it stays.
+    async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError>;
 }

@@ -79,6 +79,16 @@ impl Lane {
         SegmentName { core: self.core, seq }
     }
 
+    /// Closes the current segment if everything in it is booked, so that it can go.
+    pub(super) fn close_if_booked(&self) -> bool {
+        let mut state = self.state();
+        let booked = state.current.is_some_and(|seq| state.segments.get(&seq) == Some(&0));
+        if booked {
+            state.current = None;
+        }
+        booked
+    }
+
     /// A segment could not be made after all.
     pub(super) fn forget(&self, seq: u32) {
         let mut state = self.state();

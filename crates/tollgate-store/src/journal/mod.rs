@@ -54,20 +54,20 @@ pub struct JournalOptions {
     /// Bound of what waits in memory.
     pub memory_bytes: u64,
     /// When entries are flushed to disk.
-    pub sync: Sync,
+    pub sync: JournalSync,
 }
 
 impl JournalOptions {
     /// The usual bounds: segments of 64 MiB, 4 GiB in all, 64 MiB in memory, flushed in the background.
     #[must_use]
     pub const fn new(dir: PathBuf, node: Uuid) -> Self {
-        Self { dir, node, segment_bytes: 64 << 20, max_bytes: 4 << 30, memory_bytes: 64 << 20, sync: Sync::Background }
+        Self { dir, node, segment_bytes: 64 << 20, max_bytes: 4 << 30, memory_bytes: 64 << 20, sync: JournalSync::Background }
     }
 }
 
 /// When entries are flushed to disk. Either way they survive the end of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sync {
+pub enum JournalSync {
     /// Every 5 ms; nobody waits.
     #[default]
     Background,
@@ -166,7 +166,7 @@ struct Shared {
     segment_bytes: u64,
     max_bytes: u64,
     memory_bytes: u64,
-    sync: Sync,
+    sync: JournalSync,
     /// Bytes on disk.
     bytes: AtomicU64,
     /// Bytes that wait in the writers' memory.
@@ -191,7 +191,8 @@ impl Journal {
             lanes.entry(name.core).or_insert_with(|| Arc::new(Lane::new(name.core))).recovered(name.seq, ids);
         }
         let flush = Arc::new(FlushQueue::new(dir.clone()));
-        let flusher = FlushQueue::start(Arc::clone(&flush)).map_err(|source| JournalError::file("start the flusher of", &dir, source))?;
+        let flusher =
+            FlushQueue::start(Arc::clone(&flush)).map_err(|source| JournalError::file("start the flusher of", &dir, source))?;
         let shared = Arc::new(Shared {
             dir,
             node,

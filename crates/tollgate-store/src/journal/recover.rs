@@ -120,7 +120,8 @@ fn cut(path: &Path, length: u64) -> Result<(), JournalError> {
         return fs::remove_file(path).map_err(|source| JournalError::file("remove", path, source));
     }
     let file = fs::OpenOptions::new().write(true).open(path);
-    file.and_then(|file| file.set_len(length).and_then(|()| file.sync_all())).map_err(|source| JournalError::file("cut", path, source))
+    file.and_then(|file| file.set_len(length).and_then(|()| file.sync_all()))
+        .map_err(|source| JournalError::file("cut", path, source))
 }
 
 /// Writes a segment of ends and flushes it. A crash in the middle leaves a torn tail, and the next start the same

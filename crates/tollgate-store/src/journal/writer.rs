@@ -11,7 +11,7 @@ use std::{
 use tollgate_core::{Begin, Progress, RequestId, UsageRecord};
 
 use super::{
-    JournalError, Shared, Sync,
+    JournalError, JournalSync, Shared,
     entry::{encode_begin, encode_end},
     flusher::{SegmentFile, SyncTicket, Urgency},
     frame::{self, EntryKind},
@@ -87,13 +87,13 @@ impl JournalWriter {
     pub fn end(&mut self, record: &UsageRecord) -> Result<SyncTicket, JournalError> {
         encode_end(record, &mut self.frame)?;
         match (self.put(record.id)?, self.shared.sync, &self.segment) {
-            (Placed::OnDisk, Sync::Group, Some(segment)) => {
+            (Placed::OnDisk, JournalSync::Group, Some(segment)) => {
                 // The number is drawn once the segment is marked, so the flush that covers it flushes the segment.
                 let ticket = self.shared.flush.ticket();
                 self.shared.flush.wrote(&segment.file, Urgency::Now);
                 Ok(ticket)
             }
-            (Placed::OnDisk | Placed::InMemory, Sync::Background | Sync::Group, _) => Ok(SyncTicket::ready()),
+            (Placed::OnDisk | Placed::InMemory, JournalSync::Background | JournalSync::Group, _) => Ok(SyncTicket::ready()),
         }
     }
 
@@ -141,7 +141,9 @@ impl JournalWriter {
         }
         if self.held.is_empty() {
             match why {
-                NoRoom::Bound => tracing::error!(bound = self.shared.max_bytes, "the journal is at its bound; entries wait in memory"),
+                NoRoom::Bound => {
+                    tracing::error!(bound = self.shared.max_bytes, "the journal is at its bound; entries wait in memory")
+                }
                 NoRoom::Disk(error) => tracing::error!(%error, "the journal cannot be written; entries wait in memory"),
             }
         }
@@ -152,8 +154,15 @@ impl JournalWriter {
 
     fn write(&mut self, id: RequestId, frame: &[u8]) -> Result<(), NoRoom> {
         let size = frame.len() as u64;
-        if self.shared.bytes.load(Ordering::Acquire) + size > self.shared.max_bytes {
-            return Err(NoRoom::Bound);
+        let no_room = || self.shared.bytes.load(Ordering::Acquire) + size > self.shared.max_bytes;
+        if no_room() {
+            if self.lane.close_if_booked() {
+                self.segment = None;
+                self.shared.prune(&self.lane);
+            }
+            if no_room() {
+                return Err(NoRoom::Bound);
+            }
         }
         let full = |open: &OpenSegment| open.bytes + size > self.shared.segment_bytes && open.bytes > HEADER as u64;
         if self.segment.as_ref().is_none_or(full) {

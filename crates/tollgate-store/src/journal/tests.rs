@@ -1,0 +1,352 @@
+//! The journal against kills, cuts, damage, full disks and second crashes.
+
+use std::{collections::BTreeMap, fs};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tollgate_core::{Outcome, UsageRecord};
+
+use super::*;
+use crate::samples::{begin, progress, record, request_id};
+
+fn options(dir: &TempDir) -> JournalOptions {
+    JournalOptions::new(dir.path().join("journal"), Uuid::from_u128(7))
+}
+
+fn open(dir: &TempDir) -> (Journal, Vec<UsageRecord>) {
+    let (journal, recovery) = Journal::open(options(dir)).unwrap();
+    (journal, recovery.records.collect())
+}
+
+fn segments(dir: &TempDir) -> Vec<PathBuf> {
+    let folder = dir.path().join("journal");
+    segment::list(&folder).unwrap().into_iter().map(|name| name.path(&folder)).collect()
+}
+
+fn write(journal: &Journal, core: u16, ends: impl IntoIterator<Item = u64>) {
+    let mut writer = journal.writer(core).unwrap();
+    for n in ends {
+        writer.begin(&begin(n)).unwrap();
+        let _ = writer.end(&record(n)).unwrap();
+    }
+}
+
+/// Leaves everything as a kill would: no destructor runs, nothing is flushed or closed.
+fn kill(journal: Journal, writer: JournalWriter) {
+    std::mem::forget(writer);
+    std::mem::forget(journal);
+}
+
+#[test]
+fn what_was_ended_but_not_booked_comes_back_after_a_kill() {
+    let dir = TempDir::new().unwrap();
+    let (journal, nothing) = open(&dir);
+    assert_eq!(nothing, []);
+    let mut writer = journal.writer(0).unwrap();
+    for n in 0..3 {
+        writer.begin(&begin(n)).unwrap();
+        let _ = writer.end(&record(n)).unwrap();
+    }
+    kill(journal, writer);
+    let (journal, recovered) = open(&dir);
+    assert_eq!(recovered, [record(0), record(1), record(2)]);
+    assert_eq!((journal.unbooked(), journal.oldest()), (3, Some(record(0).at)));
+}
+
+#[test]
+fn a_request_left_in_the_middle_gets_an_end_once_and_the_same_after_a_second_crash() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = open(&dir);
+    let mut writer = journal.writer(1).unwrap();
+    writer.begin(&begin(0)).unwrap();
+    writer.begin(&begin(1)).unwrap();
+    writer.progress(&progress(1, 400)).unwrap();
+    kill(journal, writer);
+
+    let (first, recovery) = Journal::open(options(&dir)).unwrap();
+    assert_eq!(recovery.stopped, [request_id(0), request_id(1)]);
+    let ended: Vec<UsageRecord> = recovery.records.collect();
+    assert!(ended.iter().all(|record| record.outcome == Outcome::GatewayStopped), "{ended:?}");
+    assert_eq!(ended[0].sale.map(|sale| sale.0), Some(0), "nothing had reached the caller");
+    assert!(ended[1].sale.is_some_and(|sale| sale.0 > 0), "progress had");
+    std::mem::forget(first);
+
+    let (second, recovery) = Journal::open(options(&dir)).unwrap();
+    assert_eq!(recovery.stopped, []);
+    assert_eq!(recovery.records.collect::<Vec<_>>(), ended);
+    second.booked(&[request_id(0), request_id(1)]);
+    assert_eq!(segments(&dir), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_segment_goes_when_each_of_its_requests_is_booked_and_not_before() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = Journal::open(JournalOptions { segment_bytes: 4_096, ..options(&dir) }).unwrap();
+    let mut writer = journal.writer(0).unwrap();
+    writer.begin(&begin(0)).unwrap();
+    for n in 1..10 {
+        let _ = writer.end(&record(n)).unwrap();
+    }
+    let before = segments(&dir).len();
+    assert!(before > 2, "{before} segments");
+    journal.booked(&(1..10).map(request_id).collect::<Vec<_>>());
+    assert_eq!(segments(&dir).len(), before, "the first request is still in the first segment");
+    let _ = writer.end(&record(0)).unwrap();
+    journal.booked(&[request_id(0)]);
+    assert_eq!(segments(&dir).len(), 1, "the segment being written stays");
+    drop(writer);
+    assert_eq!((segments(&dir).len(), journal.bytes(), journal.unbooked()), (0, 0, 0));
+}
+
+#[test]
+fn the_backlog_gives_what_is_not_booked_while_the_server_runs() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = Journal::open(JournalOptions { segment_bytes: 8_192, ..options(&dir) }).unwrap();
+    write(&journal, 0, 0..10);
+    write(&journal, 1, 10..20);
+    journal.booked(&[request_id(3), request_id(12)]);
+    let backlog: Vec<_> = journal.backlog().unwrap().map(|record| record.id).collect();
+    assert_eq!(backlog, (0..20).filter(|n| ![3, 12].contains(n)).map(request_id).collect::<Vec<_>>());
+    let beside: Vec<_> = read_unbooked(&dir.path().join("journal")).unwrap().collect();
+    assert!(backlog.iter().all(|id| beside.iter().any(|record| record.id == *id)));
+    assert_eq!(read_unbooked(&dir.path().join("nothing")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_damaged_frame_stops_the_start_and_repair_keeps_the_rest() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = open(&dir);
+    write(&journal, 0, 0..3);
+    drop(journal);
+    let path = segments(&dir).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    // A length in the middle that points behind the end must not pass for a torn tail.
+    let second = frame_offsets(&bytes)[2];
+    bytes[second + 1] ^= 0xf0;
+    fs::write(&path, &bytes).unwrap();
+
+    let Err(JournalError::Damaged { path: named, offset, .. }) = Journal::open(options(&dir)).map(|_| ()) else {
+        panic!("a damaged journal must not open")
+    };
+    assert_eq!((named, offset), (path.clone(), second as u64));
+    assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was written");
+
+    let repaired = repair(&dir.path().join("journal")).unwrap();
+    assert_eq!(repaired.len(), 1);
+    assert_eq!(fs::read(&repaired[0].moved_to).unwrap(), bytes);
+    assert_eq!(repaired[0].lost.len(), 1);
+    assert_eq!(repaired[0].kept, [request_id(0), request_id(1), request_id(2)]);
+    let (_journal, recovered) = open(&dir);
+    assert_eq!(recovered.len(), 3, "the request whose beginning is lost still has its end");
+    assert_eq!(repair(&dir.path().join("journal")).unwrap(), []);
+}
+
+#[test]
+fn at_its_bound_entries_wait_in_memory_and_then_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let size = {
+        let mut frame = Vec::new();
+        entry::encode_end(&record(0), &mut frame).unwrap();
+        frame.len() as u64
+    };
+    let bounded = JournalOptions { max_bytes: 20 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
+    let (journal, _) = Journal::open(bounded).unwrap();
+    let mut writer = journal.writer(0).unwrap();
+    for n in 0..4 {
+        let _ = writer.end(&record(n)).unwrap();
+    }
+    assert!(matches!(writer.end(&record(4)), Err(JournalError::Full { .. })));
+    assert_eq!(journal.held_bytes(), writer.held_bytes());
+    assert_eq!(journal.backlog().unwrap().map(|record| record.id).collect::<Vec<_>>(), [request_id(0), request_id(1)]);
+
+    // The till had all of them in its queue; what is booked need not be written any more.
+    journal.booked(&[request_id(0), request_id(1), request_id(2)]);
+    drop(writer);
+    assert_eq!(journal.held_bytes(), 0);
+    assert_eq!(journal.backlog().unwrap().map(|record| record.id).collect::<Vec<_>>(), [request_id(3)]);
+}
+
+#[test]
+fn what_waited_in_memory_is_written_once_there_is_room() {
+    let dir = TempDir::new().unwrap();
+    let (first, _) = Journal::open(JournalOptions { segment_bytes: 1, max_bytes: 3_000, ..options(&dir) }).unwrap();
+    let mut writer = first.writer(0).unwrap();
+    let mut n = 0;
+    while first.held_bytes() == 0 {
+        let _ = writer.end(&record(n)).unwrap();
+        n += 1;
+    }
+    let held = n - 1;
+    first.booked(&(0..held).map(request_id).collect::<Vec<_>>());
+    writer.progress(&progress(held, 1)).unwrap();
+    assert_eq!(first.held_bytes(), 0);
+    assert_eq!(first.backlog().unwrap().map(|record| record.id).collect::<Vec<_>>(), [request_id(held)]);
+}
+
+#[test]
+fn an_entry_too_large_for_a_frame_loses_its_trace_and_not_itself() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = open(&dir);
+    let mut long = record(0);
+    long.trace = vec![long.trace[0].clone(); 40_000];
+    let mut longer = record(1);
+    longer.detail = Some("\u{e4}".repeat(1 << 20));
+    let mut writer = journal.writer(0).unwrap();
+    let _ = writer.end(&long).unwrap();
+    let _ = writer.end(&longer).unwrap();
+    let read: Vec<_> = journal.backlog().unwrap().collect();
+    assert_eq!(read[0], UsageRecord { trace: Vec::new(), ..record(0) });
+    assert_eq!(read[1].detail.as_ref().map(String::len), Some(4_096));
+    assert_eq!(read[1].sale, record(1).sale);
+}
+
+#[test]
+fn a_core_has_one_writer_at_a_time() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = open(&dir);
+    let writer = journal.writer(0).unwrap();
+    assert!(matches!(journal.writer(0), Err(JournalError::Taken(0))));
+    drop(writer);
+    journal.writer(0).unwrap();
+}
+
+#[tokio::test]
+async fn in_group_mode_the_end_waits_for_its_flush() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = Journal::open(JournalOptions { sync: JournalSync::Group, ..options(&dir) }).unwrap();
+    let mut writer = journal.writer(0).unwrap();
+    let tickets: Vec<_> = (0..20).map(|n| writer.end(&record(n)).unwrap()).collect();
+    for ticket in tickets {
+        ticket.wait().await;
+    }
+    assert_eq!(journal.flush_failures(), 0);
+    let last = writer.end(&record(20)).unwrap();
+    drop(journal);
+    last.wait().await;
+}
+
+/// A segment written by version 0.1 stays readable; see `fixtures/journal`.
+#[test]
+fn a_segment_of_the_first_version_reads_as_it_was_written() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path().join("journal");
+    fs::create_dir_all(&folder).unwrap();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/journal/0.1.tgj");
+    fs::copy(fixture, folder.join("0-00000001.tgj")).unwrap();
+    let (_journal, recovery) = Journal::open(options(&dir)).unwrap();
+    assert_eq!((recovery.complete, recovery.stopped.as_slice()), (2, [request_id(2)].as_slice()));
+    let read: Vec<_> = recovery.records.collect();
+    assert_eq!(read[..2], [record(0), record(1)]);
+    assert_eq!((read[2].id, read[2].outcome), (request_id(2), Outcome::GatewayStopped));
+}
+
+/// Offsets of the whole frames of a segment.
+fn frame_offsets(bytes: &[u8]) -> Vec<usize> {
+    let mut offsets = Vec::new();
+    segment::scan(Path::new("x"), bytes, &mut |entry| {
+        offsets.push(entry.offset);
+        Ok(())
+    })
+    .unwrap();
+    offsets
+}
+
+/// What a life of the journal does, for the properties below.
+#[derive(Clone, Debug)]
+enum Act {
+    Begin(u64),
+    Progress(u64),
+    End(u64),
+    Book(u64),
+    Crash,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let id = 0_u64..12;
+    let act = prop_oneof![
+        4 => id.clone().prop_map(Act::Begin),
+        2 => id.clone().prop_map(Act::Progress),
+        4 => id.clone().prop_map(Act::End),
+        2 => id.prop_map(Act::Book),
+        1 => Just(Act::Crash),
+    ];
+    proptest::collection::vec(act, 1..60)
+}
+
+/// Opens the journal and books everything it hands back into `booked`, as the till would.
+fn restart(dir: &TempDir, booked: &mut BTreeMap<tollgate_core::RequestId, UsageRecord>) -> Journal {
+    let (journal, recovery) = Journal::open(JournalOptions { segment_bytes: 3_000, ..options(dir) }).unwrap();
+    let mut ids = Vec::new();
+    for record in recovery.records {
+        ids.push(record.id);
+        booked.entry(record.id).or_insert(record);
+    }
+    journal.booked(&ids);
+    journal
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn wherever_the_tail_is_cut_the_entries_before_it_survive(cut in 0_usize..8_000) {
+        let dir = TempDir::new().unwrap();
+        let (journal, _) = open(&dir);
+        write(&journal, 0, 0..4);
+        drop(journal);
+        let path = segments(&dir).remove(0);
+        let bytes = fs::read(&path).unwrap();
+        let offsets = frame_offsets(&bytes);
+        let cut = cut % (bytes.len() + 1);
+        fs::write(&path, &bytes[..cut]).unwrap();
+        // A request counts once its beginning is whole; frames 0, 2, 4, 6 are beginnings.
+        let whole = offsets.iter().skip(1).chain([&bytes.len()]).filter(|end| **end <= cut).count();
+        let (_journal, recovery) = Journal::open(options(&dir)).unwrap();
+        let records: Vec<_> = recovery.records.collect();
+        prop_assert_eq!(records.len(), whole.div_ceil(2));
+        prop_assert_eq!(recovery.complete, whole / 2);
+        let torn = cut != bytes.len() && cut != 0 && !offsets.contains(&cut);
+        prop_assert_eq!(!recovery.cut.is_empty(), torn || cut == 0);
+    }
+
+    #[test]
+    fn random_crashes_never_lose_and_never_double_a_request(acts in acts()) {
+        let dir = TempDir::new().unwrap();
+        let mut booked = BTreeMap::new();
+        let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        let mut journal = restart(&dir, &mut booked);
+        let mut writer = journal.writer(0).unwrap();
+        for act in acts {
+            match act {
+                Act::Begin(n) if !ended.contains_key(&n) => {
+                    writer.begin(&begin(n)).unwrap();
+                    begun.insert(n, ());
+                }
+                Act::Progress(n) if begun.contains_key(&n) && !ended.contains_key(&n) => writer.progress(&progress(n, 10)).unwrap(),
+                Act::End(n) if !ended.contains_key(&n) => {
+                    let _ = writer.end(&record(n)).unwrap();
+                    ended.insert(n, ());
+                }
+                Act::Book(n) if ended.contains_key(&n) => {
+                    booked.entry(request_id(n)).or_insert_with(|| record(n));
+                    journal.booked(&[request_id(n)]);
+                }
+                Act::Crash => {
+                    kill(journal, writer);
+                    // What was in the middle has its end now; the request is over.
+                    for n in begun.keys() {
+                        ended.entry(*n).or_insert(());
+                    }
+                    journal = restart(&dir, &mut booked);
+                    writer = journal.writer(0).unwrap();
+                }
+                Act::Begin(_) | Act::Progress(_) | Act::End(_) | Act::Book(_) => {}
+            }
+        }
+        kill(journal, writer);
+        drop(restart(&dir, &mut booked));
+        let expected: Vec<_> = begun.keys().chain(ended.keys()).copied().collect::<std::collections::BTreeSet<_>>().into_iter().map(request_id).collect();
+        prop_assert_eq!(booked.keys().copied().collect::<Vec<_>>(), expected);
+        prop_assert_eq!(segments(&dir), Vec::<PathBuf>::new());
+    }
+}

@@ -1,0 +1,118 @@
+//! Records and entries for tests, one for every number.
+
+use tollgate_core::{
+    AccountId, AttemptRecord, AttemptResult, Begin, BeginAttempt, ChannelId, Delivered, GroupId, InputCount, KeyId, MemberId,
+    Multiplier, NanoUsd, Outcome, Price, Progress, RequestId, Revision, StreamBreak, Timestamp, TokenSource, Tokens, TraceEntry,
+    UsageRecord,
+};
+use tollgate_protocol::{Method, Protocol};
+
+/// 2026-11-21T00:00:00Z.
+pub(crate) const NOON: Timestamp = Timestamp(1_795_219_200_000_000);
+
+fn ten(n: u64) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[2..].copy_from_slice(&n.to_be_bytes());
+    bytes
+}
+
+pub(crate) fn at(n: u64) -> Timestamp {
+    NOON.plus_ms(i64::try_from(n).unwrap())
+}
+
+pub(crate) fn request_id(n: u64) -> RequestId {
+    RequestId::from_parts(at(n), ten(n))
+}
+
+pub(crate) fn record(n: u64) -> UsageRecord {
+    UsageRecord {
+        id: request_id(n),
+        at: at(n),
+        key: KeyId::from_parts(NOON, ten(n % 3)),
+        key_name: format!("key {}", n % 3),
+        member: MemberId::from_parts(NOON, ten(n % 2)),
+        group: Some(GroupId::from_parts(NOON, ten(0))),
+        group_name: Some("default".to_owned()),
+        protocol_in: Protocol::OpenAi,
+        protocol_out: Some(Protocol::Gemini),
+        method: Method::Chat,
+        model: Some(format!("model-{}", n % 4)),
+        stream: n.is_multiple_of(2),
+        status: 200,
+        outcome: if n % 5 == 4 { Outcome::UpstreamBroke } else { Outcome::Completed },
+        reason: None,
+        detail: Some("a detail with 'quotes' and \u{fc}".to_owned()),
+        tokens: Tokens { input: 10 + n, output: 20, cache_read: 3, source: TokenSource::Provider, ..Tokens::default() },
+        cost: Some(NanoUsd(1_000 + i64::try_from(n).unwrap())),
+        sale: (!n.is_multiple_of(7)).then_some(NanoUsd(2_000)),
+        price_version: Revision(3),
+        ttft_us: Some(120),
+        duration_us: 5_000 + n,
+        address: Some("127.0.0.1".to_owned()),
+        client_request_id: None,
+        dropped: vec!["logit_bias".to_owned(), "max_tokens=100".to_owned()],
+        trace: vec![TraceEntry { channel: "main".to_owned(), account: None, code: "planned".to_owned(), detail: None }],
+        attempts: vec![attempt(n, 0), attempt(n, 1)],
+    }
+}
+
+fn attempt(n: u64, position: u64) -> AttemptRecord {
+    AttemptRecord {
+        channel: ChannelId::from_parts(NOON, ten(1)),
+        channel_name: "main".to_owned(),
+        account: AccountId::from_parts(NOON, ten(position)),
+        account_name: format!("account {position}"),
+        protocol: Protocol::Gemini,
+        upstream_model: "upstream-model".to_owned(),
+        at: at(n),
+        status: (position == 1).then_some(200),
+        result: if position == 1 { AttemptResult::Answered } else { AttemptResult::NotSent },
+        error: (position == 0).then(|| "E50".to_owned()),
+        tokens: Tokens { input: n, ..Tokens::default() },
+        cost: Some(NanoUsd(7)),
+        first_byte_us: None,
+        duration_us: 40,
+        upstream_request_id: Some("up-1".to_owned()),
+    }
+}
+
+pub(crate) fn begin(n: u64) -> Begin {
+    let record = record(n);
+    Begin {
+        id: record.id,
+        at: record.at,
+        key: record.key,
+        key_name: record.key_name,
+        member: record.member,
+        group: GroupId::from_parts(NOON, ten(0)),
+        group_name: "default".to_owned(),
+        protocol_in: Protocol::OpenAi,
+        method: Method::Chat,
+        model: "model-1".to_owned(),
+        stream: true,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        price_version: Revision(3),
+        sale: Some(Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() }),
+        sale_multiplier: Multiplier::ONE,
+        policy: StreamBreak::Delivered,
+        input: InputCount { tokens: 100, source: TokenSource::Counted },
+        earlier: Vec::new(),
+        attempt: BeginAttempt {
+            channel: ChannelId::from_parts(NOON, ten(1)),
+            channel_name: "main".to_owned(),
+            account: AccountId::from_parts(NOON, ten(1)),
+            account_name: "account 1".to_owned(),
+            protocol: Protocol::Gemini,
+            upstream_model: "upstream-model".to_owned(),
+            at: record.at,
+            cost: Some(Price { input: Some(500_000_000), ..Price::default() }),
+            cost_multiplier: Multiplier::ONE,
+        },
+    }
+}
+
+pub(crate) fn progress(n: u64, text_bytes: u64) -> Progress {
+    Progress { id: request_id(n), at: at(n), delivered: Delivered { content: true, text_bytes, media: 0 }, usage: None }
+}
