@@ -263,10 +263,13 @@ proptest! {
     fn decodes_strings_as_serde_json_does(text in any::<String>(), ascii in any::<bool>()) {
         let mut body = serde_json::to_string(&text).expect("serialises");
         if ascii {
-            body = body.chars().map(|character| {
+            body = body.chars().flat_map(|character| {
+                let escaped = |unit: &u16| format!("\\u{unit:04x}").chars().collect::<Vec<_>>();
                 let mut units = [0; 2];
-                if character.is_ascii() { character.to_string() } else {
-                    character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+                if character.is_ascii() {
+                    vec![character]
+                } else {
+                    character.encode_utf16(&mut units).iter().flat_map(escaped).collect()
                 }
             }).collect();
         }

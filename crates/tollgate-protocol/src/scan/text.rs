@@ -105,7 +105,7 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
             at += 8;
         }
         while let Some(block) = bytes[at..].first_chunk::<64>() {
-            if block.iter().fold(false, |found, byte| found | is_special(*byte)) {
+            if has_special(block) {
                 break;
             }
             at += 64;
@@ -114,7 +114,14 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
 }
 
 const fn is_special(byte: u8) -> bool {
-    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// The same question for a whole block, without branches.
+fn has_special(block: &[u8; 64]) -> bool {
+    let found =
+        block.iter().fold(0, |found, byte| found | u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\'));
+    found != 0
 }
 
 /// The high bit of every special byte of eight; the lowest bit set is exact, those above may be too many (a borrow).

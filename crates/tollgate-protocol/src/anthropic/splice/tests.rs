@@ -1,0 +1,67 @@
+use super::*;
+use crate::{Method, SplicePoints};
+
+fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
+    let outline = Outline {
+        model: "m".to_owned(),
+        method: Method::Chat,
+        stream: false,
+        include_usage: false,
+        max_output: None,
+        candidates: 1,
+        fields: Vec::new(),
+        text_bytes: 0,
+        images: 0,
+        audio_bytes: 0,
+        document_bytes: 0,
+        tools: 0,
+        affinity: None,
+        splices: SplicePoints::default(),
+    };
+    let forwarded = forward_request(&Bytes::copy_from_slice(body.as_bytes()), &outline, edits);
+    String::from_utf8(forwarded.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn the_model_is_renamed() {
+    let edits = RequestEdits { upstream_model: Some("claude-x"), ..RequestEdits::default() };
+    assert_eq!(
+        forward(r#"{"metadata":{"model":"m"}, "model" : "m","messages":[]}"#, &edits),
+        r#"{"metadata":{"model":"m"}, "model" : "claude-x","messages":[]}"#
+    );
+}
+
+#[test]
+fn a_limit_is_added_or_lowered() {
+    let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
+    for (given, expected) in [
+        (r#"{"model":"m"}"#, r#"{"max_tokens":100,"model":"m"}"#),
+        (r#"{"max_tokens":50}"#, r#"{"max_tokens":50}"#),
+        (r#"{"max_tokens":500}"#, r#"{"max_tokens":100}"#),
+        (r#"{"max_tokens":null}"#, r#"{"max_tokens":100}"#),
+    ] {
+        assert_eq!(forward(given, &edits), expected);
+    }
+}
+
+#[test]
+fn thinking_that_we_made_up_never_leaves() {
+    let given = r#"{"messages":[
+        {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"tg1.gemini"}]},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"EqQB"},{"type":"redacted_thinking","data":"tg1.openai"},
+            {"type":"tool_use","id":"t1__sig1_QUJD","name":"f","input":{"id":"x__sig1_QQ","signature":"tg1.x"}},{"type":"text","text":"\"tg1."}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1__sig1_QUJD","content":"__sig1_QQ"}]},
+        {"role":"user","content":"t1__sig1_QUJD"}]}"#;
+    let expected = r#"{"messages":[
+        {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"EqQB"},
+            {"type":"tool_use","id":"t1","name":"f","input":{"id":"x__sig1_QQ","signature":"tg1.x"}},{"type":"text","text":"\"tg1."}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"__sig1_QQ"}]},
+        {"role":"user","content":"t1__sig1_QUJD"}]}"#;
+    assert_eq!(forward(given, &RequestEdits::default()), expected);
+}
+
+#[test]
+fn what_is_not_json_goes_on_as_it_is() {
+    let edits = RequestEdits { upstream_model: Some("x"), ..RequestEdits::default() };
+    assert_eq!(forward(r#"{"model":"m","messages":["#, &edits), r#"{"model":"m","messages":["#);
+}

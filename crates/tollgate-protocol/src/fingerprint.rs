@@ -1,0 +1,84 @@
+//! A small stable hash, for affinity only: equal on every node and in every version, fast, not for secrets.
+//!
+//! Eight bytes a step (multiply, fold), the finish of `MurmurHash3`. Pieces are told apart by their length. Of a piece longer
+//! than [`WHOLE`] bytes only its length, beginning and end count, so that the cost of a large image is bounded.
+
+/// Pieces up to this many bytes count whole.
+const WHOLE: usize = 4096;
+
+/// The hash of a sequence of pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub(crate) const fn new() -> Self {
+        Self(0x9E37_79B9_7F4A_7C15)
+    }
+
+    /// Adds a piece.
+    pub(crate) fn add(&mut self, piece: &[u8]) {
+        self.step(piece.len() as u64);
+        if piece.len() <= WHOLE {
+            self.bytes(piece);
+        } else {
+            self.bytes(&piece[..WHOLE / 2]);
+            self.bytes(&piece[piece.len() - WHOLE / 2..]);
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        let mut words = bytes.chunks_exact(8);
+        for word in &mut words {
+            self.step(word.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+        }
+        self.step(words.remainder().iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+    }
+
+    const fn step(&mut self, word: u64) {
+        let mixed = (self.0 ^ word).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    /// The hash.
+    pub(crate) const fn finish(self) -> u64 {
+        let mut hash = self.0;
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+        hash ^ (hash >> 33)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pieces: &[&[u8]]) -> u64 {
+        let mut fingerprint = Fingerprint::new();
+        for piece in pieces {
+            fingerprint.add(piece);
+        }
+        fingerprint.finish()
+    }
+
+    #[test]
+    fn figures_never_change() {
+        // Nodes of different versions must agree on an account.
+        assert_eq!(of(&[]), 9_763_276_303_214_632_227);
+        assert_eq!(of(&[b"hello, conversation"]), 14_688_537_513_081_267_369);
+    }
+
+    #[test]
+    fn pieces_are_told_apart() {
+        assert_ne!(of(&[b"ab", b"c"]), of(&[b"a", b"bc"]));
+        assert_ne!(of(&[b"a"]), of(&[b"a", b""]));
+        assert_ne!(of(&[b"a\0"]), of(&[b"a"]));
+    }
+
+    #[test]
+    fn long_pieces_count_by_length_beginning_and_end() {
+        let long = vec![b'x'; 10_000];
+        let mut other_end = long.clone();
+        other_end[9_999] = b'y';
+        assert_ne!(of(&[&long]), of(&[&other_end]));
+        assert_ne!(of(&[&long]), of(&[&long[1..]]));
+    }
+}

@@ -1,0 +1,80 @@
+//! Taking out of a history what only another provider could read: signatures we wrapped for it, and the thoughts they
+//! belong to.
+
+use std::ops::Range;
+
+use crate::{
+    markers::{SIGNATURE_PLACEHOLDER, WRAPPED_SIGNATURE, clean_turns},
+    scan::{Fault, Kind, Scanner, Value},
+    splice::Splices,
+    survey::lenient_object,
+};
+
+/// Cleans the contents at the top level and inside a request to count.
+pub(super) fn clean(body: &[u8], splices: &mut Splices<'static>) -> Result<(), Fault> {
+    Scanner::new(body)?.object(|scanner, name| match &*name.decode() {
+        "contents" => contents(scanner, splices),
+        "generateContentRequest" | "generate_content_request" => lenient_object(scanner, |scanner, name| match &*name.decode() {
+            "contents" => contents(scanner, splices),
+            _ => scanner.skip().map(drop),
+        }),
+        _ => scanner.skip().map(drop),
+    })?;
+    Ok(())
+}
+
+fn contents(scanner: &mut Scanner<'_>, splices: &mut Splices<'static>) -> Result<(), Fault> {
+    clean_turns(scanner, splices, "parts", part)
+}
+
+/// What a part is, as far as it decides about its signature.
+#[derive(Default)]
+struct Seen {
+    thought: bool,
+    call: bool,
+    text: bool,
+    other: bool,
+    members: Vec<(Range<usize>, bool)>,
+    wrapped: Vec<Range<usize>>,
+}
+
+/// Cleans one part; tells whether it goes whole.
+fn part(scanner: &mut Scanner<'_>, splices: &mut Splices<'static>) -> Result<(Range<usize>, bool), Fault> {
+    if scanner.peek() != Kind::Object {
+        return Ok((scanner.skip()?, false));
+    }
+    let mut seen = Seen::default();
+    let range = scanner.object(|scanner, name| {
+        let (value, range) = scanner.value()?;
+        let mut wrapped = false;
+        match &*name.decode() {
+            "thought" => seen.thought = value == Value::Bool(true),
+            "functionCall" | "function_call" => seen.call |= value != Value::Null,
+            "text" => seen.text = matches!(value, Value::Text(text) if !text.raw().is_empty()),
+            "thoughtSignature" | "thought_signature" => {
+                wrapped = matches!(value, Value::Text(text) if text.raw().starts_with(WRAPPED_SIGNATURE));
+            }
+            _ => seen.other |= value != Value::Null,
+        }
+        if wrapped {
+            seen.wrapped.push(range.clone());
+        }
+        seen.members.push((name.inside().start - 1..range.end, wrapped));
+        Ok(())
+    })?;
+    if seen.wrapped.is_empty() {
+        return Ok((range, false));
+    }
+    if seen.call {
+        let placeholder = format!("\"{SIGNATURE_PLACEHOLDER}\"");
+        for value in seen.wrapped {
+            splices.replace(value, placeholder.clone());
+        }
+        return Ok((range, false));
+    }
+    if seen.thought || !(seen.text || seen.other) {
+        return Ok((range, true));
+    }
+    splices.remove_items(&seen.members);
+    Ok((range, false))
+}

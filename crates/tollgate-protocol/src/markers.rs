@@ -1,0 +1,138 @@
+//! The marks we ourselves write into histories, so that they can be found and taken out again (translation reference,
+//! sections 1.3 and 1.6).
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use crate::{
+    scan::{Fault, Kind, Scanner},
+    splice::Splices,
+    survey::lenient_string,
+};
+
+/// Between a tool id and the signature it carries for callers that keep ids but drop unknown members.
+pub(crate) const ID_SUFFIX: &str = "__sig1_";
+/// How a native signature begins that wraps another provider's: base64 of `tg1.` and what may follow it.
+pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
+/// How the signature of an Anthropic thinking block begins that we made up.
+pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
+/// Stands for a signature we do not have, in the standard base64 alphabet.
+pub(crate) const SIGNATURE_PLACEHOLDER: &str = "skip/thought/signature/validator";
+
+/// Whether a body may hold tool ids with a suffix.
+pub(crate) fn has_suffixed_ids(body: &[u8]) -> bool {
+    memmem::find(body, ID_SUFFIX.as_bytes()).is_some()
+}
+
+/// Whether a body may hold wrapped native signatures.
+pub(crate) fn has_wrapped_signatures(body: &[u8]) -> bool {
+    memmem::find(body, WRAPPED_SIGNATURE.as_bytes()).is_some()
+}
+
+/// Whether a body may hold thinking blocks of ours.
+pub(crate) fn has_thinking_signatures(body: &[u8]) -> bool {
+    memmem::find(body, b"\"tg1.").is_some()
+}
+
+/// The id without the signature it carries; the id itself where it carries none.
+pub(crate) fn bare_id(id: &str) -> &str {
+    match id.split_once(ID_SUFFIX) {
+        Some((bare, signature)) if !bare.is_empty() && !signature.is_empty() && signature.bytes().all(is_base64url) => bare,
+        _ => id,
+    }
+}
+
+/// Reads an id and takes the signature it carries away.
+pub(crate) fn cut_id(scanner: &mut Scanner<'_>, splices: &mut Splices<'_>) -> Result<(), Fault> {
+    if let Some(id) = lenient_string(scanner)? {
+        let bare = bare_id(id.raw()).len();
+        if bare < id.raw().len() {
+            splices.remove(id.inside().start + bare..id.inside().end);
+        }
+    }
+    Ok(())
+}
+
+/// Reads one item of a turn (a part, a block), notes what changes in it, and tells its place and whether it goes whole.
+pub(crate) type CleanItem<'a> = fn(&mut Scanner<'a>, &mut Splices<'static>) -> Result<(Range<usize>, bool), Fault>;
+
+/// Cleans a list of turns whose items stand under `member`. A turn of which nothing is left goes too: a piece of a streamed
+/// answer may come back as a turn of its own, and upstreams refuse one without items.
+pub(crate) fn clean_turns<'a>(
+    scanner: &mut Scanner<'a>,
+    splices: &mut Splices<'static>,
+    member: &str,
+    clean: CleanItem<'a>,
+) -> Result<(), Fault> {
+    if scanner.peek() != Kind::Array {
+        return scanner.skip().map(drop);
+    }
+    let mut turns = Vec::new();
+    let mut inside = Vec::new();
+    scanner.array(|scanner, _| {
+        let mut found = Splices::default();
+        let (range, emptied) = clean_turn(scanner, &mut found, member, clean)?;
+        turns.push((range, emptied));
+        if !emptied {
+            inside.push(found);
+        }
+        Ok(())
+    })?;
+    splices.remove_items(&turns);
+    for found in inside {
+        splices.append(found);
+    }
+    Ok(())
+}
+
+fn clean_turn<'a>(
+    scanner: &mut Scanner<'a>,
+    splices: &mut Splices<'static>,
+    member: &str,
+    clean: CleanItem<'a>,
+) -> Result<(Range<usize>, bool), Fault> {
+    if scanner.peek() != Kind::Object {
+        return Ok((scanner.skip()?, false));
+    }
+    let mut emptied = false;
+    let range = scanner.object(|scanner, name| {
+        if name.decode() != member || scanner.peek() != Kind::Array {
+            return scanner.skip().map(drop);
+        }
+        let mut items = Vec::new();
+        scanner.array(|scanner, _| {
+            items.push(clean(scanner, splices)?);
+            Ok(())
+        })?;
+        emptied = !items.is_empty() && items.iter().all(|(_, goes)| *goes);
+        splices.remove_items(&items);
+        Ok(())
+    })?;
+    Ok((range, emptied))
+}
+
+const fn is_base64url(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_suffix_is_cut() {
+        for (id, bare) in [
+            ("c1__sig1_QUJD", "c1"),
+            ("c1__sig1_a-b_c", "c1"),
+            ("c1__sig1_QUJD__sig1_QUJD", "c1"),
+            ("c1", "c1"),
+            ("c1__sig1_", "c1__sig1_"),
+            ("__sig1_QUJD", "__sig1_QUJD"),
+            ("c1__sig1_a b", "c1__sig1_a b"),
+            ("c1__sig1_QQ==", "c1__sig1_QQ=="),
+        ] {
+            assert_eq!(bare_id(id), bare);
+        }
+    }
+}
