@@ -88,6 +88,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Where the next byte is read.
+    pub(crate) const fn position(&self) -> usize {
+        self.at
+    }
+
     /// The text of a range handed out by this scanner.
     pub(crate) fn slice(&self, range: Range<usize>) -> &'a str {
         self.body.get(range).unwrap_or_default()
