@@ -15,19 +15,26 @@ mod forward;
 mod answer;
 mod refusal;
 
+mod elsewhere;
+
 mod clock;
+mod metrics;
 mod settings;
+mod shared;
 
 pub use answer::{AnswerAborted, AnswerBody};
 pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
+pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
 pub use forward::{
     BodyFault, Client, ConnectFault, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
 };
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
+pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};
+pub use shared::{Condition, Readiness, Shared};
 
 #[cfg(test)]
 mod testing;

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use http::HeaderMap;
 use tollgate_core::{
-    Billing, Glob, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Owner, RequestId, Role, Timestamp,
+    AccountId, AttemptRecord, AttemptResult, Billing, ChannelId, Glob, Key, KeyId, KeyStatus, Limits, Member, MemberId,
+    MemberStatus, NanoUsd, Outcome, Owner, RequestId, Revision, Role, Timestamp, TokenSource, Tokens, UsageRecord,
 };
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{Method, Protocol};
 
 use crate::Head;
 
@@ -55,5 +56,55 @@ pub(crate) fn key() -> Key {
             limits: Limits::default(),
             budgets: Vec::new(),
         },
+    }
+}
+
+/// A completed request of two seconds, one and a half of them upstream.
+pub(crate) fn usage_record(model: &str) -> UsageRecord {
+    let tokens = Tokens { input: 10, output: 20, source: TokenSource::Provider, ..Tokens::default() };
+    UsageRecord {
+        id: RequestId::from_parts(Timestamp(0), [3; 10]),
+        at: Timestamp(0),
+        key: key().id,
+        key_name: "first".to_owned(),
+        member: key().member.id,
+        group: None,
+        group_name: Some("default".to_owned()),
+        protocol_in: Protocol::OpenAi,
+        protocol_out: Some(Protocol::OpenAi),
+        method: Method::Chat,
+        model: Some(model.to_owned()),
+        stream: false,
+        status: 200,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens,
+        cost: Some(NanoUsd(250_000_000)),
+        sale: Some(NanoUsd(500_000_000)),
+        price_version: Revision(1),
+        ttft_us: Some(1_000_000),
+        duration_us: 2_000_000,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: vec![AttemptRecord {
+            channel: ChannelId::from_parts(Timestamp(0), [4; 10]),
+            channel_name: "main".to_owned(),
+            account: AccountId::from_parts(Timestamp(0), [5; 10]),
+            account_name: "a".to_owned(),
+            protocol: Protocol::OpenAi,
+            upstream_model: "upstream".to_owned(),
+            at: Timestamp(0),
+            status: Some(200),
+            result: AttemptResult::Answered,
+            error: None,
+            tokens,
+            cost: Some(NanoUsd(250_000_000)),
+            first_byte_us: Some(900_000),
+            duration_us: 1_500_000,
+            upstream_request_id: None,
+        }],
     }
 }

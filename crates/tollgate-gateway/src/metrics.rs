@@ -1,0 +1,380 @@
+//! What is counted for charts and alarms. Amounts are floats here; the ledger is the truth.
+//!
+//! Labels are bounded: names that stand in the catalog, else `other`; never a key or a member. Everything about a
+//! request that leaves a usage record is taken from the record, off the path ([`Metrics::observe`]).
+
+use std::{fmt, sync::atomic::AtomicU64, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+        info::Info,
+    },
+    registry::Registry,
+};
+use tollgate_core::{AttemptRecord, AttemptResult, Catalog, Tokens, UsageRecord};
+
+/// Content type of [`Metrics::render`].
+pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Label of names the catalog does not know.
+const OTHER: &str = "other";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    protocol: &'static str,
+    model: String,
+    group: String,
+    outcome: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    error: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabels {
+    model: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TokenLabels {
+    model: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SaleLabels {
+    model: String,
+    group: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChannelLabels {
+    channel: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    channel: String,
+    account: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AccountLabels {
+    channel: String,
+    account: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation: &'static str,
+}
+
+type Money = Counter<f64, AtomicU64>;
+
+/// All metrics of a process.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    refusals: Family<ErrorLabels, Counter>,
+    duration: Histogram,
+    first_content: Family<ModelLabels, Histogram>,
+    overhead: Histogram,
+    tokens: Family<TokenLabels, Counter>,
+    sale: Family<SaleLabels, Money>,
+    cost: Family<ChannelLabels, Money>,
+    attempts: Family<AttemptLabels, Counter>,
+    usable: Family<AccountLabels, Gauge>,
+    in_flight: Gauge,
+    connections: Gauge,
+    journal_bytes: Gauge,
+    journal_oldest: Gauge<f64, AtomicU64>,
+    till_records: Counter,
+    unrecorded: Counter,
+    store_errors: Family<OperationLabels, Counter>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// 10 ms to about 11 minutes.
+fn answer_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.01, 2.0, 17))
+}
+
+/// 50 µs to about 0.8 s.
+fn overhead_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_05, 2.0, 15))
+}
+
+impl Metrics {
+    /// All at zero. `version` is the program's.
+    #[must_use]
+    pub fn new(version: &str) -> Self {
+        let first_content = Family::new_with_constructor(answer_buckets as fn() -> Histogram);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("tollgate"),
+            requests: Family::default(),
+            refusals: Family::default(),
+            duration: answer_buckets(),
+            first_content,
+            overhead: overhead_buckets(),
+            tokens: Family::default(),
+            sale: Family::default(),
+            cost: Family::default(),
+            attempts: Family::default(),
+            usable: Family::default(),
+            in_flight: Gauge::default(),
+            connections: Gauge::default(),
+            journal_bytes: Gauge::default(),
+            journal_oldest: Gauge::default(),
+            till_records: Counter::default(),
+            unrecorded: Counter::default(),
+            store_errors: Family::default(),
+        };
+        metrics.register(version);
+        metrics
+    }
+
+    /// Counters get their `_total` when they are written.
+    fn register(&mut self, version: &str) {
+        let Self { registry, .. } = self;
+        registry.register("requests", "Model requests with a known key", self.requests.clone());
+        registry.register("refusals", "Requests the gateway refused, by error id", self.refusals.clone());
+        registry.register("request_duration_seconds", "From arrival to the last byte", self.duration.clone());
+        registry.register("first_content_seconds", "From arrival to the first content", self.first_content.clone());
+        registry.register("overhead_seconds", "Time not spent waiting for an upstream", self.overhead.clone());
+        registry.register("tokens", "Tokens, by kind", self.tokens.clone());
+        registry.register("sale_usd", "What callers pay", self.sale.clone());
+        registry.register("cost_usd", "What providers charge", self.cost.clone());
+        registry.register("attempts", "Attempts at accounts, by result", self.attempts.clone());
+        registry.register("account_usable", "1 when requests may go to the account", self.usable.clone());
+        registry.register("in_flight", "Requests being answered", self.in_flight.clone());
+        registry.register("connections", "Callers' connections", self.connections.clone());
+        registry.register("journal_bytes", "Bytes of the journal", self.journal_bytes.clone());
+        registry.register("journal_oldest_seconds", "Age of the oldest record not booked", self.journal_oldest.clone());
+        registry.register("till_records", "Usage records booked", self.till_records.clone());
+        registry.register("unrecorded", "Requests answered without a record", self.unrecorded.clone());
+        registry.register("store_errors", "Failures of the database, by operation", self.store_errors.clone());
+        registry.register("build", "The program", Info::new(vec![("version".to_owned(), version.to_owned())]));
+    }
+
+    /// The text of `/metrics`.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail; what a label would break is shown up to it.
+        if text::encode(&mut out, &self.registry).is_err() {
+            out.push_str("# EOF\n");
+        }
+        out
+    }
+
+    /// Counts a refusal that leaves no usage record (E1, E2, paths, lists, framing).
+    pub fn refused(&self, id: &'static str) {
+        self.refusals.get_or_create(&ErrorLabels { error: id.to_owned() }).inc();
+    }
+
+    /// Counts everything a usage record says. Names the catalog does not have become `other`.
+    pub fn observe(&self, record: &UsageRecord, catalog: &Catalog) {
+        let model = record.model.as_deref().filter(|name| catalog.served_by.contains_key(*name)).unwrap_or(OTHER).to_owned();
+        let group = record.group_name.as_deref().unwrap_or(OTHER).to_owned();
+        self.requests
+            .get_or_create(&RequestLabels {
+                protocol: record.protocol_in.as_str(),
+                model: model.clone(),
+                group: group.clone(),
+                outcome: record.outcome.as_str(),
+                status: record.status,
+            })
+            .inc();
+        if let Some(reason) = record.reason.as_deref().filter(|reason| is_error_id(reason)) {
+            self.refusals.get_or_create(&ErrorLabels { error: reason.to_owned() }).inc();
+        }
+        self.duration.observe(seconds(record.duration_us));
+        let upstream = record.attempts.iter().map(|attempt| attempt.duration_us).sum::<u64>();
+        self.overhead.observe(seconds(record.duration_us.saturating_sub(upstream)));
+        if let Some(first) = record.ttft_us {
+            self.first_content.get_or_create(&ModelLabels { model: model.clone() }).observe(seconds(first));
+        }
+        self.observe_tokens(&record.tokens, &model);
+        record.attempts.iter().for_each(|attempt| self.observe_attempt(attempt));
+        if let Some(sale) = record.sale {
+            self.sale.get_or_create(&SaleLabels { model, group }).inc_by(usd(sale.0));
+        }
+    }
+
+    fn observe_tokens(&self, tokens: &Tokens, model: &str) {
+        for (kind, count) in [
+            ("input", tokens.input),
+            ("output", tokens.output),
+            ("cache_read", tokens.cache_read),
+            ("cache_write", tokens.cache_write),
+            ("thinking", tokens.thinking),
+            ("image", tokens.image),
+            ("audio", tokens.audio),
+        ] {
+            if count > 0 {
+                self.tokens.get_or_create(&TokenLabels { model: model.to_owned(), kind }).inc_by(count);
+            }
+        }
+    }
+
+    fn observe_attempt(&self, attempt: &AttemptRecord) {
+        let result = match attempt.result {
+            AttemptResult::Answered => "answered",
+            AttemptResult::NotSent => "not_sent",
+            AttemptResult::Refused => "refused",
+            AttemptResult::Failed => "failed",
+            AttemptResult::Broke => "broke",
+            AttemptResult::Cancelled => "cancelled",
+        };
+        let (channel, account) = (attempt.channel_name.clone(), attempt.account_name.clone());
+        self.attempts.get_or_create(&AttemptLabels { channel: channel.clone(), account, result }).inc();
+        if let Some(cost) = attempt.cost {
+            self.cost.get_or_create(&ChannelLabels { channel }).inc_by(usd(cost.0));
+        }
+    }
+
+    /// Whether requests may go to an account.
+    pub fn account_usable(&self, channel: &str, account: &str, usable: bool) {
+        let labels = AccountLabels { channel: channel.to_owned(), account: account.to_owned() };
+        self.usable.get_or_create(&labels).set(i64::from(usable));
+    }
+
+    /// Forgets an account that is gone.
+    pub fn account_gone(&self, channel: &str, account: &str) {
+        self.usable.remove(&AccountLabels { channel: channel.to_owned(), account: account.to_owned() });
+    }
+
+    /// How large the journal is, and how old what is not booked.
+    pub fn journal(&self, bytes: u64, oldest: Duration) {
+        self.journal_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.journal_oldest.set(oldest.as_secs_f64());
+    }
+
+    /// Usage records booked.
+    pub fn booked(&self, records: u64) {
+        self.till_records.inc_by(records);
+    }
+
+    /// A request that was answered and could not be recorded.
+    pub fn unrecorded(&self) {
+        self.unrecorded.inc();
+    }
+
+    /// A failure of the database.
+    pub fn store_error(&self, operation: &'static str) {
+        self.store_errors.get_or_create(&OperationLabels { operation }).inc();
+    }
+
+    /// A request being answered, until the guard is dropped.
+    pub(crate) fn in_flight(&self) -> Raised {
+        Raised::raise(&self.in_flight)
+    }
+
+    /// A connection, until the guard is dropped.
+    pub(crate) fn connection(&self) -> Raised {
+        Raised::raise(&self.connections)
+    }
+}
+
+/// A gauge that is one higher as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Raised(Gauge);
+
+impl Raised {
+    fn raise(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn is_error_id(reason: &str) -> bool {
+    reason.strip_prefix('E').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "charts need no more than 53 bits")]
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1_000_000.0
+}
+
+/// A counter cannot go down, and an amount is never negative.
+#[expect(clippy::cast_precision_loss, reason = "charts need no more than 53 bits")]
+fn usd(nano_usd: i64) -> f64 {
+    nano_usd.max(0) as f64 / 1_000_000_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_the_manual() {
+        let metrics = Metrics::new("1.2.3");
+        metrics.refused("E10");
+        metrics.account_usable("main", "a", true);
+        metrics.journal(12, Duration::from_millis(1_500));
+        metrics.booked(3);
+        metrics.unrecorded();
+        metrics.store_error("append");
+        let connection = metrics.connection();
+        let _request = metrics.in_flight();
+        drop(connection);
+        let text = metrics.render();
+        for line in [
+            r#"tollgate_refusals_total{error="E10"} 1"#,
+            r#"tollgate_account_usable{channel="main",account="a"} 1"#,
+            "tollgate_journal_bytes 12",
+            "tollgate_journal_oldest_seconds 1.5",
+            "tollgate_till_records_total 3",
+            "tollgate_unrecorded_total 1",
+            r#"tollgate_store_errors_total{operation="append"} 1"#,
+            r#"tollgate_build_info{version="1.2.3"} 1"#,
+            "tollgate_connections 0",
+            "tollgate_in_flight 1",
+            "tollgate_request_duration_seconds_count 0",
+            "tollgate_overhead_seconds_count 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_record_is_counted_under_names_of_the_catalog_only() {
+        let metrics = Metrics::new("1.2.3");
+        let record = crate::testing::usage_record("made-up-by-a-caller");
+        metrics.observe(&record, &Catalog::default());
+        let text = metrics.render();
+        assert!(!text.contains("made-up-by-a-caller"));
+        for line in [
+            r#"tollgate_requests_total{protocol="openai",model="other",group="default",outcome="completed",status="200"} 1"#,
+            r#"tollgate_tokens_total{model="other",kind="input"} 10"#,
+            r#"tollgate_sale_usd_total{model="other",group="default"} 0.5"#,
+            r#"tollgate_cost_usd_total{channel="main"} 0.25"#,
+            r#"tollgate_attempts_total{channel="main",account="a",result="answered"} 1"#,
+            "tollgate_request_duration_seconds_sum 2.0",
+            "tollgate_overhead_seconds_sum 0.5",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}

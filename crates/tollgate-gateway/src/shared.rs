@@ -1,0 +1,155 @@
+//! What the cores share: one value for the process. Everything in it is a snapshot behind a pointer, an atomic, or
+//! a map locked for one look-up.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+use tollgate_core::Catalog;
+
+use crate::{Clock, KeyDoor, Settings, metrics::Metrics};
+
+/// One for the process.
+#[derive(Debug)]
+pub struct Shared {
+    /// The snapshot in force. A request takes it once and keeps it to its end.
+    pub catalog: ArcSwap<Catalog>,
+    /// Where keys are checked.
+    pub keys: KeyDoor,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// What the gateway was told at start.
+    pub settings: Settings,
+    /// Whether requests may come.
+    pub condition: Arc<Condition>,
+    /// Every task; a shutdown waits for it.
+    pub tracker: TaskTracker,
+}
+
+/// Whether requests may come, and how many are here.
+#[derive(Debug, Default)]
+pub struct Condition {
+    listening: AtomicBool,
+    degraded: AtomicBool,
+    without_catalog: AtomicBool,
+    draining: AtomicBool,
+    in_flight: AtomicUsize,
+    quiet: Notify,
+}
+
+/// What `/readyz` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not listening yet, or without any catalog.
+    Starting,
+    /// All is well.
+    Ready,
+    /// Serving without a database.
+    Degraded,
+    /// Shutting down.
+    Draining,
+}
+
+impl Readiness {
+    /// The word shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// Whether requests may be sent here.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Ready | Self::Degraded)
+    }
+}
+
+impl Condition {
+    /// What `/readyz` says.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        if self.is_draining() {
+            Readiness::Draining
+        } else if !self.listening.load(Ordering::Acquire) || self.without_catalog.load(Ordering::Acquire) {
+            Readiness::Starting
+        } else if self.degraded.load(Ordering::Acquire) {
+            Readiness::Degraded
+        } else {
+            Readiness::Ready
+        }
+    }
+
+    /// The sockets are open.
+    pub(crate) fn listening(&self) {
+        self.listening.store(true, Ordering::Release);
+    }
+
+    /// Whether the database is away.
+    pub fn set_degraded(&self, degraded: bool) {
+        self.degraded.store(degraded, Ordering::Release);
+    }
+
+    /// Whether there is no catalog at all, neither from the database nor remembered.
+    pub fn set_without_catalog(&self, without: bool) {
+        self.without_catalog.store(without, Ordering::Release);
+    }
+
+    /// No new requests from now on.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.quiet.notify_waiters();
+    }
+
+    /// Whether new requests are refused (E61).
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Requests being answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    /// One more, if there is room for it.
+    pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<Present> {
+        let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
+        let present = Present(Arc::clone(self));
+        (before < most).then_some(present)
+    }
+
+    /// Waits until nothing is being answered.
+    pub(crate) async fn quiet(&self) {
+        loop {
+            let notified = self.quiet.notified();
+            if self.in_flight() == 0 {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// A request being answered; dropped with the last byte.
+#[derive(Debug)]
+pub(crate) struct Present(Arc<Condition>);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        if self.0.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.0.is_draining() {
+            self.0.quiet.notify_waiters();
+        }
+    }
+}
