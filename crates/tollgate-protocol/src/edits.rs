@@ -1,13 +1,13 @@
 //! Small edits in JSON text that is otherwise passed on byte for byte.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 
-/// Byte ranges of one text and what stands there instead.
+/// Byte ranges of one text and what stands there instead, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Edits<'a> {
-    list: Vec<(Range<usize>, &'a [u8])>,
+    list: Vec<(Range<usize>, Cow<'a, [u8]>)>,
     /// End of the last member taken out at the front of its object, with the comma behind it.
     front: usize,
 }
@@ -26,8 +26,39 @@ impl<'a> Edits<'a> {
     }
 
     /// Puts `instead` in the place of `range`; an empty range inserts.
-    pub(crate) fn replace(&mut self, range: Range<usize>, instead: &'a [u8]) {
-        self.list.push((range, instead));
+    pub(crate) fn replace(&mut self, range: Range<usize>, instead: impl Into<Cow<'a, [u8]>>) {
+        self.list.push((range, instead.into()));
+    }
+
+    /// Puts `text` before the byte at `at`.
+    pub(crate) fn insert(&mut self, at: usize, text: impl Into<Cow<'a, [u8]>>) {
+        self.replace(at..at, text);
+    }
+
+    /// Takes a range out.
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
+        self.replace(range, b"");
+    }
+
+    /// Takes the edits of `other` in.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.list.append(&mut other.list);
+    }
+
+    /// Takes elements out of an array, or members out of an object, each with its comma. `items` are all of them in order,
+    /// with `true` for those that go.
+    pub(crate) fn remove_items(&mut self, items: &[(Range<usize>, bool)]) {
+        let mut kept_before = false;
+        for (index, (range, goes)) in items.iter().enumerate() {
+            if !goes {
+                kept_before = true;
+            } else if kept_before {
+                self.remove(items[index - 1].0.end..range.end);
+            } else {
+                let next = items.get(index + 1).map_or(range.end, |(next, _)| next.start);
+                self.remove(range.start..next);
+            }
+        }
     }
 
     /// Takes a member out of its object, with the one comma that has to go with it. `member` reaches from the quote of
@@ -35,17 +66,18 @@ impl<'a> Edits<'a> {
     pub(crate) fn remove_member(&mut self, text: &[u8], member: Range<usize>) {
         let before = text[..member.start].trim_ascii_end();
         if before.last() == Some(&b',') && before.len() > self.front {
-            self.list.push((before.len() - 1..member.end, b""));
+            self.remove(before.len() - 1..member.end);
             return;
         }
         // The first member that is left: the comma behind it goes.
         let behind = text[member.end..].trim_ascii_start();
         let end = if behind.first() == Some(&b',') { text.len() - behind.len() + 1 } else { member.end };
         self.front = end;
-        self.list.push((member.start..end, b""));
+        self.remove(member.start..end);
     }
 
-    /// The text with the edits made.
+    /// The text with the edits made. Where edits overlap, or lie outside of the text, only what can be done is done: no
+    /// text may make us panic.
     #[must_use]
     pub(crate) fn apply(mut self, text: &[u8]) -> Vec<u8> {
         self.list.sort_by_key(|(range, _)| range.start);
@@ -53,9 +85,10 @@ impl<'a> Edits<'a> {
         let mut out = Vec::with_capacity(text.len() + grown + 16);
         let mut at = 0;
         for (range, instead) in self.list {
-            out.extend_from_slice(&text[at..range.start.max(at)]);
-            out.extend_from_slice(instead);
-            at = range.end.max(at);
+            let start = range.start.clamp(at, text.len());
+            out.extend_from_slice(&text[at..start]);
+            out.extend_from_slice(&instead);
+            at = range.end.clamp(start, text.len());
         }
         out.extend_from_slice(&text[at..]);
         out
@@ -72,6 +105,14 @@ impl<'a> Edits<'a> {
 #[must_use]
 pub(crate) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// `"name":value` as a first member of the object that opens right before `at`.
+#[must_use]
+pub(crate) fn first_member(text: &[u8], at: usize, name: &str, value: &str) -> Vec<u8> {
+    let next = text.get(at..).and_then(|rest| rest.trim_ascii_start().first());
+    let comma = if next == Some(&b'}') { "" } else { "," };
+    format!("\"{name}\":{value}{comma}").into_bytes()
 }
 
 #[cfg(test)]
@@ -129,5 +170,32 @@ mod tests {
     #[test]
     fn literals_are_escaped() {
         assert_eq!(literal("a\"b\\c\n\u{e9}"), "\"a\\\"b\\\\c\\n\u{e9}\"");
+    }
+
+    fn removed(text: &str, items: &[(Range<usize>, bool)]) -> String {
+        let mut edits = Edits::new();
+        edits.remove_items(items);
+        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn items_go_with_one_comma_each() {
+        let at = |start: usize, goes: bool| (start..start + 1, goes);
+        assert_eq!(removed("[1, 2, 3]", &[at(1, true), at(4, false), at(7, false)]), "[2, 3]");
+        assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, false)]), "[1, 3]");
+        assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, true)]), "[1]");
+        assert_eq!(removed("[1, 2, 3]", &[at(1, true), at(4, true), at(7, false)]), "[3]");
+        assert_eq!(removed("[1, 2, 3]", &[at(1, true), at(4, false), at(7, true)]), "[2]");
+        assert_eq!(removed("[ 1, 2 ]", &[at(2, true), at(5, true)]), "[  ]");
+    }
+
+    #[test]
+    fn edits_that_cannot_be_made_do_no_harm() {
+        let mut edits = Edits::new();
+        edits.replace(1..3, b"x");
+        edits.remove(2..4);
+        edits.remove(5..12);
+        edits.insert(20, b"z");
+        assert_eq!(edits.apply(b"abcdef"), b"axez");
     }
 }

@@ -20,7 +20,6 @@ mod profile;
 mod reading;
 mod scan;
 mod shape;
-mod splice;
 mod sse;
 mod survey;
 mod target;

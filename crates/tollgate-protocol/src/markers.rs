@@ -6,9 +6,8 @@ use std::ops::Range;
 use memchr::memmem;
 
 use crate::{
+    edits::Edits,
     scan::{Fault, Kind, Scanner},
-    splice::Splices,
-    survey::lenient_string,
 };
 
 /// Between a tool id and the signature it carries for callers that keep ids but drop unknown members.
@@ -44,24 +43,24 @@ pub(crate) fn bare_id(id: &str) -> &str {
 }
 
 /// Reads an id and takes the signature it carries away.
-pub(crate) fn cut_id(scanner: &mut Scanner<'_>, splices: &mut Splices<'_>) -> Result<(), Fault> {
-    if let Some(id) = lenient_string(scanner)? {
+pub(crate) fn cut_id(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Result<(), Fault> {
+    if let Some(id) = scanner.words()? {
         let bare = bare_id(id.raw()).len();
         if bare < id.raw().len() {
-            splices.remove(id.inside().start + bare..id.inside().end);
+            changes.remove(id.inside().start + bare..id.inside().end);
         }
     }
     Ok(())
 }
 
 /// Reads one item of a turn (a part, a block), notes what changes in it, and tells its place and whether it goes whole.
-pub(crate) type CleanItem<'a> = fn(&mut Scanner<'a>, &mut Splices<'static>) -> Result<(Range<usize>, bool), Fault>;
+pub(crate) type CleanItem<'a> = fn(&mut Scanner<'a>, &mut Edits<'static>) -> Result<(Range<usize>, bool), Fault>;
 
 /// Cleans a list of turns whose items stand under `member`. A turn of which nothing is left goes too: a piece of a streamed
 /// answer may come back as a turn of its own, and upstreams refuse one without items.
 pub(crate) fn clean_turns<'a>(
     scanner: &mut Scanner<'a>,
-    splices: &mut Splices<'static>,
+    changes: &mut Edits<'static>,
     member: &str,
     clean: CleanItem<'a>,
 ) -> Result<(), Fault> {
@@ -71,7 +70,7 @@ pub(crate) fn clean_turns<'a>(
     let mut turns = Vec::new();
     let mut inside = Vec::new();
     scanner.array(|scanner, _| {
-        let mut found = Splices::default();
+        let mut found = Edits::new();
         let (range, emptied) = clean_turn(scanner, &mut found, member, clean)?;
         turns.push((range, emptied));
         if !emptied {
@@ -79,16 +78,16 @@ pub(crate) fn clean_turns<'a>(
         }
         Ok(())
     })?;
-    splices.remove_items(&turns);
+    changes.remove_items(&turns);
     for found in inside {
-        splices.append(found);
+        changes.append(found);
     }
     Ok(())
 }
 
 fn clean_turn<'a>(
     scanner: &mut Scanner<'a>,
-    splices: &mut Splices<'static>,
+    changes: &mut Edits<'static>,
     member: &str,
     clean: CleanItem<'a>,
 ) -> Result<(Range<usize>, bool), Fault> {
@@ -102,11 +101,11 @@ fn clean_turn<'a>(
         }
         let mut items = Vec::new();
         scanner.array(|scanner, _| {
-            items.push(clean(scanner, splices)?);
+            items.push(clean(scanner, changes)?);
             Ok(())
         })?;
         emptied = !items.is_empty() && items.iter().all(|(_, goes)| *goes);
-        splices.remove_items(&items);
+        changes.remove_items(&items);
         Ok(())
     })?;
     Ok((range, emptied))

@@ -310,19 +310,6 @@ impl Survey {
     }
 }
 
-/// Reads a string; anything else passes as none.
-pub(crate) fn lenient_string<'a>(scanner: &mut Scanner<'a>) -> Result<Option<Text<'a>>, Fault> {
-    Ok(if let (Value::Text(text), _) = scanner.value()? { Some(text) } else { None })
-}
-
-/// Reads an object's members, or passes over anything else.
-pub(crate) fn lenient_object<'a>(
-    scanner: &mut Scanner<'a>,
-    each: impl FnMut(&mut Scanner<'a>, Text<'a>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    if scanner.peek() == Kind::Object { scanner.object(each) } else { scanner.skip() }.map(drop)
-}
-
 /// A wish for several candidates: whatever is no whole number of 1 or more is the upstream's to judge and counts as 1.
 pub(crate) fn candidates_of(value: &Value<'_>) -> u32 {
     let wish = match value {

@@ -8,23 +8,23 @@ use bytes::Bytes;
 
 use crate::{
     Outline, RequestEdits,
+    edits::{Edits, first_member, literal},
     markers::{THINKING_SIGNATURE, clean_turns, cut_id, has_suffixed_ids, has_thinking_signatures},
     scan::{Fault, Kind, Scanner, Text, Value, whole},
-    splice::{Splices, first_member, json_string},
 };
 
 /// Applies the edits; the same buffer where nothing has to change. The outline's splice points are not looked at.
 pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes {
     let renamed = edits.upstream_model.filter(|name| *name != outline.model);
     let markers = has_suffixed_ids(body) || has_thinking_signatures(body);
-    let mut splices = Splices::default();
+    let mut changes = Edits::new();
     if (renamed.is_some() || edits.max_output.is_some() || markers)
-        && scan(body, renamed, edits.max_output, markers, &mut splices).is_err()
+        && scan(body, renamed, edits.max_output, markers, &mut changes).is_err()
     {
         // Not JSON: it goes on as it is, the upstream judges.
         return body.clone();
     }
-    splices.apply(body)
+    changes.apply_to(body)
 }
 
 fn scan(
@@ -32,23 +32,23 @@ fn scan(
     renamed: Option<&str>,
     max_output: Option<u64>,
     markers: bool,
-    splices: &mut Splices<'static>,
+    changes: &mut Edits<'static>,
 ) -> Result<(), Fault> {
     let mut limited = max_output.is_none();
     let range = Scanner::new(body)?.object(|scanner, name| {
         match (&*name.decode(), max_output, renamed) {
             ("model", _, Some(renamed)) => {
                 let range = scanner.skip()?;
-                splices.replace(range, json_string(renamed));
+                changes.replace(range, literal(renamed).into_bytes());
             }
             ("max_tokens", Some(limit), _) => {
                 limited = true;
                 let (value, range) = scanner.value()?;
                 if !matches!(value, Value::Number(asked) if whole(asked).is_some_and(|asked| asked <= limit)) {
-                    splices.replace(range, limit.to_string());
+                    changes.replace(range, limit.to_string().into_bytes());
                 }
             }
-            ("messages", ..) if markers => clean_turns(scanner, splices, "content", block)?,
+            ("messages", ..) if markers => clean_turns(scanner, changes, "content", block)?,
             _ => {
                 scanner.skip()?;
             }
@@ -57,20 +57,20 @@ fn scan(
     })?;
     if let (false, Some(limit)) = (limited, max_output) {
         let at = range.start + 1;
-        splices.insert(at, first_member(body, at, "max_tokens", &limit.to_string()));
+        changes.insert(at, first_member(body, at, "max_tokens", &limit.to_string()));
     }
     Ok(())
 }
 
 /// Cleans one content block; tells whether it goes whole: thinking that we made up for another model's.
-fn block(scanner: &mut Scanner<'_>, splices: &mut Splices<'static>) -> Result<(Range<usize>, bool), Fault> {
+fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), Fault> {
     if scanner.peek() != Kind::Object {
         return Ok((scanner.skip()?, false));
     }
     let (mut thinking, mut ours) = (false, false);
     let range = scanner.object(|scanner, name| {
         match &*name.decode() {
-            "id" | "tool_use_id" => cut_id(scanner, splices)?,
+            "id" | "tool_use_id" => cut_id(scanner, changes)?,
             "type" => thinking = matches!(scanner.value()?.0, Value::Text(kind) if kind.decode().ends_with("thinking")),
             "signature" | "data" => ours |= matches!(scanner.value()?.0, Value::Text(value) if is_ours(&value)),
             _ => {

@@ -10,49 +10,48 @@ use bytes::Bytes;
 
 use crate::{
     Method, Outline, RequestEdits,
-    scan::{Fault, Kind, Scanner, Value, whole},
-    splice::{Splices, first_member, json_string},
-    survey::lenient_object,
+    edits::{Edits, first_member, literal},
+    scan::{Fault, Scanner, Value, whole},
 };
 
 /// Applies the edits; the same buffer where nothing has to change.
 pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes {
-    let mut splices = Splices::default();
+    let mut changes = Edits::new();
     if let Some(limit) = edits.max_output
         && outline.method.generates()
     {
-        limit_output(body, outline, limit, &mut splices);
+        limit_output(body, outline, limit, &mut changes);
     }
     if let Some(name) = edits.upstream_model
         && name != outline.model
         && matches!(outline.method, Method::BatchEmbedContents | Method::CountTokens)
     {
-        adopt(&mut splices, |splices| rename(body, name, splices));
+        adopt(&mut changes, |changes| rename(body, name, changes));
     }
     if outline.splices.markers {
-        adopt(&mut splices, |splices| clean::clean(body, splices));
+        adopt(&mut changes, |changes| clean::clean(body, changes));
     }
-    splices.apply(body)
+    changes.apply_to(body)
 }
 
 /// Takes over the changes of a second scan. The body has been scanned before, so that it fails for nobody; should it, the
 /// body goes on as it is.
-fn adopt(splices: &mut Splices<'static>, scan: impl FnOnce(&mut Splices<'static>) -> Result<(), Fault>) {
-    let mut found = Splices::default();
+fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) -> Result<(), Fault>) {
+    let mut found = Edits::new();
     if scan(&mut found).is_ok() {
-        splices.append(found);
+        changes.append(found);
     }
 }
 
 /// Writes an output limit where none or a larger one stands.
-fn limit_output(body: &Bytes, outline: &Outline, limit: u64, splices: &mut Splices<'static>) {
+fn limit_output(body: &Bytes, outline: &Outline, limit: u64, changes: &mut Edits<'static>) {
     let points = &outline.splices;
     let mut bound = false;
     for range in &points.max_output {
         let given = text(body, range);
         let asked = whole(given.trim_matches('"'));
         if asked.is_none_or(|asked| asked > limit) {
-            splices.replace(range.clone(), limit.to_string());
+            changes.replace(range.clone(), limit.to_string().into_bytes());
         }
         bound = true;
     }
@@ -61,12 +60,12 @@ fn limit_output(body: &Bytes, outline: &Outline, limit: u64, splices: &mut Splic
     }
     let value = limit.to_string();
     if let Some(at) = points.config_open {
-        splices.insert(at, first_member(body, at, "maxOutputTokens", &value));
+        changes.insert(at, first_member(body, at, "maxOutputTokens", &value));
     } else if let Ok(Some(null)) = null_config(body) {
-        splices.replace(null, format!("{{\"maxOutputTokens\":{value}}}"));
+        changes.replace(null, format!("{{\"maxOutputTokens\":{value}}}").into_bytes());
     } else {
         let config = format!("{{\"maxOutputTokens\":{value}}}");
-        splices.insert(points.body_open, first_member(body, points.body_open, "generationConfig", &config));
+        changes.insert(points.body_open, first_member(body, points.body_open, "generationConfig", &config));
     }
 }
 
@@ -85,22 +84,24 @@ fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, Fault> {
 
 /// Puts the upstream's name of the model in the places where a body repeats the path's: each request of a batch, and the
 /// request whose tokens are counted.
-fn rename(body: &[u8], name: &str, splices: &mut Splices<'static>) -> Result<(), Fault> {
+fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), Fault> {
     let resource = if name.contains('/') { name.to_owned() } else { format!("models/{name}") };
-    let resource = json_string(&resource);
+    let resource = literal(&resource).into_bytes();
     let mut request = |scanner: &mut Scanner<'_>| {
-        lenient_object(scanner, |scanner, name| {
-            let (value, range) = scanner.value()?;
-            if name.decode() == "model" && matches!(value, Value::Text(_)) {
-                splices.replace(range, resource.clone());
+        scanner.members(|scanner, name| {
+            if name.decode() == "model"
+                && let (Value::Text(_), range) = scanner.value()?
+            {
+                changes.replace(range, resource.clone());
             }
             Ok(())
-        })
+        })?;
+        Ok(())
     };
-    Scanner::new(body)?.object(|scanner, name| match &*name.decode() {
-        "requests" if scanner.peek() == Kind::Array => scanner.array(|scanner, _| request(scanner)).map(drop),
+    Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
+        "requests" => scanner.elements(|scanner, _| request(scanner)).map(drop),
         "generateContentRequest" | "generate_content_request" => request(scanner),
-        _ => scanner.skip().map(drop),
+        _ => Ok(()),
     })?;
     Ok(())
 }

@@ -7,10 +7,9 @@ use bytes::Bytes;
 
 use crate::{
     Outline, RequestEdits,
+    edits::{Edits, first_member, literal},
     markers::cut_id,
-    scan::{Fault, Kind, Scanner, whole},
-    splice::{Splices, first_member, json_string},
-    survey::lenient_object,
+    scan::{Fault, Scanner, whole},
 };
 
 /// The name an added limit gets where the upstream's profile states none.
@@ -20,61 +19,61 @@ const LIMIT_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// Applies the edits; the same buffer where nothing has to change.
 pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes {
-    let mut splices = Splices::default();
+    let mut changes = Edits::new();
     if let (Some(name), Some(range)) = (edits.upstream_model, &outline.splices.model)
         && name != outline.model
     {
-        splices.replace(range.clone(), json_string(name));
+        changes.replace(range.clone(), literal(name).into_bytes());
     }
     if edits.force_usage && outline.stream && !outline.include_usage {
-        force_usage(body, outline, &mut splices);
+        force_usage(body, outline, &mut changes);
     }
     if edits.max_output.is_some() || edits.output_limit_field.is_some() {
-        limit_output(body, outline, edits, &mut splices);
+        limit_output(body, outline, edits, &mut changes);
     }
     if outline.splices.markers {
-        let mut cleaned = Splices::default();
+        let mut cleaned = Edits::new();
         if clean(body, &mut cleaned).is_ok() {
-            splices.append(cleaned);
+            changes.append(cleaned);
         }
     }
-    splices.apply(body)
+    changes.apply_to(body)
 }
 
-fn force_usage(body: &Bytes, outline: &Outline, splices: &mut Splices<'_>) {
+fn force_usage(body: &Bytes, outline: &Outline, changes: &mut Edits<'_>) {
     const WANTED: &str = "{\"include_usage\":true}";
     let points = &outline.splices;
     match (&points.stream_options, &points.include_usage) {
         (_, Some(value)) => {
             // Anything but a boolean or null is the upstream's to judge.
             if matches!(text(body, value), "false" | "null") {
-                splices.replace(value.clone(), "true");
+                changes.replace(value.clone(), b"true");
             }
         }
-        (Some(options), None) if text(body, options) == "null" => splices.replace(options.clone(), WANTED),
+        (Some(options), None) if text(body, options) == "null" => changes.replace(options.clone(), WANTED.as_bytes()),
         (Some(options), None) if text(body, options).starts_with('{') => {
             let at = options.start + 1;
-            splices.insert(at, first_member(body, at, "include_usage", "true"));
+            changes.insert(at, first_member(body, at, "include_usage", "true"));
         }
         (Some(_), None) => {}
-        (None, None) => splices.insert(points.body_open, first_member(body, points.body_open, "stream_options", WANTED)),
+        (None, None) => changes.insert(points.body_open, first_member(body, points.body_open, "stream_options", WANTED)),
     }
 }
 
 /// Writes an output limit, and calls it what the upstream calls it.
-fn limit_output(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>, splices: &mut Splices<'_>) {
+fn limit_output(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>, changes: &mut Edits<'_>) {
     let given: Vec<_> = outline.splices.max_output.iter().filter(|range| text(body, range) != "null").collect();
     if let (Some(wanted), [only]) = (edits.output_limit_field, given.as_slice())
         && let Some(name) = name_before(body, only.start)
         && text(body, &name) != wanted
         && outline.splices.max_output.len() == 1
     {
-        splices.replace(name, wanted.to_owned());
+        changes.replace(name, wanted.as_bytes().to_vec());
     }
     let Some(limit) = edits.max_output else { return };
     for range in &given {
         if whole(text(body, range)).is_none_or(|asked| asked > limit) {
-            splices.replace((*range).clone(), limit.to_string());
+            changes.replace((*range).clone(), limit.to_string().into_bytes());
         }
     }
     if !given.is_empty() {
@@ -85,10 +84,10 @@ fn limit_output(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>, splic
     // A `null` under the same name behind an added member would take the limit away again.
     for range in &points.max_output {
         if name_before(body, range.start).is_some_and(|name| text(body, &name) == wanted) {
-            return splices.replace(range.clone(), limit.to_string());
+            return changes.replace(range.clone(), limit.to_string().into_bytes());
         }
     }
-    splices.insert(points.body_open, first_member(body, points.body_open, wanted, &limit.to_string()));
+    changes.insert(points.body_open, first_member(body, points.body_open, wanted, &limit.to_string()));
 }
 
 /// The name of a limit, without its quotes, whose value begins at `value`. `None` where it is written with escapes.
@@ -105,30 +104,31 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
 }
 
 /// Cuts the signatures that tool ids carry.
-fn clean(body: &[u8], splices: &mut Splices<'_>) -> Result<(), Fault> {
-    Scanner::new(body)?.object(|scanner, name| {
-        if name.decode() != "messages" || scanner.peek() != Kind::Array {
-            return scanner.skip().map(drop);
+fn clean(body: &[u8], changes: &mut Edits<'_>) -> Result<(), Fault> {
+    Scanner::new(body)?.members(|scanner, name| {
+        if name.decode() == "messages" {
+            scanner.elements(|scanner, _| {
+                scanner.members(|scanner, name| clean_member(scanner, &name.decode(), changes))?;
+                Ok(())
+            })?;
         }
-        scanner.array(|scanner, _| lenient_object(scanner, |scanner, name| clean_member(scanner, &name.decode(), splices)))?;
         Ok(())
     })?;
     Ok(())
 }
 
-fn clean_member(scanner: &mut Scanner<'_>, name: &str, splices: &mut Splices<'_>) -> Result<(), Fault> {
+fn clean_member(scanner: &mut Scanner<'_>, name: &str, changes: &mut Edits<'_>) -> Result<(), Fault> {
     match name {
-        "tool_call_id" => cut_id(scanner, splices),
-        "tool_calls" if scanner.peek() == Kind::Array => scanner
-            .array(|scanner, _| {
-                lenient_object(scanner, |scanner, name| match &*name.decode() {
-                    "id" => cut_id(scanner, splices),
-                    _ => scanner.skip().map(drop),
-                })
-            })
-            .map(drop),
-        _ => scanner.skip().map(drop),
+        "tool_call_id" => cut_id(scanner, changes)?,
+        "tool_calls" => {
+            scanner.elements(|scanner, _| {
+                scanner.members(|scanner, name| if name.decode() == "id" { cut_id(scanner, changes) } else { Ok(()) })?;
+                Ok(())
+            })?;
+        }
+        _ => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::{
     scan::{Fault, Kind, Scanner, Text, Value},
     shape::Path,
-    survey::{MAX_TURNS, Speaker, Survey, lenient_object, lenient_string},
+    survey::{MAX_TURNS, Speaker, Survey},
 };
 
 /// Reads a content of the conversation: its shape, its text, its media.
@@ -50,13 +50,7 @@ pub(super) fn instruction(scanner: &mut Scanner<'_>, survey: &mut Survey, path: 
         return scanner.skip().map(drop);
     }
     survey.instruction_begins();
-    scanner.object(|scanner, name| {
-        if name.decode() == "parts" {
-            each_element(scanner, |scanner| media_or_text(scanner, survey))
-        } else {
-            scanner.skip().map(drop)
-        }
-    })?;
+    scanner.members(|scanner, name| if name.decode() == "parts" { unchecked_parts(scanner, survey) } else { Ok(()) })?;
     survey.turn_ends(Speaker::System);
     Ok(())
 }
@@ -82,32 +76,39 @@ fn part(survey: &mut Survey, scanner: &mut Scanner<'_>, path: &Path<'_>) -> Resu
     Ok(())
 }
 
-/// A part of which nothing is checked, only counted.
-fn media_or_text(scanner: &mut Scanner<'_>, survey: &mut Survey) -> Result<(), Fault> {
-    lenient_object(scanner, |scanner, name| match &*name.decode() {
-        "text" => survey.any_text(scanner),
-        "inlineData" | "inline_data" => {
-            let blob = blob(scanner)?;
-            count(survey, &blob);
-            Ok(())
-        }
-        word => unchecked(scanner, survey, word),
-    })
-}
-
-/// Members of a part whose shape is the upstream's business: what the model reads is counted.
-fn unchecked(scanner: &mut Scanner<'_>, survey: &mut Survey, word: &str) -> Result<(), Fault> {
-    match word {
-        "functionResponse" | "function_response" => lenient_object(scanner, |scanner, name| match &*name.decode() {
-            "parts" => each_element(scanner, |scanner| media_or_text(scanner, survey)),
-            "response" => {
-                let range = scanner.skip()?;
-                survey.text_of(scanner.slice(range));
+/// Parts of which nothing is checked, only counted.
+fn unchecked_parts(scanner: &mut Scanner<'_>, survey: &mut Survey) -> Result<(), Fault> {
+    scanner.elements(|scanner, _| {
+        scanner.members(|scanner, name| match &*name.decode() {
+            "text" => survey.any_text(scanner),
+            "inlineData" | "inline_data" => {
+                let blob = blob(scanner)?;
+                count(survey, &blob);
                 Ok(())
             }
-            "name" => survey.any_text(scanner),
-            _ => scanner.skip().map(drop),
-        }),
+            word => unchecked(scanner, survey, word),
+        })?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A member of a part whose shape is the upstream's business: what the model reads is counted.
+fn unchecked(scanner: &mut Scanner<'_>, survey: &mut Survey, word: &str) -> Result<(), Fault> {
+    match word {
+        "functionResponse" | "function_response" => {
+            scanner.members(|scanner, name| match &*name.decode() {
+                "parts" => unchecked_parts(scanner, survey),
+                "response" => {
+                    let range = scanner.skip()?;
+                    survey.text_of(scanner.slice(range));
+                    Ok(())
+                }
+                "name" => survey.any_text(scanner),
+                _ => Ok(()),
+            })?;
+            Ok(())
+        }
         "functionCall"
         | "function_call"
         | "executableCode"
@@ -149,7 +150,7 @@ enum Mime<'a> {
 
 fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, Fault> {
     let mut blob = Blob { mime: Mime::Missing, mime_name: "mimeType", data: None };
-    lenient_object(scanner, |scanner, name| {
+    scanner.members(|scanner, name| {
         match &*name.decode() {
             word @ ("mimeType" | "mime_type") => {
                 blob.mime_name = if word == "mimeType" { "mimeType" } else { "mime_type" };
@@ -160,10 +161,8 @@ fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, Fault> {
                     Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Mime::WrongType,
                 };
             }
-            "data" => blob.data = lenient_string(scanner)?,
-            _ => {
-                scanner.skip()?;
-            }
+            "data" => blob.data = scanner.words()?,
+            _ => {}
         }
         Ok(())
     })?;
@@ -190,8 +189,4 @@ fn count(survey: &mut Survey, blob: &Blob<'_>) {
         Some(data) => survey.base64(&mime.decode(), data),
         None => survey.elsewhere(&mime.decode()),
     }
-}
-
-fn each_element<'a>(scanner: &mut Scanner<'a>, mut each: impl FnMut(&mut Scanner<'a>) -> Result<(), Fault>) -> Result<(), Fault> {
-    if scanner.peek() == Kind::Array { scanner.array(|scanner, _| each(scanner)) } else { scanner.skip() }.map(drop)
 }

@@ -4,27 +4,26 @@
 use std::ops::Range;
 
 use crate::{
+    edits::Edits,
     markers::{SIGNATURE_PLACEHOLDER, WRAPPED_SIGNATURE, clean_turns},
     scan::{Fault, Kind, Scanner, Value},
-    splice::Splices,
-    survey::lenient_object,
 };
 
 /// Cleans the contents at the top level and inside a request to count.
-pub(super) fn clean(body: &[u8], splices: &mut Splices<'static>) -> Result<(), Fault> {
-    Scanner::new(body)?.object(|scanner, name| match &*name.decode() {
-        "contents" => contents(scanner, splices),
-        "generateContentRequest" | "generate_content_request" => lenient_object(scanner, |scanner, name| match &*name.decode() {
-            "contents" => contents(scanner, splices),
-            _ => scanner.skip().map(drop),
-        }),
-        _ => scanner.skip().map(drop),
+pub(super) fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), Fault> {
+    Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
+        "contents" => contents(scanner, changes),
+        "generateContentRequest" | "generate_content_request" => {
+            scanner.members(|scanner, name| if name.decode() == "contents" { contents(scanner, changes) } else { Ok(()) })?;
+            Ok(())
+        }
+        _ => Ok(()),
     })?;
     Ok(())
 }
 
-fn contents(scanner: &mut Scanner<'_>, splices: &mut Splices<'static>) -> Result<(), Fault> {
-    clean_turns(scanner, splices, "parts", part)
+fn contents(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(), Fault> {
+    clean_turns(scanner, changes, "parts", part)
 }
 
 /// What a part is, as far as it decides about its signature.
@@ -39,7 +38,7 @@ struct Seen {
 }
 
 /// Cleans one part; tells whether it goes whole.
-fn part(scanner: &mut Scanner<'_>, splices: &mut Splices<'static>) -> Result<(Range<usize>, bool), Fault> {
+fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), Fault> {
     if scanner.peek() != Kind::Object {
         return Ok((scanner.skip()?, false));
     }
@@ -66,15 +65,15 @@ fn part(scanner: &mut Scanner<'_>, splices: &mut Splices<'static>) -> Result<(Ra
         return Ok((range, false));
     }
     if seen.call {
-        let placeholder = format!("\"{SIGNATURE_PLACEHOLDER}\"");
+        let placeholder = format!("\"{SIGNATURE_PLACEHOLDER}\"").into_bytes();
         for value in seen.wrapped {
-            splices.replace(value, placeholder.clone());
+            changes.replace(value, placeholder.clone());
         }
         return Ok((range, false));
     }
     if seen.thought || !(seen.text || seen.other) {
         return Ok((range, true));
     }
-    splices.remove_items(&seen.members);
+    changes.remove_items(&seen.members);
     Ok((range, false))
 }

@@ -3,7 +3,7 @@
 use crate::{
     scan::{Fault, Kind, Scanner, Value},
     shape::Path,
-    survey::{MAX_TURNS, Speaker, Survey, lenient_object, lenient_string},
+    survey::{MAX_TURNS, Speaker, Survey},
 };
 
 /// Reads a message: its shape, its text, its media.
@@ -113,7 +113,7 @@ fn part(survey: &mut Survey, scanner: &mut Scanner<'_>, path: &Path<'_>) -> Resu
 /// `{"url":…}`, or the bare address that some clients send.
 fn url(scanner: &mut Scanner<'_>, survey: &mut Survey, mime: &str) -> Result<(), Fault> {
     if scanner.peek() == Kind::Text {
-        if let Some(address) = lenient_string(scanner)? {
+        if let Some(address) = scanner.words()? {
             survey.url(mime, &address);
         }
         return Ok(());
@@ -123,15 +123,15 @@ fn url(scanner: &mut Scanner<'_>, survey: &mut Survey, mime: &str) -> Result<(),
 
 /// An object with one member that holds media: an address, a `data:` URL or bare base64.
 fn inline(scanner: &mut Scanner<'_>, survey: &mut Survey, member: &str, mime: &str) -> Result<(), Fault> {
-    lenient_object(scanner, |scanner, name| {
-        if name.decode() != member {
-            return scanner.skip().map(drop);
-        }
-        if let Some(text) = lenient_string(scanner)? {
+    scanner.members(|scanner, name| {
+        if name.decode() == member
+            && let Some(text) = scanner.words()?
+        {
             if member == "url" || text.raw().starts_with("data:") { survey.url(mime, &text) } else { survey.base64(mime, &text) }
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 fn tool_calls(scanner: &mut Scanner<'_>, survey: &mut Survey, path: &Path<'_>) -> Result<(), Fault> {
@@ -139,15 +139,17 @@ fn tool_calls(scanner: &mut Scanner<'_>, survey: &mut Survey, path: &Path<'_>) -
         return scanner.skip().map(drop);
     }
     survey.list(scanner, path, MAX_TURNS, |survey, scanner, _| {
-        lenient_object(scanner, |scanner, name| match &*name.decode() {
+        scanner.members(|scanner, name| match &*name.decode() {
             "function" | "custom" => strings(scanner, survey),
-            _ => scanner.skip().map(drop),
-        })
+            _ => Ok(()),
+        })?;
+        Ok(())
     })?;
     Ok(())
 }
 
 /// Counts the strings of an object: a call's name and arguments.
 fn strings(scanner: &mut Scanner<'_>, survey: &mut Survey) -> Result<(), Fault> {
-    lenient_object(scanner, |scanner, _| survey.any_text(scanner))
+    scanner.members(|scanner, _| survey.any_text(scanner))?;
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::{
     scan::{Fault, Kind, Scanner, Value},
     shape::Path,
-    survey::{MAX_TOOLS, Survey, lenient_string},
+    survey::{MAX_TOOLS, Survey},
 };
 
 /// Reads `tools`: an array of objects, function tools with a name.
@@ -44,7 +44,7 @@ fn tool(survey: &mut Survey, scanner: &mut Scanner<'_>, path: &Path<'_>) -> Resu
     let mut function = Function::Absent;
     scanner.object(|scanner, name| {
         match &*name.decode() {
-            "type" => is_function = lenient_string(scanner)?.is_some_and(|kind| kind.decode() == "function"),
+            "type" => is_function = scanner.words()?.is_some_and(|kind| kind.decode() == "function"),
             "function" => function = read_function(scanner)?,
             _ => {
                 scanner.skip()?;
