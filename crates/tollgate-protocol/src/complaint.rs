@@ -69,10 +69,10 @@ impl Complaint {
     /// A member as text; numbers too, because some gateways send numeric codes.
     #[must_use]
     pub(crate) fn word(&self, name: &str) -> Option<String> {
-        match self.object.get(name)? {
-            Value::String(text) if !text.is_empty() => Some(shortened(text)),
-            Value::Number(number) => Some(number.to_string()),
-            _ => None,
+        let value = self.object.get(name)?;
+        match value.as_str() {
+            Some(text) => (!text.is_empty()).then(|| shortened(text)),
+            None => value.is_number().then(|| value.to_string()),
         }
     }
 
@@ -82,10 +82,9 @@ impl Complaint {
         if answered >= 400 {
             return answered;
         }
-        let numeric = |name| match self.object.get(name) {
-            Some(Value::Number(number)) => number.as_u64(),
-            Some(Value::String(text)) => text.parse().ok(),
-            _ => None,
+        let numeric = |name| {
+            let value = self.object.get(name)?;
+            value.as_u64().or_else(|| value.as_str()?.parse().ok())
         };
         ["code", "status", "status_code"]
             .into_iter()
@@ -126,7 +125,7 @@ impl Complaint {
         let seconds = match delay {
             Value::String(text) => text.strip_suffix('s')?.parse::<f64>().ok()?,
             Value::Object(parts) => parts.get("seconds")?.as_f64()?,
-            _ => return None,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
         };
         whole_seconds(seconds)
     }

@@ -53,8 +53,8 @@ impl ArraySplitter {
     }
 
     /// Whether the closing bracket was seen.
-    #[must_use]
-    pub(crate) fn ended(&self) -> bool {
+    #[cfg(test)]
+    fn ended(&self) -> bool {
         self.state == State::Ended
     }
 

@@ -126,12 +126,13 @@ pub(crate) fn document_fault(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> Ups
     }
 }
 
-/// At the end of a stream an event that cannot be read was cut short; an error event stays one.
-#[must_use]
-pub(crate) fn fault_at_end(fault: StreamFault) -> StreamFault {
-    match fault {
-        StreamFault::Malformed(_) | StreamFault::Truncated => StreamFault::Truncated,
-        StreamFault::Problem(_) => fault,
+/// How a stream ended whose last event, with or without its blank line, was `tail`. Where every candidate has its finish
+/// the answer is complete, and a cut-off rest behind it does no harm; an error event stays one.
+pub(crate) fn judge_tail(tail: Result<(), StreamFault>, all_ended: bool) -> Result<(), StreamFault> {
+    match tail {
+        Err(fault @ StreamFault::Problem(_)) => Err(fault),
+        _ if all_ended => Ok(()),
+        _ => Err(StreamFault::Truncated),
     }
 }
 

@@ -175,6 +175,12 @@ impl Candidates {
         self.begun != 0 && self.begun == self.ended | (self.blank & self.begun)
     }
 
+    /// Whether any began.
+    #[must_use]
+    pub(crate) fn any(&self) -> bool {
+        self.begun != 0
+    }
+
     /// At least one began, and every one that began has ended.
     #[must_use]
     pub(crate) fn all_ended(&self) -> bool {

@@ -1,11 +1,13 @@
 //! Anthropic Messages, spoken to upstreams only.
 
+mod answer;
 mod outline;
 mod path;
 mod problem;
 mod relay;
 mod reply;
 mod splice;
+pub(crate) mod usage;
 
 use bytes::Bytes;
 

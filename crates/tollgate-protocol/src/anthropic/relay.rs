@@ -1,7 +1,227 @@
-//! Streamed answers.
+//! Streamed answers (wire reference, section 9): named events that end with `message_stop`.
 
-use crate::{Framing, ReplyEdits, StreamRelay};
+use bytes::Bytes;
 
-pub(super) fn relay(_framing: Framing, _edits: &ReplyEdits) -> Box<dyn StreamRelay> {
-    unimplemented!()
+use super::{answer::Answer, problem, usage::Counts};
+use crate::{
+    Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
+    edits::{self, Edits},
+    passing::{self, Opening},
+    sse::{SseEvent, SseParser},
+};
+
+/// A relay for one answer. This protocol knows one framing only.
+pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
+    Box::new(Relay {
+        opening: Opening::default(),
+        parser: SseParser::new(),
+        events: Events {
+            model: edits.caller_model.as_deref().map(edits::literal),
+            reading: Reading::default(),
+            counts: Counts::default(),
+            stopped: false,
+        },
+    })
+}
+
+struct Relay {
+    opening: Opening,
+    parser: SseParser,
+    events: Events,
+}
+
+/// What is known of the events so far.
+struct Events {
+    /// The caller's name of the model as a JSON literal.
+    model: Option<String>,
+    reading: Reading,
+    counts: Counts,
+    /// `message_stop` was handed on.
+    stopped: bool,
+}
+
+impl StreamRelay for Relay {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        self.opening.look(chunk)?;
+        if let Opening::Document(_) = self.opening {
+            return Ok(());
+        }
+        let events = &mut self.events;
+        self.parser.push(chunk, |event| events.event(&event, out))
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        if let Opening::Document(body) = &self.opening {
+            return Err(passing::document_fault(body, problem::decode));
+        }
+        let events = &mut self.events;
+        let tail = self.parser.finish(|event| events.event(&event, out));
+        passing::judge_tail(tail, events.stopped)
+    }
+
+    fn reading(&self) -> Reading {
+        self.events.reading
+    }
+
+    fn complete(&self) -> bool {
+        self.events.stopped
+    }
+
+    fn problem(&mut self, problem: &Problem) -> Bytes {
+        named("error", &problem::encode(problem))
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"event: ping\ndata: {\"type\":\"ping\"}\n\n"
+    }
+}
+
+impl Events {
+    fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        if self.stopped || event.data.trim_ascii() == b"[DONE]" {
+            return Ok(());
+        }
+        let Ok(answer) = Answer::read(event.data, self.counts) else {
+            return Err(StreamFault::Malformed("an event that is no JSON object"));
+        };
+        if answer.error || answer.kind == "error" || event.name == b"error" {
+            return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+        }
+        // The SDKs go by the name; where it is missing the data's own type gives it.
+        let name = if event.name.is_empty() { answer.kind.as_bytes() } else { event.name };
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else {
+            return Err(StreamFault::Malformed("an event without a type"));
+        };
+        let reading = &mut self.reading;
+        self.counts = answer.counts;
+        reading.usage = answer.reading.usage.or(reading.usage);
+        reading.finish = answer.reading.finish.or(reading.finish);
+        reading.content |= answer.reading.content;
+        reading.text_bytes += answer.reading.text_bytes;
+        if name == "message_stop" {
+            if reading.finish.is_none() {
+                return Err(StreamFault::Truncated);
+            }
+            self.stopped = true;
+        }
+        let mut changes = Edits::new();
+        if let Some(model) = &self.model {
+            for range in answer.models {
+                changes.replace(range, model.as_bytes());
+            }
+        }
+        out.push(if changes.is_empty() { named(name, event.data) } else { named(name, &changes.apply(event.data)) });
+        Ok(())
+    }
+}
+
+/// One named event.
+fn named(name: &str, json: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(json.len() + name.len() + 16);
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    out.extend_from_slice(&passing::one_line(json));
+    out.extend_from_slice(b"\n\n");
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Finish, Usage,
+        passing::testing::{Run, run_cut_everywhere},
+    };
+
+    fn pass(stream: &str, model: Option<&str>) -> Run {
+        let edits = ReplyEdits { caller_model: model.map(str::to_owned), hide_usage: false };
+        run_cut_everywhere(|| relay(Framing::Sse, &edits), stream.as_bytes())
+    }
+
+    const EVENTS: &[(&str, &str)] = &[
+        (
+            "message_start",
+            r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"up","content":[],"stop_reason":null,"usage":{"input_tokens":5,"output_tokens":1}}}"#,
+        ),
+        ("content_block_start", r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#),
+        ("ping", r#"{"type":"ping"}"#),
+        ("content_block_delta", r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hé"}}"#),
+        ("content_block_stop", r#"{"type":"content_block_stop","index":0}"#),
+        (
+            "content_block_start",
+            r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#,
+        ),
+        (
+            "content_block_delta",
+            r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#,
+        ),
+        ("content_block_stop", r#"{"type":"content_block_stop","index":1}"#),
+        (
+            "message_delta",
+            r#"{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":9}}"#,
+        ),
+        ("message_stop", r#"{"type":"message_stop"}"#),
+    ];
+
+    fn stream(events: &[(&str, &str)]) -> String {
+        events.iter().map(|(name, data)| ["event: ", name, "\ndata: ", data, "\n\n"].concat()).collect()
+    }
+
+    #[test]
+    fn a_stream_passes_and_is_read() {
+        let text = stream(EVENTS);
+        let (out, result, reading) = pass(&text, None);
+        assert_eq!((out, result), (text, Ok(())));
+        let usage = Some(Usage { prompt_total: 5, completion_total: 9, ..Usage::default() });
+        assert_eq!(reading, Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 5, media: 0 });
+    }
+
+    #[test]
+    fn missing_names_and_foreign_framing_are_mended() {
+        let bare: String = EVENTS.iter().map(|(_, data)| [": x\r\ndata:", data, "\r\n\r\n"].concat()).collect();
+        assert_eq!(pass(&bare, None).0, stream(EVENTS));
+        assert!(matches!(pass("data: {}\n\n", None).1, Err(StreamFault::Malformed(_))));
+    }
+
+    #[test]
+    fn the_model_is_put_back() {
+        let text = stream(EVENTS);
+        assert_eq!(pass(&text, Some("mine")).0, text.replace("\"model\":\"up\"", "\"model\":\"mine\""));
+    }
+
+    #[test]
+    fn a_stream_without_its_stop_is_truncated() {
+        for length in 0..EVENTS.len() {
+            assert_eq!(pass(&stream(&EVENTS[..length]), None).1, Err(StreamFault::Truncated), "{length} events");
+        }
+        let (out, result, _) = pass(&stream(&[EVENTS[0], EVENTS[9]]), None);
+        assert_eq!((out, result), (stream(&EVENTS[..1]), Err(StreamFault::Truncated)), "a stop without a reason");
+    }
+
+    #[test]
+    fn an_error_event_is_recognised_named_or_not() {
+        let data = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
+        for event in [format!("event: error\ndata: {data}\n\n"), format!("data: {data}\n\n")] {
+            let (_, result, _) = pass(&format!("{}{event}", stream(&EVENTS[..4])), None);
+            assert!(matches!(result, Err(StreamFault::Problem(problem)) if problem.status == 529));
+        }
+        assert!(matches!(pass(data, None).1, Err(StreamFault::Problem(_))));
+    }
+
+    #[test]
+    fn a_broken_stream_ends_with_a_named_error() {
+        let problem = Problem {
+            status: 502,
+            message: "m".to_owned(),
+            request_id: "req_1".to_owned(),
+            openai: crate::OpenAiFace::default(),
+            native: crate::NativeFace::default(),
+            retry_after: None,
+            stop: false,
+        };
+        let mut relay = relay(Framing::Sse, &ReplyEdits::default());
+        let expected = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"},\"request_id\":\"req_1\"}\n\n";
+        assert_eq!(relay.problem(&problem), expected);
+    }
 }

@@ -1,9 +1,104 @@
-//! Complete answers.
+//! Complete answers: checked, read, and handed on with the caller's name of the model.
 
 use bytes::Bytes;
 
-use crate::{BadReply, Method, PassedReply, ReplyEdits};
+use super::{answer::Answer, problem, usage::Counts};
+use crate::{
+    BadReply, Method, PassedReply, ReplyEdits, Usage,
+    edits::{self, Edits},
+};
 
-pub(super) fn read_reply(_method: Method, _body: &Bytes, _edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
-    Err(BadReply::Unreadable("not read yet"))
+/// Checks and reads a 2xx body (E58 of the error table says what is no answer).
+pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
+    crate::reading::plausible(body)?;
+    let Ok(mut answer) = Answer::read(body, Counts::default()) else {
+        return Err(BadReply::Unreadable("not a JSON object"));
+    };
+    if answer.error || answer.kind == "error" {
+        return Err(BadReply::Problem(Box::new(problem::decode(200, body))));
+    }
+    if method == Method::CountTokens {
+        let Some(count) = answer.input_tokens else { return Err(BadReply::Unreadable("no member 'input_tokens'")) };
+        answer.reading.usage = Some(Usage { prompt_total: count, ..Usage::default() });
+        answer.reading.content = true;
+    } else if !answer.content_list {
+        return Err(BadReply::Unreadable("'content' is not a list"));
+    } else if answer.unusable {
+        return Err(BadReply::Unreadable("a block that is no object"));
+    } else if answer.reading.finish.is_none() {
+        return Err(BadReply::Unreadable("no stop reason"));
+    }
+    let model = edits.caller_model.as_deref().map(edits::literal);
+    let mut changes = Edits::new();
+    if let Some(model) = &model {
+        for range in answer.models {
+            changes.replace(range, model.as_bytes());
+        }
+    }
+    Ok(PassedReply { body: changes.apply_to(body), reading: answer.reading })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finish, Reading};
+
+    fn read(body: &str) -> Result<PassedReply, BadReply> {
+        read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
+    }
+
+    #[test]
+    fn an_answer_passes_untouched_and_is_read() {
+        let body = Bytes::from_static(
+            br#"{"id":"msg_1","type":"message","role":"assistant","model":"up","content":[{"type":"thinking","thinking":"hm","signature":"s"},
+                {"type":"text","text":"h\u00e9"},{"type":"tool_use","id":"t","name":"f","input":{"a":1}}],"stop_reason":"tool_use",
+                "stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":2,"cache_read_input_tokens":4}}"#,
+        );
+        let passed = read_reply(Method::Chat, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(passed.body.as_ptr(), body.as_ptr());
+        let usage = Some(Usage { prompt_total: 7, cached: 4, completion_total: 2, ..Usage::default() });
+        assert_eq!(passed.reading, Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 12, media: 0 });
+    }
+
+    #[test]
+    fn what_is_no_answer_is_unreadable() {
+        for (body, why) in [
+            ("", "an empty body"),
+            ("<html>", "HTML"),
+            ("[]", "not a JSON object"),
+            ("{\"content\":[", "not a JSON object"),
+            ("{}", "'content' is not a list"),
+            ("{\"content\":null}", "'content' is not a list"),
+            ("{\"content\":[7],\"stop_reason\":\"end_turn\"}", "a block that is no object"),
+            ("{\"content\":[],\"stop_reason\":null}", "no stop reason"),
+        ] {
+            assert_eq!(read(body), Err(BadReply::Unreadable(why)), "{body}");
+        }
+        let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
+        assert!(matches!(read(error), Err(BadReply::Problem(problem)) if problem.status == 529));
+    }
+
+    #[test]
+    fn a_refusal_may_be_empty() {
+        let reading = read(r#"{"content":[],"stop_reason":"refusal"}"#).unwrap().reading;
+        assert_eq!((reading.finish, reading.content), (Some(Finish::Filter), false));
+    }
+
+    #[test]
+    fn a_count_is_read() {
+        let body = Bytes::from_static(b"{\"input_tokens\":12}");
+        let passed = read_reply(Method::CountTokens, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(passed.reading.usage, Some(Usage { prompt_total: 12, ..Usage::default() }));
+        assert!(read_reply(Method::CountTokens, &Bytes::from_static(b"{}"), &ReplyEdits::default()).is_err());
+    }
+
+    #[test]
+    fn the_model_is_put_back() {
+        let body = Bytes::from_static(br#"{"model":"up","content":[],"stop_reason":"end_turn"}"#);
+        let edits = ReplyEdits { caller_model: Some("mine".to_owned()), hide_usage: false };
+        assert_eq!(
+            read_reply(Method::Chat, &body, &edits).unwrap().body,
+            r#"{"model":"mine","content":[],"stop_reason":"end_turn"}"#
+        );
+    }
 }

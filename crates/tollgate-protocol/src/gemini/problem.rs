@@ -1,13 +1,303 @@
-//! Error bodies, both ways.
+//! Error bodies, both ways (error table, sections A2 and B).
 
 use bytes::Bytes;
+use serde::{
+    Serialize, Serializer,
+    ser::{SerializeMap, SerializeSeq},
+};
+use serde_json::{Value, value::RawValue};
 
-use crate::{Problem, UpstreamProblem};
+use crate::{NativeFace, Problem, QuotaViolation, UpstreamProblem, Violation, complaint};
 
-pub(super) fn decode(status: u16, _body: &[u8]) -> UpstreamProblem {
-    UpstreamProblem { status, ..UpstreamProblem::default() }
+/// Name of the product in `ErrorInfo.domain`.
+const DOMAIN: &str = "tollgate";
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Error<'a>,
 }
 
-pub(super) fn encode(_problem: &Problem) -> Bytes {
-    Bytes::new()
+/// `code` numeric, `details` always there: clients crash without it.
+#[derive(Serialize)]
+struct Error<'a> {
+    code: u16,
+    message: &'a str,
+    status: &'a str,
+    details: Details<'a>,
+}
+
+struct Details<'a>(&'a Problem);
+
+#[derive(Serialize)]
+#[serde(tag = "@type", rename_all_fields = "camelCase")]
+enum Detail<'a> {
+    #[serde(rename = "type.googleapis.com/google.rpc.ErrorInfo")]
+    ErrorInfo { reason: &'a str, domain: &'a str, metadata: Metadata<'a> },
+    #[serde(rename = "type.googleapis.com/google.rpc.BadRequest")]
+    BadRequest { field_violations: Vec<FieldViolation<'a>> },
+    #[serde(rename = "type.googleapis.com/google.rpc.RetryInfo")]
+    RetryInfo { retry_delay: String },
+    #[serde(rename = "type.googleapis.com/google.rpc.QuotaFailure")]
+    QuotaFailure { violations: Vec<QuotaEntry<'a>> },
+    #[serde(rename = "type.googleapis.com/google.rpc.ResourceInfo")]
+    ResourceInfo { resource_type: &'a str, resource_name: &'a str },
+}
+
+#[derive(Serialize)]
+struct FieldViolation<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field: &'a str,
+    description: &'a str,
+}
+
+#[derive(Serialize)]
+struct QuotaEntry<'a> {
+    subject: &'a str,
+    description: &'a str,
+}
+
+struct Metadata<'a>(&'a Problem);
+
+impl Serialize for Metadata<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("requestId", &self.0.request_id)?;
+        for (name, value) in &self.0.native.metadata {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Details<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let problem = self.0;
+        let NativeFace { reason, violations, quota, resource, upstream_details, .. } = &problem.native;
+        let mut list = to.serialize_seq(None)?;
+        list.serialize_element(&Detail::ErrorInfo { reason, domain: DOMAIN, metadata: Metadata(problem) })?;
+        if !violations.is_empty() {
+            let field_violations =
+                violations.iter().map(|Violation { field, description }| FieldViolation { field, description }).collect();
+            list.serialize_element(&Detail::BadRequest { field_violations })?;
+        }
+        if let Some(seconds) = problem.retry_after {
+            list.serialize_element(&Detail::RetryInfo { retry_delay: format!("{seconds}s") })?;
+        }
+        if !quota.is_empty() {
+            let violations =
+                quota.iter().map(|QuotaViolation { subject, description }| QuotaEntry { subject, description }).collect();
+            list.serialize_element(&Detail::QuotaFailure { violations })?;
+        }
+        if let Some((resource_type, resource_name)) = resource {
+            list.serialize_element(&Detail::ResourceInfo { resource_type, resource_name })?;
+        }
+        for detail in upstream_details.iter().filter_map(|detail| passed_on(detail)) {
+            list.serialize_element(detail)?;
+        }
+        list.end()
+    }
+}
+
+/// A detail of an upstream that may stand beside ours. Its own reason, waiting time, request id and stack traces may
+/// not: the first two are ours to give, the others speak of the upstream's account.
+fn passed_on(detail: &str) -> Option<&RawValue> {
+    #[derive(serde::Deserialize)]
+    struct Typed<'a> {
+        #[serde(rename = "@type", borrow)]
+        kind: std::borrow::Cow<'a, str>,
+    }
+    let typed: Typed<'_> = serde_json::from_str(detail).ok()?;
+    let name = typed.kind.strip_prefix("type.googleapis.com/google.rpc.")?;
+    if matches!(name, "ErrorInfo" | "RetryInfo" | "RequestInfo" | "DebugInfo") {
+        return None;
+    }
+    serde_json::from_str(detail).ok()
+}
+
+/// Writes an error body.
+pub(super) fn encode(problem: &Problem) -> Bytes {
+    let named = problem.native.status;
+    let status = if named.is_empty() { canonical(problem.status) } else { named };
+    let error = Error { code: problem.status, message: &problem.message, status, details: Details(problem) };
+    Bytes::from(serde_json::to_vec(&Body { error }).expect("strings and checked JSON always serialise"))
+}
+
+/// Google's name for an HTTP status (`google/rpc/code.proto`).
+const fn canonical(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        409 => "ABORTED",
+        429 => "RESOURCE_EXHAUSTED",
+        499 => "CANCELLED",
+        501 | 405 => "UNIMPLEMENTED",
+        502 | 503 => "UNAVAILABLE",
+        408 | 504 => "DEADLINE_EXCEEDED",
+        400..=499 => "INVALID_ARGUMENT",
+        _ => "INTERNAL",
+    }
+}
+
+/// Reasons and texts that say that our account is refused although the status is a 400.
+const REFUSED_REASONS: &[&str] =
+    &["API_KEY_INVALID", "API_KEY_EXPIRED", "CONSUMER_SUSPENDED", "BILLING_DISABLED", "SERVICE_DISABLED"];
+const REFUSED_TEXTS: &[&str] = &["api key not valid", "api key expired", "user location is not supported", "enable billing"];
+
+/// Reads an error answer of an upstream.
+pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
+    let found = complaint::find(body);
+    let kind = found.word("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.word("type"));
+    let reason = found.detail("ErrorInfo").and_then(|info| info.get("reason")).and_then(Value::as_str).unwrap_or_default();
+    let refused = REFUSED_REASONS.contains(&reason) || found.says(REFUSED_TEXTS);
+    let spent = spent(&found);
+    let fields = violated_fields(&found);
+    let mut problem = found.into_problem(status);
+    if problem.unsupported.is_empty() && problem.status == 400 {
+        problem.unsupported = fields;
+    }
+    UpstreamProblem { kind, spent, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
+}
+
+/// A quota by the day is spent; one by the minute is a rate limit. Without details the text tells: the plain "check
+/// your plan and billing" comes when waiting a minute does not help.
+fn spent(found: &complaint::Complaint) -> bool {
+    if let Some(failure) = found.detail("QuotaFailure") {
+        let violations = failure.get("violations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        return violations.iter().any(|violation| {
+            violation.get("quotaId").and_then(Value::as_str).is_some_and(|id| id.contains("PerDay") || id.contains("PerMonth"))
+        });
+    }
+    found.says(&["credit balance", "insufficient_quota"])
+        || (found.says(&["exceeded your current quota"]) && found.detail("RetryInfo").is_none())
+}
+
+/// Fields of `BadRequest` that the upstream does not know.
+fn violated_fields(found: &complaint::Complaint) -> Vec<String> {
+    let Some(list) = found.detail("BadRequest").and_then(|detail| detail.get("fieldViolations")).and_then(Value::as_array) else {
+        return Vec::new();
+    };
+    list.iter()
+        .filter(|violation| {
+            violation
+                .get("description")
+                .and_then(Value::as_str)
+                .is_some_and(|text| text.to_ascii_lowercase().contains("unsupported parameter"))
+        })
+        .filter_map(|violation| violation.get("field")?.as_str().map(str::to_owned))
+        .take(20)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem() -> Problem {
+        Problem {
+            status: 503,
+            message: "m".to_owned(),
+            request_id: "req_1".to_owned(),
+            openai: crate::OpenAiFace::default(),
+            native: NativeFace { status: "UNAVAILABLE", reason: "NO_AVAILABLE_ACCOUNTS".to_owned(), ..NativeFace::default() },
+            retry_after: None,
+            stop: false,
+        }
+    }
+
+    #[test]
+    fn an_error_always_has_its_info_and_details() {
+        let mut problem = problem();
+        problem.native.metadata = vec![("family", "gemini".to_owned()), ("cause", "cooldown".to_owned())];
+        problem.retry_after = Some(30);
+        assert_eq!(
+            encode(&problem),
+            "{\"error\":{\"code\":503,\"message\":\"m\",\"status\":\"UNAVAILABLE\",\"details\":[\
+             {\"@type\":\"type.googleapis.com/google.rpc.ErrorInfo\",\"reason\":\"NO_AVAILABLE_ACCOUNTS\",\"domain\":\"tollgate\",\
+             \"metadata\":{\"requestId\":\"req_1\",\"family\":\"gemini\",\"cause\":\"cooldown\"}},\
+             {\"@type\":\"type.googleapis.com/google.rpc.RetryInfo\",\"retryDelay\":\"30s\"}]}}"
+        );
+    }
+
+    #[test]
+    fn details_stand_in_their_order() {
+        let mut problem = problem();
+        problem.retry_after = Some(1);
+        problem.native.violations = vec![
+            Violation { field: "messages".to_owned(), description: "Unknown field; use 'contents'.".to_owned() },
+            Violation { field: String::new(), description: "d".to_owned() },
+        ];
+        problem.native.quota = vec![QuotaViolation { subject: "key".to_owned(), description: "q".to_owned() }];
+        problem.native.resource = Some(("model", "models/m".to_owned()));
+        problem.native.upstream_details = vec![
+            r#"{"@type":"type.googleapis.com/google.rpc.DebugInfo","detail":"stack"}"#.to_owned(),
+            r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"X"}"#.to_owned(),
+            r#"{"@type":"type.googleapis.com/google.rpc.Help","links":[]}"#.to_owned(),
+            "not json".to_owned(),
+        ];
+        let body: Value = serde_json::from_slice(&encode(&problem)).unwrap();
+        let details = body["error"]["details"].as_array().unwrap();
+        let kinds: Vec<_> = details.iter().map(|detail| detail["@type"].as_str().unwrap().rsplit('.').next().unwrap()).collect();
+        assert_eq!(kinds, ["ErrorInfo", "BadRequest", "RetryInfo", "QuotaFailure", "ResourceInfo", "Help"]);
+        assert_eq!(
+            details[1]["fieldViolations"],
+            serde_json::json!([{"field": "messages", "description": "Unknown field; use 'contents'."}, {"description": "d"}])
+        );
+        assert_eq!(details[3]["violations"], serde_json::json!([{"subject": "key", "description": "q"}]));
+        assert_eq!(details[4]["resourceName"], "models/m");
+    }
+
+    #[test]
+    fn a_status_without_a_name_gets_googles() {
+        for (status, name) in
+            [(400, "INVALID_ARGUMENT"), (405, "UNIMPLEMENTED"), (413, "INVALID_ARGUMENT"), (502, "UNAVAILABLE"), (500, "INTERNAL")]
+        {
+            let mut problem = problem();
+            (problem.status, problem.native.status) = (status, "");
+            let body: Value = serde_json::from_slice(&encode(&problem)).unwrap();
+            assert_eq!((body["error"]["status"].as_str(), body["error"]["code"].as_u64()), (Some(name), Some(status.into())));
+        }
+    }
+
+    #[test]
+    fn an_upstream_error_is_read() {
+        let body = r#"[{"error":{"code":429,"message":"Quota","status":"RESOURCE_EXHAUSTED","details":[
+            {"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProject"}]},
+            {"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"16.4s"}]}}]"#;
+        let problem = decode(429, body.as_bytes());
+        assert_eq!((problem.kind.as_deref(), problem.retry_after, problem.spent), (Some("RESOURCE_EXHAUSTED"), Some(17), false));
+        assert_eq!((problem.details.len(), problem.recognised, problem.message.as_str()), (2, true, "Quota"));
+        assert!(decode(429, body.replace("PerMinute", "PerDay").as_bytes()).spent);
+    }
+
+    #[test]
+    fn quota_texts_without_details_are_told_apart() {
+        let says =
+            |text: &str| decode(429, serde_json::json!({"error": {"code": 429, "message": text}}).to_string().as_bytes()).spent;
+        assert!(says("You exceeded your current quota, please check your plan and billing details."));
+        assert!(!says("Resource has been exhausted (e.g. check quota)."));
+    }
+
+    #[test]
+    fn a_refused_key_hides_behind_a_400() {
+        let body = r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT",
+            "details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}]}}"#;
+        assert!(decode(400, body.as_bytes()).account_refused);
+        assert!(
+            decode(400, br#"{"error":{"code":400,"message":"User location is not supported for the API use."}}"#).account_refused
+        );
+        assert!(!decode(403, body.as_bytes()).account_refused, "the status says it");
+        assert!(!decode(400, br#"{"error":{"code":400,"message":"bad"}}"#).account_refused);
+    }
+
+    #[test]
+    fn unknown_fields_are_named() {
+        let body = r#"{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"x\" at 'generation_config': Cannot find field.",
+            "status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[
+            {"field":"generation_config","description":"Invalid JSON payload received."}]}]}}"#;
+        assert_eq!(decode(400, body.as_bytes()).unsupported, ["generation_config.x"]);
+        let ours = r#"{"error":{"code":400,"message":"no","details":[{"@type":"type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations":[{"field":"generationConfig.topK","description":"Unsupported parameter."}]}]}}"#;
+        assert_eq!(decode(400, ours.as_bytes()).unsupported, ["generationConfig.topK"]);
+    }
 }

@@ -1,7 +1,236 @@
-//! Streamed answers.
+//! Streamed answers (wire reference, section 8). Upstreams are asked for an event stream; callers get one in the one
+//! form all their SDKs read, or the elements of a JSON array.
 
-use crate::{Framing, ReplyEdits, StreamRelay};
+use std::borrow::Cow;
 
-pub(super) fn relay(_framing: Framing, _edits: &ReplyEdits) -> Box<dyn StreamRelay> {
-    unimplemented!()
+use bytes::Bytes;
+
+use super::{
+    answer::{self, Answer},
+    problem,
+};
+use crate::{
+    Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
+    edits::{self, Edits},
+    json_array::ArraySplitter,
+    passing::{self, Opening, Outbox},
+    reading::Candidates,
+    sse::{self, SseEvent, SseParser},
+};
+
+/// A relay for one answer.
+pub(super) fn relay(framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
+    Box::new(Relay::new(framing, edits))
 }
+
+struct Relay {
+    opening: Opening,
+    parser: SseParser,
+    /// For upstreams that send an array all the same.
+    array: ArraySplitter,
+    chunks: Chunks,
+}
+
+/// What is known of the answer's chunks so far.
+struct Chunks {
+    framing: Framing,
+    /// The caller's name of the model as a JSON literal.
+    model: Option<String>,
+    reading: Reading,
+    seen: Candidates,
+    blocked: bool,
+    call: bool,
+    /// Elements were written, so the next one needs a comma.
+    begun: bool,
+    /// The stream was brought to its end.
+    ended: bool,
+}
+
+impl Relay {
+    fn new(framing: Framing, edits: &ReplyEdits) -> Self {
+        Self {
+            opening: Opening::default(),
+            parser: SseParser::new(),
+            array: ArraySplitter::new(),
+            chunks: Chunks {
+                framing,
+                model: edits.caller_model.as_deref().map(edits::literal),
+                reading: Reading::default(),
+                seen: Candidates::default(),
+                blocked: false,
+                call: false,
+                begun: false,
+                ended: false,
+            },
+        }
+    }
+}
+
+impl StreamRelay for Relay {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        self.opening.look(chunk)?;
+        let chunks = &mut self.chunks;
+        let mut outbox = Outbox::new(chunk, out);
+        match self.opening {
+            Opening::Document(_) => Ok(()),
+            Opening::Array => self.array.push(chunk, |element| chunks.element(element, &mut outbox)),
+            Opening::Unknown | Opening::Events => self.parser.push(chunk, |event| chunks.event(&event, &mut outbox)),
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+        let chunks = &mut self.chunks;
+        if chunks.ended {
+            return Ok(());
+        }
+        if let Opening::Document(body) = &self.opening {
+            return Err(passing::document_fault(body, problem::decode));
+        }
+        let nothing = Bytes::new();
+        let mut outbox = Outbox::new(&nothing, out);
+        let tail = self.parser.finish(|event| chunks.event(&event, &mut outbox));
+        passing::judge_tail(tail, chunks.all_ended())?;
+        chunks.ended = true;
+        if chunks.framing == Framing::JsonArray {
+            outbox.write(Bytes::from_static(b"]"));
+        }
+        Ok(())
+    }
+
+    fn reading(&self) -> Reading {
+        let chunks = &self.chunks;
+        Reading { finish: answer::with_call(chunks.reading.finish, chunks.call), ..chunks.reading }
+    }
+
+    fn complete(&self) -> bool {
+        self.chunks.all_ended()
+    }
+
+    fn problem(&mut self, problem: &Problem) -> Bytes {
+        self.chunks.written(&problem::encode(problem))
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        match self.chunks.framing {
+            // Blank lines between events; comments break these SDKs.
+            Framing::Sse => b"\n\n",
+            // Blanks between elements are free.
+            Framing::JsonArray => b"\n",
+        }
+    }
+}
+
+impl Chunks {
+    /// Every candidate has its finish reason, or the prompt was blocked.
+    fn all_ended(&self) -> bool {
+        self.seen.all_ended() || (self.blocked && !self.seen.any())
+    }
+
+    fn event(&mut self, event: &SseEvent<'_>, outbox: &mut Outbox<'_>) -> Result<(), StreamFault> {
+        // Not part of this protocol, and its SDKs break on it.
+        if event.data.trim_ascii() == b"[DONE]" {
+            return Ok(());
+        }
+        if event.name == b"error" {
+            return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+        }
+        match self.chunk(event.data)? {
+            None if self.framing == Framing::Sse && event.has_space() && matches!(escaped(event.data), Cow::Borrowed(_)) => {
+                outbox.forward(event);
+            }
+            None => outbox.write(self.written(event.data)),
+            Some(changed) => outbox.write(self.written(&changed)),
+        }
+        Ok(())
+    }
+
+    fn element(&mut self, element: &[u8], outbox: &mut Outbox<'_>) -> Result<(), StreamFault> {
+        let changed = self.chunk(element)?;
+        outbox.write(self.written(changed.as_deref().unwrap_or(element)));
+        Ok(())
+    }
+
+    /// Reads one chunk; the result is its text with the model put back, where that changes it.
+    fn chunk(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, StreamFault> {
+        let Ok(answer) = Answer::read(data) else {
+            // The array form may hold errors that are wrapped once more.
+            let problem = problem::decode(200, data);
+            return Err(if data.trim_ascii_start().starts_with(b"[") && problem.recognised {
+                StreamFault::Problem(Box::new(problem))
+            } else {
+                StreamFault::Malformed("an event that is no JSON object")
+            });
+        };
+        if answer.error {
+            return Err(StreamFault::Problem(Box::new(problem::decode(200, data))));
+        }
+        if answer.unusable {
+            return Err(StreamFault::Malformed("a candidate that is no object"));
+        }
+        self.note(&answer);
+        let Some(model) = &self.model else { return Ok(None) };
+        let mut changes = Edits::new();
+        for range in answer.models {
+            changes.replace(range, model.as_bytes());
+        }
+        Ok(if changes.is_empty() { None } else { Some(changes.apply(data)) })
+    }
+
+    fn note(&mut self, answer: &Answer) {
+        let reading = &mut self.reading;
+        // Cumulative: the last one that can be read counts.
+        reading.usage = answer.reading.usage.or(reading.usage);
+        reading.finish = answer.reading.finish.or(reading.finish);
+        reading.content |= answer.reading.content;
+        reading.text_bytes += answer.reading.text_bytes;
+        reading.media = reading.media.saturating_add(answer.reading.media);
+        self.seen.join(answer.seen);
+        self.blocked |= answer.blocked;
+        self.call |= answer.call;
+    }
+
+    /// One chunk in the caller's framing.
+    fn written(&mut self, json: &[u8]) -> Bytes {
+        match self.framing {
+            Framing::Sse => sse::event(&escaped(&passing::one_line(json))),
+            Framing::JsonArray => {
+                let before = if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' };
+                let mut out = Vec::with_capacity(json.len() + 1);
+                out.push(before);
+                out.extend_from_slice(json);
+                Bytes::from(out)
+            }
+        }
+    }
+}
+
+/// With U+2028, U+2029 and U+0085 written as escapes: some SDKs take them for line ends. They can only stand inside
+/// strings.
+fn escaped(json: &[u8]) -> Cow<'_, [u8]> {
+    let next = |from: usize| {
+        memchr::memchr2_iter(0xe2, 0xc2, &json[from..]).map(|at| from + at).find_map(|at| match json[at..] {
+            [0xe2, 0x80, 0xa8, ..] => Some((at, 3, &b"\\u2028"[..])),
+            [0xe2, 0x80, 0xa9, ..] => Some((at, 3, &b"\\u2029"[..])),
+            [0xc2, 0x85, ..] => Some((at, 2, &b"\\u0085"[..])),
+            _ => None,
+        })
+    };
+    let Some(mut found) = next(0) else { return Cow::Borrowed(json) };
+    let mut out = Vec::with_capacity(json.len() + 16);
+    let mut from = 0;
+    loop {
+        let (at, length, escape) = found;
+        out.extend_from_slice(&json[from..at]);
+        out.extend_from_slice(escape);
+        from = at + length;
+        match next(from) {
+            Some(more) => found = more,
+            None => break,
+        }
+    }
+    out.extend_from_slice(&json[from..]);
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,196 @@
-//! Complete answers.
+//! Complete answers: checked, read, and handed on with the caller's name of the model.
 
 use bytes::Bytes;
 
-use crate::{BadReply, Method, PassedReply, ReplyEdits};
+use super::{
+    answer::{self, Answer},
+    problem,
+};
+use crate::{
+    BadReply, Method, PassedReply, ReplyEdits, Usage,
+    edits::{self, Edits},
+};
 
-pub(super) fn read_reply(_method: Method, _body: &Bytes, _edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
-    Err(BadReply::Unreadable("not read yet"))
+/// Checks and reads a 2xx body (E58 of the error table says what is no answer).
+pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
+    crate::reading::plausible(body)?;
+    let Ok(mut answer) = Answer::read(body) else {
+        let problem = problem::decode(200, body);
+        // Google's front end wraps error objects in an array.
+        return Err(if body.trim_ascii_start().starts_with(b"[") && problem.recognised {
+            BadReply::Problem(Box::new(problem))
+        } else {
+            BadReply::Unreadable("not a JSON object")
+        });
+    };
+    if answer.error {
+        return Err(BadReply::Problem(Box::new(problem::decode(200, body))));
+    }
+    match method {
+        Method::CountTokens => {
+            let Some(total) = answer.total_tokens else { return Err(BadReply::Unreadable("no member 'totalTokens'")) };
+            let cached = answer.reading.usage.map_or(0, |usage| usage.cached);
+            answer.reading.usage = Some(Usage { prompt_total: total, cached, ..Usage::default() }.bounded());
+            answer.reading.content = true;
+        }
+        Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => {
+            if !answer.vectors {
+                return Err(BadReply::Unreadable("no embeddings"));
+            }
+            answer.reading.content = true;
+        }
+        Method::Generate | Method::StreamGenerate | Method::Chat => generated(&answer)?,
+    }
+    answer.reading.finish = answer::with_call(answer.reading.finish, answer.call);
+    let model = edits.caller_model.as_deref().map(edits::literal);
+    let mut changes = Edits::new();
+    if let Some(model) = &model {
+        for range in answer.models {
+            changes.replace(range, model.as_bytes());
+        }
+    }
+    Ok(PassedReply { body: changes.apply_to(body), reading: answer.reading })
+}
+
+fn generated(answer: &Answer) -> Result<(), BadReply> {
+    if answer.unusable {
+        return Err(BadReply::Unreadable("a candidate that is no object"));
+    }
+    match answer.candidates {
+        None | Some(0) if answer.blocked => Ok(()),
+        None | Some(0) => Err(BadReply::Unreadable("no candidates and no block reason")),
+        Some(_) if answer.bare_candidate => Err(BadReply::Unreadable("a candidate without content or finish")),
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finish, Reading};
+
+    fn read_as(method: Method, body: &str) -> Result<PassedReply, BadReply> {
+        read_reply(method, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
+    }
+
+    fn read(body: &str) -> Result<PassedReply, BadReply> {
+        read_as(Method::Generate, body)
+    }
+
+    fn candidate(text: &str) -> Reading {
+        read(&format!("{{\"candidates\":[{text}]}}")).unwrap().reading
+    }
+
+    #[test]
+    fn an_answer_passes_untouched_and_is_read() {
+        let body = Bytes::from_static(
+            br#"{ "candidates": [ {"content":{"role":"model","parts":[{"text":"think","thought":true},{"text":"h\u00e9"}]},
+                "finishReason":"STOP","newThing":null} ], "usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2} }"#,
+        );
+        let passed = read_reply(Method::Generate, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(passed.body.as_ptr(), body.as_ptr());
+        let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
+        assert_eq!(passed.reading, Reading { usage, finish: Some(Finish::Stop), content: true, text_bytes: 8, media: 0 });
+    }
+
+    #[test]
+    fn content_of_every_kind_is_seen() {
+        for (part, bytes, media) in [
+            (r#"{"text":"abc"}"#, 3, 0),
+            (r#"{"functionCall":{"name":"f","args":{"a":1}},"thoughtSignature":"x"}"#, 7, 0),
+            (r#"{"inlineData":{"mimeType":"image/png","data":"AAAA"}}"#, 0, 1),
+            (r#"{"fileData":{"fileUri":"gs://x"}}"#, 0, 1),
+            (r#"{"executableCode":{"language":"PYTHON","code":"1+1"}}"#, 3, 0),
+            (r#"{"codeExecutionResult":{"outcome":"OUTCOME_OK","output":"2"}}"#, 1, 0),
+        ] {
+            let seen = candidate(&format!("{{\"content\":{{\"parts\":[{part}]}}}}"));
+            assert_eq!((seen.content, seen.text_bytes, seen.media), (true, bytes, media), "{part}");
+        }
+        for empty in [r#"{"parts":[{"text":"","thoughtSignature":"x"}]}"#, r#"{"parts":[]}"#, r#"{"role":"model"}"#] {
+            assert!(!candidate(&format!("{{\"content\":{empty}}}")).content, "{empty}");
+        }
+    }
+
+    #[test]
+    fn finish_reasons_are_classed() {
+        for (word, expected) in [
+            ("STOP", Finish::Stop),
+            ("MAX_TOKENS", Finish::Length),
+            ("SAFETY", Finish::Filter),
+            ("MALFORMED_FUNCTION_CALL", Finish::Fail),
+            ("BRAND_NEW", Finish::Stop),
+        ] {
+            assert_eq!(candidate(&format!("{{\"finishReason\":\"{word}\"}}")).finish, Some(expected));
+        }
+        let call = r#"{"content":{"parts":[{"functionCall":{"name":"f"}}]},"finishReason":"STOP"}"#;
+        assert_eq!(candidate(call).finish, Some(Finish::Tool));
+        let both = r#"{"index":1,"finishReason":"SAFETY"},{"finishReason":"STOP"}"#;
+        assert_eq!(candidate(both).finish, Some(Finish::Stop));
+    }
+
+    #[test]
+    fn a_blocked_prompt_is_an_answer() {
+        for body in [
+            r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4}}"#,
+            r#"{"candidates":[],"promptFeedback":{"blockReason":"OTHER"}}"#,
+            r#"{"candidates":null,"promptFeedback":{"blockReason":"OTHER"}}"#,
+        ] {
+            assert!(read(body).unwrap().reading.content, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_unreadable() {
+        for (body, why) in [
+            ("", "an empty body"),
+            ("<html>", "HTML"),
+            ("[1]", "not a JSON object"),
+            ("{\"candidates\":[", "not a JSON object"),
+            ("{}", "no candidates and no block reason"),
+            ("{\"candidates\":null}", "no candidates and no block reason"),
+            ("{\"candidates\":[]}", "no candidates and no block reason"),
+            ("{\"candidates\":{}}", "no candidates and no block reason"),
+            ("{\"promptFeedback\":{}}", "no candidates and no block reason"),
+            ("{\"choices\":[{\"message\":{}}]}", "no candidates and no block reason"),
+            ("{\"candidates\":[7]}", "a candidate that is no object"),
+            ("{\"candidates\":[{}]}", "a candidate without content or finish"),
+        ] {
+            assert_eq!(read(body), Err(BadReply::Unreadable(why)), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_error_inside_a_200_counts_as_the_status_it_names() {
+        for (body, status) in [
+            (r#"{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}"#, 503),
+            (r#"[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}]"#, 429),
+            (r#"{"error":{"message":"m","status":"NOT_FOUND"}}"#, 404),
+            (r#"{"error":"m"}"#, 500),
+        ] {
+            let Err(BadReply::Problem(problem)) = read(body) else { panic!("{body} is an error") };
+            assert_eq!(problem.status, status, "{body}");
+        }
+        assert!(read(r#"{"error":null,"candidates":[{"finishReason":"STOP"}]}"#).is_ok());
+    }
+
+    #[test]
+    fn counts_and_vectors_are_checked() {
+        let count = read_as(Method::CountTokens, r#"{"totalTokens":31,"cachedContentTokenCount":4}"#).unwrap();
+        assert_eq!(count.reading.usage, Some(Usage { prompt_total: 31, cached: 4, ..Usage::default() }));
+        assert_eq!(read_as(Method::CountTokens, "{}"), Err(BadReply::Unreadable("no member 'totalTokens'")));
+        for body in [r#"{"embedding":{"values":[0.1]}}"#, r#"{"embeddings":[{"values":[0.1]}]}"#] {
+            assert!(read_as(Method::EmbedContent, body).is_ok());
+        }
+        for body in ["{}", r#"{"embedding":{"values":[]}}"#, r#"{"embedding":null}"#, r#"{"embeddings":[]}"#] {
+            assert_eq!(read_as(Method::BatchEmbedContents, body), Err(BadReply::Unreadable("no embeddings")), "{body}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_put_back_and_nothing_else() {
+        let body = Bytes::from_static(br#"{"candidates":[{"content":{"parts":[{"text":"up"}]}}], "modelVersion" : "up-001"}"#);
+        let edits = ReplyEdits { caller_model: Some("mine".to_owned()), hide_usage: false };
+        let expected = r#"{"candidates":[{"content":{"parts":[{"text":"up"}]}}], "modelVersion" : "mine"}"#;
+        assert_eq!(read_reply(Method::Generate, &body, &edits).unwrap().body, expected);
+    }
 }

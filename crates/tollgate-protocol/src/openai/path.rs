@@ -1,7 +1,25 @@
-//! Paths behind a channel's base URL.
+//! Paths behind a channel's base URL, which ends with the version.
 
 use crate::{Framing, Method};
 
-pub(super) fn upstream_path(_method: Method, _upstream_model: &str, _framing: Framing) -> String {
-    String::new()
+/// The model stands in the body, so the path depends on the method alone.
+pub(super) fn upstream_path(method: Method, _upstream_model: &str, _framing: Framing) -> String {
+    match method {
+        Method::Embeddings | Method::EmbedContent | Method::BatchEmbedContents => "/embeddings",
+        // There is no token counter in this protocol; the gateway estimates instead of calling.
+        Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => "/chat/completions",
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_method_alone_decides() {
+        assert_eq!(upstream_path(Method::Chat, "m", Framing::Sse), "/chat/completions");
+        assert_eq!(upstream_path(Method::StreamGenerate, "m", Framing::JsonArray), "/chat/completions");
+        assert_eq!(upstream_path(Method::Embeddings, "m", Framing::Sse), "/embeddings");
+    }
 }

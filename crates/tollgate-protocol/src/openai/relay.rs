@@ -79,14 +79,12 @@ impl StreamRelay for Relay {
         let events = &mut self.events;
         let nothing = Bytes::new();
         let mut outbox = Outbox::new(&nothing, out);
-        self.parser.finish(|event| events.event(&event, &mut outbox)).map_err(passing::fault_at_end)?;
+        let tail = self.parser.finish(|event| events.event(&event, &mut outbox));
         if events.done {
             return Ok(());
         }
         // Some upstreams leave the terminator out.
-        if !events.candidates.all_ended() {
-            return Err(StreamFault::Truncated);
-        }
+        passing::judge_tail(tail, events.candidates.all_ended())?;
         events.done = true;
         outbox.write(Bytes::from_static(b"data: [DONE]\n\n"));
         Ok(())
@@ -183,7 +181,7 @@ impl Events {
     }
 
     /// Takes out `obfuscation`, and `usage` where the caller did not ask for it; in the order they stand in.
-    fn remove_members<'a>(&self, event: &SseEvent<'_>, answer: &Answer, changes: &mut Edits<'a>) {
+    fn remove_members(&self, event: &SseEvent<'_>, answer: &Answer, changes: &mut Edits<'_>) {
         let usage: &[_] = if self.hide_usage { &answer.usage_members } else { &[] };
         if usage.is_empty() && answer.padding.is_empty() {
             return;

@@ -59,10 +59,8 @@ impl<'a> Scanner<'a> {
 
     /// The next value if it is a string.
     pub(crate) fn words(&mut self) -> Result<Option<Text<'a>>, Fault> {
-        match self.value()?.0 {
-            Value::Text(text) => Ok(Some(text)),
-            _ => Ok(None),
-        }
+        let value = self.value()?.0;
+        Ok(if let Value::Text(text) = value { Some(text) } else { None })
     }
 
     /// The next value as a token count: a whole or a fractional number, or a string that holds one. `Err` inside for

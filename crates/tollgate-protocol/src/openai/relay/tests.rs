@@ -26,7 +26,7 @@ const USAGE: &str = r#"data: {"id":"c","object":"chat.completion.chunk","created
 const DONE_LINE: &str = "data: [DONE]";
 
 fn stream(events: &[&str]) -> String {
-    events.iter().map(|event| format!("{event}\n\n")).collect()
+    events.iter().map(|event| [event, "\n\n"].concat()).collect()
 }
 
 fn usage(prompt_total: u64, completion_total: u64) -> Usage {
@@ -137,6 +137,12 @@ fn a_missing_done_is_added_and_data_behind_it_is_ignored() {
     assert_eq!(pass(&format!("{TEXT}\n\n{STOP}")).0, stream(&[TEXT, STOP, DONE_LINE]));
     let behind = stream(&[TEXT, STOP, DONE_LINE, TEXT, "data: garbage", DONE_LINE]);
     assert_eq!(pass(&behind).0, stream(&[TEXT, STOP, DONE_LINE]));
+}
+
+#[test]
+fn a_rest_cut_off_behind_the_finish_does_no_harm() {
+    let text = format!("{}{}", stream(&[TEXT, STOP]), &USAGE[..60]);
+    assert_eq!(pass(&text), pass(&stream(&[TEXT, STOP, DONE_LINE])));
 }
 
 #[test]

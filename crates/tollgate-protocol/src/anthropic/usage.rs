@@ -1,0 +1,88 @@
+//! Token counts of messages, read leniently (wire reference, section 7).
+
+use crate::{
+    Usage,
+    scan::{Fault, Scanner},
+};
+
+/// Counts as they stand on the wire, where the input does not include what the cache gave or took. In streams a later
+/// event overwrites member by member, it never adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    input: Option<u64>,
+    cache_read: Option<u64>,
+    cache_creation: Option<u64>,
+    output: Option<u64>,
+    thinking: Option<u64>,
+}
+
+impl Counts {
+    /// Reads a `usage` value on top of what is known; figures that are none are passed over.
+    pub(crate) fn read(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+        scanner.members(|scanner, name| {
+            let place = match &*name.decode() {
+                "input_tokens" => &mut self.input,
+                "cache_read_input_tokens" => &mut self.cache_read,
+                "cache_creation_input_tokens" => &mut self.cache_creation,
+                "output_tokens" => &mut self.output,
+                "output_tokens_details" => {
+                    scanner.members(|scanner, name| {
+                        if name.decode() == "thinking_tokens" {
+                            self.thinking = scanner.tokens()?.ok().flatten().or(self.thinking);
+                        }
+                        Ok(())
+                    })?;
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            };
+            *place = scanner.tokens()?.ok().flatten().or(*place);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// With totals that include their parts; `None` until both plain counts are known.
+    #[must_use]
+    pub(crate) fn usage(self) -> Option<Usage> {
+        let (cached, cache_write) = (self.cache_read.unwrap_or(0), self.cache_creation.unwrap_or(0));
+        Some(Usage {
+            prompt_total: self.input? + cached + cache_write,
+            cached,
+            cache_write,
+            completion_total: self.output?,
+            reasoning: self.thinking.unwrap_or(0).min(self.output?),
+            ..Usage::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(texts: &[&str]) -> Option<Usage> {
+        let mut counts = Counts::default();
+        for text in texts {
+            counts.read(&mut Scanner::answer(text.as_bytes()).unwrap()).unwrap();
+        }
+        counts.usage()
+    }
+
+    #[test]
+    fn totals_include_the_cache() {
+        let usage = read(&[r#"{"input_tokens":5,"cache_read_input_tokens":7,"cache_creation_input_tokens":2,"output_tokens":9,
+            "output_tokens_details":{"thinking_tokens":4},"cache_creation":{"ephemeral_5m_input_tokens":2},"service_tier":"standard"}"#]);
+        let expected = Usage { prompt_total: 14, cached: 7, cache_write: 2, completion_total: 9, reasoning: 4, ..Usage::default() };
+        assert_eq!(usage, Some(expected));
+    }
+
+    #[test]
+    fn later_figures_overwrite_member_by_member() {
+        let usage = read(&[r#"{"input_tokens":5,"output_tokens":1}"#, r#"{"output_tokens":9,"input_tokens":null}"#]).unwrap();
+        assert_eq!((usage.prompt_total, usage.completion_total), (5, 9));
+        assert_eq!(read(&[r#"{"input_tokens":5,"output_tokens":-1}"#]), None);
+        assert_eq!(read(&["null", "7"]), None);
+        assert_eq!(read(&[r#"{"input_tokens":0,"output_tokens":0}"#]), Some(Usage::default()));
+    }
+}

@@ -1,0 +1,201 @@
+//! What is read from a native answer while it passes: complete bodies and stream chunks alike (wire reference,
+//! section 7).
+
+use std::ops::Range;
+
+use super::usage;
+use crate::{
+    Finish, Reading,
+    reading::Candidates,
+    scan::{Fault, Kind, Scanner, Text},
+};
+
+/// Facts of one body or chunk.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// What records need.
+    pub reading: Reading,
+    /// Candidates that began and ended.
+    pub seen: Candidates,
+    /// Number of candidates; `None` without a list of them.
+    pub candidates: Option<usize>,
+    /// The list holds something that is no object.
+    pub unusable: bool,
+    /// A candidate has neither content nor a finish reason.
+    pub bare_candidate: bool,
+    /// `promptFeedback` names a reason why the prompt was blocked.
+    pub blocked: bool,
+    /// A call stands in the first candidate.
+    pub call: bool,
+    /// Every `modelVersion` value that is a string.
+    pub models: Vec<Range<usize>>,
+    /// An `error` member that is an object or a text.
+    pub error: bool,
+    /// `totalTokens` of a count.
+    pub total_tokens: Option<u64>,
+    /// `embedding` or `embeddings` with something in it.
+    pub vectors: bool,
+}
+
+impl Answer {
+    /// Reads a whole document.
+    pub(super) fn read(text: &[u8]) -> Result<Self, Fault> {
+        let mut answer = Self::default();
+        let mut scanner = Scanner::answer(text)?;
+        if scanner.peek() != Kind::Object {
+            return Err(Fault::new(scanner.position(), "expected an object"));
+        }
+        scanner.members(|scanner, name| answer.member(scanner, name))?;
+        scanner.end()?;
+        Ok(answer)
+    }
+
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), Fault> {
+        match &*name.decode() {
+            "candidates" => {
+                self.candidates = scanner.elements(|scanner, _| self.candidate(scanner))?;
+            }
+            "promptFeedback" => {
+                scanner.members(|scanner, name| {
+                    if name.decode() == "blockReason" {
+                        self.blocked = scanner.words()?.is_some_and(|reason| !reason.raw().is_empty());
+                        self.reading.content |= self.blocked;
+                    }
+                    Ok(())
+                })?;
+            }
+            "usageMetadata" | "usage_metadata" => self.reading.usage = usage::read(scanner)?.or(self.reading.usage),
+            "modelVersion" if scanner.peek() == Kind::Text => self.models.push(scanner.skip()?),
+            "error" => self.error = matches!(scanner.peek(), Kind::Object | Kind::Text),
+            "totalTokens" => self.total_tokens = scanner.tokens()?.ok().flatten(),
+            "cachedContentTokenCount" => {
+                let cached = scanner.tokens()?.ok().flatten().unwrap_or(0);
+                self.reading.usage.get_or_insert_default().cached = cached;
+            }
+            "embedding" => {
+                scanner.members(|scanner, name| {
+                    if name.decode() == "values" {
+                        self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
+                    }
+                    Ok(())
+                })?;
+            }
+            "embeddings" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn candidate(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+        let mut index = 0;
+        let mut reason = None;
+        let mut content = false;
+        let mut call = false;
+        let object = scanner.members(|scanner, name| {
+            match &*name.decode() {
+                "index" => index = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                "finishReason" | "finish_reason" => reason = scanner.words()?.filter(|word| !word.raw().is_empty()),
+                "content" => {
+                    let object = scanner.members(|scanner, name| {
+                        if name.decode() == "parts" {
+                            scanner.elements(|scanner, _| {
+                                call |= part(scanner, &mut self.reading)?;
+                                Ok(())
+                            })?;
+                        }
+                        Ok(())
+                    })?;
+                    content |= object.is_some();
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.unusable |= object.is_none();
+        self.bare_candidate |= !content && reason.is_none();
+        if object.is_some() {
+            self.seen.see(index, reason.is_some());
+        }
+        if index == 0 {
+            self.call |= call;
+            self.reading.finish = reason.map(finish_of).or(self.reading.finish);
+        }
+        Ok(())
+    }
+}
+
+/// Reads one part; true when it is a call.
+fn part(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<bool, Fault> {
+    let mut call = false;
+    scanner.members(|scanner, name| {
+        match &*name.decode() {
+            "text" => add_text(scanner, reading)?,
+            "functionCall" => {
+                call = true;
+                reading.content = true;
+                scanner.members(|scanner, name| {
+                    if name.decode() == "args" {
+                        reading.text_bytes += scanner.skip()?.len() as u64;
+                    }
+                    Ok(())
+                })?;
+            }
+            "inlineData" | "fileData" => {
+                reading.media = reading.media.saturating_add(1);
+                reading.content = true;
+            }
+            "executableCode" | "codeExecutionResult" => {
+                reading.content = true;
+                scanner.members(|scanner, name| match &*name.decode() {
+                    "code" | "output" => add_text(scanner, reading),
+                    _ => Ok(()),
+                })?;
+            }
+            "functionResponse" | "toolCall" | "toolResponse" => reading.content = true,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(call)
+}
+
+fn add_text(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Fault> {
+    if let Some(text) = scanner.words()? {
+        reading.text_bytes += text.decoded_bytes();
+        reading.content |= !text.raw().is_empty();
+    }
+    Ok(())
+}
+
+/// The classes of the translation reference, section 2.5. A call ends with `STOP`; the caller of this knows of it.
+fn finish_of(word: Text<'_>) -> Finish {
+    match &*word.decode() {
+        "MAX_TOKENS" | "CONTINUATION" => Finish::Length,
+        "SAFETY"
+        | "RECITATION"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "MODEL_ARMOR"
+        | "ESCALATION"
+        | "LANGUAGE"
+        | "OTHER" => Finish::Filter,
+        "MALFORMED_FUNCTION_CALL"
+        | "UNEXPECTED_TOOL_CALL"
+        | "TOO_MANY_TOOL_CALLS"
+        | "MALFORMED_RESPONSE"
+        | "MISSING_THOUGHT_SIGNATURE"
+        | "NO_IMAGE"
+        | "IMAGE_OTHER"
+        | "PUP_LIMITED_DISABLED" => Finish::Fail,
+        _ => Finish::Stop,
+    }
+}
+
+/// `STOP` behind a call means that the call is to be run.
+pub(super) fn with_call(finish: Option<Finish>, call: bool) -> Option<Finish> {
+    if call && finish == Some(Finish::Stop) { Some(Finish::Tool) } else { finish }
+}
