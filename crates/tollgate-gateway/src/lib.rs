@@ -7,10 +7,19 @@ mod server;
 mod incoming;
 mod ingress;
 
+mod path;
+
 mod authenticate;
 mod receive;
+mod route;
+mod strip;
+mod translate;
 
 mod forward;
+mod relay;
+
+mod ticket;
+mod till;
 
 mod answer;
 mod refusal;
@@ -18,6 +27,7 @@ mod refusal;
 mod elsewhere;
 
 mod clock;
+mod health_board;
 mod metrics;
 mod settings;
 mod shared;
@@ -27,14 +37,19 @@ pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
 pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
 pub use forward::{
-    BodyFault, Client, ConnectFault, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
+    Client, ConnectFault, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody, UpstreamBodyFault, UpstreamCall,
+    UpstreamError,
 };
+pub use health_board::HealthBoard;
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
+pub use path::{Core, serve};
 pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};
 pub use shared::{Condition, Readiness, Shared};
+pub use ticket::Desk;
+pub use till::{Till, TillParts, TillQueue};
 
 #[cfg(test)]
 mod testing;

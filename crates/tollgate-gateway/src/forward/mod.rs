@@ -1,11 +1,22 @@
 //! Stage 7 of 9: one account after another, until one answers. In: a plan and the body; out: an answer whose first
 //! content is here, or the refusal the caller gets.
 
+mod answer;
+mod attempts;
 mod client;
 mod credentials;
+mod retry_after;
+mod retry_budget;
 #[cfg(test)]
 pub(crate) mod testing;
 mod upstream;
+mod verdict;
 
+pub(crate) use answer::Answered;
+pub(crate) use attempts::{forward, outcome_of};
 pub use client::{Client, Trust};
-pub use upstream::{BodyFault, ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError};
+pub(crate) use retry_after::seconds_until;
+pub use retry_budget::RetryBudget;
+pub use upstream::{
+    ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError,
+};

@@ -71,7 +71,7 @@ impl SentMark {
 }
 
 /// The body of an upstream's answer; dropping it early closes the connection it came over.
-pub type UpstreamBody = Pin<Box<dyn Body<Data = Bytes, Error = BodyFault> + Send>>;
+pub type UpstreamBody = Pin<Box<dyn Body<Data = Bytes, Error = UpstreamBodyFault> + Send>>;
 
 /// An answer, its body still on the wire.
 pub struct UpstreamAnswer {
@@ -140,7 +140,7 @@ pub enum ConnectFault {
 
 /// Why a body ended before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
+pub enum UpstreamBodyFault {
     /// Connection lost, reset, or ended early.
     #[error("connection lost")]
     Lost,

@@ -7,6 +7,8 @@ mod table;
 mod text;
 mod upstream;
 
+pub(crate) use respond::REQUEST_ID;
+
 use tollgate_core::{Cause, NanoUsd, PriceFigures, Timestamp};
 use tollgate_protocol::{FieldPath, Malformed, Protocol, UpstreamProblem};
 

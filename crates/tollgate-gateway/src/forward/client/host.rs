@@ -32,7 +32,7 @@ use super::{
     resolver::Addresses,
     tls::Trust,
 };
-use crate::forward::{BodyFault, ConnectFault, UpstreamError};
+use crate::forward::{ConnectFault, UpstreamBodyFault, UpstreamError};
 
 /// Idle connections kept to one channel, per core.
 const MOST_IDLE: usize = 512;
@@ -298,9 +298,9 @@ impl LeasedBody {
 
 impl Body for LeasedBody {
     type Data = Bytes;
-    type Error = BodyFault;
+    type Error = UpstreamBodyFault;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyFault>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(context);
         match polled {
@@ -317,7 +317,7 @@ impl Body for LeasedBody {
             }
             Poll::Ready(Some(Err(fault))) => {
                 this.lease = None;
-                let fault = if fault.is_parse() { BodyFault::Unreadable } else { BodyFault::Lost };
+                let fault = if fault.is_parse() { UpstreamBodyFault::Unreadable } else { UpstreamBodyFault::Lost };
                 Poll::Ready(Some(Err(fault)))
             }
         }

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     super::{
-        BodyFault, ConnectFault, UpstreamBody, UpstreamCall, UpstreamError,
+        ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError,
         testing::{RawUpstream, call, read_request},
     },
     *,
@@ -36,7 +36,7 @@ async fn ask(client: &Client, call: &UpstreamCall) -> Result<UpstreamAnswer, Ups
     timeout(PATIENCE, client.call(call.clone())).await.expect("an answer or an error in time")
 }
 
-async fn read(body: UpstreamBody) -> Result<Bytes, BodyFault> {
+async fn read(body: UpstreamBody) -> Result<Bytes, UpstreamBodyFault> {
     timeout(PATIENCE, body.collect()).await.expect("a body's end in time").map(http_body_util::Collected::to_bytes)
 }
 
@@ -227,7 +227,7 @@ async fn fails_before_the_body(answer: impl Into<Vec<u8>>) -> UpstreamError {
     ask(&client(), &call(&upstream.url)).await.expect_err("no usable head")
 }
 
-async fn fails_in_the_body(answer: impl Into<Vec<u8>>) -> BodyFault {
+async fn fails_in_the_body(answer: impl Into<Vec<u8>>) -> UpstreamBodyFault {
     let upstream = RawUpstream::answering_once(answer).await;
     read(ask(&client(), &call(&upstream.url)).await.unwrap().body).await.expect_err("no whole body")
 }
@@ -291,14 +291,17 @@ async fn reset_behind_the_head_and_mid_chunk() {
         .await;
         let answer = ask(&client(), &call(&upstream.url)).await.unwrap();
         go.send(()).await.unwrap();
-        assert_eq!(read(answer.body).await.unwrap_err(), BodyFault::Lost);
+        assert_eq!(read(answer.body).await.unwrap_err(), UpstreamBodyFault::Lost);
     }
 }
 
 #[tokio::test]
 async fn bodies_shorter_than_they_say() {
-    assert_eq!(fails_in_the_body("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}").await, BodyFault::Lost);
-    assert_eq!(fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n").await, BodyFault::Lost);
+    assert_eq!(fails_in_the_body("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}").await, UpstreamBodyFault::Lost);
+    assert_eq!(
+        fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n").await,
+        UpstreamBodyFault::Lost
+    );
 }
 
 #[tokio::test]
@@ -307,7 +310,7 @@ async fn a_bad_chunk_size() {
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n").await,
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n").await,
     ];
-    assert!(faults.iter().all(|fault| matches!(fault, BodyFault::Unreadable | BodyFault::Lost)), "{faults:?}");
+    assert!(faults.iter().all(|fault| matches!(fault, UpstreamBodyFault::Unreadable | UpstreamBodyFault::Lost)), "{faults:?}");
 }
 
 #[tokio::test]

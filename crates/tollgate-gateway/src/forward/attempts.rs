@@ -1,0 +1,121 @@
+//! The attempt loop: the plan's accounts in order, at most three, until one answers or nothing is left to try.
+
+use std::time::Duration;
+
+use tollgate_core::{AttemptResult, Cause, Observation, Outcome, Plan, PlannedAttempt, Timestamp};
+
+use super::{
+    answer::{Answered, Attempt},
+    retry_after::seconds_until,
+    verdict::{Failure, Next, Told, Verdict, verdict},
+};
+use crate::{
+    Core, Head, Refusal, UpstreamFailure,
+    ticket::{Ticket, Unwritten},
+    translate::Bodies,
+};
+
+/// How long a request may take to its answer; a stream to its first content.
+const TOTAL: Duration = Duration::from_secs(600);
+
+/// Tries accounts until one answers.
+///
+/// # Errors
+/// What the caller is told when none did: the last attempt's failure.
+pub(crate) async fn forward(
+    core: &Core,
+    head: &Head,
+    plan: &Plan,
+    bodies: &Bodies<'_>,
+    unwritten: Unwritten,
+    ticket: &mut Ticket,
+) -> Result<Answered, Refusal> {
+    let deadline = head.started + TOTAL;
+    core.retries.request(core.shared.clock.instant());
+    let mut last: Option<(Verdict, &PlannedAttempt)> = None;
+    for planned in plan.attempts() {
+        if let Some((verdict, before)) = &last
+            && !goes_on(core, verdict, before, deadline)
+        {
+            break;
+        }
+        let prepared = bodies.prepare(planned);
+        if !ticket.begin_attempt(planned, unwritten) {
+            ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+            return Err(Refusal::Overloaded);
+        }
+        let attempt = Attempt { upstream: &*core.upstream, planned, deadline };
+        match attempt.run(prepared, ticket).await {
+            Ok(answered) => return Ok(answered),
+            Err(failure) => {
+                let verdict = verdict(&failure, planned.channel.timeouts.first_byte_ms, core.shared.clock.now());
+                warn(head, planned, &failure, verdict.id());
+                ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
+                last = Some((verdict, planned));
+            }
+        }
+    }
+    let (verdict, _) = last.expect("a plan has at least one attempt");
+    Err(told(verdict.told, bodies.model(), core.shared.clock.now()))
+}
+
+/// Whether another attempt may follow: the request is not at fault, time is left, what the first upstream did is no
+/// secret or does not matter, and the budget of further attempts has one.
+fn goes_on(core: &Core, verdict: &Verdict, before: &PlannedAttempt, deadline: tokio::time::Instant) -> bool {
+    let now = core.shared.clock.instant();
+    let may = match verdict.next {
+        Next::Stop => false,
+        Next::FreeAttempt => true,
+        Next::Attempt => core.retries.take(now),
+        Next::UncertainAttempt => before.channel.retry_uncertain && core.retries.take(now),
+    };
+    may && now < deadline
+}
+
+fn told(told: Told, model: &str, now: Timestamp) -> Refusal {
+    let model = model.to_owned();
+    match told {
+        Told::Failure(failure) => Refusal::Upstream { model, failure },
+        Told::QuotaSpent { until } => {
+            let retry_after = until.map(|until| seconds_until(until, now).clamp(1, 60));
+            Refusal::NoRoute { model, cause: Cause::UpstreamQuota, too_dear: false, retry_after, price: None }
+        }
+    }
+}
+
+/// How a refused request is recorded: passing an upstream's no on is a refusal, an upstream that failed is one that
+/// broke.
+pub(crate) const fn outcome_of(refusal: &Refusal) -> Outcome {
+    match refusal {
+        Refusal::CallerLeft => Outcome::CallerLeft,
+        Refusal::Upstream { failure: UpstreamFailure::Rejected(_), .. } => Outcome::Refused,
+        Refusal::Upstream { .. } => Outcome::UpstreamBroke,
+        _ => Outcome::Refused,
+    }
+}
+
+/// One line an attempt, with the class of its failure and never the upstream's words.
+fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static str) {
+    let status = match failure {
+        Failure::Problem(answer) => Some(answer.problem.status),
+        Failure::Unexpected { status } => Some(*status),
+        Failure::NoAnswer(_) | Failure::TimedOut { .. } | Failure::BadAnswer(_) => None,
+    };
+    let class = match failure {
+        Failure::NoAnswer(fault) => fault.to_string(),
+        Failure::TimedOut { .. } => "timed out".to_owned(),
+        Failure::BadAnswer(what) => format!("bad answer: {what}"),
+        Failure::Unexpected { .. } => "unexpected status".to_owned(),
+        Failure::Problem(_) => "refused".to_owned(),
+    };
+    tracing::warn!(
+        request.id = %head.request_id,
+        error.id = id,
+        upstream.status = status,
+        channel.id = %planned.channel.id,
+        channel.name = planned.channel.name,
+        account.id = %planned.account.id,
+        class,
+        "an attempt failed"
+    );
+}

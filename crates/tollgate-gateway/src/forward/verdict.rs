@@ -1,0 +1,236 @@
+//! What a failed attempt means: for the request (another attempt or not), for the account's health, and for the
+//! caller when no attempt is left (error reference, B7). One table, exhaustive.
+
+use tollgate_core::{AttemptResult, Observation, Timestamp};
+use tollgate_protocol::{Protocol, UpstreamProblem};
+
+use super::{UpstreamError, retry_after::seconds_until};
+use crate::{Rejection, UpstreamFailure};
+
+/// How an attempt failed before anything reached the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No head of an answer came.
+    NoAnswer(UpstreamError),
+    /// Nothing for this many milliseconds: before the head, or silence before the first content.
+    TimedOut {
+        /// The limit that was reached.
+        limit_ms: u64,
+    },
+    /// An error answer, or an error inside a 200.
+    Problem(Box<ProblemAnswer>),
+    /// A 2xx that is no answer, or a body that broke off; the text is for the log.
+    BadAnswer(&'static str),
+    /// A 3xx, or a 1xx at the end: nothing we asked for.
+    Unexpected {
+        /// Its status.
+        status: u16,
+    },
+}
+
+/// An error answer and when it wants to be asked again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProblemAnswer {
+    /// The upstream's protocol.
+    pub protocol: Protocol,
+    /// What it says.
+    pub problem: UpstreamProblem,
+    /// When it may be asked again.
+    pub until: Option<Timestamp>,
+}
+
+/// Whether the request goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The request itself is at fault; every account would say the same.
+    Stop,
+    /// Another account may do better, and nothing left us.
+    FreeAttempt,
+    /// Another account may do better.
+    Attempt,
+    /// It is not known what the upstream did with the request: another attempt unless the channel says no.
+    UncertainAttempt,
+}
+
+/// What the caller is told when it was the last attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// E50 to E58.
+    Failure(UpstreamFailure),
+    /// E40 with cause `upstream_quota`: our account's money is gone, which is nothing the caller can be told of.
+    QuotaSpent {
+        /// When it is back, if known.
+        until: Option<Timestamp>,
+    },
+}
+
+/// A failure's meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub next: Next,
+    pub observation: Option<Observation>,
+    pub told: Told,
+    pub result: AttemptResult,
+}
+
+impl Verdict {
+    /// The row of the error reference.
+    pub(crate) fn id(&self) -> &'static str {
+        match &self.told {
+            Told::Failure(failure) => failure.id(),
+            Told::QuotaSpent { .. } => "E40",
+        }
+    }
+}
+
+/// Judges a failure. `first_byte_ms` is the channel's own limit, which callers are told of (E51, E57).
+pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> Verdict {
+    match failure {
+        Failure::NoAnswer(UpstreamError::NotSent(_)) => Verdict {
+            next: Next::FreeAttempt,
+            observation: Some(Observation::ConnectFailure),
+            told: Told::Failure(UpstreamFailure::Unreachable),
+            result: AttemptResult::NotSent,
+        },
+        Failure::NoAnswer(UpstreamError::Lost) => {
+            failed(Next::UncertainAttempt, Observation::ServerError, UpstreamFailure::Unreachable)
+        }
+        Failure::TimedOut { limit_ms } => {
+            failed(Next::UncertainAttempt, Observation::Timeout, UpstreamFailure::TimedOut { secs: limit_ms.div_ceil(1_000) })
+        }
+        Failure::NoAnswer(UpstreamError::Unreadable(_)) | Failure::BadAnswer(_) | Failure::Unexpected { .. } => {
+            failed(Next::Attempt, Observation::BadAnswer, UpstreamFailure::BadResponse)
+        }
+        Failure::Problem(answer) => judge(answer, first_byte_ms, now),
+    }
+}
+
+fn failed(next: Next, observation: Observation, told: UpstreamFailure) -> Verdict {
+    Verdict { next, observation: Some(observation), told: Told::Failure(told), result: AttemptResult::Failed }
+}
+
+fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict {
+    let ProblemAnswer { protocol, problem, until } = answer;
+    let refused = |next, observation, told| Verdict { next, observation, told, result: AttemptResult::Refused };
+    // Whose fault it is can stand in the text alone (translation reference, section 2.7): never E52 then.
+    if problem.spent {
+        let observation = Observation::QuotaSpent { until: *until };
+        return refused(Next::Attempt, Some(observation), Told::QuotaSpent { until: *until });
+    }
+    if problem.account_refused {
+        return refused(Next::Attempt, Some(Observation::Refused), Told::Failure(UpstreamFailure::AccountRefused));
+    }
+    let wait = until.map(|until| seconds_until(until, now));
+    let (next, observation, failure) = match problem.status {
+        400 | 404 | 409 | 413 | 415 | 422 => {
+            let rejection = Rejection { protocol: *protocol, problem: problem.clone() };
+            (Next::Stop, Some(Observation::RequestRefused), UpstreamFailure::Rejected(Box::new(rejection)))
+        }
+        401..=403 => (Next::Attempt, Some(Observation::Refused), UpstreamFailure::AccountRefused),
+        429 => {
+            let observation = Observation::RateLimited { until: *until };
+            (Next::Attempt, Some(observation), UpstreamFailure::RateLimited { retry_after: wait })
+        }
+        503 | 529 => (Next::Attempt, Some(Observation::ServerError), UpstreamFailure::Overloaded { retry_after: wait }),
+        408 | 504 | 524 => {
+            (Next::Attempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { secs: first_byte_ms.div_ceil(1_000) })
+        }
+        500.. => (Next::Attempt, Some(Observation::ServerError), UpstreamFailure::Failed { status: problem.status }),
+        // Any other 4xx tells of the way to the upstream (405, 421, 431 …), not of the account.
+        status => (Next::Attempt, None, UpstreamFailure::Failed { status }),
+    };
+    refused(next, observation, Told::Failure(failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::ConnectFault;
+
+    const NOW: Timestamp = Timestamp(1_795_262_400_000_000);
+
+    fn status(status: u16) -> Failure {
+        problem(UpstreamProblem { status, ..UpstreamProblem::default() }, None)
+    }
+
+    fn problem(problem: UpstreamProblem, until: Option<Timestamp>) -> Failure {
+        Failure::Problem(Box::new(ProblemAnswer { protocol: Protocol::OpenAi, problem, until }))
+    }
+
+    fn check(failure: &Failure, id: &str, next: Next, observation: Option<Observation>, result: AttemptResult) {
+        let verdict = verdict(failure, 120_000, NOW);
+        assert_eq!(
+            (verdict.id(), verdict.next, verdict.observation, verdict.result),
+            (id, next, observation, result),
+            "{failure:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_sent_is_free_and_everything_unanswered_is_uncertain() {
+        let closed = Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::Refused));
+        check(&closed, "E50", Next::FreeAttempt, Some(Observation::ConnectFailure), AttemptResult::NotSent);
+        let lost = Failure::NoAnswer(UpstreamError::Lost);
+        check(&lost, "E50", Next::UncertainAttempt, Some(Observation::ServerError), AttemptResult::Failed);
+        let late = Failure::TimedOut { limit_ms: 120_000 };
+        check(&late, "E51", Next::UncertainAttempt, Some(Observation::Timeout), AttemptResult::Failed);
+        assert_eq!(verdict(&late, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { secs: 120 }));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_e58() {
+        for failure in [
+            Failure::NoAnswer(UpstreamError::Unreadable("garbage")),
+            Failure::BadAnswer("HTML"),
+            Failure::Unexpected { status: 302 },
+            Failure::Unexpected { status: 101 },
+        ] {
+            check(&failure, "E58", Next::Attempt, Some(Observation::BadAnswer), AttemptResult::Failed);
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_row() {
+        use Next::{Attempt, Stop};
+        let (error, timeout) = (Some(Observation::ServerError), Some(Observation::Timeout));
+        let (refused, fine) = (Some(Observation::Refused), Some(Observation::RequestRefused));
+        let limited = Some(Observation::RateLimited { until: None });
+        let table = [
+            (&[400, 404, 409, 413, 415, 422][..], "E52", Stop, fine),
+            (&[401, 402, 403][..], "E53", Attempt, refused),
+            (&[429][..], "E54", Attempt, limited),
+            (&[500, 501, 502, 505, 507, 520, 521, 522, 523, 530, 599][..], "E55", Attempt, error),
+            (&[405, 406, 410, 411, 412, 414, 417, 418, 421, 423, 425, 426, 428, 431, 451][..], "E55", Attempt, None),
+            (&[503, 529][..], "E56", Attempt, error),
+            (&[408, 504, 524][..], "E57", Attempt, timeout),
+        ];
+        for (statuses, id, next, observation) in table {
+            for code in statuses {
+                check(&status(*code), id, next, observation, AttemptResult::Refused);
+            }
+        }
+    }
+
+    #[test]
+    fn spent_money_is_never_the_callers_fault_whatever_the_status() {
+        let until = Some(NOW.plus_ms(9_000));
+        for code in [400, 402, 403, 429] {
+            let spent = UpstreamProblem { status: code, spent: true, ..UpstreamProblem::default() };
+            let failure = problem(spent, until);
+            check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until }), AttemptResult::Refused);
+            assert_eq!(verdict(&failure, 120_000, NOW).told, Told::QuotaSpent { until });
+        }
+        let held = UpstreamProblem { status: 400, account_refused: true, ..UpstreamProblem::default() };
+        check(&problem(held, None), "E53", Next::Attempt, Some(Observation::Refused), AttemptResult::Refused);
+    }
+
+    #[test]
+    fn the_upstreams_wait_is_handed_on() {
+        let until = Some(NOW.plus_ms(7_500));
+        let busy = problem(UpstreamProblem { status: 429, ..UpstreamProblem::default() }, until);
+        assert_eq!(verdict(&busy, 120_000, NOW).told, Told::Failure(UpstreamFailure::RateLimited { retry_after: Some(8) }));
+        assert_eq!(verdict(&busy, 120_000, NOW).observation, Some(Observation::RateLimited { until }));
+        let full = problem(UpstreamProblem { status: 503, ..UpstreamProblem::default() }, until);
+        assert_eq!(verdict(&full, 120_000, NOW).told, Told::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) }));
+    }
+}

@@ -1,0 +1,126 @@
+//! What is known of accounts' health, shared by all cores: sharded by account, locked for one look or one change.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tollgate_core::{AccountHealth, AccountId, HealthState, HealthView, Observation, Timestamp, observe, start_probe};
+
+const SHARDS: usize = 16;
+
+/// Health of accounts. An account nothing is known of is healthy.
+#[derive(Debug, Default)]
+pub struct HealthBoard {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    health: HashMap<AccountId, AccountHealth>,
+    /// Changed since they were last taken for saving.
+    unsaved: Vec<AccountId>,
+}
+
+impl HealthBoard {
+    /// A board that begins with what was saved. A probe under way when it was saved is nobody's now: the account's
+    /// next request is one again.
+    #[must_use]
+    pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
+        let board = Self::default();
+        for (account, health) in saved {
+            board.shard(account).health.insert(account, health);
+        }
+        board
+    }
+
+    /// An attempt showed something of its account. `cooling_on` is the channel's switch.
+    pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
+        let mut shard = self.shard(account);
+        let before = shard.health.get(&account).copied().unwrap_or_default();
+        let after = observe(&before, what, cooling_on, now);
+        shard.put(account, before, after);
+        drop(shard);
+        if usable(&before) != usable(&after) {
+            tracing::warn!(account.id = %account, state = state_word(&after.state), "account health changed");
+        }
+    }
+
+    /// An attempt on an account begins: when a probe is due it is the probe, and others keep away.
+    pub fn begin(&self, account: AccountId, now: Timestamp) {
+        let mut shard = self.shard(account);
+        let Some(before) = shard.health.get(&account).copied() else { return };
+        if let Some(after) = start_probe(&before, now) {
+            shard.put(account, before, after);
+        }
+    }
+
+    /// Takes what has changed since the last call, for saving.
+    pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for account in std::mem::take(&mut shard.unsaved) {
+                if let Some(health) = shard.health.get(&account) {
+                    taken.push((account, *health));
+                }
+            }
+        }
+        taken
+    }
+
+    /// Saving failed: they are to be taken again.
+    pub fn put_back(&self, accounts: impl IntoIterator<Item = AccountId>) {
+        for account in accounts {
+            self.shard(account).mark(account);
+        }
+    }
+
+    /// Forgets accounts that are no longer configured.
+    pub fn retain(&self, configured: impl Fn(AccountId) -> bool) {
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).health.retain(|account, _| configured(*account));
+        }
+    }
+
+    fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
+        // The last bytes of a version 7 uuid are random.
+        let place = usize::from(account.uuid().as_bytes()[15]) % SHARDS;
+        self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HealthView for HealthBoard {
+    fn of(&self, account: AccountId) -> AccountHealth {
+        self.shard(account).health.get(&account).copied().unwrap_or_default()
+    }
+}
+
+impl Shard {
+    fn put(&mut self, account: AccountId, before: AccountHealth, after: AccountHealth) {
+        if before == after && self.health.contains_key(&account) {
+            return;
+        }
+        self.health.insert(account, after);
+        self.mark(account);
+    }
+
+    fn mark(&mut self, account: AccountId) {
+        if !self.unsaved.contains(&account) {
+            self.unsaved.push(account);
+        }
+    }
+}
+
+fn usable(health: &AccountHealth) -> bool {
+    matches!(health.state, HealthState::Usable | HealthState::Probing { .. })
+}
+
+const fn state_word(state: &HealthState) -> &'static str {
+    match state {
+        HealthState::Usable => "usable",
+        HealthState::Cooling { .. } => "cooling",
+        HealthState::Resting { .. } => "resting",
+        HealthState::Probing { .. } => "probing",
+    }
+}

@@ -1,0 +1,197 @@
+//! The life of one request, top to bottom. What each stage makes is what the next one needs; the shell around them
+//! draws the ticket, writes refusals down and puts the ticket into the body, which carries it to its end.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, header};
+use tollgate_core::{Caller, Catalog, Offer, money_is_bounded, resolve};
+use tollgate_protocol::{Framing, Outline, Target, codec};
+
+use crate::{
+    AnswerBody, Dice, Head, Incoming, Refusal, RequestBody, Shared, Upstream,
+    answer::whole,
+    authenticate,
+    forward::{Answered, RetryBudget, forward, outcome_of},
+    receive,
+    refusal::REQUEST_ID,
+    relay::relay,
+    route::{no_route, not_offered, plan},
+    strip::strip_fields,
+    ticket::{Desk, Ending, Ticket, Unwritten},
+    translate::Bodies,
+};
+
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
+const DROPPED: HeaderName = HeaderName::from_static("x-tollgate-dropped");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
+
+/// What one core serves with.
+pub struct Core {
+    /// What all cores share.
+    pub shared: Arc<Shared>,
+    /// Where its tickets are handed in.
+    pub desk: Arc<Desk>,
+    /// The outside world.
+    pub upstream: Arc<dyn Upstream>,
+    /// Further attempts it may make.
+    pub retries: RetryBudget,
+    /// Its dice.
+    pub dice: Dice,
+}
+
+impl Core {
+    /// A core at its desk. Must be made inside the runtime that will use it.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn new(desk: Desk, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
+        let shared = Arc::clone(&desk.shared);
+        let retries = RetryBudget::new(shared.clock.instant());
+        Ok(Self { shared, desk: Arc::new(desk), upstream, retries, dice: Dice::shaken()? })
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+/// Answers one model request. Never fails: refusals are answers too.
+pub async fn serve(core: &Core, incoming: Incoming) -> Response<AnswerBody> {
+    let Incoming { head, target, body } = incoming;
+    let mut ticket = Ticket::draw(&core.desk, &head);
+    match walk(core, &head, &target, body, &mut ticket).await {
+        Ok(answered) => answer(answered, &target, ticket, head).await,
+        Err(refusal) => refuse(&refusal, ticket, &head).await,
+    }
+}
+
+async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, ticket: &mut Ticket) -> Result<Answered, Refusal> {
+    // One snapshot a request: a change in the middle of it is the next one's.
+    let catalog = core.shared.catalog.load_full();
+    let caller = door(core, &catalog, head, target, ticket).await?;
+    let body = receive(head, body, &core.shared.settings.bounds).await?;
+    let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
+    ticket.outlined(&outline);
+    let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
+    ticket.offered(&offer);
+    let (body, outline) = without_dropped(head, target, body, outline, &offer, ticket)?;
+    let plan = plan(core, head, &catalog, &caller, &offer, &outline)?.map_err(|no| {
+        ticket.considered(no.trace());
+        no_route(core, &no, &outline)
+    })?;
+    ticket.considered(plan.trace());
+    let bodies = Bodies::new(head.from, target, &outline, body);
+    let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
+    forward(core, head, &plan, &bodies, unwritten, ticket).await
+}
+
+/// The key; from here on a record is left, and also of a known key that is not let in.
+async fn door(core: &Core, catalog: &Catalog, head: &Head, target: &Target, ticket: &mut Ticket) -> Result<Caller, Refusal> {
+    match authenticate(&core.shared.keys, catalog, head, head.arrived).await {
+        Ok(caller) => {
+            ticket.known(&caller.key, head, target.method);
+            Ok(caller)
+        }
+        Err(unwelcome) => {
+            if let Some(key) = &unwelcome.key {
+                ticket.known(key, head, target.method);
+            }
+            Err(unwelcome.refusal)
+        }
+    }
+}
+
+/// Takes out what the model does not take and its row says to drop.
+fn without_dropped(
+    head: &Head,
+    target: &Target,
+    body: Bytes,
+    outline: Outline,
+    offer: &Offer,
+    ticket: &mut Ticket,
+) -> Result<(Bytes, Outline), Refusal> {
+    if offer.drop_fields.is_empty() {
+        return Ok((body, outline));
+    }
+    let body = strip_fields(&body, &offer.drop_fields);
+    let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
+    ticket.dropped(offer.drop_fields.clone());
+    Ok((body, outline))
+}
+
+async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut head: Head) -> Response<AnswerBody> {
+    let attempts = ticket.attempts();
+    let dropped = ticket.dropped_entries().join(",");
+    let (kind, body) = match answered {
+        Answered::Whole { body, reading } => {
+            ticket.answering();
+            ticket.delivered(reading);
+            ticket.succeeded();
+            if let Some(flush) = ticket.hand_in(Ending::completed()) {
+                flush.wait().await;
+            }
+            (JSON, whole(body))
+        }
+        Answered::Stream(streaming) => {
+            // The body may live for long: it keeps of the head what an error event needs, and no secret.
+            head.presented_key = None;
+            head.headers = http::HeaderMap::new();
+            let request_id = head.request_id;
+            let kind = if target.framing == Framing::Sse { EVENT_STREAM } else { JSON };
+            let mut response = Response::new(relay(streaming, ticket, head));
+            let headers = response.headers_mut();
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+            return finish(response, kind, &request_id.to_string(), attempts, &dropped);
+        }
+    };
+    finish(Response::new(body), kind, &head.request_id.to_string(), attempts, &dropped)
+}
+
+/// The headers every answer of an upstream has.
+fn finish(
+    mut response: Response<AnswerBody>,
+    kind: HeaderValue,
+    request_id: &str,
+    attempts: usize,
+    dropped: &str,
+) -> Response<AnswerBody> {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, kind);
+    headers.insert(ATTEMPTS, HeaderValue::from(attempts));
+    if let Ok(value) = HeaderValue::from_str(request_id) {
+        headers.insert(REQUEST_ID, value);
+    }
+    if !dropped.is_empty()
+        && let Ok(value) = HeaderValue::from_str(dropped)
+    {
+        headers.insert(DROPPED, value);
+    }
+    response
+}
+
+async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<AnswerBody> {
+    let problem = refusal.problem(head);
+    let attempts = ticket.attempts();
+    let outcome = outcome_of(refusal);
+    if ticket.is_known() {
+        let status = if matches!(refusal, Refusal::CallerLeft) { 499 } else { problem.status };
+        let ending =
+            Ending { status, outcome, reason: Some(refusal.id(head.from).to_owned()), detail: Some(problem.message.clone()) };
+        if let Some(flush) = ticket.hand_in(ending) {
+            flush.wait().await;
+        }
+    } else {
+        ticket.refuse_stranger(head, refusal.id(head.from), problem.status);
+    }
+    let mut response = refusal.respond(head, &problem);
+    if attempts > 0 {
+        response.headers_mut().insert(ATTEMPTS, HeaderValue::from(attempts));
+    }
+    response
+}

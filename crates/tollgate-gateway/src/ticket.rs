@@ -1,0 +1,443 @@
+//! Stage 9 of 9: what happened to a request, handed in exactly once. In: what every other stage learnt; out: a usage
+//! record in the journal and on its way to the database, a log event, metrics.
+//!
+//! A ticket is drawn before anything else. Once the key is known it leaves a record however it ends: handed in with
+//! an ending, or dropped because nobody waits for the answer any more.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+use tollgate_core::{
+    AttemptFacts, AttemptResult, Begin, BeginAttempt, Delivered, Facts, InputCount, Key, Observation, Offer, Outcome,
+    PlannedAttempt, Progress, Provider, Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
+};
+use tollgate_protocol::{Method, Outline, Reading};
+use tollgate_store::{Journal, JournalError, JournalWriter, SyncTicket};
+
+use crate::{
+    Head, HealthBoard, Shared,
+    till::{Place, TillQueue},
+};
+
+/// Where tickets are drawn and handed in: one a core.
+#[derive(Debug)]
+pub struct Desk {
+    /// What the cores share.
+    pub shared: Arc<Shared>,
+    /// The core's part of the journal.
+    pub journal: Mutex<JournalWriter>,
+    /// The way to the database.
+    pub till: TillQueue,
+    /// Health of accounts.
+    pub health: Arc<HealthBoard>,
+}
+
+impl Desk {
+    /// The desk of one core.
+    ///
+    /// # Errors
+    /// When the core has one already.
+    pub fn open(
+        shared: Arc<Shared>,
+        journal: &Journal,
+        core: u16,
+        till: TillQueue,
+        health: Arc<HealthBoard>,
+    ) -> Result<Self, JournalError> {
+        Ok(Self { shared, journal: Mutex::new(journal.writer(core)?), till, health })
+    }
+
+    fn with_journal<T>(&self, write: impl FnOnce(&mut JournalWriter) -> Result<T, JournalError>) -> Result<T, JournalError> {
+        write(&mut self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a record where it cannot get lost: the journal, then the queue to the database.
+    fn book(&self, record: UsageRecord, place: Option<Place>) -> Option<SyncTicket> {
+        let id = record.id;
+        let written = self.with_journal(|journal| journal.end(&record));
+        let kept = written.is_ok();
+        let queued = self.till.put(record, place, kept);
+        match written {
+            Ok(ticket) => Some(ticket),
+            Err(fault) => {
+                if !queued {
+                    self.shared.metrics.unrecorded();
+                }
+                tracing::error!(request.id = %id, queued, %fault, "the journal did not take a record");
+                None
+            }
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    /// HTTP status the caller got; 499 when he left before one was sent.
+    pub status: u16,
+    /// How.
+    pub outcome: Outcome,
+    /// Error id or other word.
+    pub reason: Option<String>,
+    /// The message the caller saw.
+    pub detail: Option<String>,
+}
+
+impl Ending {
+    /// A whole answer.
+    pub(crate) const fn completed() -> Self {
+        Self { status: 200, outcome: Outcome::Completed, reason: None, detail: None }
+    }
+}
+
+/// Whether a request may go on when nothing can be written down about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwritten {
+    /// Its money is bounded: what cannot be recorded cannot be held to a bound.
+    Refuse,
+    /// It goes on, counted and logged.
+    GoOn,
+}
+
+/// What is known of a request so far.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    desk: Arc<Desk>,
+    started: Instant,
+    /// Everything but attempts under way; `None` before the door and after handing in.
+    facts: Option<Box<Facts>>,
+    place: Option<Place>,
+    open: Option<Open>,
+    /// Whether the caller was sent a status.
+    answered: bool,
+}
+
+/// An attempt under way.
+#[derive(Debug)]
+struct Open {
+    began: Instant,
+    facts: AttemptFacts,
+}
+
+impl Ticket {
+    /// A ticket for a stranger: nothing is recorded yet.
+    pub(crate) fn draw(desk: &Arc<Desk>, head: &Head) -> Self {
+        Self { desk: Arc::clone(desk), started: head.started, facts: None, place: None, open: None, answered: false }
+    }
+
+    /// The door: from now on a record is left.
+    pub(crate) fn known(&mut self, key: &Arc<Key>, head: &Head, method: Method) {
+        self.place = self.desk.till.reserve();
+        self.facts = Some(Box::new(Facts {
+            id: head.request_id,
+            at: head.arrived,
+            key: Arc::clone(key),
+            group: None,
+            protocol_in: head.from,
+            method,
+            model: None,
+            stream: false,
+            status: 499,
+            outcome: Outcome::CallerLeft,
+            reason: None,
+            detail: None,
+            sale: None,
+            price_version: Revision::default(),
+            input: InputCount::default(),
+            delivered: Delivered::default(),
+            attempts: Vec::new(),
+            ttft_us: None,
+            duration_us: 0,
+            address: Some(head.peer.to_string()),
+            client_request_id: head.client_request_id.clone(),
+            dropped: Vec::new(),
+            trace: Vec::new(),
+        }));
+    }
+
+    /// Whether the key is known.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.facts.is_some()
+    }
+
+    /// What the body says.
+    pub(crate) fn outlined(&mut self, outline: &Outline) {
+        if let Some(facts) = &mut self.facts {
+            facts.model = Some(outline.model.clone());
+            facts.stream = outline.stream;
+            facts.input = count_input(outline);
+        }
+    }
+
+    /// Group and prices, frozen.
+    pub(crate) fn offered(&mut self, offer: &Offer) {
+        if let Some(facts) = &mut self.facts {
+            facts.group = Some(Arc::clone(&offer.group));
+            facts.sale.clone_from(&offer.sale);
+            facts.price_version = offer.revision;
+        }
+    }
+
+    /// Who was considered.
+    pub(crate) fn considered(&mut self, trace: Vec<TraceEntry>) {
+        if let Some(facts) = &mut self.facts {
+            facts.trace = trace;
+        }
+    }
+
+    /// Entries of `x-tollgate-dropped`, as far as the attempt to come is concerned.
+    pub(crate) fn dropped(&mut self, dropped: Vec<String>) {
+        if let Some(facts) = &mut self.facts {
+            facts.dropped = dropped;
+        }
+    }
+
+    /// Those entries.
+    pub(crate) fn dropped_entries(&self) -> &[String] {
+        self.facts.as_ref().map_or(&[], |facts| &facts.dropped)
+    }
+
+    /// Attempts that have begun.
+    pub(crate) fn attempts(&self) -> usize {
+        self.facts.as_ref().map_or(0, |facts| facts.attempts.len()) + usize::from(self.open.is_some())
+    }
+
+    /// An attempt begins; its begin is in the journal when this returns. `false`: it could not be written, and must
+    /// not go on.
+    pub(crate) fn begin_attempt(&mut self, planned: &PlannedAttempt, unwritten: Unwritten) -> bool {
+        let now = self.desk.shared.clock.now();
+        if planned.channel.provider != Provider::Echo {
+            self.desk.health.begin(planned.account.id, now);
+        }
+        let attempt = AttemptFacts {
+            planned: planned.clone(),
+            at: now,
+            status: None,
+            result: AttemptResult::Cancelled,
+            error: None,
+            reading: None,
+            first_byte_us: None,
+            duration_us: 0,
+            upstream_request_id: None,
+        };
+        let begin = self.facts.as_deref().and_then(|facts| begin_of(facts, &attempt));
+        self.open = Some(Open { began: self.desk.shared.clock.instant(), facts: attempt });
+        let Some(begin) = begin else { return true };
+        if let Err(fault) = self.desk.with_journal(|journal| journal.begin(&begin)) {
+            tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
+            return unwritten == Unwritten::GoOn;
+        }
+        true
+    }
+
+    /// The head of the attempt's answer is here.
+    pub(crate) fn answer_head(&mut self, status: u16, upstream_request_id: Option<String>) {
+        let now = self.desk.shared.clock.instant();
+        if let Some(open) = &mut self.open {
+            open.facts.status = Some(status);
+            open.facts.first_byte_us = Some(micros_between(open.began, now));
+            open.facts.upstream_request_id = upstream_request_id;
+        }
+    }
+
+    /// What has been read of the attempt's answer.
+    pub(crate) fn read(&mut self, reading: Reading) {
+        if let Some(open) = &mut self.open {
+            open.facts.reading = Some(reading);
+        }
+    }
+
+    /// The attempt ended.
+    pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
+        let Some(Open { began, mut facts }) = self.open.take() else { return };
+        facts.result = result;
+        facts.error = error.map(str::to_owned);
+        facts.duration_us = micros_between(began, self.desk.shared.clock.instant());
+        if let Some(observation) = observation
+            && facts.planned.channel.provider != Provider::Echo
+        {
+            self.desk.health.observe(
+                facts.planned.account.id,
+                &observation,
+                facts.planned.channel.cooling,
+                self.desk.shared.clock.now(),
+            );
+        }
+        if let Some(all) = &mut self.facts {
+            all.attempts.push(facts);
+        }
+    }
+
+    /// The 200 goes out; its content begins now.
+    pub(crate) fn answering(&mut self) {
+        self.answered = true;
+        let now = self.desk.shared.clock.instant();
+        if let Some(facts) = &mut self.facts {
+            facts.ttft_us.get_or_insert(micros_between(self.started, now));
+        }
+    }
+
+    /// So much has been handed to the caller.
+    pub(crate) fn delivered(&mut self, reading: Reading) {
+        if let Some(facts) = &mut self.facts {
+            facts.delivered = reading.into();
+        }
+    }
+
+    /// Writes down what a stream came to so far.
+    pub(crate) fn progress(&self) {
+        let Some(facts) = self.facts.as_deref() else { return };
+        let usage = self.open.as_ref().and_then(|open| open.facts.reading).and_then(|reading| reading.usage);
+        let progress = Progress { id: facts.id, at: self.desk.shared.clock.now(), delivered: facts.delivered, usage };
+        if let Err(fault) = self.desk.with_journal(|journal| journal.progress(&progress)) {
+            tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
+        }
+    }
+
+    /// Time to the first content of the attempt under way, for the account's health.
+    pub(crate) fn first_content_us(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| micros_between(open.began, self.desk.shared.clock.instant()))
+    }
+
+    /// The desk it was drawn at.
+    pub(crate) const fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// The attempt under way gave a complete answer.
+    pub(crate) fn succeeded(&mut self) {
+        let observation = Observation::Success { first_token_us: None };
+        self.end_attempt(AttemptResult::Answered, None, Some(observation));
+    }
+
+    /// A stranger was refused: counted and logged, so that strangers cannot fill the database.
+    pub(crate) fn refuse_stranger(&self, head: &Head, error: &'static str, status: u16) {
+        self.desk.shared.metrics.refused(error);
+        let duration_ms = micros_between(self.started, self.desk.shared.clock.instant()) / 1_000;
+        tracing::info!(
+            request.id = %head.request_id,
+            http.status = status,
+            error.id = error,
+            outcome = Outcome::Refused.as_str(),
+            reason = error,
+            protocol.in = head.from.as_str(),
+            client.request_id = head.client_request_id.as_deref(),
+            duration_ms,
+            "request"
+        );
+    }
+
+    /// Hands the ticket in. The answer's last bytes wait for the returned flush.
+    pub(crate) fn hand_in(&mut self, ending: Ending) -> Option<SyncTicket> {
+        if self.open.is_some() {
+            self.end_attempt(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
+        }
+        let mut facts = self.facts.take()?;
+        facts.status = ending.status;
+        facts.outcome = ending.outcome;
+        facts.reason = ending.reason;
+        facts.detail = ending.detail;
+        facts.duration_us = micros_between(self.started, self.desk.shared.clock.instant());
+        let record = settle(*facts);
+        self.desk.shared.metrics.observe(&record, &self.desk.shared.catalog.load());
+        log(&record);
+        self.desk.book(record, self.place.take())
+    }
+
+    /// The caller left (or the task died): whatever is known is handed in.
+    fn leave(&mut self) {
+        if self.open.is_some() {
+            let content = self.open.as_ref().and_then(|open| open.facts.reading).is_some_and(|reading| reading.content);
+            // An account that was answering is well, whoever hung up.
+            let seen = if content { Observation::Success { first_token_us: None } } else { Observation::Abandoned };
+            self.end_attempt(AttemptResult::Cancelled, None, Some(seen));
+        }
+        let ending = if std::thread::panicking() {
+            Ending { status: 500, outcome: Outcome::Refused, reason: Some("E62".to_owned()), detail: None }
+        } else {
+            let status = if self.answered { 200 } else { 499 };
+            Ending { status, outcome: Outcome::CallerLeft, reason: Some("E64".to_owned()), detail: None }
+        };
+        drop(self.hand_in(ending));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.facts.is_some() {
+            self.leave();
+        }
+    }
+}
+
+fn begin_of(facts: &Facts, attempt: &AttemptFacts) -> Option<Begin> {
+    let group = facts.group.as_ref()?;
+    let planned = &attempt.planned;
+    Some(Begin {
+        id: facts.id,
+        at: facts.at,
+        key: facts.key.id,
+        key_name: facts.key.name.clone(),
+        member: facts.key.member.id,
+        group: group.id,
+        group_name: group.name.clone(),
+        protocol_in: facts.protocol_in,
+        method: facts.method,
+        model: facts.model.clone().unwrap_or_default(),
+        stream: facts.stream,
+        address: facts.address.clone(),
+        client_request_id: facts.client_request_id.clone(),
+        dropped: facts.dropped.clone(),
+        price_version: facts.price_version,
+        sale: facts.sale.clone(),
+        sale_multiplier: group.sale_multiplier,
+        policy: group.stream_break,
+        input: facts.input,
+        earlier: facts.attempts.iter().map(|earlier| settle_attempt(earlier, facts.method, facts.input)).collect(),
+        attempt: BeginAttempt {
+            channel: planned.channel.id,
+            channel_name: planned.channel.name.clone(),
+            account: planned.account.id,
+            account_name: planned.account.name.clone(),
+            protocol: planned.protocol,
+            upstream_model: planned.serves().upstream.clone(),
+            at: attempt.at,
+            cost: planned.cost.clone(),
+            cost_multiplier: planned.account.cost_multiplier,
+        },
+    })
+}
+
+/// The one event of a request.
+fn log(record: &UsageRecord) {
+    let tokens = &record.tokens;
+    let last = record.attempts.last();
+    tracing::info!(
+        request.id = %record.id,
+        http.status = record.status,
+        error.id = record.reason.as_deref().filter(|reason| reason.starts_with('E')),
+        outcome = record.outcome.as_str(),
+        reason = record.reason.as_deref(),
+        protocol.in = record.protocol_in.as_str(),
+        protocol.out = record.protocol_out.map(tollgate_protocol::Protocol::as_str),
+        model.name = record.model.as_deref(),
+        key.id = %record.key,
+        group.name = record.group_name.as_deref(),
+        channel.id = last.map(|attempt| tracing::field::display(attempt.channel)),
+        account.id = last.map(|attempt| tracing::field::display(attempt.account)),
+        client.request_id = record.client_request_id.as_deref(),
+        attempts = record.attempts.len(),
+        stream = record.stream,
+        tokens.input = tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio,
+        tokens.output = tokens.output + tokens.thinking,
+        sale_nano_usd = record.sale.map(|amount| amount.0),
+        cost_nano_usd = record.cost.map(|amount| amount.0),
+        ttft_ms = record.ttft_us.map(|us| us / 1_000),
+        duration_ms = record.duration_us / 1_000,
+        "request"
+    );
+}
+
+fn micros_between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,279 @@
+//! Background: from the journal to the database, in batches, each record once. While the database is away the journal
+//! is the buffer; what did not fit the queue in memory is read back from it.
+//!
+//! Bounds: 16,384 records in the queue, 500 a batch, a batch at least every 200 ms while there is something to book,
+//! retries after 0.25 s doubling to 10 s; account health at most once a second.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc::{self, OwnedPermit},
+    time::{Instant, MissedTickBehavior, sleep},
+};
+use tokio_util::sync::CancellationToken;
+use tollgate_core::UsageRecord;
+use tollgate_store::{HealthStore, Journal, Records, UsageStore};
+
+use crate::{HealthBoard, Shared};
+
+/// Records that wait in memory.
+const QUEUE: usize = 16_384;
+/// Records of a transaction.
+const BATCH: usize = 500;
+/// Longest wait of a record for its batch.
+const BATCH_EVERY: Duration = Duration::from_millis(200);
+/// First wait after a failure.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+/// Longest wait between two tries.
+const RETRY_LAST: Duration = Duration::from_secs(10);
+/// How often health is saved.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How long booking goes on after the last request when the database does not answer; the journal keeps the rest.
+const LAST_TRY: Duration = Duration::from_secs(5);
+
+/// The cores' end of the queue.
+#[derive(Clone, Debug)]
+pub struct TillQueue {
+    records: mpsc::Sender<UsageRecord>,
+    spilled: Arc<AtomicBool>,
+}
+
+/// Room for one record.
+#[derive(Debug)]
+pub(crate) struct Place(OwnedPermit<UsageRecord>);
+
+impl TillQueue {
+    /// Sets room aside; `None` when the queue is full: the record will come by way of the journal.
+    pub(crate) fn reserve(&self) -> Option<Place> {
+        self.records.clone().try_reserve_owned().ok().map(Place)
+    }
+
+    /// Hands a record over. `kept`: the journal has it, so that it may be left out when there is no room. Returns
+    /// whether it will be booked from here.
+    pub(crate) fn put(&self, record: UsageRecord, place: Option<Place>, kept: bool) -> bool {
+        let queued = match place {
+            Some(Place(permit)) => {
+                permit.send(record);
+                true
+            }
+            None => self.records.try_send(record).is_ok(),
+        };
+        if !queued && kept {
+            self.spilled.store(true, Ordering::Release);
+        }
+        queued
+    }
+}
+
+/// The database's end.
+#[derive(Debug)]
+pub struct Till {
+    queue: mpsc::Receiver<UsageRecord>,
+    spilled: Arc<AtomicBool>,
+    usage: Arc<dyn UsageStore>,
+    health_store: Arc<dyn HealthStore>,
+    journal: Arc<Journal>,
+    board: Arc<HealthBoard>,
+    shared: Arc<Shared>,
+}
+
+/// What a till works with.
+#[derive(Debug)]
+pub struct TillParts {
+    /// Where records go.
+    pub usage: Arc<dyn UsageStore>,
+    /// Where health goes.
+    pub health_store: Arc<dyn HealthStore>,
+    /// Where records come from, and which segments may go.
+    pub journal: Arc<Journal>,
+    /// Health of accounts.
+    pub board: Arc<HealthBoard>,
+    /// Clock and figures.
+    pub shared: Arc<Shared>,
+}
+
+impl Till {
+    /// A till and the queue that leads to it.
+    #[must_use]
+    pub fn new(parts: TillParts) -> (TillQueue, Self) {
+        let (records, queue) = mpsc::channel(QUEUE);
+        let spilled = Arc::new(AtomicBool::new(false));
+        let TillParts { usage, health_store, journal, board, shared } = parts;
+        let till = Self { queue, spilled: Arc::clone(&spilled), usage, health_store, journal, board, shared };
+        (TillQueue { records, spilled }, till)
+    }
+
+    /// Books until every queue is dropped or `stop` is cancelled, then what is left. `recovered` is what the last
+    /// process had not booked. Returns how many records the database did not take; they stay in the journal.
+    pub async fn run(mut self, recovered: Records, stop: CancellationToken) -> usize {
+        let mut backlog = Some(recovered);
+        let mut batch = VecDeque::new();
+        let mut retry = Retry::default();
+        let mut health = tokio::time::interval(HEALTH_EVERY);
+        health.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let open = tokio::select! {
+                biased;
+                () = stop.cancelled() => false,
+                _ = health.tick() => {
+                    self.save_health().await;
+                    continue;
+                }
+                open = self.collect(&mut batch, &mut backlog), if retry.is_due() => open,
+                () = sleep(retry.left()), if !retry.is_due() => continue,
+            };
+            if !open {
+                break;
+            }
+            if self.book(&mut batch).await {
+                retry = Retry::default();
+            } else {
+                retry.again();
+            }
+        }
+        self.finish(batch, backlog).await
+    }
+
+    /// Fills the batch: the backlog first, then the queue, until the batch is full or has waited long enough. `false`
+    /// when nothing will come any more.
+    async fn collect(&mut self, batch: &mut VecDeque<UsageRecord>, backlog: &mut Option<Records>) -> bool {
+        take_backlog(batch, backlog);
+        if backlog.is_none() && self.queue.is_empty() && self.spilled.swap(false, Ordering::AcqRel) {
+            self.reread(backlog);
+            take_backlog(batch, backlog);
+        }
+        if !batch.is_empty() && batch.len() >= BATCH {
+            return true;
+        }
+        if batch.is_empty() {
+            match self.queue.recv().await {
+                Some(record) => batch.push_back(record),
+                None => return false,
+            }
+        }
+        let until = Instant::now() + BATCH_EVERY;
+        while batch.len() < BATCH {
+            match tokio::time::timeout_at(until, self.queue.recv()).await {
+                Ok(Some(record)) => batch.push_back(record),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        true
+    }
+
+    fn reread(&self, backlog: &mut Option<Records>) {
+        match self.journal.backlog() {
+            Ok(records) => *backlog = Some(records),
+            Err(fault) => {
+                tracing::error!(%fault, "the journal cannot be read back");
+                self.spilled.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Books a batch; `false` when the database did not take it, which leaves the batch as it is.
+    async fn book(&self, batch: &mut VecDeque<UsageRecord>) -> bool {
+        if batch.is_empty() {
+            return true;
+        }
+        let records = &*batch.make_contiguous();
+        match self.usage.append(records).await {
+            Ok(_new) => {
+                let ids: Vec<_> = records.iter().map(|record| record.id).collect();
+                self.journal.booked(&ids);
+                self.shared.metrics.booked(ids.len() as u64);
+                batch.clear();
+                true
+            }
+            Err(fault) => {
+                self.shared.metrics.store_error("append_usage");
+                tracing::warn!(%fault, records = batch.len(), "usage records wait in the journal: the database did not take them");
+                false
+            }
+        }
+    }
+
+    async fn save_health(&self) {
+        let changed = self.board.take_unsaved();
+        if changed.is_empty() {
+            return;
+        }
+        if let Err(fault) = self.health_store.save_health(&changed, self.shared.clock.now()).await {
+            self.shared.metrics.store_error("save_health");
+            tracing::debug!(%fault, "account health was not saved");
+            self.board.put_back(changed.into_iter().map(|(account, _)| account));
+        }
+    }
+
+    /// The last batches; gives up a while after the database stopped answering.
+    async fn finish(mut self, mut batch: VecDeque<UsageRecord>, mut backlog: Option<Records>) -> usize {
+        let give_up = Instant::now() + LAST_TRY;
+        let mut retry = Retry::default();
+        self.queue.close();
+        loop {
+            take_backlog(&mut batch, &mut backlog);
+            while batch.len() < BATCH {
+                match self.queue.try_recv() {
+                    Ok(record) => batch.push_back(record),
+                    Err(_) => break,
+                }
+            }
+            if batch.is_empty() {
+                if !self.spilled.swap(false, Ordering::AcqRel) {
+                    break;
+                }
+                self.reread(&mut backlog);
+                continue;
+            }
+            let booked = matches!(tokio::time::timeout_at(give_up, self.book(&mut batch)).await, Ok(true));
+            if !booked {
+                retry.again();
+                if Instant::now() + retry.left() >= give_up {
+                    break;
+                }
+                sleep(retry.left()).await;
+            }
+        }
+        self.save_health().await;
+        batch.len() + self.queue.len()
+    }
+}
+
+fn take_backlog(batch: &mut VecDeque<UsageRecord>, backlog: &mut Option<Records>) {
+    if let Some(records) = backlog {
+        let room = BATCH.saturating_sub(batch.len());
+        batch.extend(records.take(room));
+        if batch.len() < BATCH {
+            *backlog = None;
+        }
+    }
+}
+
+/// When to try again.
+#[derive(Debug, Default)]
+struct Retry {
+    wait: Duration,
+    at: Option<Instant>,
+}
+
+impl Retry {
+    fn is_due(&self) -> bool {
+        self.at.is_none_or(|at| Instant::now() >= at)
+    }
+
+    fn left(&self) -> Duration {
+        self.at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn again(&mut self) {
+        self.wait = (self.wait * 2).clamp(RETRY_FIRST, RETRY_LAST);
+        self.at = Some(Instant::now() + self.wait);
+    }
+}
