@@ -15,6 +15,9 @@ mod secret;
 mod settle;
 mod time;
 
+#[cfg(test)]
+mod samples;
+
 pub use catalog::{
     Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Key, KeyStatus, Limits, Member, MemberStatus, Model,
     OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, ServedBy, Serves, StreamBreak,

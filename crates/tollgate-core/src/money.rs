@@ -192,3 +192,6 @@ impl Multiplier {
         i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Building a snapshot and looking things up in it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
@@ -89,16 +89,16 @@ impl Channel {
 
 fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>>, name: &str, key: impl Fn(&T) -> &String) -> Option<&'a Arc<T>> {
     let at = rows.binary_search_by(|_, row| key(row).as_str().cmp(name)).ok();
-    // Where two ids share an id's slot the order may be broken; a walk still finds the row.
+    // Rows that came in with one id twice may stand out of order; a walk still finds them.
     at.and_then(|at| rows.get_index(at).map(|(_, row)| row)).or_else(|| rows.values().find(|row| key(row) == name))
 }
 
 fn served_by(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<ServedBy>> {
     let mut index: IndexMap<String, Vec<ServedBy>> = IndexMap::new();
     for (channel, row) in (0u32..).zip(channels.values()) {
-        let mut seen: HashMap<&str, ()> = HashMap::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for (serves, mapping) in (0u32..).zip(&row.serves) {
-            if seen.insert(&mapping.model, ()).is_none() {
+            if seen.insert(&mapping.model) {
                 index.entry(mapping.model.clone()).or_default().push(ServedBy { channel, serves });
             }
         }
@@ -118,3 +118,6 @@ fn reach(group: &Group, channels: &IndexMap<ChannelId, Arc<Channel>>) -> Box<[u6
 fn bit(bits: &[u64], position: u32) -> bool {
     bits.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,289 @@
-//! Tests.
+//! Who sees and gets which model.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    Glob, Member, ParameterRule, PriceSchedule, PricedAt, Visibility,
+    samples::{NOW, always, catalog, channel, group, group_id, key, member, model, outline, price},
+};
+
+fn globs(patterns: &[&str]) -> Vec<Glob> {
+    patterns.iter().map(|&pattern| Glob(pattern.to_owned())).collect()
+}
+
+fn caller(catalog: &Catalog, key: Key) -> Caller {
+    Caller::of(catalog, Arc::new(key))
+}
+
+fn names(caller: &Caller) -> Vec<&str> {
+    caller.groups.iter().map(|group| group.name.as_str()).collect()
+}
+
+fn private(name: &str, channels: &[&str]) -> Group {
+    Group { visibility: Visibility::Private, ..group(name, channels) }
+}
+
+fn ask(catalog: &Catalog, key: Key, name: &str) -> Result<Offer, NotOffered> {
+    resolve(catalog, &caller(catalog, key), &outline(name, Method::Chat), Protocol::OpenAi, NOW)
+}
+
+// === Groups in effect ===
+
+#[test]
+fn groups_count_in_the_keys_order_and_once() {
+    let catalog = catalog(vec![], vec![group("a", &[]), group("b", &[])], vec![]);
+    assert_eq!(names(&caller(&catalog, key(&["b", "a", "b"]))), ["b", "a"]);
+}
+
+#[test]
+fn private_groups_need_a_grant_and_losing_it_takes_effect_at_once() {
+    let catalog = catalog(vec![], vec![group("open", &[]), private("closed", &[])], vec![]);
+    assert_eq!(names(&caller(&catalog, key(&["closed", "open"]))), ["open"]);
+    let granted = Key { member: Member { granted: vec![group_id("closed")], ..member() }, ..key(&["closed", "open"]) };
+    assert_eq!(names(&caller(&catalog, granted)), ["closed", "open"]);
+}
+
+#[test]
+fn a_key_without_groups_has_its_members_default_group() {
+    let catalog = catalog(vec![], vec![group("default", &[]), group("team", &[]), private("closed", &[])], vec![]);
+    let with_default = |name| Key { member: Member { default_group: Some(group_id(name)), ..member() }, ..key(&[]) };
+    assert_eq!(names(&caller(&catalog, with_default("team"))), ["team"]);
+    assert!(names(&caller(&catalog, with_default("closed"))).is_empty(), "a default group needs its grant too");
+    assert_eq!(names(&caller(&catalog, key(&[]))), ["default"]);
+}
+
+#[test]
+fn the_group_named_default_stands_in_only_where_it_is_public() {
+    let catalog = catalog(vec![], vec![private("default", &[])], vec![]);
+    assert!(names(&caller(&catalog, key(&[]))).is_empty());
+}
+
+#[test]
+fn groups_that_no_longer_exist_are_passed_over() {
+    let catalog = catalog(vec![], vec![group("a", &[])], vec![]);
+    assert_eq!(names(&caller(&catalog, key(&["gone", "a"]))), ["a"]);
+    assert!(names(&caller(&catalog, key(&["gone"]))).is_empty(), "no default group stands in for a named one");
+}
+
+// === Which group, which channels ===
+
+#[test]
+fn the_first_group_that_offers_the_model_serves_it_with_its_channels_only() {
+    let catalog = catalog(
+        vec![channel("one", &["m"]), channel("two", &["m"]), channel("three", &["other"])],
+        vec![group("none", &["three"]), group("first", &["two"]), group("second", &["one", "two"])],
+        vec![],
+    );
+    let offer = ask(&catalog, key(&["none", "first", "second"]), "m").unwrap();
+    assert_eq!(offer.group.name, "first");
+    let channels: Vec<&str> = offer.candidates.iter().map(|it| catalog.channel_at(it.channel).unwrap().name.as_str()).collect();
+    assert_eq!(channels, ["two"]);
+}
+
+#[test]
+fn a_model_exists_when_a_channel_serves_it_with_or_without_a_row() {
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![model("ghost")]);
+    let offer = ask(&catalog, key(&[]), "m").unwrap();
+    assert_eq!((offer.model.name.as_str(), offer.sale), ("m", None));
+    assert_eq!(ask(&catalog, key(&[]), "ghost").unwrap_err(), NotOffered::Unknown);
+    assert_eq!(ask(&catalog, key(&[]), "M").unwrap_err(), NotOffered::Unknown, "names are case-sensitive");
+}
+
+#[test]
+fn patterns_of_group_and_key_both_bind() {
+    let narrow = Group { models: globs(&["gpt-*"]), ..group("default", &["c"]) };
+    let catalog = catalog(vec![channel("c", &["gpt-fast", "gpt-slow", "claude"])], vec![narrow], vec![]);
+    let limited = Key { models: globs(&["*-fast", "claude"]), ..key(&[]) };
+    assert!(ask(&catalog, limited.clone(), "gpt-fast").is_ok());
+    assert_eq!(ask(&catalog, limited.clone(), "gpt-slow").unwrap_err(), NotOffered::OutsideGroup);
+    assert_eq!(ask(&catalog, limited, "claude").unwrap_err(), NotOffered::OutsideGroup);
+}
+
+#[test]
+fn a_caller_without_groups_is_told_the_same_as_one_outside() {
+    let catalog = catalog(vec![channel("c", &["m"])], vec![private("closed", &["c"])], vec![]);
+    assert_eq!(ask(&catalog, key(&["closed"]), "m").unwrap_err(), NotOffered::OutsideGroup);
+}
+
+// === Prices ===
+
+#[test]
+fn the_sale_list_is_the_last_one_already_valid() {
+    let schedule = PriceSchedule(vec![
+        PricedAt { valid_from: None, price: price("1", "1") },
+        PricedAt { valid_from: Some(NOW), price: price("2", "2") },
+        PricedAt { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") },
+    ]);
+    let row = Model { price: Some(schedule), ..model("m") };
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
+    let offer = ask(&catalog, key(&[]), "m").unwrap();
+    assert_eq!(offer.sale, Some(price("2", "2")));
+    assert_eq!(offer.revision, catalog.revision);
+}
+
+#[test]
+fn a_price_that_begins_later_is_no_price_yet() {
+    let schedule = PriceSchedule(vec![PricedAt { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") }]);
+    let row = Model { price: Some(schedule), ..model("m") };
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
+    assert_eq!(ask(&catalog, key(&[]), "m").unwrap().sale, None);
+}
+
+// === Methods ===
+
+fn method_catalog() -> Catalog {
+    let gemini = Channel { provider: Provider::Gemini, protocol: Protocol::Gemini, ..channel("g", &["chat", "vectors", "both"]) };
+    let echo = Channel { provider: Provider::Echo, ..channel("e", &["echo", "odd"]) };
+    let openai = channel("o", &["both", "chat-only"]);
+    let vectors = Model { embeddings: true, ..model("vectors") };
+    let odd = Model { embeddings: true, ..model("odd") };
+    catalog(vec![gemini, echo, openai], vec![group("default", &["g", "e", "o"])], vec![vectors, odd])
+}
+
+fn ask_for(name: &str, method: Method, from: Protocol) -> Result<Offer, NotOffered> {
+    let catalog = method_catalog();
+    resolve(&catalog, &caller(&catalog, key(&[])), &outline(name, method), from, NOW)
+}
+
+#[test]
+fn embedding_models_embed_and_others_generate() {
+    for method in [Method::EmbedContent, Method::BatchEmbedContents, Method::Embeddings] {
+        assert!(ask_for("vectors", method, Protocol::Gemini).is_ok(), "{method:?}");
+        assert!(matches!(ask_for("chat", method, Protocol::Gemini), Err(NotOffered::Method { .. })), "{method:?}");
+    }
+    for method in [Method::Chat, Method::Generate, Method::StreamGenerate, Method::CountTokens] {
+        assert!(ask_for("chat", method, Protocol::Gemini).is_ok(), "{method:?}");
+        assert!(matches!(ask_for("vectors", method, Protocol::Gemini), Err(NotOffered::Method { .. })), "{method:?}");
+    }
+}
+
+#[test]
+fn a_wrong_method_names_where_the_model_is_to_be_had() {
+    let supports = |name, method| match ask_for(name, method, Protocol::OpenAi) {
+        Err(NotOffered::Method { supports }) => supports,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(supports("vectors", Method::Chat), ["embedContent", "batchEmbedContents"]);
+    assert_eq!(supports("chat-only", Method::Embeddings), ["/v1/chat/completions"]);
+    let all = ["generateContent", "streamGenerateContent", "countTokens", "/v1/chat/completions"];
+    assert_eq!(supports("both", Method::Embeddings), all);
+    assert_eq!(supports("echo", Method::Embeddings), all);
+}
+
+#[test]
+fn echo_never_embeds_whatever_its_row_says() {
+    assert!(matches!(ask_for("odd", Method::Embeddings, Protocol::OpenAi), Err(NotOffered::Method { .. })));
+    assert!(ask_for("odd", Method::CountTokens, Protocol::Gemini).is_ok());
+}
+
+// === Parameters ===
+
+fn with_rule(rule: ParameterRule, on_unsupported: OnUnsupported, fields: &[&str]) -> Result<Offer, NotOffered> {
+    let row = Model { parameters: rule, on_unsupported, ..model("m") };
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
+    let outline = Outline { fields: fields.iter().map(|&field| field.to_owned()).collect(), ..outline("m", Method::Chat) };
+    resolve(&catalog, &caller(&catalog, key(&[])), &outline, Protocol::OpenAi, NOW)
+}
+
+#[test]
+fn unsupported_fields_are_all_named_in_one_refusal() {
+    let rule = ParameterRule::Except(vec!["logit_bias".to_owned(), "seed".to_owned()]);
+    let refused = with_rule(rule, OnUnsupported::Refuse, &["seed", "temperature", "logit_bias"]).unwrap_err();
+    assert_eq!(refused, NotOffered::Unsupported { fields: vec!["seed".to_owned(), "logit_bias".to_owned()] });
+}
+
+#[test]
+fn unsupported_fields_are_dropped_where_the_model_says_so() {
+    let rule = ParameterRule::Except(vec!["logit_bias".to_owned()]);
+    let offer = with_rule(rule, OnUnsupported::Drop, &["temperature", "logit_bias"]).unwrap();
+    assert_eq!(offer.drop_fields, ["logit_bias"]);
+}
+
+#[test]
+fn an_unknown_model_is_told_before_its_fields_are_looked_at() {
+    let refused = resolve(
+        &Catalog::default(),
+        &Caller { key: Arc::new(key(&[])), groups: vec![] },
+        &outline("m", Method::Embeddings),
+        Protocol::OpenAi,
+        NOW,
+    );
+    assert_eq!(refused.unwrap_err(), NotOffered::Unknown);
+}
+
+// === Lists ===
+
+#[test]
+fn lists_are_sorted_leave_hidden_models_out_and_say_how_each_is_reached() {
+    let catalog = method_catalog();
+    let hidden = Catalog::from_parts(
+        catalog.revision,
+        catalog.channels.values().map(|it| Channel::clone(it)).collect(),
+        catalog.groups.values().map(|it| Group::clone(it)).collect(),
+        vec![Model { hidden: true, ..model("chat") }, Model { embeddings: true, ..model("vectors") }],
+    );
+    let caller = caller(&hidden, key(&[]));
+    let list = visible_models(&hidden, &caller);
+    let names: Vec<&str> = list.iter().map(|it| it.model.name.as_str()).collect();
+    assert_eq!(names, ["both", "chat-only", "echo", "odd", "vectors"]);
+    assert_eq!(list[0].protocols, [Protocol::OpenAi, Protocol::Gemini]);
+    assert_eq!(list[1].protocols, [Protocol::OpenAi]);
+    assert_eq!(list[2].protocols, [Protocol::OpenAi, Protocol::Gemini], "echo speaks both");
+    assert_eq!(list[2].methods, [Method::Generate, Method::StreamGenerate, Method::CountTokens]);
+    assert_eq!(list[4].methods, [Method::EmbedContent, Method::BatchEmbedContents]);
+    assert!(visible_model(&hidden, &caller, "chat").is_some(), "a hidden model can be asked for by name");
+    assert!(visible_model(&hidden, &caller, "nowhere").is_none());
+}
+
+#[test]
+fn a_model_only_anthropic_serves_is_listed_without_a_caller_protocol() {
+    let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("a", &["claude"]) };
+    let catalog = catalog(vec![anthropic], vec![group("default", &["a"])], vec![]);
+    let listed = visible_model(&catalog, &caller(&catalog, key(&[])), "claude").unwrap();
+    assert!(listed.protocols.is_empty());
+}
+
+proptest! {
+    /// Lists and routing agree by construction: what is listed can be asked for, and what can be asked for is listed
+    /// unless it is hidden; both name the same group.
+    #[test]
+    fn lists_and_offers_agree(
+        served in proptest::collection::vec(proptest::collection::vec(0usize..5, 0..4), 1..4),
+        reach in proptest::collection::vec((proptest::collection::vec(0usize..4, 0..4), 0usize..4, any::<bool>()), 0..4),
+        named in proptest::collection::vec(0usize..4, 0..4),
+        hidden in proptest::collection::vec(any::<bool>(), 5),
+        embeds in proptest::collection::vec(any::<bool>(), 5),
+    ) {
+        let name = |i: usize| format!("m{i}");
+        let channels = served.iter().enumerate().map(|(i, models)| {
+            let models: Vec<String> = models.iter().map(|m| name(*m)).collect();
+            channel(&format!("c{i}"), &models.iter().map(String::as_str).collect::<Vec<_>>())
+        }).collect();
+        let groups = reach.iter().enumerate().map(|(i, (channels, pattern, public))| {
+            let channels: Vec<String> = channels.iter().map(|c| format!("c{c}")).collect();
+            Group {
+                models: globs(&[["*", "m?", "m1", "m[0]"][*pattern]]),
+                visibility: if *public { Visibility::Public } else { Visibility::Private },
+                ..group(&format!("g{i}"), &channels.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+        }).collect();
+        let models = (0..5).map(|i| Model { hidden: hidden[i], embeddings: embeds[i], price: Some(always(price("1", "1"))), ..model(&name(i)) });
+        let catalog = catalog(channels, groups, models.collect());
+        let named: Vec<String> = named.iter().map(|g| format!("g{g}")).collect();
+        let caller = caller(&catalog, key(&named.iter().map(String::as_str).collect::<Vec<_>>()));
+        let list = visible_models(&catalog, &caller);
+        for i in 0..5 {
+            let name = name(i);
+            let method = if embeds[i] { Method::Embeddings } else { Method::Chat };
+            let offer = resolve(&catalog, &caller, &outline(&name, method), Protocol::OpenAi, NOW);
+            let listed = list.iter().find(|it| it.model.name == name);
+            match (&offer, listed) {
+                (Ok(offer), Some(listed)) => prop_assert_eq!(offer.group.id, listed.group.id),
+                (Ok(_), None) => prop_assert!(hidden[i]),
+                (Err(_), listed) => prop_assert!(listed.is_none()),
+            }
+            prop_assert!(offer.is_err() || !offer.unwrap().candidates.is_empty());
+        }
+    }
+}

@@ -1,1 +1,171 @@
-//! Tests.
+//! Every mode on every price, and the exact bounds.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    Group, Key, Member, Model, PriceTier, Window,
+    samples::{NOW, catalog, channel, group, key, member, model, outline, price},
+};
+use tollgate_protocol::{Method, Protocol};
+
+fn ceiling_of(max_input: Option<&str>, max_output: Option<&str>, on: PriceLimitOn) -> PriceLimit {
+    let bound = |text: Option<&str>| text.map(|text| parse_usd(text).unwrap());
+    PriceLimit { mode: PriceLimitMode::Ceiling { max_input: bound(max_input), max_output: bound(max_output) }, on }
+}
+
+fn usd(text: &str) -> i64 {
+    parse_usd(text).unwrap()
+}
+
+/// The offer of a model with this price to a caller whose limits these are.
+fn setting(sale: Option<Price>, group_limit: Option<PriceLimit>, key_limit: Option<PriceLimit>) -> (Caller, Offer) {
+    let group = Group { price_limit: group_limit, sale_multiplier: Multiplier(2_000_000), ..group("default", &["c"]) };
+    let row = Model { price: sale.map(crate::samples::always), ..model("m") };
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group], vec![row]);
+    let caller = Caller::of(&catalog, Arc::new(Key { price_limit: key_limit, ..key(&[]) }));
+    let offer = crate::resolve(&catalog, &caller, &outline("m", Method::Chat), Protocol::OpenAi, NOW).unwrap();
+    (caller, offer)
+}
+
+fn rules(sale: Option<Price>, limit: PriceLimit) -> PriceRules {
+    let (caller, offer) = setting(sale, Some(limit), None);
+    PriceRules::new(&caller, &offer, None, 100)
+}
+
+fn cost(input: &str, output: &str) -> Effective {
+    Effective::of(&price(input, output), 100, Multiplier::ONE)
+}
+
+#[test]
+fn a_ceiling_holds_after_the_multiplier_and_takes_the_bound_itself() {
+    // The group doubles: 0.75 becomes 1.5.
+    let check = |max_input, max_output| {
+        rules(Some(price("0.75", "3")), ceiling_of(max_input, max_output, PriceLimitOn::Sale)).sale_exclusion()
+    };
+    assert_eq!(check(Some("1.5"), Some("6")), None);
+    assert_eq!(check(None, None), None, "absent bounds do not bind");
+    let above = |kind, limit, price| {
+        Some(Exclusion::PriceAboveLimit(PriceFigures { level: LimitLevel::Group, on: PriceLimitOn::Sale, kind, limit, price }))
+    };
+    assert_eq!(check(Some("1.499999999"), None), above(PriceKind::Input, usd("1.499999999"), usd("1.5")));
+    assert_eq!(check(None, Some("5")), above(PriceKind::Output, usd("5"), usd("6")));
+}
+
+#[test]
+fn a_price_a_hair_above_the_ceiling_fails_even_where_rounding_would_hide_it() {
+    let (caller, mut offer) = setting(Some(Price { input: Some(1), ..Price::default() }), None, None);
+    Arc::make_mut(&mut offer.group).sale_multiplier = Multiplier(1_400_000);
+    let limit = PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(1), max_output: None }, on: PriceLimitOn::Sale };
+    assert!(PriceRules::new(&caller, &offer, Some(limit), 1).sale_exclusion().is_some());
+}
+
+#[test]
+fn an_absent_price_fails_a_ceiling_that_bounds_it() {
+    let half = Price { output: None, ..price("1", "1") };
+    assert_eq!(rules(Some(half.clone()), ceiling_of(Some("9"), None, PriceLimitOn::Sale)).sale_exclusion(), None);
+    let excluded = Some(Exclusion::Unpriced);
+    assert_eq!(rules(Some(half), ceiling_of(None, Some("9"), PriceLimitOn::Sale)).sale_exclusion(), excluded);
+    assert_eq!(rules(None, ceiling_of(Some("9"), None, PriceLimitOn::Sale)).sale_exclusion(), excluded);
+    assert_eq!(rules(None, ceiling_of(Some("9"), None, PriceLimitOn::Cost)).cost_exclusion(None), excluded);
+}
+
+#[test]
+fn priced_only_asks_for_the_price_it_names() {
+    let on = |on| PriceLimit { mode: PriceLimitMode::PricedOnly, on };
+    assert_eq!(rules(None, on(PriceLimitOn::Sale)).sale_exclusion(), Some(Exclusion::Unpriced));
+    assert_eq!(rules(Some(Price::free()), on(PriceLimitOn::Sale)).sale_exclusion(), None);
+    assert_eq!(rules(None, on(PriceLimitOn::Cost)).sale_exclusion(), None);
+    assert_eq!(rules(None, on(PriceLimitOn::Cost)).cost_exclusion(None), Some(Exclusion::Unpriced));
+    assert_eq!(rules(None, on(PriceLimitOn::Cost)).cost_exclusion(Some(cost("1", "1"))), None);
+}
+
+#[test]
+fn a_margin_must_be_left_on_input_and_on_output() {
+    // Sale 1 and 2 USD, doubled by the group to 2 and 4.
+    let limit = PriceLimit { mode: PriceLimitMode::MinMargin(200_000), on: PriceLimitOn::Sale };
+    let check = |cost| rules(Some(price("1", "2")), limit).cost_exclusion(cost);
+    assert_eq!(check(Some(cost("1.6", "3.2"))), None, "exactly 20 % is enough");
+    assert_eq!(check(Some(cost("1.600000001", "3.2"))), Some(Exclusion::Margin));
+    assert_eq!(check(Some(cost("1.6", "3.21"))), Some(Exclusion::Margin));
+    assert_eq!(check(None), Some(Exclusion::Unpriced));
+    assert_eq!(rules(None, limit).cost_exclusion(Some(cost("1", "1"))), Some(Exclusion::Unpriced));
+}
+
+#[test]
+fn a_free_sale_keeps_a_margin_only_when_it_costs_nothing() {
+    let limit = PriceLimit { mode: PriceLimitMode::MinMargin(0), on: PriceLimitOn::Sale };
+    let check = |cost| rules(Some(Price::free()), limit).cost_exclusion(cost);
+    assert_eq!(check(Some(cost("0", "0"))), None);
+    assert_eq!(check(Some(cost("0.01", "0"))), Some(Exclusion::Margin));
+}
+
+#[test]
+fn each_level_binds_and_the_first_that_fails_is_named() {
+    let tight = ceiling_of(Some("1"), None, PriceLimitOn::Sale);
+    let wide = ceiling_of(Some("9"), None, PriceLimitOn::Sale);
+    let level = |group, key, request| {
+        let (caller, offer) = setting(Some(price("1", "1")), group, key);
+        match PriceRules::new(&caller, &offer, request, 1).sale_exclusion() {
+            Some(Exclusion::PriceAboveLimit(figures)) => Some(figures.level),
+            other => {
+                assert_eq!(other, None);
+                None
+            }
+        }
+    };
+    assert_eq!(level(Some(wide), Some(wide), Some(wide)), None);
+    assert_eq!(level(Some(tight), Some(tight), Some(tight)), Some(LimitLevel::Group));
+    assert_eq!(level(Some(wide), Some(tight), None), Some(LimitLevel::Key));
+    assert_eq!(level(None, None, Some(tight)), Some(LimitLevel::Request));
+}
+
+#[test]
+fn long_prompts_are_held_against_their_tier() {
+    let tier = PriceTier { above: 1_000, price: Price { input: Some(usd("5")), ..Price::default() } };
+    let tiered = Price { tiers: vec![tier], ..price("1", "2") };
+    let limit = ceiling_of(Some("4"), Some("4"), PriceLimitOn::Sale);
+    let (caller, offer) = setting(Some(tiered), Some(limit), None);
+    assert_eq!(PriceRules::new(&caller, &offer, None, 1_000).sale_exclusion(), None);
+    assert!(PriceRules::new(&caller, &offer, None, 1_001).sale_exclusion().is_some());
+}
+
+#[test]
+fn only_limits_on_cost_and_margins_look_at_cost() {
+    let on_sale = ceiling_of(Some("4"), None, PriceLimitOn::Sale);
+    assert!(!rules(None, on_sale).looks_at_cost());
+    assert!(rules(None, ceiling_of(Some("4"), None, PriceLimitOn::Cost)).looks_at_cost());
+    assert!(rules(None, PriceLimit { mode: PriceLimitMode::MinMargin(1), on: PriceLimitOn::Sale }).looks_at_cost());
+}
+
+#[test]
+fn money_is_bounded_by_prepaid_members_and_blocking_budgets() {
+    let (caller, offer) = setting(None, None, None);
+    let of = |key: Key, group: Group| {
+        money_is_bounded(
+            &Caller { key: Arc::new(key), groups: caller.groups.clone() },
+            &Offer { group: Arc::new(group), ..offer.clone() },
+        )
+    };
+    let budget = |action| vec![Budget { amount: crate::NanoUsd(1), window: Window::Day, action }];
+    let plain = || group("default", &[]);
+    assert!(!of(key(&[]), plain()));
+    assert!(of(Key { budgets: budget(BudgetAction::Block), ..key(&[]) }, plain()));
+    assert!(!of(Key { budgets: budget(BudgetAction::Alert), ..key(&[]) }, plain()));
+    assert!(of(Key { member: Member { billing: Billing::Prepaid, ..member() }, ..key(&[]) }, plain()));
+    assert!(of(Key { member: Member { budgets: budget(BudgetAction::Block), ..member() }, ..key(&[]) }, plain()));
+    assert!(of(key(&[]), Group { budgets: budget(BudgetAction::Block), ..plain() }));
+}
+
+#[test]
+fn the_header_reads_either_bound_in_any_order() {
+    let ceiling = |input: Option<&str>, output: Option<&str>| Ok(ceiling_of(input, output, PriceLimitOn::Sale));
+    assert_eq!(parse_max_price("input=1.5,output=6"), ceiling(Some("1.5"), Some("6")));
+    assert_eq!(parse_max_price(" output = 6 , input = 1.5 "), ceiling(Some("1.5"), Some("6")));
+    assert_eq!(parse_max_price("input=0"), ceiling(Some("0"), None));
+    for bad in
+        ["", "input", "input=", "input=x", "input=-1", "cost=1", "input=1,input=2", "input=1,", "input=1;output=2", "input=1e3"]
+    {
+        assert_eq!(parse_max_price(bad), Err(BadMaxPrice), "{bad}");
+    }
+}

@@ -165,29 +165,10 @@ impl NoRoute {
     /// that speak another protocol while translation is not to be used do not count.
     #[must_use]
     pub fn all_translate(&self) -> Option<Vec<FieldPath>> {
-        let mut fewest: Option<&Vec<FieldPath>> = None;
-        for it in &self.excluded {
-            match &it.why {
-                Exclusion::CannotTranslate(fields) | Exclusion::Capability(fields) => {
-                    if fewest.is_none_or(|few| fields.len() < few.len()) {
-                        fewest = Some(fields);
-                    }
-                }
-                Exclusion::OtherProtocol(_) => {}
-                Exclusion::NoAccount
-                | Exclusion::NoMapping
-                | Exclusion::Disabled
-                | Exclusion::Cooling { .. }
-                | Exclusion::Resting { .. }
-                | Exclusion::PriceAboveLimit(_)
-                | Exclusion::Unpriced
-                | Exclusion::Margin
-                | Exclusion::Concurrency
-                | Exclusion::Rate { .. }
-                | Exclusion::Budget { .. } => return None,
-            }
+        if self.excluded.iter().any(|it| it.why.cause().is_some()) {
+            return None;
         }
-        fewest.cloned()
+        self.excluded.iter().filter_map(|it| it.why.fields()).min_by_key(|fields| fields.len()).cloned()
     }
 
     /// Every candidate speaks another protocol and translation is not to be used (E15): what the model is offered
@@ -202,10 +183,7 @@ impl NoRoute {
     /// where candidates differ.
     #[must_use]
     pub fn price_figures(&self) -> Option<PriceFigures> {
-        let figures = self.excluded.iter().filter_map(|it| match it.why {
-            Exclusion::PriceAboveLimit(figures) if figures.on == PriceLimitOn::Sale => Some(figures),
-            _ => None,
-        });
+        let figures = self.excluded.iter().filter_map(|it| it.why.figures()).filter(|it| it.on == PriceLimitOn::Sale);
         figures.min_by_key(|figures| figures.price)
     }
 
@@ -310,11 +288,17 @@ impl Exclusion {
         }
     }
 
+    /// The fields it is about.
+    const fn fields(&self) -> Option<&Vec<FieldPath>> {
+        if let Self::CannotTranslate(fields) | Self::Capability(fields) = self { Some(fields) } else { None }
+    }
+
+    const fn figures(&self) -> Option<PriceFigures> {
+        if let Self::PriceAboveLimit(figures) = self { Some(*figures) } else { None }
+    }
+
     const fn other_protocol(&self) -> Option<Protocol> {
-        match self {
-            Self::OtherProtocol(protocol) => Some(*protocol),
-            _ => None,
-        }
+        if let Self::OtherProtocol(protocol) = self { Some(*protocol) } else { None }
     }
 }
 

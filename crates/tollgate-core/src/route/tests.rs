@@ -1,1 +1,148 @@
-//! Tests.
+//! Every exclusion, every cause, and the order of what is left.
+
+mod causes;
+mod order;
+
+use std::{collections::HashMap, sync::Arc};
+
+use tollgate_protocol::Method;
+
+use super::*;
+use crate::{
+    Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn, RestingReason, Window,
+    samples::{NOW, account, always, catalog, channel, group, key, model, outline, price},
+};
+use crate::{CoolingReason, Multiplier, samples::account_id};
+
+/// One request against a catalog, with whatever stands against its candidates.
+struct Case {
+    channels: Vec<Channel>,
+    group: Group,
+    key: Key,
+    model: Model,
+    outline: Outline,
+    from: Protocol,
+    translates: bool,
+    request_limit: Option<PriceLimit>,
+    health: Board,
+    loads: HashMap<AccountId, AccountLoad>,
+    budgets: HashMap<String, ChannelBudget>,
+    refused: HashMap<String, RefusedFields>,
+}
+
+#[derive(Default)]
+struct Board(HashMap<AccountId, AccountHealth>);
+
+impl HealthView for Board {
+    fn of(&self, account: AccountId) -> AccountHealth {
+        self.0.get(&account).copied().unwrap_or_default()
+    }
+}
+
+impl CandidateView for Case {
+    fn account_load(&self, account: &Account) -> AccountLoad {
+        self.loads.get(&account.id).copied().unwrap_or(AccountLoad::Free)
+    }
+
+    fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
+        self.budgets.get(&channel.name).copied().unwrap_or(ChannelBudget::Left)
+    }
+
+    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
+        assert_eq!(serves.model, "m");
+        self.refused.get(&channel.name).cloned().unwrap_or(RefusedFields::None)
+    }
+}
+
+impl Case {
+    /// Model `m` over these channels, asked by chat.
+    fn over(channels: Vec<Channel>) -> Self {
+        let names: Vec<String> = channels.iter().map(|it| it.name.clone()).collect();
+        Self {
+            channels,
+            group: group("default", &names.iter().map(String::as_str).collect::<Vec<_>>()),
+            key: key(&[]),
+            model: model("m"),
+            outline: outline("m", Method::Chat),
+            from: Protocol::OpenAi,
+            translates: false,
+            request_limit: None,
+            health: Board::default(),
+            loads: HashMap::new(),
+            budgets: HashMap::new(),
+            refused: HashMap::new(),
+        }
+    }
+
+    /// Model `m` over a channel `c` with so many accounts `c/0`…
+    fn accounts(count: usize) -> Self {
+        Self::over(vec![with_accounts(channel("c", &["m"]), count)])
+    }
+
+    fn state(mut self, account: &str, state: HealthState) -> Self {
+        self.health.0.entry(account_id(account)).or_default().state = state;
+        self
+    }
+
+    fn cooling(self, account: &str, why: CoolingReason, ms: i64) -> Self {
+        self.state(account, HealthState::Cooling { until: NOW.plus_ms(ms), why, since: NOW })
+    }
+
+    fn load(mut self, account: &str, load: AccountLoad) -> Self {
+        self.loads.insert(account_id(account), load);
+        self
+    }
+
+    fn run(&self) -> Result<Plan, NoRoute> {
+        self.run_with(&mut || 0)
+    }
+
+    fn run_with(&self, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
+        let catalog = catalog(self.channels.clone(), vec![self.group.clone()], vec![self.model.clone()]);
+        let caller = Caller::of(&catalog, Arc::new(self.key.clone()));
+        let offer = crate::resolve(&catalog, &caller, &self.outline, self.from, NOW).expect("the model is offered");
+        let input = RouteInput {
+            catalog: &catalog,
+            caller: &caller,
+            offer: &offer,
+            outline: &self.outline,
+            from: self.from,
+            health: &self.health,
+            view: self,
+            now: NOW,
+            request_limit: self.request_limit,
+            translates: self.translates,
+        };
+        route(&input, dice)
+    }
+
+    /// Names of the accounts tried, in order.
+    fn tried(&self) -> Vec<String> {
+        self.run().map(|plan| plan.attempts().map(|it| it.account.name.clone()).collect()).unwrap_or_default()
+    }
+
+    fn fails(&self) -> NoRoute {
+        self.run().expect_err("no candidate is left")
+    }
+
+    /// The reason of the only candidate.
+    fn why(&self) -> Exclusion {
+        let refused = self.fails();
+        assert_eq!(refused.excluded.len(), 1);
+        refused.excluded[0].why.clone()
+    }
+}
+
+fn with_accounts(row: Channel, count: usize) -> Channel {
+    let accounts = (0..count).map(|n| Arc::new(account(&row.name, n))).collect();
+    Channel { accounts, ..row }
+}
+
+fn bounded(row: Channel) -> Channel {
+    let accounts = row.accounts.iter().map(|it| Arc::new(Account { concurrency: 1, ..Account::clone(it) })).collect();
+    Channel { accounts, ..row }
+}
+
+fn ceiling(max_input: i64, on: PriceLimitOn) -> PriceLimit {
+    PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(max_input), max_output: None }, on }
+}

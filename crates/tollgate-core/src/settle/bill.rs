@@ -34,7 +34,6 @@ impl Bill {
                 Some(usage) => tokens_of(&usage, self.reported_as),
                 None => self.counted(self.given),
             }),
-            Outcome::Refused => None,
             Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped if self.delivered.content => {
                 Some(match (self.policy, self.usage) {
                     (StreamBreak::ProviderUsage, Some(usage)) => tokens_of(&usage, self.reported_as),
@@ -43,7 +42,7 @@ impl Bill {
             }
             // He gave it up himself: the policy applies to the input.
             Outcome::CallerLeft if self.under_way && self.policy != StreamBreak::NoneIfEmpty => Some(self.input_alone()),
-            Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped => None,
+            Outcome::Refused | Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped => None,
         }
     }
 

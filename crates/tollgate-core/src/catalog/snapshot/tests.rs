@@ -1,0 +1,90 @@
+//! Snapshots are sorted, indexed and tolerate what is missing.
+
+use super::*;
+use crate::samples::{account_id, catalog, channel, channel_id, group, group_id, model};
+
+fn sample() -> Catalog {
+    catalog(
+        vec![channel("zeta", &["m", "n"]), channel("alpha", &["m"]), channel("mid", &["n", "m", "n"])],
+        vec![group("two", &["mid", "gone"]), group("one", &["zeta", "alpha"])],
+        vec![model("m"), model("ghost")],
+    )
+}
+
+#[test]
+fn rows_stand_in_order_of_name_and_are_found_by_it() {
+    let catalog = sample();
+    let names: Vec<&str> = catalog.channels.values().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["alpha", "mid", "zeta"]);
+    assert_eq!(catalog.channel_by_name("mid").unwrap().id, channel_id("mid"));
+    assert_eq!(catalog.group_by_name("two").unwrap().id, group_id("two"));
+    assert!(catalog.channel_by_name("Mid").is_none());
+}
+
+#[test]
+fn the_index_names_every_serving_channel_once() {
+    let catalog = sample();
+    let served = |name: &str| {
+        let named = |it: &ServedBy| (catalog.channel_at(it.channel).unwrap().name.clone(), it.serves);
+        catalog.served_by[name].iter().map(named).collect::<Vec<_>>()
+    };
+    assert_eq!(served("m"), [("alpha".to_owned(), 0), ("mid".to_owned(), 1), ("zeta".to_owned(), 0)]);
+    assert_eq!(served("n"), [("mid".to_owned(), 0), ("zeta".to_owned(), 1)]);
+    assert_eq!(catalog.served_by.keys().collect::<Vec<_>>(), ["m", "n"]);
+}
+
+#[test]
+fn a_group_reaches_its_own_channels_only_and_missing_ones_do_not_matter() {
+    let catalog = sample();
+    let reached = |group: &str| {
+        (0..3).filter(|at| catalog.reaches(group_id(group), *at)).map(|at| catalog.channel_at(at).unwrap().name.clone()).collect()
+    };
+    let (one, two): (Vec<String>, Vec<String>) = (reached("one"), reached("two"));
+    assert_eq!(
+        (one.as_slice(), two.as_slice()),
+        (["alpha".to_owned(), "zeta".to_owned()].as_slice(), ["mid".to_owned()].as_slice())
+    );
+    assert!(!catalog.reaches(group_id("nobody"), 0));
+    assert!(!catalog.reaches(group_id("one"), 99));
+}
+
+#[test]
+fn more_channels_than_fit_one_word_are_told_apart() {
+    let names: Vec<String> = (0..200).map(|i| format!("c{i:03}")).collect();
+    let odd: Vec<&str> = names.iter().skip(1).step_by(2).map(String::as_str).collect();
+    let catalog = catalog(names.iter().map(|name| channel(name, &["m"])).collect(), vec![group("odd", &odd)], vec![]);
+    assert!((0..200).all(|at| catalog.reaches(group_id("odd"), at) == (at % 2 == 1)));
+    assert_eq!(catalog.serving(group_id("odd"), "m").count(), 100);
+}
+
+#[test]
+fn a_served_model_without_a_row_is_made_up_and_a_row_nobody_serves_is_no_model() {
+    let catalog = sample();
+    assert!(catalog.model("n").unwrap().owner.is_none());
+    assert!(catalog.model("m").unwrap().price.is_some());
+    assert!(catalog.model("ghost").is_none());
+}
+
+#[test]
+fn accounts_are_found_with_their_channel() {
+    let catalog = sample();
+    let (channel, account) = catalog.account(account_id("mid/0")).unwrap();
+    assert_eq!((channel.name.as_str(), account.name.as_str()), ("mid", "mid/0"));
+    assert!(catalog.account(account_id("nobody")).is_none());
+}
+
+#[test]
+fn of_two_rows_with_one_id_the_last_by_name_stays() {
+    let twin = Channel { name: "twin".to_owned(), ..channel("alpha", &["m"]) };
+    let catalog = catalog(vec![twin, channel("alpha", &["m"]), channel("beta", &["m"])], vec![], vec![]);
+    assert_eq!(catalog.channels.len(), 2);
+    assert_eq!(catalog.channel_by_name("twin").unwrap().id, channel_id("alpha"));
+    assert_eq!(catalog.channel_by_name("beta").unwrap().id, channel_id("beta"));
+}
+
+#[test]
+fn echo_speaks_every_protocol_and_others_their_own() {
+    let echo = Channel { provider: Provider::Echo, ..channel("e", &[]) };
+    assert!(echo.speaks(Protocol::Gemini) && echo.speaks(Protocol::OpenAi));
+    assert!(!channel("c", &[]).speaks(Protocol::Gemini));
+}

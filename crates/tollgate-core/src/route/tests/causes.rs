@@ -1,0 +1,283 @@
+//! One test for every row of the exclusions table, then their mixtures.
+
+use super::*;
+
+/// What the only candidate is excluded for: code, cause, whether waiting helps.
+fn check(case: &Case, code: &str, cause: Cause, retryable: bool) {
+    let refused = case.fails();
+    assert_eq!(case.why().code(), code);
+    assert_eq!((refused.cause(), refused.retryable()), (cause, retryable), "{code}");
+    let trace = refused.trace();
+    assert_eq!((trace.len(), trace[0].code.as_str()), (1, code));
+}
+
+#[test]
+fn a_channel_without_accounts_is_none_configured() {
+    check(&Case::accounts(0), "no_account", Cause::NoneConfigured, false);
+}
+
+#[test]
+fn a_channel_that_cannot_serve_the_method_has_no_mapping() {
+    let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("c", &["m"]) };
+    let case = Case {
+        model: Model { embeddings: true, ..model("m") },
+        outline: outline("m", Method::Embeddings),
+        translates: true,
+        ..Case::over(vec![anthropic])
+    };
+    check(&case, "no_mapping", Cause::NoneConfigured, false);
+}
+
+#[test]
+fn what_is_off_by_hand_is_disabled() {
+    let off = Channel { on: false, ..channel("c", &["m"]) };
+    let case = Case::over(vec![off]);
+    check(&case, "disabled", Cause::Disabled, false);
+    assert_eq!(case.fails().excluded[0].account, None, "the whole channel");
+    let mut row = channel("c", &["m"]);
+    row.accounts = vec![Arc::new(Account { on: false, ..account("c", 0) })];
+    let case = Case::over(vec![row]);
+    check(&case, "disabled", Cause::Disabled, false);
+    assert_eq!(case.fails().excluded[0].account, Some(0));
+}
+
+#[test]
+fn cooling_after_silence_or_rubbish_is_cooldown() {
+    for why in [CoolingReason::Timeout, CoolingReason::BadAnswer] {
+        let case = Case::accounts(1).cooling("c/0", why, 7_000);
+        check(&case, "cooling", Cause::Cooldown, true);
+        assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(7_000)));
+    }
+}
+
+#[test]
+fn cooling_after_429_is_upstream_rate_limited() {
+    check(&Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 1), "cooling", Cause::UpstreamRateLimited, true);
+}
+
+#[test]
+fn spent_quota_is_upstream_quota() {
+    let state = HealthState::Resting { why: RestingReason::QuotaSpent, since: NOW, until: Some(NOW.plus_ms(9)) };
+    let case = Case::accounts(1).state("c/0", state);
+    check(&case, "cooling", Cause::UpstreamQuota, true);
+    assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(9)));
+}
+
+#[test]
+fn refused_credentials_are_disabled() {
+    let state = HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None };
+    let case = Case::accounts(1).state("c/0", state);
+    check(&case, "cooling", Cause::Disabled, false);
+    assert_eq!(case.fails().earliest_recovery(), None);
+    assert_eq!(case.fails().trace()[0].detail.as_deref(), Some("refused until a test passes"));
+}
+
+#[test]
+fn a_spent_channel_budget_is_upstream_quota() {
+    let budget = Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block };
+    let mut case = Case::over(vec![Channel { budgets: vec![budget], ..channel("c", &["m"]) }]);
+    assert!(case.run().is_ok());
+    case.budgets.insert("c".to_owned(), ChannelBudget::Spent { until: Some(NOW.plus_ms(5)) });
+    check(&case, "budget", Cause::UpstreamQuota, true);
+    assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(5)));
+}
+
+#[test]
+fn busy_accounts_are_concurrency() {
+    let case = || Case::over(vec![bounded(channel("c", &["m"]))]);
+    check(&case().load("c/0", AccountLoad::AtConcurrency), "concurrency", Cause::Concurrency, true);
+    let rate = case().load("c/0", AccountLoad::AtRate { until: NOW.plus_ms(3) });
+    check(&rate, "rate", Cause::Concurrency, true);
+    assert_eq!(rate.fails().earliest_recovery(), Some(NOW.plus_ms(3)));
+}
+
+#[test]
+fn accounts_without_bounds_are_not_asked_for_their_load() {
+    assert!(Case::accounts(1).load("c/0", AccountLoad::AtConcurrency).run().is_ok());
+}
+
+#[test]
+fn a_sale_above_the_limit_is_price_limit_with_figures() {
+    let case = Case { request_limit: Some(ceiling(999_999_999, PriceLimitOn::Sale)), ..Case::accounts(1) };
+    check(&case, "price_above_limit", Cause::PriceLimit, false);
+    let figures = case.fails().price_figures().unwrap();
+    assert_eq!((figures.limit, figures.price, figures.level), (999_999_999, 1_000_000_000, LimitLevel::Request));
+    assert!(case.fails().price_limit_alone());
+}
+
+#[test]
+fn a_cost_above_the_limit_gives_no_figures() {
+    let mut row = channel("c", &["m"]);
+    row.serves[0].cost = Some(always(price("2", "2")));
+    let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
+    let case = Case { key: Key { price_limit: limit, ..key(&[]) }, ..Case::over(vec![row]) };
+    check(&case, "price_above_limit", Cause::PriceLimit, false);
+    assert_eq!(case.fails().price_figures(), None);
+    assert!(case.fails().price_limit_alone());
+}
+
+#[test]
+fn a_cost_limit_looks_at_each_accounts_own_factor() {
+    let mut row = with_accounts(channel("c", &["m"]), 2);
+    row.serves[0].cost = Some(always(price("2", "2")));
+    row.accounts[1] = Arc::new(Account { cost_multiplier: Multiplier(500_000), ..account("c", 1) });
+    let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
+    let case = Case { group: Group { price_limit: limit, ..group("default", &["c"]) }, ..Case::over(vec![row]) };
+    assert_eq!(case.tried(), ["c/1"]);
+}
+
+#[test]
+fn a_missing_price_is_unpriced_where_one_is_asked_for() {
+    let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
+    let case = Case { request_limit: Some(limit), ..Case::accounts(1) };
+    check(&case, "unpriced", Cause::PriceLimit, false);
+}
+
+#[test]
+fn an_unpriced_model_is_served_unless_money_is_bounded() {
+    let unpriced = || Case { model: Model { price: None, ..model("m") }, ..Case::accounts(1) };
+    assert!(unpriced().run().is_ok());
+    let budget = Budget { amount: NanoUsd(1), window: Window::Total, action: BudgetAction::Block };
+    let case = Case { key: Key { budgets: vec![budget], ..key(&[]) }, ..unpriced() };
+    check(&case, "unpriced", Cause::PriceLimit, false);
+    assert!(case.fails().price_limit_alone());
+    let counting = Case { outline: outline("m", Method::CountTokens), ..case };
+    assert!(counting.run().is_ok(), "counting costs nothing");
+}
+
+#[test]
+fn too_small_a_margin_is_price_limit() {
+    let mut row = channel("c", &["m"]);
+    row.serves[0].cost = Some(always(price("0.95", "1")));
+    let limit = PriceLimit { mode: PriceLimitMode::MinMargin(100_000), on: PriceLimitOn::Sale };
+    let case = Case { group: Group { price_limit: Some(limit), ..group("default", &["c"]) }, ..Case::over(vec![row]) };
+    check(&case, "margin", Cause::PriceLimit, false);
+}
+
+#[test]
+fn what_cannot_be_translated_names_the_fewest_fields() {
+    let mut case = Case::over(vec![channel("a", &["m"]), channel("b", &["m"])]);
+    let fields = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    case.refused.insert("a".to_owned(), RefusedFields::CannotTranslate(fields(&["seed", "logit_bias"])));
+    case.refused.insert("b".to_owned(), RefusedFields::CannotTranslate(fields(&["logit_bias"])));
+    let refused = case.fails();
+    assert_eq!(refused.all_translate(), Some(fields(&["logit_bias"])));
+    assert!(!refused.price_limit_alone());
+    assert_eq!(refused.trace()[0].code, "cannot_translate");
+    assert_eq!(refused.trace()[0].detail.as_deref(), Some("seed, logit_bias"));
+}
+
+#[test]
+fn what_cannot_be_translated_does_not_count_beside_other_reasons() {
+    let mut case = Case::over(vec![channel("a", &["m"]), channel("b", &["m"])]).cooling("b/0", CoolingReason::RateLimited, 4);
+    case.refused.insert("a".to_owned(), RefusedFields::CannotTranslate(vec!["seed".to_owned()]));
+    assert_eq!(case.fails().all_translate(), None);
+    assert_eq!(case.fails().cause(), Cause::UpstreamRateLimited);
+    case.health.0.clear();
+    assert_eq!(case.tried(), ["b/0"]);
+}
+
+#[test]
+fn learned_refusals_exclude_like_a_translation_that_fails() {
+    let mut case = Case::accounts(1);
+    case.refused.insert("c".to_owned(), RefusedFields::Learned(vec!["top_k".to_owned()]));
+    assert_eq!(case.why().code(), "capability");
+    assert_eq!(case.fails().all_translate(), Some(vec!["top_k".to_owned()]));
+}
+
+#[test]
+fn another_protocol_is_excluded_until_translation_is_there() {
+    let case = Case { from: Protocol::Gemini, outline: outline("m", Method::Generate), ..Case::accounts(1) };
+    let refused = case.fails();
+    assert_eq!(case.why(), Exclusion::OtherProtocol(Protocol::OpenAi));
+    assert_eq!(refused.only_other_protocol(), Some(vec!["/v1/chat/completions"]));
+    assert_eq!(refused.all_translate(), None);
+    assert_eq!(refused.trace()[0].code, "cannot_translate");
+    let plan = Case { translates: true, ..case }.run().unwrap();
+    assert_eq!(plan.first.protocol, Protocol::OpenAi);
+}
+
+#[test]
+fn another_protocol_does_not_count_beside_other_reasons() {
+    let gemini = Channel { protocol: Protocol::Gemini, accounts: vec![], ..channel("g", &["m"]) };
+    let case =
+        Case { from: Protocol::Gemini, outline: outline("m", Method::Generate), ..Case::over(vec![gemini, channel("o", &["m"])]) };
+    assert_eq!(case.fails().only_other_protocol(), None);
+    assert_eq!(case.fails().cause(), Cause::NoneConfigured);
+}
+
+#[test]
+fn of_several_causes_the_first_in_order_is_told() {
+    let causes = [
+        Cause::Concurrency,
+        Cause::Cooldown,
+        Cause::UpstreamRateLimited,
+        Cause::UpstreamQuota,
+        Cause::PriceLimit,
+        Cause::Disabled,
+        Cause::NoneConfigured,
+    ];
+    let exclusion = |cause| match cause {
+        Cause::Concurrency => Exclusion::Concurrency,
+        Cause::Cooldown => Exclusion::Cooling { until: NOW, why: CoolingReason::Timeout },
+        Cause::UpstreamRateLimited => Exclusion::Cooling { until: NOW, why: CoolingReason::RateLimited },
+        Cause::UpstreamQuota => Exclusion::Budget { until: None },
+        Cause::PriceLimit => Exclusion::Margin,
+        Cause::Disabled => Exclusion::Disabled,
+        Cause::NoneConfigured => Exclusion::NoAccount,
+    };
+    let channel = Arc::new(channel("c", &["m"]));
+    for (at, first) in causes.iter().enumerate() {
+        // Told last to first, so that the order of candidates cannot be what decides.
+        let excluded =
+            causes[at..].iter().rev().map(|cause| Excluded { channel: channel.clone(), account: None, why: exclusion(*cause) });
+        let refused = NoRoute { excluded: excluded.collect(), method: Method::Chat };
+        assert_eq!(refused.cause(), *first);
+        assert!(!refused.price_limit_alone(), "{first:?}");
+    }
+}
+
+#[test]
+fn cause_words_are_those_of_the_wire() {
+    let words = [
+        (Cause::NoneConfigured, "none_configured"),
+        (Cause::Disabled, "disabled"),
+        (Cause::Cooldown, "cooldown"),
+        (Cause::Concurrency, "concurrency"),
+        (Cause::UpstreamRateLimited, "upstream_rate_limited"),
+        (Cause::UpstreamQuota, "upstream_quota"),
+        (Cause::PriceLimit, "price_limit"),
+    ];
+    for (cause, word) in words {
+        assert_eq!(cause.as_str(), word);
+    }
+}
+
+#[test]
+fn the_earliest_recovery_is_that_of_the_first_candidate_back() {
+    let case = Case::accounts(3)
+        .cooling("c/0", CoolingReason::RateLimited, 9_000)
+        .cooling("c/1", CoolingReason::Timeout, 4_000)
+        .state("c/2", HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None });
+    assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(4_000)));
+}
+
+#[test]
+fn a_trace_is_bounded_and_says_how_many_more_there_are() {
+    let mut case = Case::accounts(100);
+    for n in 0..100 {
+        case = case.cooling(&format!("c/{n}"), CoolingReason::RateLimited, 1_000);
+    }
+    let trace = case.fails().trace();
+    assert_eq!(trace.len(), 65);
+    assert_eq!((trace[64].code.as_str(), trace[64].detail.as_deref()), ("more", Some("36 more candidates are excluded")));
+    assert_eq!(trace[0].detail.as_deref(), Some("rate_limited until 2023-11-14T22:13:21Z"));
+}
+
+#[test]
+fn a_model_of_the_group_alone_reaches_its_channels_alone() {
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &[])], vec![]);
+    let caller = Caller::of(&catalog, Arc::new(key(&[])));
+    let refused = crate::resolve(&catalog, &caller, &outline("m", Method::Chat), Protocol::OpenAi, NOW);
+    assert_eq!(refused.unwrap_err(), NotOffered::OutsideGroup);
+}

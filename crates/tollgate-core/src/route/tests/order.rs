@@ -1,0 +1,256 @@
+//! Tiers, weights, affinity, the last account, and what must hold for any plan.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Dice that are different every time and the same in every run.
+fn dice(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(state >> 32).unwrap()
+    }
+}
+
+/// How often each account comes first in 4,000 draws.
+fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    let mut dice = dice(42);
+    for key in 0..4_000u64 {
+        case.outline.affinity = affinity.then(|| key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let plan = case.run_with(&mut dice).unwrap();
+        *counts.entry(plan.first.account.name.clone()).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// A share of 4,000 within 3 percentage points.
+fn near(count: Option<&u32>, percent: u32) -> bool {
+    count.copied().unwrap_or(0).abs_diff(percent * 40) < 120
+}
+
+#[test]
+fn a_plan_has_three_attempts_at_most_and_no_account_twice() {
+    let tried = Case::accounts(5).tried();
+    assert_eq!(tried.len(), MAX_ATTEMPTS);
+    let mut unique = tried.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), tried.len());
+    assert_eq!(Case::accounts(1).tried(), ["c/0"]);
+}
+
+#[test]
+fn lower_priority_numbers_come_first_and_the_next_tier_fills_up() {
+    let tier = |name, priority| Channel { priority, ..channel(name, &["m"]) };
+    let case = Case::over(vec![tier("a", 5), tier("b", -1), tier("c", 0), tier("d", 9)]);
+    assert_eq!(case.tried(), ["b/0", "c/0", "a/0"]);
+}
+
+#[test]
+fn weights_share_a_tier_by_dice_and_by_affinity_alike() {
+    let weighted = |name, weight| Channel { weight, ..channel(name, &["m"]) };
+    for affinity in [false, true] {
+        let counts = firsts(&mut Case::over(vec![weighted("a", 3), weighted("b", 1)]), affinity);
+        assert!(near(counts.get("a/0"), 75) && near(counts.get("b/0"), 25), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_channels_share_does_not_grow_with_its_accounts() {
+    for affinity in [false, true] {
+        let counts = firsts(&mut Case::over(vec![with_accounts(channel("a", &["m"]), 4), channel("b", &["m"])]), affinity);
+        assert!(near(counts.get("b/0"), 50), "{counts:?}");
+    }
+}
+
+#[test]
+fn failing_accounts_get_less_but_not_nothing() {
+    let mut case = Case::accounts(2);
+    case.health.0.insert(account_id("c/1"), AccountHealth { error_average: 1_000_000, ..AccountHealth::default() });
+    let counts = firsts(&mut case, false);
+    assert!(near(counts.get("c/1"), 5), "{counts:?}");
+}
+
+#[test]
+fn without_weight_an_account_comes_last_in_its_tier_cheapest_first() {
+    let row = |name, weight, cost| {
+        let mut row = Channel { weight, ..channel(name, &["m"]) };
+        row.serves[0].cost = Some(always(price(cost, cost)));
+        row
+    };
+    let case = Case::over(vec![row("dear", 0, "5"), row("cheap", 0, "1"), row("main", 1, "9")]);
+    assert_eq!(case.tried(), ["main/0", "cheap/0", "dear/0"]);
+}
+
+#[test]
+fn a_conversation_stays_on_its_account_whatever_the_dice_say() {
+    let mut case = Case::accounts(20);
+    case.outline.affinity = Some(77);
+    let first = case.run_with(&mut dice(1)).unwrap();
+    for seed in 2..20 {
+        let again = case.run_with(&mut dice(seed)).unwrap();
+        let names = |plan: &Plan| plan.attempts().map(|it| it.account.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&again), names(&first));
+    }
+}
+
+#[test]
+fn when_a_conversations_account_cools_only_its_conversations_move_and_they_move_back() {
+    let mut well = Case::accounts(10);
+    let mut sick = Case::accounts(10).cooling("c/3", CoolingReason::RateLimited, 5_000);
+    let mut moved = 0;
+    for key in 0..500 {
+        (well.outline.affinity, sick.outline.affinity) = (Some(key), Some(key));
+        let (before, after) = (well.tried(), sick.tried());
+        if before[0] == "c/3" {
+            moved += 1;
+            assert_eq!(after[0], before[1], "the next account is the same on every node");
+        } else {
+            assert_eq!(after[0], before[0]);
+        }
+    }
+    assert!(moved > 20, "{moved}");
+}
+
+#[test]
+fn the_hash_of_affinity_never_changes_between_versions() {
+    let mut case = Case::accounts(8);
+    let mut firsts = String::new();
+    for key in [0, 1, 2, 3, 0xFFFF_FFFF_FFFF_FFFF] {
+        case.outline.affinity = Some(key);
+        firsts.push_str(&case.tried()[0].replace("c/", ""));
+    }
+    assert_eq!(firsts, FROZEN_FIRSTS, "nodes of two versions would split conversations during an upgrade");
+}
+
+const FROZEN_FIRSTS: &str = "70410";
+
+#[test]
+fn the_last_account_is_tried_all_the_same_while_it_cools_for_a_hiccup() {
+    for why in [CoolingReason::ConnectFailure, CoolingReason::ServerError] {
+        let case = Case::accounts(2).cooling("c/0", why, 9_000).cooling("c/1", why, 4_000);
+        assert_eq!(case.tried(), ["c/1"], "one attempt, on the account that is back first");
+        assert_eq!(case.run().unwrap().excluded.len(), 1, "what is tried is not excluded");
+    }
+}
+
+#[test]
+fn other_reasons_to_cool_leave_the_last_account_alone() {
+    for why in [CoolingReason::Timeout, CoolingReason::BadAnswer, CoolingReason::RateLimited] {
+        assert!(Case::accounts(1).cooling("c/0", why, 5_000).run().is_err(), "{why:?}");
+    }
+}
+
+#[test]
+fn a_cooling_account_is_not_tried_while_another_one_is_usable_or_merely_busy() {
+    let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))]).cooling("c/0", CoolingReason::ServerError, 5_000);
+    assert_eq!(case.tried(), ["c/1"]);
+    let busy = case.load("c/1", AccountLoad::AtConcurrency);
+    assert_eq!(busy.fails().cause(), Cause::Concurrency);
+}
+
+#[test]
+fn the_last_account_must_pass_everything_else() {
+    let mut case = Case::accounts(1).cooling("c/0", CoolingReason::ServerError, 5_000);
+    case.request_limit = Some(ceiling(1, PriceLimitOn::Sale));
+    assert_eq!(case.fails().cause(), Cause::PriceLimit);
+    let off = Channel { on: false, ..channel("c", &["m"]) };
+    assert_eq!(Case::over(vec![off]).cooling("c/0", CoolingReason::ServerError, 5_000).fails().cause(), Cause::Disabled);
+}
+
+#[test]
+fn an_account_whose_cooling_is_over_is_usable_as_the_probe() {
+    let case = Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 0);
+    assert_eq!(case.tried(), ["c/0"]);
+}
+
+#[test]
+fn a_channel_without_cooling_ignores_what_health_says() {
+    let mut case = Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 5_000);
+    case.channels[0].cooling = false;
+    assert_eq!(case.tried(), ["c/0"]);
+}
+
+#[test]
+fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
+    let echo = Channel { provider: Provider::Echo, ..channel("e", &["m"]) };
+    let case = Case { from: Protocol::Gemini, outline: outline("m", Method::Generate), ..Case::over(vec![echo]) };
+    let plan = case.run().unwrap();
+    assert_eq!((plan.first.protocol, plan.first.cost.clone()), (Protocol::Gemini, Some(Price::free())));
+}
+
+#[test]
+fn an_attempt_carries_the_frozen_cost_and_the_upstream_name() {
+    let mut row = channel("c", &["other", "m"]);
+    row.serves[1].cost = Some(always(price("0.5", "1")));
+    let plan = Case::over(vec![row]).run().unwrap();
+    assert_eq!(plan.first.cost, Some(price("0.5", "1")));
+    assert_eq!((plan.first.serves, plan.first.serves().upstream.as_str()), (1, "m-up"));
+}
+
+#[test]
+fn a_plans_trace_names_what_is_tried_then_what_is_not() {
+    let case = Case::accounts(2).cooling("c/1", CoolingReason::Timeout, 5_000);
+    let trace = case.run().unwrap().trace();
+    let codes: Vec<(&str, Option<&str>)> = trace.iter().map(|it| (it.code.as_str(), it.account.as_deref())).collect();
+    assert_eq!(codes, [("planned", Some("c/0")), ("cooling", Some("c/1"))]);
+}
+
+/// What can stand against an account, by number.
+fn hinder(case: Case, name: &str, which: u8) -> Case {
+    match which {
+        1 => case.cooling(name, CoolingReason::RateLimited, 5_000),
+        2 => case.cooling(name, CoolingReason::ServerError, 5_000),
+        3 => case.state(name, HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None }),
+        4 => case.load(name, AccountLoad::AtConcurrency),
+        5 => case.cooling(name, CoolingReason::Timeout, -1),
+        _ => case,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_plan_never_holds_an_excluded_account_and_nobody_is_lost(
+        rows in proptest::collection::vec((0i32..3, 0u32..4, proptest::collection::vec(0u8..7, 0..5)), 1..6),
+        affinity in proptest::option::of(any::<u64>()),
+        seed in any::<u64>(),
+    ) {
+        let channels = rows.iter().enumerate().map(|(i, (priority, weight, accounts))| {
+            let row = Channel { priority: *priority, weight: *weight, ..channel(&format!("c{i}"), &["m"]) };
+            bounded(with_accounts(row, accounts.len()))
+        });
+        let mut case = Case::over(channels.collect());
+        case.outline.affinity = affinity;
+        for (i, (_, _, accounts)) in rows.iter().enumerate() {
+            for (n, which) in accounts.iter().enumerate() {
+                case = hinder(case, &format!("c{i}/{n}"), *which);
+            }
+        }
+        let free: usize = rows.iter().flat_map(|row| &row.2).filter(|which| matches!(which, 0 | 5 | 6)).count();
+        let all: usize = rows.iter().map(|row| row.2.len().max(1)).sum();
+        match case.run_with(&mut dice(seed)) {
+            Ok(plan) => {
+                let tried: Vec<AccountId> = plan.attempts().map(|it| it.account.id).collect();
+                let mut unique = tried.clone();
+                unique.sort();
+                unique.dedup();
+                prop_assert_eq!(unique.len(), tried.len());
+                prop_assert_eq!(tried.len(), if free == 0 { 1 } else { free.min(MAX_ATTEMPTS) });
+                for it in &plan.excluded {
+                    prop_assert!(it.account().is_none_or(|account| !tried.contains(&account.id)));
+                }
+                prop_assert_eq!(plan.excluded.len(), all - if free == 0 { 1 } else { free });
+                let priorities: Vec<i32> = plan.attempts().map(|it| it.channel.priority).collect();
+                prop_assert!(priorities.is_sorted());
+            }
+            Err(refused) => {
+                prop_assert_eq!(free, 0);
+                prop_assert_eq!(refused.excluded.len(), all);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Plain rows for tests, to be changed by struct update.
+
+use std::sync::Arc;
+
+use tollgate_protocol::{Method, Outline, Profile, Protocol};
+
+use crate::{
+    Account, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member,
+    MemberId, MemberStatus, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Provider, Revision, Role, Serves,
+    StreamBreak, Timeouts, Timestamp, TranslationPolicy, Visibility,
+};
+
+pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+
+/// Ten bytes that differ with every name.
+fn random(name: &str) -> [u8; 10] {
+    let mut state = 0xCBF2_9CE4_8422_2325u64;
+    for byte in name.bytes() {
+        state = (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    }
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&state.to_le_bytes());
+    bytes
+}
+
+pub(crate) fn account_id(name: &str) -> AccountId {
+    AccountId::from_parts(NOW, random(name))
+}
+
+pub(crate) fn channel_id(name: &str) -> ChannelId {
+    ChannelId::from_parts(NOW, random(name))
+}
+
+pub(crate) fn group_id(name: &str) -> GroupId {
+    GroupId::from_parts(NOW, random(name))
+}
+
+/// USD per million tokens for input and output.
+pub(crate) fn price(input: &str, output: &str) -> Price {
+    let usd = |text| Some(crate::parse_usd(text).expect("a price in a test"));
+    Price { input: usd(input), output: usd(output), ..Price::default() }
+}
+
+pub(crate) fn always(price: Price) -> PriceSchedule {
+    PriceSchedule(vec![PricedAt { valid_from: None, price }])
+}
+
+pub(crate) fn serves(model: &str) -> Serves {
+    Serves { model: model.to_owned(), upstream: format!("{model}-up"), cost: None, profile: Profile::default() }
+}
+
+/// An account named `<channel>/<n>`.
+pub(crate) fn account(channel: &str, n: usize) -> Account {
+    let name = format!("{channel}/{n}");
+    Account {
+        id: account_id(&name),
+        name,
+        credential: None,
+        on: true,
+        concurrency: 0,
+        rpm: 0,
+        tpm: 0,
+        cost_multiplier: Multiplier::ONE,
+    }
+}
+
+/// A chat channel with one account that serves these models.
+pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
+    Channel {
+        id: channel_id(name),
+        name: name.to_owned(),
+        owner: Owner::File,
+        provider: Provider::Compatible,
+        protocol: Protocol::OpenAi,
+        base_url: "http://127.0.0.1:1/v1".to_owned(),
+        on: true,
+        cooling: true,
+        learn_unsupported: true,
+        private_network: true,
+        priority: 0,
+        weight: 1,
+        timeouts: Timeouts::default(),
+        retry_uncertain: true,
+        headers: Vec::new(),
+        proxy: None,
+        ca_file: None,
+        budgets: Vec::new(),
+        accounts: vec![Arc::new(account(name, 0))],
+        serves: models.iter().map(|model| serves(model)).collect(),
+    }
+}
+
+/// A public group over these channels that offers everything they serve.
+pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
+    Group {
+        id: group_id(name),
+        name: name.to_owned(),
+        owner: Owner::File,
+        visibility: Visibility::Public,
+        channels: channels.iter().map(|name| channel_id(name)).collect(),
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+    }
+}
+
+pub(crate) fn member() -> Member {
+    Member {
+        id: MemberId::from_parts(NOW, random("ada")),
+        name: "ada".to_owned(),
+        role: Role::Member,
+        status: MemberStatus::Active,
+        granted: Vec::new(),
+        default_group: None,
+        billing: Billing::Postpaid,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+    }
+}
+
+/// A key that names these groups.
+pub(crate) fn key(groups: &[&str]) -> Key {
+    Key {
+        id: KeyId::from_parts(NOW, random("ci")),
+        name: "ci".to_owned(),
+        owner: Owner::File,
+        prefix: "sk-tg-abcd".to_owned(),
+        suffix: "wxyz".to_owned(),
+        status: KeyStatus::Active,
+        expires_at: None,
+        groups: groups.iter().map(|name| group_id(name)).collect(),
+        models: Vec::new(),
+        ip_allow: Vec::new(),
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        price_limit: None,
+        created_at: NOW,
+        member: member(),
+    }
+}
+
+/// A model row with a sale price of 1 and 2 USD.
+pub(crate) fn model(name: &str) -> Model {
+    Model { name: name.to_owned(), owner: Some(Owner::File), price: Some(always(price("1", "2"))), ..Model::default() }
+}
+
+pub(crate) fn catalog(channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Model>) -> Catalog {
+    Catalog::from_parts(Revision(7), channels, groups, models)
+}
+
+pub(crate) fn outline(model: &str, method: Method) -> Outline {
+    Outline {
+        model: model.to_owned(),
+        method,
+        stream: false,
+        include_usage: false,
+        max_output: None,
+        candidates: 1,
+        fields: Vec::new(),
+        text_bytes: 40,
+        images: 0,
+        audio_bytes: 0,
+        document_bytes: 0,
+        tools: 0,
+        affinity: None,
+        splices: tollgate_protocol::SplicePoints::default(),
+    }
+}

@@ -1,0 +1,131 @@
+//! Records of requests whose gateway was killed.
+
+use super::*;
+use crate::{AttemptRecord, samples::channel_id};
+
+fn begin() -> Begin {
+    let key = key(&[]);
+    let group = group("default", &["c"]);
+    Begin {
+        id: RequestId::from_parts(NOW, [1; 10]),
+        at: NOW,
+        key: key.id,
+        key_name: key.name,
+        member: key.member.id,
+        group: group.id,
+        group_name: group.name,
+        protocol_in: Protocol::Gemini,
+        method: Method::StreamGenerate,
+        model: "m".to_owned(),
+        stream: true,
+        address: Some("192.0.2.1".to_owned()),
+        client_request_id: None,
+        dropped: Vec::new(),
+        price_version: Revision(7),
+        sale: Some(sale()),
+        sale_multiplier: Multiplier::ONE,
+        policy: StreamBreak::Delivered,
+        input: InputCount { tokens: 100, source: Counted },
+        earlier: Vec::new(),
+        attempt: BeginAttempt {
+            channel: channel_id("c"),
+            channel_name: "c".to_owned(),
+            account: account("c", 0).id,
+            account_name: "c/0".to_owned(),
+            protocol: Protocol::OpenAi,
+            upstream_model: "m-up".to_owned(),
+            at: NOW.plus_ms(2),
+            cost: Some(price("0.5", "1")),
+            cost_multiplier: Multiplier::ONE,
+        },
+    }
+}
+
+fn progress(tokens: u64) -> Progress {
+    Progress { id: begin().id, at: NOW.plus_ms(2_000), delivered: handed(tokens), usage: None }
+}
+
+#[test]
+fn without_progress_the_sale_is_nothing_and_the_cost_is_the_input_estimated() {
+    for policy in POLICIES {
+        let record = settle_stopped(&[Begin { policy, ..begin() }], None).unwrap();
+        assert_eq!((record.sale, record.cost), (Some(NanoUsd(0)), Some(NanoUsd(50_000))), "{policy:?}");
+        assert_eq!((record.outcome, record.status), (Outcome::GatewayStopped, 0));
+        assert_eq!(record.attempts[0].tokens.source, Estimated);
+        assert_eq!(record.attempts[0].result, AttemptResult::Failed);
+    }
+}
+
+#[test]
+fn with_progress_the_sale_is_the_input_and_what_was_handed_over() {
+    for policy in POLICIES {
+        let record = settle_stopped(&[Begin { policy, ..begin() }], Some(&progress(10))).unwrap();
+        assert_eq!((record.sale, record.cost), (Some(NanoUsd(120_000)), Some(NanoUsd(60_000))), "{policy:?}");
+        assert_eq!((record.tokens.input, record.tokens.output, record.tokens.source), (100, 10, Counted));
+        assert_eq!(record.duration_us, 2_000_000);
+        assert_eq!(record.attempts[0].result, AttemptResult::Broke);
+    }
+}
+
+#[test]
+fn progress_without_content_is_as_good_as_none() {
+    assert_eq!(settle_stopped(&[begin()], Some(&progress(0))).unwrap().sale, Some(NanoUsd(0)));
+}
+
+#[test]
+fn usage_reported_so_far_counts_where_the_policy_says_so() {
+    let reported = Progress { usage: Some(usage(50, 12)), ..progress(10) };
+    let sale = |policy| settle_stopped(&[Begin { policy, ..begin() }], Some(&reported)).unwrap().sale;
+    assert_eq!(sale(StreamBreak::ProviderUsage), Some(NanoUsd(74_000)));
+    assert_eq!(sale(StreamBreak::Delivered), Some(NanoUsd(70_000)));
+}
+
+#[test]
+fn earlier_attempts_stand_as_they_were_settled() {
+    let first: AttemptRecord =
+        settle_attempt(&attempt(AttemptResult::Refused, None), Method::StreamGenerate, InputCount { tokens: 100, source: Counted });
+    let begins = [begin(), Begin { earlier: vec![first], ..begin() }];
+    let record = settle_stopped(&begins, Some(&progress(10))).unwrap();
+    assert_eq!(record.attempts.len(), 2);
+    assert_eq!((record.attempts[0].result, record.attempts[1].result), (AttemptResult::Refused, AttemptResult::Broke));
+    assert_eq!(record.cost, Some(NanoUsd(60_000)));
+}
+
+#[test]
+fn an_attempt_whose_end_nobody_wrote_down_counts_as_sent() {
+    let record = settle_stopped(&[begin(), begin()], None).unwrap();
+    assert_eq!(record.attempts.len(), 2);
+    assert_eq!(record.cost, Some(NanoUsd(100_000)));
+}
+
+#[test]
+fn a_second_recovery_gives_the_same_record() {
+    let once = settle_stopped(&[begin()], Some(&progress(10)));
+    let stored: Begin = serde_json::from_str(&serde_json::to_string(&begin()).unwrap()).unwrap();
+    let stored_progress: Progress = serde_json::from_str(&serde_json::to_string(&progress(10)).unwrap()).unwrap();
+    assert_eq!(settle_stopped(&[stored], Some(&stored_progress)), once);
+}
+
+#[test]
+fn unpriced_and_uncosted_requests_stay_so() {
+    let mut bare = Begin { sale: None, ..begin() };
+    bare.attempt.cost = None;
+    let record = settle_stopped(&[bare], Some(&progress(10))).unwrap();
+    assert_eq!((record.sale, record.cost, record.tokens.output), (None, None, 10));
+}
+
+#[test]
+fn without_a_begin_there_is_no_record() {
+    assert_eq!(settle_stopped(&[], Some(&progress(10))), None);
+}
+
+#[test]
+fn optional_members_may_be_missing_in_an_older_journal() {
+    let mut stored = serde_json::to_value(begin()).unwrap();
+    let members = stored.as_object_mut().unwrap();
+    for name in ["address", "client_request_id", "dropped", "earlier"] {
+        assert!(members.remove(name).is_some());
+    }
+    let read: Begin = serde_json::from_value(stored).unwrap();
+    assert_eq!(read, Begin { address: None, ..begin() });
+}
