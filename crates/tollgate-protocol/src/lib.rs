@@ -5,12 +5,15 @@
 //! its wire format is [`neutral`].
 
 mod anthropic;
+mod carriers;
 mod codec;
 mod complaint;
 mod edits;
 mod fingerprint;
 mod gemini;
 mod json_array;
+mod json_text;
+mod lenient;
 mod markers;
 mod openai;
 mod outline;
@@ -24,6 +27,7 @@ mod sse;
 mod survey;
 mod target;
 mod translate;
+mod vectors;
 
 pub mod neutral;
 

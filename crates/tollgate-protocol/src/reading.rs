@@ -108,6 +108,17 @@ pub enum StreamFault {
     Truncated,
 }
 
+/// A complete answer may be read with the means of a stream.
+impl From<StreamFault> for BadReply {
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::Malformed(what) => Self::Unreadable(what),
+            StreamFault::Problem(problem) => Self::Problem(problem),
+            StreamFault::Truncated => Self::Unreadable("the answer has no end"),
+        }
+    }
+}
+
 /// One streamed answer on its way from an upstream to a caller: same protocol (bytes pass, with small edits) or
 /// translated. Where the network cut the bytes does not matter. Memory is bounded by one event.
 pub trait StreamRelay: Send {

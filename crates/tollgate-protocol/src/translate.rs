@@ -86,3 +86,12 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
     let _ = (to, request, profile);
     Vec::new()
 }
+
+/// Whose answers are read and written how.
+fn answers(protocol: Protocol) -> &'static dyn neutral::Answers {
+    match protocol {
+        Protocol::OpenAi => &crate::openai::OpenAi,
+        Protocol::Gemini => &crate::gemini::Gemini,
+        Protocol::Anthropic => &crate::anthropic::Anthropic,
+    }
+}

@@ -1,13 +1,21 @@
 //! Anthropic Messages, spoken to upstreams only.
 
 mod answer;
+mod answers;
+mod decode_reply;
+mod encode_reply;
+mod members;
 mod outline;
 mod path;
 mod problem;
 mod relay;
 mod reply;
+mod running_usage;
 mod splice;
+mod stream_decoder;
+mod stream_encoder;
 pub(crate) mod usage;
+mod wire;
 
 use bytes::Bytes;
 

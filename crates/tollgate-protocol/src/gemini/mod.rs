@@ -1,13 +1,25 @@
 //! Native content generation (`/v1beta`).
 
 mod answer;
+mod answers;
+mod decode_reply;
+mod encode_reply;
+mod events;
+mod finish;
+mod members;
 mod outline;
+mod parts;
 mod path;
 mod problem;
 mod relay;
 mod reply;
 mod splice;
+mod stream_decoder;
+mod stream_encoder;
 pub(crate) mod usage;
+mod usage_metadata;
+mod vectors;
+mod wire;
 
 use bytes::Bytes;
 

@@ -3,18 +3,26 @@
 //! The unit is the part, with attributes on the part. These values never reach a disk or a wire, so they may
 //! change freely.
 
+mod answers;
+mod assemble;
 mod embed;
+mod handover;
 mod params;
 mod part;
 mod reply;
 mod request;
 mod stream;
+mod text_map;
 
 pub use embed::EmbedRequest;
 pub use params::{Format, Given, GoogleParams, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
-pub use reply::{AnswerKind, Blocked, Candidate, Citation, Event, Reply, ReplyContext, TokenLogprob};
+pub use reply::{AnswerKind, Blocked, Candidate, Citation, Event, Reply, ReplyContext, TokenLogprob, Vectors};
 pub use request::{Ask, Choice, ChoiceMode, Encoded, Refused, Request, Role, Schema, ServerTool, Tool, Turn};
 pub use stream::{StreamDecoder, StreamEncoder};
+
+pub(crate) use answers::Answers;
+pub(crate) use handover::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Handover, OPEN_CALL_LIMIT};
+pub(crate) use text_map::TextMap;
 
 pub use crate::{Finish, Usage};

@@ -14,6 +14,15 @@ pub struct Reply {
     pub usage: Option<Usage>,
 }
 
+/// Vectors of texts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Vectors {
+    /// Each a compact JSON array of numbers, as the upstream wrote them, in order of the texts.
+    pub items: Vec<String>,
+    /// Input tokens, if the upstream sent them.
+    pub prompt_tokens: Option<u64>,
+}
+
 /// A blocked prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocked {

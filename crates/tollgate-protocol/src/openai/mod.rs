@@ -1,13 +1,22 @@
 //! Chat completions (`/v1`).
 
 mod answer;
+mod answers;
+mod decode_reply;
+mod encode_reply;
+mod events;
+mod members;
 mod outline;
 mod path;
 mod problem;
 mod relay;
 mod reply;
 mod splice;
+mod stream_decoder;
+mod stream_encoder;
 pub(crate) mod usage;
+mod vectors;
+mod wire;
 
 use bytes::Bytes;
 

@@ -1,8 +1,11 @@
 //! Complete answers on their way back.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use crate::{BadReply, PassedReply, Protocol, UpstreamProblem, neutral::ReplyContext};
+use crate::{
+    BadReply, PassedReply, Protocol, Reading, UpstreamProblem, Usage,
+    neutral::{AnswerKind, Blocked, Event, Handover, Reply, ReplyContext},
+};
 
 /// Puts a complete 2xx answer into the caller's protocol.
 ///
@@ -14,8 +17,30 @@ pub fn translate_reply(
     body: &Bytes,
     context: &ReplyContext,
 ) -> Result<PassedReply, BadReply> {
-    let _ = (upstream, caller, body, context);
-    Err(BadReply::Unreadable("not translated yet"))
+    let (from, to) = (super::answers(upstream), super::answers(caller));
+    match context.kind {
+        AnswerKind::Generated => {
+            let mut decoded = Vec::new();
+            from.decode_reply(body, &mut decoded)?;
+            let mut handover = Handover::new(context);
+            let mut handed = Vec::with_capacity(decoded.len());
+            for event in decoded {
+                handover.take(event, &mut handed)?;
+            }
+            let reply = Reply::assemble(handed);
+            Ok(PassedReply { body: to.encode_reply(&reply, upstream, context), reading: handover.reading() })
+        }
+        AnswerKind::Count => {
+            let tokens = from.decode_count(body)?;
+            Ok(PassedReply { body: to.encode_count(tokens), reading: Reading { content: true, ..Reading::default() } })
+        }
+        AnswerKind::Vectors { .. } => {
+            let vectors = from.decode_vectors(body)?;
+            let usage = vectors.prompt_tokens.map(|prompt_total| Usage { prompt_total, ..Usage::default() });
+            let reading = Reading { usage, content: true, ..Reading::default() };
+            Ok(PassedReply { body: to.encode_vectors(&vectors, context), reading })
+        }
+    }
 }
 
 /// The answer a caller gets instead of an upstream's error, where his protocol has no error for it: a blocked prompt,
@@ -28,6 +53,20 @@ pub fn translate_problem(
     problem: &UpstreamProblem,
     context: &ReplyContext,
 ) -> Option<PassedReply> {
-    let _ = (upstream, caller, problem, context);
-    None
+    let filtered = problem.status == 400 && problem.code.as_deref() == Some("content_filter");
+    if upstream != Protocol::OpenAi || caller != Protocol::Gemini || !filtered || context.kind != AnswerKind::Generated {
+        return None;
+    }
+    let events = [Event::Blocked(Blocked { reason: "SAFETY".to_owned(), message: None }), Event::End];
+    let reading = Reading { finish: Some(crate::Finish::Filter), content: true, ..Reading::default() };
+    let to = super::answers(caller);
+    let body = if context.stream {
+        let mut encoder = to.stream_encoder(upstream, context);
+        let mut out = BytesMut::new();
+        events.into_iter().for_each(|event| encoder.push(event, &mut out));
+        out.freeze()
+    } else {
+        to.encode_reply(&Reply::assemble(events.into()), upstream, context)
+    };
+    Some(PassedReply { body, reading })
 }

@@ -1,0 +1,92 @@
+//! Reads a complete message (Anthropic wire reference, section 7).
+
+use serde_json::value::RawValue;
+
+use super::{
+    running_usage::RunningUsage,
+    wire::{self, Answer, Block},
+};
+use crate::{
+    BadReply, Codec, Finish, Protocol,
+    lenient::{Text, is_truthy, text_of},
+    neutral::{Event, Signature},
+};
+
+/// Appends what a complete answer means, its end included.
+pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> {
+    let answer: Answer<'_> = serde_json::from_slice(body).map_err(|_| BadReply::Unreadable("not a message"))?;
+    if is_truthy(answer.error) || answer.kind.as_ref().is_some_and(|kind| kind.0 == "error") {
+        return Err(BadReply::Problem(Box::new(super::Anthropic.decode_problem(200, body))));
+    }
+    if let Some(usage) = answer.usage.and_then(|raw| RunningUsage::default().merge(raw.get())) {
+        out.push(Event::Usage(usage));
+    }
+    let content = answer.content.ok_or(BadReply::Unreadable("a message without content"))?;
+    let begin = out.len();
+    let mut state = Position::default();
+    for block in content {
+        self::block(block, &mut state, out)?;
+    }
+    let native = Text::filled(answer.stop_reason);
+    if native.is_none() && out.len() == begin {
+        return Err(BadReply::Unreadable("a message with nothing in it"));
+    }
+    let finish = native.as_deref().map_or(Finish::Stop, wire::finish);
+    let message = answer.stop_details.and_then(|details| Text::filled(details.explanation));
+    out.push(Event::Finish { c: 0, finish, native, message });
+    out.push(Event::End);
+    Ok(())
+}
+
+/// Where in the answer a block stands.
+#[derive(Default)]
+struct Position {
+    calls: u32,
+    text: usize,
+}
+
+fn block(block: Block<'_>, at: &mut Position, out: &mut Vec<Event>) -> Result<(), BadReply> {
+    match block.kind.0.as_str() {
+        "text" => {
+            let text = block.text.unwrap_or_default().0;
+            let start = at.text;
+            at.text += text.len();
+            out.push(Event::Text { c: 0, text, signature: None });
+            if let Some(citations) = block.citations {
+                let list = serde_json::from_str::<Option<Vec<&RawValue>>>(citations.get()).ok().flatten().unwrap_or_default();
+                let citations: Vec<_> = list.into_iter().filter_map(|raw| wire::citation(raw, start, at.text)).collect();
+                if !citations.is_empty() {
+                    out.push(Event::Citations { c: 0, citations });
+                }
+            }
+        }
+        "thinking" => {
+            let text = block.thinking.unwrap_or_default().0;
+            out.push(Event::Think { c: 0, text, redacted: None, signature: signature(block.signature) });
+        }
+        "redacted_thinking" => out.extend(redacted(block.data)),
+        "tool_use" => {
+            let k = at.calls;
+            at.calls = at.calls.wrapping_add(1);
+            let id = block.id.unwrap_or_default().0;
+            let name = Text::filled(block.name).ok_or(BadReply::Unreadable("a call without a name"))?;
+            let fragment = wire::input(block.input)?.unwrap_or_else(|| "{}".to_owned());
+            out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
+            out.push(Event::CallArgs { c: 0, k, fragment });
+            out.push(Event::CallDone { c: 0, k });
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The signature of a block.
+pub(super) fn signature(value: Option<Text>) -> Option<Signature> {
+    Text::filled(value).map(|value| Signature { owner: Protocol::Anthropic, value })
+}
+
+/// A redacted block.
+pub(super) fn redacted(data: Option<&RawValue>) -> Option<Event> {
+    let data = data.and_then(text_of)?;
+    Some(Event::Think { c: 0, text: String::new(), redacted: Some(data), signature: None })
+}

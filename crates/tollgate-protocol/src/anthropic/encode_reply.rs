@@ -1,0 +1,121 @@
+//! Writes a complete message (translation reference, section 2.9).
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    members::{blocked_sentence, foreign_signature, input, signed_id, write_stop},
+    running_usage,
+};
+use crate::{
+    Finish, Protocol,
+    json_text::{write_json, write_string},
+    neutral::{Candidate, Part, PartKind, Reply, ReplyContext},
+};
+
+/// The body of a complete answer; the protocol has one candidate.
+pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> Bytes {
+    let mut out = BytesMut::with_capacity(512);
+    out.put_slice(b"{\"id\":");
+    write_string(&mut out, &format!("msg_{}", context.request_id));
+    out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
+    write_string(&mut out, &context.model);
+    out.put_slice(b",\"content\":[");
+    let (mut finish, mut explanation) = (Finish::Stop, None);
+    if let Some(candidate) = reply.candidates.first() {
+        content(&mut out, candidate, from, context);
+        finish = candidate.finish();
+        explanation.clone_from(&candidate.message);
+        if candidate.refusal.is_some() {
+            (finish, explanation) = (Finish::Filter, candidate.refusal.clone());
+        }
+    } else if let Some(blocked) = &reply.blocked {
+        (finish, explanation) = (Finish::Filter, Some(blocked_sentence(&blocked.reason, blocked.message.as_deref())));
+    }
+    out.put_slice(b"],");
+    write_stop(&mut out, finish, explanation.as_deref());
+    out.put_slice(b",\"usage\":");
+    running_usage::write(&mut out, reply.usage.as_ref());
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// Blocks on their way out: one per run of text or thinking, one per call.
+struct Blocks<'a> {
+    out: &'a mut BytesMut,
+    written: bool,
+    /// The run that is open, and whether it is thinking.
+    run: Option<(bool, String)>,
+    signature: String,
+}
+
+impl Blocks<'_> {
+    fn run(&mut self, thinking: bool, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match &mut self.run {
+            Some((open, run)) if *open == thinking => run.push_str(text),
+            _ => {
+                self.close();
+                self.run = Some((thinking, text.to_owned()));
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        let Some((thinking, text)) = self.run.take() else { return };
+        self.next();
+        if thinking {
+            self.out.put_slice(b"{\"type\":\"thinking\",\"thinking\":");
+            write_string(self.out, &text);
+            self.out.put_slice(b",\"signature\":");
+            write_string(self.out, &self.signature);
+        } else {
+            self.out.put_slice(b"{\"type\":\"text\",\"text\":");
+            write_string(self.out, &text);
+        }
+        self.out.put_u8(b'}');
+    }
+
+    fn next(&mut self) {
+        if std::mem::replace(&mut self.written, true) {
+            self.out.put_u8(b',');
+        }
+    }
+
+    fn call(&mut self, part: &Part, finish: Finish) {
+        let PartKind::Call { id, name, args, .. } = &part.kind else { return };
+        let Some(input) = input(args, finish) else { return };
+        self.close();
+        self.next();
+        self.out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
+        write_string(self.out, &signed_id(id, part.signature.as_ref()));
+        self.out.put_slice(b",\"name\":");
+        write_string(self.out, name);
+        self.out.put_slice(b",\"input\":");
+        write_json(self.out, &input);
+        self.out.put_u8(b'}');
+    }
+}
+
+fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &ReplyContext) {
+    let mut blocks = Blocks { out, written: false, run: None, signature: foreign_signature(from) };
+    for part in &candidate.parts {
+        match &part.kind {
+            PartKind::Text(text) => blocks.run(false, text),
+            PartKind::Think { text, .. } if context.include_thoughts => blocks.run(true, text),
+            PartKind::Call { .. } => blocks.call(part, candidate.finish()),
+            // Answers of this protocol have no media.
+            PartKind::Think { .. }
+            | PartKind::Media(_)
+            | PartKind::Result { .. }
+            | PartKind::Code { .. }
+            | PartKind::CodeOutput { .. }
+            | PartKind::Opaque { .. } => {}
+        }
+    }
+    if let Some(refusal) = &candidate.refusal {
+        blocks.run(false, refusal);
+    }
+    blocks.close();
+}

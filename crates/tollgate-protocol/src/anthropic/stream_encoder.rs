@@ -1,0 +1,233 @@
+//! Writes a Messages stream (translation reference, section 3.4): one block open at a time, indexes without gaps, every
+//! call as a block of its own once it is whole.
+
+use bytes::{BufMut, BytesMut};
+
+use super::{
+    members::{blocked_sentence, foreign_signature, input, signed_id, write_stop},
+    running_usage,
+};
+use crate::{
+    Finish, Protocol, Usage,
+    json_text::write_string,
+    neutral::{Event, ReplyContext, Signature, StreamEncoder},
+};
+
+/// Most bytes of a refusal that are repeated as its explanation.
+const REFUSAL_LIMIT: usize = 4 * 1024;
+
+/// A stream for a caller of Messages. The protocol has one candidate: the first that shows up.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    id: String,
+    model: String,
+    include_thoughts: bool,
+    signature: String,
+    candidate: Option<u32>,
+    started: bool,
+    /// Index of the next block.
+    next: u32,
+    open: Option<Block>,
+    calls: Vec<Call>,
+    finish: Option<(Finish, Option<String>)>,
+    refusal: String,
+    usage: Option<Usage>,
+}
+
+/// A block that stays open across deltas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    Text,
+    Thinking,
+}
+
+#[derive(Debug)]
+struct Call {
+    k: u32,
+    id: String,
+    name: String,
+    args: String,
+    signature: Option<Signature>,
+}
+
+impl Encoder {
+    pub(super) fn new(from: Protocol, context: &ReplyContext) -> Self {
+        Self {
+            id: format!("msg_{}", context.request_id),
+            model: context.model.clone(),
+            include_thoughts: context.include_thoughts,
+            signature: foreign_signature(from),
+            candidate: None,
+            started: false,
+            next: 0,
+            open: None,
+            calls: Vec::new(),
+            finish: None,
+            refusal: String::new(),
+            usage: None,
+        }
+    }
+
+    /// Whether an event is of the one candidate that is shown.
+    fn shows(&mut self, c: u32) -> bool {
+        *self.candidate.get_or_insert(c) == c
+    }
+
+    fn start(&mut self, out: &mut BytesMut) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        begin(out, "message_start");
+        out.put_slice(b",\"message\":{\"id\":");
+        write_string(out, &self.id);
+        out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
+        write_string(out, &self.model);
+        out.put_slice(b",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
+        running_usage::write(out, self.usage.map(|usage| Usage { completion_total: 0, ..usage }).as_ref());
+        out.put_slice(b"}}\n\n");
+    }
+
+    fn open_block(&mut self, out: &mut BytesMut, block: Block) {
+        if self.open == Some(block) {
+            return;
+        }
+        self.close_block(out);
+        self.start(out);
+        self.open = Some(block);
+        begin(out, "content_block_start");
+        let empty = match block {
+            Block::Text => "{\"type\":\"text\",\"text\":\"\"}",
+            Block::Thinking => "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+        };
+        out.put_slice(format!(",\"index\":{},\"content_block\":{empty}}}\n\n", self.next).as_bytes());
+    }
+
+    fn delta(&self, out: &mut BytesMut, kind: &str, member: &str, text: &str) {
+        begin(out, "content_block_delta");
+        out.put_slice(format!(",\"index\":{},\"delta\":{{\"type\":\"{kind}\",\"{member}\":", self.next).as_bytes());
+        write_string(out, text);
+        out.put_slice(b"}}\n\n");
+    }
+
+    fn close_block(&mut self, out: &mut BytesMut) {
+        if let Some(block) = self.open.take() {
+            if block == Block::Thinking {
+                self.delta(out, "signature_delta", "signature", &self.signature);
+            }
+            self.stop(out);
+        }
+    }
+
+    fn stop(&mut self, out: &mut BytesMut) {
+        begin(out, "content_block_stop");
+        out.put_slice(format!(",\"index\":{}}}\n\n", self.next).as_bytes());
+        self.next += 1;
+    }
+
+    fn text(&mut self, out: &mut BytesMut, text: &str) {
+        if !text.is_empty() {
+            self.open_block(out, Block::Text);
+            self.delta(out, "text_delta", "text", text);
+        }
+    }
+
+    fn call(&mut self, out: &mut BytesMut, call: &Call, finish: Finish) {
+        let Some(input) = input(&call.args, finish) else { return };
+        self.close_block(out);
+        self.start(out);
+        begin(out, "content_block_start");
+        out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.next).as_bytes());
+        write_string(out, &signed_id(&call.id, call.signature.as_ref()));
+        out.put_slice(b",\"name\":");
+        write_string(out, &call.name);
+        out.put_slice(b",\"input\":{}}}\n\n");
+        self.delta(out, "input_json_delta", "partial_json", &input);
+        self.stop(out);
+    }
+
+    fn end(&mut self, out: &mut BytesMut) {
+        let (mut finish, mut explanation) = self.finish.take().unwrap_or((Finish::Stop, None));
+        for call in std::mem::take(&mut self.calls) {
+            self.call(out, &call, finish);
+        }
+        if !self.refusal.is_empty() {
+            (finish, explanation) = (Finish::Filter, Some(std::mem::take(&mut self.refusal)));
+        }
+        self.start(out);
+        self.close_block(out);
+        begin(out, "message_delta");
+        out.put_slice(b",\"delta\":{");
+        write_stop(out, finish, explanation.as_deref());
+        out.put_slice(b"},\"usage\":");
+        running_usage::write(out, self.usage.as_ref());
+        out.put_slice(b"}\n\n");
+        begin(out, "message_stop");
+        out.put_slice(b"}\n\n");
+    }
+}
+
+/// The event's name and its data up to `type`.
+fn begin(out: &mut BytesMut, kind: &str) {
+    out.put_slice(format!("event: {kind}\ndata: {{\"type\":\"{kind}\"").as_bytes());
+}
+
+impl StreamEncoder for Encoder {
+    fn push(&mut self, event: Event, out: &mut BytesMut) {
+        match event {
+            Event::Text { c, text, .. } if self.shows(c) => self.text(out, &text),
+            Event::Think { c, text, .. } if self.shows(c) && self.include_thoughts && !text.is_empty() => {
+                self.open_block(out, Block::Thinking);
+                self.delta(out, "thinking_delta", "thinking", &text);
+            }
+            Event::Refusal { c, text } if self.shows(c) => {
+                let room = REFUSAL_LIMIT.saturating_sub(self.refusal.len());
+                self.refusal.push_str(&text[..text.floor_char_boundary(room)]);
+                self.text(out, &text);
+            }
+            Event::CallOpen { c, k, id, name, signature, .. } if self.shows(c) => {
+                self.calls.push(Call { k, id, name, args: String::new(), signature });
+            }
+            Event::CallArgs { c, k, fragment } if self.shows(c) => {
+                if let Some(call) = self.calls.iter_mut().rfind(|call| call.k == k) {
+                    call.args.push_str(&fragment);
+                }
+            }
+            Event::CallDone { c, k } if self.shows(c) => {
+                // A call that is no object may have been cut by the token limit; the finish will tell.
+                let sound = |call: &Call| call.k == k && crate::json_text::arguments_object(&call.args).is_some();
+                if self.calls.first().is_some_and(sound) {
+                    let call = self.calls.remove(0);
+                    self.call(out, &call, Finish::Tool);
+                }
+            }
+            Event::Finish { c, finish, message, .. } if self.shows(c) => self.finish = Some((finish, message)),
+            Event::Blocked(blocked) => {
+                let sentence = blocked_sentence(&blocked.reason, blocked.message.as_deref());
+                self.finish = Some((Finish::Filter, Some(sentence)));
+            }
+            Event::Usage(usage) => self.usage = Some(usage),
+            Event::End => self.end(out),
+            // Other candidates, media, sources and log probabilities have no place in this protocol.
+            Event::Text { .. }
+            | Event::Think { .. }
+            | Event::Refusal { .. }
+            | Event::CallOpen { .. }
+            | Event::CallArgs { .. }
+            | Event::CallDone { .. }
+            | Event::Finish { .. }
+            | Event::Media { .. }
+            | Event::Logprobs { .. }
+            | Event::Citations { .. } => {}
+        }
+    }
+
+    fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
+        out.put_slice(b"event: error\ndata: ");
+        out.put_slice(body);
+        out.put_slice(b"\n\n");
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b"event: ping\ndata: {\"type\":\"ping\"}\n\n"
+    }
+}

@@ -1,0 +1,136 @@
+//! The shapes of Messages answers and stream events (Anthropic wire reference, sections 5, 7 and 9). Kinds that are not
+//! named here are ignored.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    Finish, StreamFault,
+    json_text::compact,
+    lenient::{Count, Text},
+    neutral::Citation,
+};
+
+/// A whole answer.
+#[derive(Deserialize)]
+pub(super) struct Answer<'a> {
+    #[serde(default, rename = "type")]
+    pub kind: Option<Text>,
+    #[serde(default, borrow)]
+    pub content: Option<Vec<Block<'a>>>,
+    #[serde(default)]
+    pub stop_reason: Option<Text>,
+    #[serde(default)]
+    pub stop_details: Option<StopDetails>,
+    #[serde(default, borrow)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct StopDetails {
+    #[serde(default)]
+    pub explanation: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Block<'a> {
+    #[serde(rename = "type")]
+    pub kind: Text,
+    #[serde(default)]
+    pub text: Option<Text>,
+    #[serde(default)]
+    pub thinking: Option<Text>,
+    #[serde(default)]
+    pub signature: Option<Text>,
+    #[serde(default, borrow)]
+    pub data: Option<&'a RawValue>,
+    #[serde(default)]
+    pub id: Option<Text>,
+    #[serde(default)]
+    pub name: Option<Text>,
+    #[serde(default, borrow)]
+    pub input: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub citations: Option<&'a RawValue>,
+}
+
+/// An event of a stream.
+#[derive(Deserialize)]
+pub(super) struct StreamEvent<'a> {
+    #[serde(default, rename = "type")]
+    pub kind: Option<Text>,
+    #[serde(default, borrow)]
+    pub message: Option<Message<'a>>,
+    #[serde(default)]
+    pub index: Count,
+    #[serde(default, borrow)]
+    pub content_block: Option<Block<'a>>,
+    #[serde(default, borrow)]
+    pub delta: Option<Delta<'a>>,
+    #[serde(default, borrow)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub error: Option<&'a RawValue>,
+}
+
+/// The message of `message_start`.
+#[derive(Deserialize)]
+pub(super) struct Message<'a> {
+    #[serde(default, borrow)]
+    pub usage: Option<&'a RawValue>,
+}
+
+/// The delta of a block, or of the message.
+#[derive(Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(default, rename = "type")]
+    pub kind: Option<Text>,
+    #[serde(default)]
+    pub text: Option<Text>,
+    #[serde(default)]
+    pub thinking: Option<Text>,
+    #[serde(default)]
+    pub signature: Option<Text>,
+    #[serde(default)]
+    pub partial_json: Option<Text>,
+    #[serde(default, borrow)]
+    pub citation: Option<&'a RawValue>,
+    #[serde(default)]
+    pub stop_reason: Option<Text>,
+    #[serde(default)]
+    pub stop_details: Option<StopDetails>,
+}
+
+/// What a stop reason means.
+pub(super) fn finish(native: &str) -> Finish {
+    match native {
+        "tool_use" => Finish::Tool,
+        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
+        "refusal" => Finish::Filter,
+        _ => Finish::Stop,
+    }
+}
+
+/// A call's input as compact JSON text; `None` where there is none, or an empty object (the start of a streamed call).
+pub(super) fn input(raw: Option<&RawValue>) -> Result<Option<String>, StreamFault> {
+    let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
+    let text = compact(raw).ok_or(StreamFault::Malformed("arguments nested too deep"))?;
+    Ok(Some(text).filter(|text| text != "{}"))
+}
+
+/// A source with an address, which a block of text from `start` to `end` (bytes of the joined text) names; documents of
+/// the request have none.
+pub(super) fn citation(raw: &RawValue, start: usize, end: usize) -> Option<Citation> {
+    #[derive(Deserialize)]
+    struct Location {
+        url: Text,
+        #[serde(default)]
+        title: Option<Text>,
+    }
+    let location: Location = serde_json::from_str(raw.get()).ok()?;
+    let url = location.url.0;
+    let title = location.title.map_or_else(|| url.clone(), |title| title.0);
+    Some(Citation { start, end, url, title })
+}

@@ -1,0 +1,100 @@
+//! How opaque state of one provider travels through the protocol of another and comes back with the history
+//! (translation reference, sections 1.6 and 1.9).
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+/// Stands in a native answer where Gemini 3 wants a signature and there is none: `skip_thought_signature_validator` in
+/// the standard base64 alphabet, because strict clients decode the field.
+pub(crate) const PLACEHOLDER: &str = "skip/thought/signature/validator";
+
+/// Separates a tool id from the signature behind it.
+pub(crate) const ID_MARK: &str = "__sig1_";
+
+/// Longest signature that is put behind a tool id, in bytes.
+const ID_SIGNATURE_LIMIT: usize = 16 * 1024;
+
+/// What is put behind a tool id: the mark and the signature in base64url without padding. `None` where the signature is
+/// too long or no base64.
+pub(crate) fn id_suffix(signature: &str) -> Option<String> {
+    if signature.len() > ID_SIGNATURE_LIMIT {
+        return None;
+    }
+    let mut suffix = String::with_capacity(ID_MARK.len() + signature.len());
+    suffix.push_str(ID_MARK);
+    for character in signature.trim_end_matches('=').chars() {
+        match character {
+            '+' => suffix.push('-'),
+            '/' => suffix.push('_'),
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '-' | '_' => suffix.push(character),
+            _ => return None,
+        }
+    }
+    Some(suffix)
+}
+
+/// The item that carries the signature of a thinking block.
+pub(crate) fn thinking_item(signature: &str) -> String {
+    format!("tg1.a.{signature}")
+}
+
+/// The item that carries the data of a redacted thinking block.
+pub(crate) fn redacted_item(data: &str) -> String {
+    format!("tg1.e.{data}")
+}
+
+/// Items as a native `thoughtSignature`.
+pub(crate) fn wrap_items(items: &[String]) -> String {
+    STANDARD.encode(items.join(","))
+}
+
+/// Base64 in the standard alphabet with padding, from either alphabet, padded or not. `None` for what is no base64.
+pub(crate) fn standard_base64(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len() + 3);
+    for byte in text.trim_end_matches(['=', '\r', '\n', ' ']).bytes() {
+        match byte {
+            b'-' => out.push('+'),
+            b'_' => out.push('/'),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => out.push(char::from(byte)),
+            b'\r' | b'\n' | b' ' => {}
+            _ => return None,
+        }
+    }
+    match out.len() % 4 {
+        0 => {}
+        1 => return None,
+        2 => out.push_str("=="),
+        _ => out.push('='),
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_becomes_a_suffix_of_letters_ids_may_have() {
+        assert_eq!(id_suffix("+/8=").as_deref(), Some("__sig1_-_8"));
+        assert_eq!(id_suffix("QUJD").as_deref(), Some("__sig1_QUJD"));
+        assert_eq!(id_suffix("a b"), None);
+        assert_eq!(id_suffix(&"A".repeat(16 * 1024)).map(|suffix| suffix.len()), Some(16 * 1024 + 7));
+        assert_eq!(id_suffix(&"A".repeat(16 * 1024 + 1)), None);
+    }
+
+    #[test]
+    fn wrapped_items_begin_with_the_needle_of_the_history_scan() {
+        assert_eq!(wrap_items(&[thinking_item("SIG")]), "dGcxLmEuU0lH");
+        assert_eq!(wrap_items(&[thinking_item("U0lHMg=="), redacted_item("REFUQQ==")]), "dGcxLmEuVTBsSE1nPT0sdGcxLmUuUkVGVVFRPT0=");
+        assert!(wrap_items(&[redacted_item("REFUQQ==")]).starts_with("dGcxLm"));
+    }
+
+    #[test]
+    fn base64_of_either_alphabet_becomes_standard() {
+        assert_eq!(standard_base64("__4-Pw==").as_deref(), Some("//4+Pw=="));
+        assert_eq!(standard_base64("-_8").as_deref(), Some("+/8="));
+        assert_eq!(standard_base64("iVBO").as_deref(), Some("iVBO"));
+        assert_eq!(standard_base64("").as_deref(), Some(""));
+        assert_eq!(standard_base64("A"), None);
+        assert_eq!(standard_base64("%%%%"), None);
+    }
+}

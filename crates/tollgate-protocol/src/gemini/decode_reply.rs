@@ -1,0 +1,66 @@
+//! Reads a complete native answer.
+
+use super::{events, wire::Answer};
+use crate::{
+    BadReply, Codec,
+    lenient::{Text, is_truthy},
+    neutral::{Blocked, Event},
+};
+
+/// Appends what a complete answer means, its end included.
+pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> {
+    let answer = read(body)?;
+    if let Some(usage) = answer.usage.and_then(|raw| super::usage_metadata::RunningUsage::default().merge(raw.get())) {
+        out.push(Event::Usage(usage));
+    }
+    let candidates = answer.candidates.unwrap_or_default();
+    if candidates.is_empty() {
+        let Some(feedback) = answer.feedback else { return Err(BadReply::Unreadable("no candidates and no block reason")) };
+        let Some(reason) = Text::filled(feedback.reason) else {
+            return Err(BadReply::Unreadable("no candidates and no block reason"));
+        };
+        out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
+    }
+    let mut calls = 0;
+    for (position, candidate) in candidates.into_iter().enumerate() {
+        let starts = events::part_starts(&candidate);
+        let index = events::index(position, &candidate)?;
+        let grounding = candidate.grounding;
+        let begin = out.len();
+        events::candidate(position, candidate, &mut calls, out)?;
+        close(index, begin, out)?;
+        if let Some(citations) = grounding.map(|raw| events::citations(raw, &starts)).filter(|found| !found.is_empty()) {
+            let at = out.len() - 1;
+            out.insert(at, Event::Citations { c: index, citations });
+        }
+    }
+    out.push(Event::End);
+    Ok(())
+}
+
+/// A candidate whose reason is missing has ended all the same, if there is anything in it.
+fn close(c: u32, begin: usize, out: &mut Vec<Event>) -> Result<(), BadReply> {
+    if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
+        return Ok(());
+    }
+    if out.len() == begin {
+        return Err(BadReply::Unreadable("a candidate with nothing in it"));
+    }
+    out.push(Event::Finish { c, finish: crate::Finish::Stop, native: None, message: None });
+    Ok(())
+}
+
+fn read(body: &[u8]) -> Result<Answer<'_>, BadReply> {
+    match serde_json::from_slice::<Answer<'_>>(body) {
+        Ok(answer) if is_truthy(answer.error) => Err(BadReply::Problem(Box::new(super::Gemini.decode_problem(200, body)))),
+        Ok(answer) => Ok(answer),
+        Err(_) => {
+            // Google's front end wraps some errors in an array.
+            let wrapped = serde_json::from_slice::<[Answer<'_>; 1]>(body);
+            if wrapped.is_ok_and(|[answer]| is_truthy(answer.error)) {
+                return Err(BadReply::Problem(Box::new(super::Gemini.decode_problem(200, body))));
+            }
+            Err(BadReply::Unreadable("not a native answer"))
+        }
+    }
+}

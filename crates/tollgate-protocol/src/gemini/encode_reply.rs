@@ -1,0 +1,70 @@
+//! Writes a complete native answer (translation reference, section 2.4).
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    members::{Ending, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs},
+    parts::Parts,
+    usage_metadata,
+};
+use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
+
+/// The body of a complete answer.
+pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
+    let mut out = BytesMut::with_capacity(512);
+    out.put_u8(b'{');
+    if let Some(blocked) = &reply.blocked {
+        write_feedback(&mut out, &blocked.reason);
+    } else {
+        out.put_slice(b"\"candidates\":[");
+        for (at, candidate) in reply.candidates.iter().enumerate() {
+            comma(&mut out, at);
+            self::candidate(&mut out, candidate, context);
+        }
+        out.put_u8(b']');
+    }
+    out.put_u8(b',');
+    if let Some(usage) = &reply.usage {
+        usage_metadata::write(&mut out, usage);
+        out.put_u8(b',');
+    }
+    out.put_slice(&identity(&context.model, &context.request_id));
+    out.freeze()
+}
+
+fn candidate(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
+    let mut parts = Parts::new(context);
+    for part in &candidate.parts {
+        match &part.kind {
+            PartKind::Text(text) => parts.text(text),
+            PartKind::Think { text, redacted } => {
+                let signature = part.signature.as_ref().map(|signature| signature.value.as_str());
+                parts.think(text, redacted.as_deref(), signature);
+            }
+            PartKind::Call { id, name, args, .. } => parts.call(id, name, args),
+            PartKind::Media(media) => parts.media(media),
+            PartKind::Result { .. } | PartKind::Code { .. } | PartKind::CodeOutput { .. } | PartKind::Opaque { .. } => {}
+        }
+    }
+    if let Some(refusal) = &candidate.refusal {
+        parts.text(refusal);
+    }
+    parts.end();
+    out.put_u8(b'{');
+    write_content(out, &parts.take());
+    let ending = Ending {
+        finish: candidate.finish(),
+        malformed: parts.malformed,
+        refusal: candidate.refusal.as_deref(),
+        message: candidate.message.as_deref(),
+    };
+    write_ending(out, &ending);
+    out.put_slice(format!(",\"index\":{}", candidate.index).as_bytes());
+    let tokens = candidate.logprobs.as_deref().unwrap_or_default();
+    let mut mean = Mean::default();
+    mean.add(tokens);
+    write_logprobs(out, tokens);
+    mean.write(out);
+    write_grounding(out, &candidate.citations);
+    out.put_u8(b'}');
+}

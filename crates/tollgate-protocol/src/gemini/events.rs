@@ -1,0 +1,151 @@
+//! What the parts of a native answer mean, streamed or not.
+
+use serde_json::value::RawValue;
+
+use super::wire::{Candidate, Grounding, Logprob, LogprobsResult, Part};
+use crate::{
+    Protocol, StreamFault,
+    carriers::standard_base64,
+    json_text::compact,
+    lenient::Text,
+    neutral::{Citation, Event, Media, MediaSource, Signature, TokenLogprob},
+};
+
+/// Appends the events of one candidate of an answer or of a stream's event. `calls` counts the calls of the whole answer.
+pub(super) fn candidate(
+    position: usize,
+    candidate: Candidate<'_>,
+    calls: &mut u32,
+    out: &mut Vec<Event>,
+) -> Result<(), StreamFault> {
+    let c = index(position, &candidate)?;
+    if let Some(tokens) = candidate.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
+        out.push(Event::Logprobs { c, tokens });
+    }
+    for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
+        self::part(c, part, calls, out)?;
+    }
+    if let Some(native) = Text::filled(candidate.finish) {
+        let finish = super::finish::read(&native);
+        out.push(Event::Finish { c, finish, native: Some(native), message: Text::filled(candidate.message) });
+    }
+    Ok(())
+}
+
+/// The candidate's index; Google leaves 0 out, others leave all of them out.
+pub(super) fn index(position: usize, candidate: &Candidate<'_>) -> Result<u32, StreamFault> {
+    let index = candidate.index.given().unwrap_or(position as u64);
+    u32::try_from(index).map_err(|_| StreamFault::Malformed("a candidate index out of bounds"))
+}
+
+fn part(c: u32, part: Part<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+    let signature = Text::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
+    if let Some(call) = part.call {
+        let k = *calls;
+        *calls = calls.wrapping_add(1);
+        let fragment = arguments(call.args)?;
+        let id = call.id.map(|id| id.0).unwrap_or_default();
+        out.push(Event::CallOpen { c, k, id, name: call.name.0, custom: false, signature });
+        out.push(Event::CallArgs { c, k, fragment });
+        out.push(Event::CallDone { c, k });
+    } else if let Some(blob) = part.inline {
+        let data = standard_base64(&blob.data.0).ok_or(StreamFault::Malformed("inline data that is not base64"))?;
+        out.push(Event::Media { c, media: media(blob.mime, MediaSource::Inline(data)) });
+    } else if let Some(file) = part.file {
+        let uri = file.uri.0;
+        let remote = uri.starts_with("http://") || uri.starts_with("https://");
+        let source = if remote { MediaSource::Remote(uri) } else { MediaSource::Uri(uri) };
+        out.push(Event::Media { c, media: media(file.mime, source) });
+    } else if let Some(code) = part.code {
+        let language = code.language.map(|language| language.0.to_lowercase()).unwrap_or_default();
+        let text = fenced(&language, &code.code.unwrap_or_default().0);
+        out.push(Event::Text { c, text, signature });
+    } else if let Some(result) = part.code_result {
+        out.push(Event::Text { c, text: fenced("", &result.output.unwrap_or_default().0), signature });
+    } else if part.thought == Some(true) {
+        let text = part.text.unwrap_or_default().0;
+        out.push(Event::Think { c, text, redacted: None, signature });
+    } else if part.text.is_some() || signature.is_some() {
+        out.push(Event::Text { c, text: part.text.unwrap_or_default().0, signature });
+    }
+    Ok(())
+}
+
+/// Arguments as compact JSON text; none are `{}`.
+fn arguments(raw: Option<&RawValue>) -> Result<String, StreamFault> {
+    match raw {
+        Some(raw) if raw.get() != "null" => compact(raw).ok_or(StreamFault::Malformed("arguments nested too deep")),
+        _ => Ok("{}".to_owned()),
+    }
+}
+
+fn media(mime: Option<Text>, source: MediaSource) -> Media {
+    let mime = mime.map(|mime| mime.0.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+    Media { mime: mime.unwrap_or_default(), source, name: None, detail: None, src: String::new() }
+}
+
+/// Code between fences that are longer than any in it.
+fn fenced(language: &str, code: &str) -> String {
+    let mut fence = String::from("```");
+    while code.contains(&fence) {
+        fence.push('`');
+    }
+    let language = if language == "language_unspecified" { "" } else { language };
+    let code = code.strip_suffix('\n').unwrap_or(code);
+    format!("\n{fence}{language}\n{code}\n{fence}\n")
+}
+
+fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {
+    let Ok(result) = serde_json::from_str::<LogprobsResult>(raw.get()) else { return Vec::new() };
+    let mut top = result.top.unwrap_or_default().into_iter();
+    let entry = |entry: Logprob| (entry.token.unwrap_or_default().0, entry.logprob.unwrap_or_else(|| 0.into()));
+    result
+        .chosen
+        .unwrap_or_default()
+        .into_iter()
+        .map(|chosen| {
+            let (token, logprob) = entry(chosen);
+            let top = top.next().and_then(|top| top.candidates).unwrap_or_default().into_iter().map(entry).collect();
+            TokenLogprob { token, logprob, top }
+        })
+        .collect()
+}
+
+/// The sources of a whole candidate. `starts` holds, for each of its parts, the byte in the joined text where it begins.
+pub(super) fn citations(raw: &RawValue, starts: &[usize]) -> Vec<Citation> {
+    let Ok(grounding) = serde_json::from_str::<Grounding>(raw.get()) else { return Vec::new() };
+    let chunks = grounding.chunks.unwrap_or_default();
+    let mut found = Vec::new();
+    for support in grounding.supports.unwrap_or_default() {
+        let Some(segment) = support.segment else { continue };
+        let at = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let Some(base) = starts.get(at(segment.part.or_zero())) else { continue };
+        let (start, end) = (base.saturating_add(at(segment.start.or_zero())), base.saturating_add(at(segment.end.or_zero())));
+        for index in support.chunks.unwrap_or_default() {
+            let Some(chunk) = index.given().and_then(|index| chunks.get(at(index))) else { continue };
+            let Some(source) = chunk.web.as_ref().or(chunk.retrieved.as_ref()).or(chunk.maps.as_ref()) else { continue };
+            let Some(url) = source.uri.as_ref().filter(|url| !url.0.is_empty()) else { continue };
+            let title = source.title.as_ref().map_or(&url.0, |title| &title.0);
+            found.push(Citation { start, end, url: url.0.clone(), title: title.clone() });
+        }
+    }
+    found
+}
+
+/// For each part of a candidate the byte of the joined text where it begins; only visible text counts.
+pub(super) fn part_starts(candidate: &Candidate<'_>) -> Vec<usize> {
+    let mut bytes = 0;
+    let parts = candidate.content.as_ref().and_then(|content| content.parts.as_deref()).unwrap_or_default();
+    let starts = parts.iter().map(|part| {
+        let start = bytes;
+        if part.thought != Some(true) {
+            bytes += part.text.as_ref().map_or(0, |text| text.0.len());
+        }
+        start
+    });
+    let mut starts: Vec<usize> = starts.collect();
+    if starts.is_empty() {
+        starts.push(0);
+    }
+    starts
+}

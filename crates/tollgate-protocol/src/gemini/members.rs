@@ -1,0 +1,164 @@
+//! Members of native answers that whole answers and stream events share (native wire reference, section 7).
+
+use bytes::{BufMut, BytesMut};
+
+use super::finish;
+use crate::{
+    Finish,
+    json_text::write_string,
+    neutral::{Citation, TokenLogprob},
+};
+
+/// How a candidate ended.
+#[derive(Debug)]
+pub(super) struct Ending<'a> {
+    pub finish: Finish,
+    /// A call had to be left out.
+    pub malformed: bool,
+    /// Text the model refused with.
+    pub refusal: Option<&'a str>,
+    /// The upstream's explanation.
+    pub message: Option<&'a str>,
+}
+
+/// `finishReason` and `finishMessage`, with a comma in front.
+pub(super) fn write_ending(out: &mut BytesMut, ending: &Ending<'_>) {
+    let cut = matches!(ending.finish, Finish::Length | Finish::Filter);
+    let (reason, message) = if let Some(refusal) = ending.refusal {
+        ("SAFETY", Some(refusal))
+    } else if ending.malformed && !cut {
+        ("MALFORMED_FUNCTION_CALL", Some("the upstream returned tool arguments that are not a JSON object"))
+    } else {
+        (finish::written(ending.finish), ending.message)
+    };
+    out.put_slice(b",\"finishReason\":\"");
+    out.put_slice(reason.as_bytes());
+    out.put_u8(b'"');
+    if let Some(message) = message {
+        out.put_slice(b",\"finishMessage\":");
+        write_string(out, message);
+    }
+}
+
+/// `logprobsResult`, with a comma in front; nothing without tokens.
+pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
+    if tokens.is_empty() {
+        return;
+    }
+    out.put_slice(b",\"logprobsResult\":{\"chosenCandidates\":[");
+    for (at, token) in tokens.iter().enumerate() {
+        comma(out, at);
+        write_token(out, &token.token, &token.logprob);
+    }
+    out.put_u8(b']');
+    if tokens.iter().any(|token| !token.top.is_empty()) {
+        out.put_slice(b",\"topCandidates\":[");
+        for (at, token) in tokens.iter().enumerate() {
+            comma(out, at);
+            out.put_slice(b"{\"candidates\":[");
+            for (at, (text, logprob)) in token.top.iter().enumerate() {
+                comma(out, at);
+                write_token(out, text, logprob);
+            }
+            out.put_slice(b"]}");
+        }
+        out.put_u8(b']');
+    }
+    out.put_u8(b'}');
+}
+
+fn write_token(out: &mut BytesMut, token: &str, logprob: &serde_json::Number) {
+    out.put_slice(b"{\"token\":");
+    write_string(out, token);
+    out.put_slice(format!(",\"logProbability\":{logprob}}}").as_bytes());
+}
+
+/// The running mean of log probabilities.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mean {
+    sum: f64,
+    count: u32,
+}
+
+impl Mean {
+    pub(super) fn add(&mut self, tokens: &[TokenLogprob]) {
+        for logprob in tokens.iter().filter_map(|token| token.logprob.as_f64()) {
+            self.sum += logprob;
+            self.count = self.count.saturating_add(1);
+        }
+    }
+
+    /// `avgLogprobs`, with a comma in front; nothing without tokens.
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        if self.count > 0
+            && let Some(mean) = serde_json::Number::from_f64(self.sum / f64::from(self.count))
+        {
+            out.put_slice(format!(",\"avgLogprobs\":{mean}").as_bytes());
+        }
+    }
+}
+
+/// `groundingMetadata`, with a comma in front; nothing without sources. A source that is named twice is listed once.
+pub(super) fn write_grounding(out: &mut BytesMut, citations: &[Citation]) {
+    if citations.is_empty() {
+        return;
+    }
+    let mut sources: Vec<&Citation> = Vec::new();
+    let mut supports = BytesMut::new();
+    for (at, citation) in citations.iter().enumerate() {
+        let index = sources.iter().position(|source| source.url == citation.url).unwrap_or_else(|| {
+            sources.push(citation);
+            sources.len() - 1
+        });
+        comma(&mut supports, at);
+        let segment = format!(
+            "{{\"segment\":{{\"startIndex\":{},\"endIndex\":{}}},\"groundingChunkIndices\":[{index}]}}",
+            citation.start, citation.end
+        );
+        supports.put_slice(segment.as_bytes());
+    }
+    out.put_slice(b",\"groundingMetadata\":{\"groundingChunks\":[");
+    for (at, source) in sources.iter().enumerate() {
+        comma(out, at);
+        out.put_slice(b"{\"web\":{\"uri\":");
+        write_string(out, &source.url);
+        out.put_slice(b",\"title\":");
+        write_string(out, &source.title);
+        out.put_slice(b"}}");
+    }
+    out.put_slice(b"],\"groundingSupports\":[");
+    out.put_slice(&supports);
+    out.put_slice(b"]}");
+}
+
+/// `"modelVersion":…,"responseId":…}`: the end of every answer.
+pub(super) fn identity(model: &str, response_id: &str) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    out.put_slice(b"\"modelVersion\":");
+    write_string(&mut out, model);
+    out.put_slice(b",\"responseId\":");
+    write_string(&mut out, response_id);
+    out.put_u8(b'}');
+    out.to_vec()
+}
+
+/// `"content":{…}` around parts; an answer without any has one empty text, so that `parts[0].text` exists.
+pub(super) fn write_content(out: &mut BytesMut, parts: &[u8]) {
+    out.put_slice(b"\"content\":{\"role\":\"model\",\"parts\":[");
+    out.put_slice(if parts.is_empty() { b"{\"text\":\"\"}" } else { parts });
+    out.put_slice(b"]}");
+}
+
+/// `"promptFeedback":{…}`.
+pub(super) fn write_feedback(out: &mut BytesMut, reason: &str) {
+    out.put_slice(b"\"promptFeedback\":{\"blockReason\":");
+    write_string(out, reason);
+    out.put_u8(b'}');
+}
+
+/// A comma in front of every element but the first.
+pub(super) fn comma(out: &mut BytesMut, at: usize) {
+    if at > 0 {
+        out.put_u8(b',');
+    }
+}

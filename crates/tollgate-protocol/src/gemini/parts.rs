@@ -1,0 +1,175 @@
+//! Writes the parts of a native answer that comes from another protocol: placeholders for the signatures such an answer
+//! lacks, and Anthropic's thinking blocks travelling as signatures (translation reference, sections 1.6 and 2.4).
+
+use bytes::{BufMut, BytesMut};
+
+use crate::{
+    carriers::{PLACEHOLDER, redacted_item, thinking_item, wrap_items},
+    json_text::{arguments_object, write_json, write_string},
+    neutral::{Media, MediaSource, ReplyContext},
+};
+
+/// Most bytes of block signatures that wait for a part to ride on; what is beyond is lost.
+const WAITING_LIMIT: usize = 1024 * 1024;
+
+/// Parts of one candidate on their way out.
+#[derive(Debug)]
+pub(super) struct Parts {
+    include_thoughts: bool,
+    carry_thinking: bool,
+    /// Parts written and not yet taken, separated by commas.
+    json: BytesMut,
+    /// Items of thinking blocks that ride on the part that follows.
+    waiting: Vec<String>,
+    waiting_bytes: usize,
+    /// Text of a thinking block came that has not been closed.
+    block_open: bool,
+    /// The first call has its placeholder.
+    placed: bool,
+    /// A call was left out because its arguments are no object.
+    pub malformed: bool,
+}
+
+impl Parts {
+    pub(super) fn new(context: &ReplyContext) -> Self {
+        Self {
+            include_thoughts: context.include_thoughts,
+            carry_thinking: context.include_thoughts || context.carry_thinking,
+            json: BytesMut::new(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            block_open: false,
+            placed: false,
+            malformed: false,
+        }
+    }
+
+    /// The parts written since the last time, separated by commas; empty when there are none.
+    pub(super) fn take(&mut self) -> BytesMut {
+        self.json.split()
+    }
+
+    /// Whether nothing was written since the last [`Parts::take`].
+    pub(super) fn is_empty(&self) -> bool {
+        self.json.is_empty()
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.block_open = false;
+        if text.is_empty() {
+            return;
+        }
+        self.open("text");
+        write_string(&mut self.json, text);
+        let waiting = self.ride();
+        self.close(waiting.as_deref());
+    }
+
+    /// A thinking block, whole or a piece of it (see [`crate::neutral::Event::Think`]).
+    pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&str>) {
+        if let Some(data) = redacted {
+            self.wait(redacted_item(data));
+        } else if !text.is_empty() {
+            self.block_open = signature.is_none();
+            if self.include_thoughts {
+                self.thought(text, signature);
+            }
+        } else if let Some(signature) = signature {
+            if !std::mem::take(&mut self.block_open) {
+                self.wait(thinking_item(signature));
+            } else if self.include_thoughts {
+                self.thought("", Some(signature));
+            }
+        }
+    }
+
+    fn thought(&mut self, text: &str, signature: Option<&str>) {
+        self.open("text");
+        write_string(&mut self.json, text);
+        self.json.put_slice(b",\"thought\":true");
+        let items = signature.and_then(|signature| {
+            self.waiting.push(thinking_item(signature));
+            self.ride()
+        });
+        self.close(items.as_deref());
+    }
+
+    pub(super) fn call(&mut self, id: &str, name: &str, args: &str) {
+        self.block_open = false;
+        let Some(args) = arguments_object(args) else {
+            self.malformed = true;
+            return;
+        };
+        self.open("functionCall");
+        self.json.put_slice(b"{\"id\":");
+        write_string(&mut self.json, id);
+        self.json.put_slice(b",\"name\":");
+        write_string(&mut self.json, name);
+        self.json.put_slice(b",\"args\":");
+        write_json(&mut self.json, &args);
+        self.json.put_u8(b'}');
+        let first = !std::mem::replace(&mut self.placed, true);
+        let signature = self.ride().or_else(|| first.then(|| PLACEHOLDER.to_owned()));
+        self.close(signature.as_deref());
+    }
+
+    pub(super) fn media(&mut self, media: &Media) {
+        self.block_open = false;
+        let (member, place, value) = match &media.source {
+            MediaSource::Inline(data) => ("inlineData", "data", data),
+            MediaSource::Uri(uri) | MediaSource::Remote(uri) => ("fileData", "fileUri", uri),
+        };
+        self.open(member);
+        self.json.put_u8(b'{');
+        if !media.mime.is_empty() {
+            self.json.put_slice(b"\"mimeType\":");
+            write_string(&mut self.json, &media.mime);
+            self.json.put_u8(b',');
+        }
+        self.json.put_slice(format!("\"{place}\":").as_bytes());
+        write_string(&mut self.json, value);
+        self.json.put_slice(b"}}");
+    }
+
+    /// What still waits at the end of the answer goes on an empty text.
+    pub(super) fn end(&mut self) {
+        if let Some(items) = self.ride() {
+            self.open("text");
+            self.json.put_slice(b"\"\"");
+            self.close(Some(&items));
+        }
+    }
+
+    fn open(&mut self, member: &str) {
+        if !self.json.is_empty() {
+            self.json.put_u8(b',');
+        }
+        self.json.put_slice(b"{\"");
+        self.json.put_slice(member.as_bytes());
+        self.json.put_slice(b"\":");
+    }
+
+    fn close(&mut self, signature: Option<&str>) {
+        if let Some(signature) = signature {
+            self.json.put_slice(b",\"thoughtSignature\":");
+            write_string(&mut self.json, signature);
+        }
+        self.json.put_u8(b'}');
+    }
+
+    fn wait(&mut self, item: String) {
+        if self.carry_thinking && self.waiting_bytes + item.len() <= WAITING_LIMIT {
+            self.waiting_bytes += item.len();
+            self.waiting.push(item);
+        }
+    }
+
+    /// The waiting items as one signature.
+    fn ride(&mut self) -> Option<String> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        self.waiting_bytes = 0;
+        Some(wrap_items(&std::mem::take(&mut self.waiting)))
+    }
+}

@@ -1,0 +1,57 @@
+//! Reads a native stream (translation reference, section 3.1).
+
+use super::{events, usage_metadata::RunningUsage, wire::Answer};
+use crate::{
+    Codec, StreamFault,
+    lenient::{Text, is_truthy},
+    neutral::{Blocked, Event, StreamDecoder},
+};
+
+/// A native stream. Calls arrive whole, one or several in an event; events without candidates are normal.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    calls: u32,
+    usage: RunningUsage,
+}
+
+impl StreamDecoder for Decoder {
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        if data == b"[DONE]" {
+            return Ok(());
+        }
+        let answer: Answer<'_> = match serde_json::from_slice(data) {
+            Ok(answer) => answer,
+            Err(_) if data.first() == Some(&b'[') => return Err(wrapped_error(data)),
+            Err(_) => return Err(StreamFault::Malformed("not a native event")),
+        };
+        if is_truthy(answer.error) {
+            return Err(StreamFault::Problem(Box::new(super::Gemini.decode_problem(200, data))));
+        }
+        if let Some(usage) = answer.usage.and_then(|raw| self.usage.merge(raw.get())) {
+            out.push(Event::Usage(usage));
+        }
+        let candidates = answer.candidates.unwrap_or_default();
+        if candidates.is_empty()
+            && let Some(feedback) = answer.feedback
+            && let Some(reason) = Text::filled(feedback.reason)
+        {
+            out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
+        }
+        for (position, candidate) in candidates.into_iter().enumerate() {
+            events::candidate(position, candidate, &mut self.calls, out)?;
+        }
+        Ok(())
+    }
+
+    fn marks_end(&self) -> bool {
+        false
+    }
+}
+
+fn wrapped_error(data: &[u8]) -> StreamFault {
+    let wrapped = serde_json::from_slice::<[Answer<'_>; 1]>(data);
+    if wrapped.is_ok_and(|[answer]| is_truthy(answer.error)) {
+        return StreamFault::Problem(Box::new(super::Gemini.decode_problem(200, data)));
+    }
+    StreamFault::Malformed("not a native event")
+}

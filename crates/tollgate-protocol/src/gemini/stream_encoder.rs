@@ -1,0 +1,260 @@
+//! Writes a native stream for answers of other protocols (translation reference, sections 3.2 and 3.3). Text goes out at
+//! once; calls are kept back until they are whole and go out with the finish, which waits for the end of the stream
+//! because usage comes behind it.
+
+use bytes::{BufMut, BytesMut};
+
+use super::{
+    members::{Ending, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs},
+    parts::Parts,
+    usage_metadata,
+};
+use crate::{
+    Finish, Framing, Usage,
+    neutral::{Citation, Event, ReplyContext, StreamEncoder, TokenLogprob},
+};
+
+/// Most bytes of a refusal that are repeated as `finishMessage`.
+const REFUSAL_LIMIT: usize = 4 * 1024;
+/// Most tokens whose log probabilities wait for their text.
+const LOGPROB_LIMIT: usize = 4 * 1024;
+/// Most sources that are kept for the last event of a candidate.
+const CITATION_LIMIT: usize = 1024;
+
+/// A stream for a native caller.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    context: ReplyContext,
+    /// The end of every event.
+    identity: Vec<u8>,
+    opened: bool,
+    candidates: Vec<Held>,
+    blocked: Option<String>,
+    usage: Option<Usage>,
+}
+
+/// What is kept of a candidate.
+#[derive(Debug)]
+struct Held {
+    index: u32,
+    parts: Parts,
+    calls: Vec<HeldCall>,
+    finish: Option<(Finish, Option<String>)>,
+    refusal: String,
+    /// Log probabilities of the text that comes next.
+    logprobs: Vec<TokenLogprob>,
+    mean: Mean,
+    citations: Vec<Citation>,
+}
+
+#[derive(Debug)]
+struct HeldCall {
+    k: u32,
+    id: String,
+    name: String,
+    args: String,
+    done: bool,
+}
+
+impl Held {
+    /// Writes the calls that are whole, up to the first that is not.
+    fn release_calls(&mut self) {
+        let whole = self.calls.iter().take_while(|call| call.done).count();
+        for call in self.calls.drain(..whole) {
+            self.parts.call(&call.id, &call.name, &call.args);
+        }
+    }
+}
+
+impl Encoder {
+    pub(super) fn new(context: &ReplyContext) -> Self {
+        Self {
+            context: context.clone(),
+            identity: identity(&context.model, &context.request_id),
+            opened: false,
+            candidates: Vec::new(),
+            blocked: None,
+            usage: None,
+        }
+    }
+
+    fn held(&mut self, c: u32) -> &mut Held {
+        let at = self.candidates.iter().position(|held| held.index == c).unwrap_or_else(|| {
+            self.candidates.push(Held {
+                index: c,
+                parts: Parts::new(&self.context),
+                calls: Vec::new(),
+                finish: None,
+                refusal: String::new(),
+                logprobs: Vec::new(),
+                mean: Mean::default(),
+                citations: Vec::new(),
+            });
+            self.candidates.len() - 1
+        });
+        &mut self.candidates[at]
+    }
+
+    /// An event of the parts a candidate has ready, if there are any.
+    fn ready(&mut self, c: u32, out: &mut BytesMut) {
+        if self.held(c).parts.is_empty() {
+            return;
+        }
+        self.begin(out);
+        let held = self.held(c);
+        out.put_slice(b"{\"candidates\":[{");
+        write_content(out, &held.parts.take());
+        out.put_slice(format!(",\"index\":{}", held.index).as_bytes());
+        write_logprobs(out, &std::mem::take(&mut held.logprobs));
+        out.put_slice(b"}],");
+        self.close(out);
+    }
+
+    fn begin(&mut self, out: &mut BytesMut) {
+        let lead: &[u8] = match (self.context.framing, self.opened) {
+            (Framing::Sse, _) => b"data: ",
+            (Framing::JsonArray, false) => b"[",
+            (Framing::JsonArray, true) => b",\n",
+        };
+        self.opened = true;
+        out.put_slice(lead);
+    }
+
+    fn close(&self, out: &mut BytesMut) {
+        out.put_slice(&self.identity);
+        if self.context.framing == Framing::Sse {
+            out.put_slice(b"\n\n");
+        }
+    }
+
+    fn close_with_usage(&self, out: &mut BytesMut) {
+        if let Some(usage) = &self.usage {
+            usage_metadata::write(out, usage);
+            out.put_u8(b',');
+        }
+        self.close(out);
+    }
+
+    fn end(&mut self, out: &mut BytesMut) {
+        if let Some(reason) = self.blocked.take() {
+            self.begin(out);
+            out.put_u8(b'{');
+            write_feedback(out, &reason);
+            out.put_u8(b',');
+            self.close_with_usage(out);
+        }
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.sort_by_key(|held| held.index);
+        let last = candidates.len().saturating_sub(1);
+        for (at, held) in candidates.into_iter().enumerate() {
+            self.begin(out);
+            last_event(out, held);
+            if at == last {
+                self.close_with_usage(out);
+            } else {
+                self.close(out);
+            }
+        }
+        if self.context.framing == Framing::JsonArray {
+            out.put_slice(if self.opened { b"]" } else { b"[]" });
+        }
+    }
+}
+
+/// The last event of a candidate, up to what all events end with.
+fn last_event(out: &mut BytesMut, mut held: Held) {
+    for call in std::mem::take(&mut held.calls) {
+        held.parts.call(&call.id, &call.name, &call.args);
+    }
+    held.parts.end();
+    out.put_slice(b"{\"candidates\":[{");
+    write_content(out, &held.parts.take());
+    let (finish, message) = held.finish.unwrap_or((Finish::Stop, None));
+    let refusal = (!held.refusal.is_empty()).then_some(held.refusal.as_str());
+    write_ending(out, &Ending { finish, malformed: held.parts.malformed, refusal, message: message.as_deref() });
+    out.put_slice(format!(",\"index\":{}", held.index).as_bytes());
+    write_logprobs(out, &held.logprobs);
+    held.mean.write(out);
+    write_grounding(out, &held.citations);
+    out.put_slice(b"}],");
+}
+
+impl StreamEncoder for Encoder {
+    fn push(&mut self, event: Event, out: &mut BytesMut) {
+        match event {
+            Event::Text { c, text, .. } => {
+                let held = self.held(c);
+                if !text.is_empty() {
+                    held.release_calls();
+                }
+                held.parts.text(&text);
+                self.ready(c, out);
+            }
+            Event::Think { c, text, redacted, signature } => {
+                let shown = self.context.include_thoughts && !text.is_empty();
+                let held = self.held(c);
+                if shown {
+                    held.release_calls();
+                }
+                held.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
+                self.ready(c, out);
+            }
+            Event::Refusal { c, text } => {
+                let held = self.held(c);
+                let room = REFUSAL_LIMIT.saturating_sub(held.refusal.len());
+                held.refusal.push_str(&text[..text.floor_char_boundary(room)]);
+                held.parts.text(&text);
+                self.ready(c, out);
+            }
+            Event::Media { c, media } => {
+                let held = self.held(c);
+                held.release_calls();
+                held.parts.media(&media);
+                self.ready(c, out);
+            }
+            Event::CallOpen { c, k, id, name, .. } => {
+                self.held(c).calls.push(HeldCall { k, id, name, args: String::new(), done: false });
+            }
+            Event::CallArgs { c, k, fragment } => {
+                if let Some(call) = self.held(c).calls.iter_mut().rfind(|call| call.k == k) {
+                    call.args.push_str(&fragment);
+                }
+            }
+            Event::CallDone { c, k } => {
+                if let Some(call) = self.held(c).calls.iter_mut().rfind(|call| call.k == k) {
+                    call.done = true;
+                }
+            }
+            Event::Logprobs { c, tokens } => {
+                let held = self.held(c);
+                held.mean.add(&tokens);
+                let room = LOGPROB_LIMIT.saturating_sub(held.logprobs.len());
+                held.logprobs.extend(tokens.into_iter().take(room));
+            }
+            Event::Citations { c, citations } => {
+                let held = self.held(c);
+                let room = CITATION_LIMIT.saturating_sub(held.citations.len());
+                held.citations.extend(citations.into_iter().take(room));
+            }
+            Event::Finish { c, finish, message, .. } => self.held(c).finish = Some((finish, message)),
+            Event::Blocked(blocked) => self.blocked = Some(blocked.reason),
+            Event::Usage(usage) => self.usage = Some(usage),
+            Event::End => self.end(out),
+        }
+    }
+
+    fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
+        self.begin(out);
+        out.put_slice(body);
+        if self.context.framing == Framing::Sse {
+            out.put_slice(b"\n\n");
+        }
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        match self.context.framing {
+            Framing::Sse => b"\n\n",
+            Framing::JsonArray => b"\n",
+        }
+    }
+}

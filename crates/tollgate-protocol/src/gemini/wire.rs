@@ -1,0 +1,174 @@
+//! The shape of a native answer, and of every event of a native stream: they are the same message
+//! (native wire reference, section 7). Both spellings of a member are taken; what is not named here is ignored.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::lenient::{Count, Text};
+
+#[derive(Deserialize)]
+pub(super) struct Answer<'a> {
+    #[serde(default, borrow)]
+    pub candidates: Option<Vec<Candidate<'a>>>,
+    #[serde(default, rename = "promptFeedback", alias = "prompt_feedback")]
+    pub feedback: Option<Feedback>,
+    #[serde(default, borrow, rename = "usageMetadata", alias = "usage_metadata")]
+    pub usage: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Feedback {
+    #[serde(default, rename = "blockReason", alias = "block_reason")]
+    pub reason: Option<Text>,
+    #[serde(default, rename = "blockReasonMessage", alias = "block_reason_message")]
+    pub message: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Candidate<'a> {
+    #[serde(default)]
+    pub index: Count,
+    #[serde(default, borrow)]
+    pub content: Option<Content<'a>>,
+    #[serde(default, rename = "finishReason", alias = "finish_reason")]
+    pub finish: Option<Text>,
+    #[serde(default, rename = "finishMessage", alias = "finish_message")]
+    pub message: Option<Text>,
+    #[serde(default, borrow, rename = "logprobsResult", alias = "logprobs_result")]
+    pub logprobs: Option<&'a RawValue>,
+    #[serde(default, borrow, rename = "groundingMetadata", alias = "grounding_metadata")]
+    pub grounding: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Content<'a> {
+    #[serde(default, borrow)]
+    pub parts: Option<Vec<Part<'a>>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Part<'a> {
+    #[serde(default)]
+    pub text: Option<Text>,
+    #[serde(default)]
+    pub thought: Option<bool>,
+    #[serde(default, rename = "thoughtSignature", alias = "thought_signature")]
+    pub signature: Option<Text>,
+    #[serde(default, borrow, rename = "functionCall", alias = "function_call")]
+    pub call: Option<FunctionCall<'a>>,
+    #[serde(default, rename = "inlineData", alias = "inline_data")]
+    pub inline: Option<Blob>,
+    #[serde(default, rename = "fileData", alias = "file_data")]
+    pub file: Option<FileData>,
+    #[serde(default, rename = "executableCode", alias = "executable_code")]
+    pub code: Option<Code>,
+    #[serde(default, rename = "codeExecutionResult", alias = "code_execution_result")]
+    pub code_result: Option<CodeResult>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct FunctionCall<'a> {
+    #[serde(default)]
+    pub id: Option<Text>,
+    pub name: Text,
+    #[serde(default, borrow)]
+    pub args: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Blob {
+    #[serde(default, rename = "mimeType", alias = "mime_type")]
+    pub mime: Option<Text>,
+    pub data: Text,
+}
+
+#[derive(Deserialize)]
+pub(super) struct FileData {
+    #[serde(default, rename = "mimeType", alias = "mime_type")]
+    pub mime: Option<Text>,
+    #[serde(rename = "fileUri", alias = "file_uri")]
+    pub uri: Text,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Code {
+    #[serde(default)]
+    pub language: Option<Text>,
+    #[serde(default)]
+    pub code: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CodeResult {
+    #[serde(default)]
+    pub output: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct LogprobsResult {
+    #[serde(default, rename = "chosenCandidates", alias = "chosen_candidates")]
+    pub chosen: Option<Vec<Logprob>>,
+    #[serde(default, rename = "topCandidates", alias = "top_candidates")]
+    pub top: Option<Vec<TopCandidates>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct TopCandidates {
+    #[serde(default)]
+    pub candidates: Option<Vec<Logprob>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Logprob {
+    #[serde(default)]
+    pub token: Option<Text>,
+    /// 0 is left out on the wire.
+    #[serde(default, rename = "logProbability", alias = "log_probability")]
+    pub logprob: Option<serde_json::Number>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Grounding {
+    #[serde(default, rename = "groundingChunks", alias = "grounding_chunks")]
+    pub chunks: Option<Vec<GroundingChunk>>,
+    #[serde(default, rename = "groundingSupports", alias = "grounding_supports")]
+    pub supports: Option<Vec<GroundingSupport>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GroundingChunk {
+    #[serde(default)]
+    pub web: Option<Source>,
+    #[serde(default, rename = "retrievedContext", alias = "retrieved_context")]
+    pub retrieved: Option<Source>,
+    #[serde(default)]
+    pub maps: Option<Source>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Source {
+    #[serde(default)]
+    pub uri: Option<Text>,
+    #[serde(default)]
+    pub title: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GroundingSupport {
+    #[serde(default)]
+    pub segment: Option<Segment>,
+    #[serde(default, rename = "groundingChunkIndices", alias = "grounding_chunk_indices")]
+    pub chunks: Option<Vec<Count>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Segment {
+    #[serde(default, rename = "partIndex", alias = "part_index")]
+    pub part: Count,
+    #[serde(default, rename = "startIndex", alias = "start_index")]
+    pub start: Count,
+    #[serde(default, rename = "endIndex", alias = "end_index")]
+    pub end: Count,
+}

@@ -1,0 +1,174 @@
+//! Reading what upstreams send without falling over it: strings with broken characters, counts in any spelling.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// Counts above this are no counts of tokens; they would only break sums.
+const MOST: u64 = u32::MAX as u64;
+
+/// A JSON string. What is no character in it (lone surrogates, broken UTF-8) becomes U+FFFD.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text(pub(crate) String);
+
+impl Text {
+    /// The text, or nothing where it is empty.
+    pub(crate) fn filled(text: Option<Self>) -> Option<String> {
+        text.map(|text| text.0).filter(|text| !text.is_empty())
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Text;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a string")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
+                Ok(Text(String::from_utf8_lossy(bytes).into_owned()))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+        }
+        // Asked for bytes, serde_json hands out strings whose characters it has not judged.
+        from.deserialize_bytes(Reader)
+    }
+}
+
+/// The string a raw value is; `None` for anything else.
+pub(crate) fn text_of(raw: &RawValue) -> Option<String> {
+    serde_json::from_str::<Text>(raw.get()).ok().map(|text| text.0)
+}
+
+/// The non-empty string an optional raw value is.
+pub(crate) fn filled_text_of(raw: Option<&RawValue>) -> Option<String> {
+    raw.and_then(text_of).filter(|text| !text.is_empty())
+}
+
+/// Whether an optional raw value says something: present, not `null`, `false`, `0`, `""`, `{}` or `[]`.
+pub(crate) fn is_truthy(raw: Option<&RawValue>) -> bool {
+    raw.is_some_and(|raw| !matches!(raw.get(), "null" | "false" | "0" | "\"\"" | "{}" | "[]"))
+}
+
+/// A count as upstreams write it: a number, a whole float, a string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Not there, or `null`.
+    #[default]
+    Absent,
+    /// There, but negative, fractional, absurdly large or no number.
+    Unreadable,
+    /// The count.
+    Given(u64),
+}
+
+impl Count {
+    /// The count, where there is one.
+    pub(crate) const fn given(self) -> Option<u64> {
+        match self {
+            Self::Given(count) => Some(count),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+
+    /// The count, 0 where there is none.
+    pub(crate) const fn or_zero(self) -> u64 {
+        match self {
+            Self::Given(count) => count,
+            Self::Absent | Self::Unreadable => 0,
+        }
+    }
+
+    fn of(count: u64) -> Self {
+        if count <= MOST { Self::Given(count) } else { Self::Unreadable }
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "bounds are checked")]
+    fn of_float(count: f64) -> Self {
+        if count.fract() == 0.0 && (0.0..=MOST as f64).contains(&count) { Self::Given(count as u64) } else { Self::Unreadable }
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Count;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("anything")
+            }
+
+            fn visit_u64<E: Error>(self, count: u64) -> Result<Count, E> {
+                Ok(Count::of(count))
+            }
+
+            fn visit_i64<E: Error>(self, count: i64) -> Result<Count, E> {
+                Ok(u64::try_from(count).map_or(Count::Unreadable, Count::of))
+            }
+
+            fn visit_f64<E: Error>(self, count: f64) -> Result<Count, E> {
+                Ok(Count::of_float(count))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Count, E> {
+                Ok(text.trim().parse::<f64>().map_or(Count::Unreadable, Count::of_float))
+            }
+
+            fn visit_bool<E: Error>(self, _: bool) -> Result<Count, E> {
+                Ok(Count::Unreadable)
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Count, E> {
+                Ok(Count::Absent)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Count, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Count::Unreadable)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Count, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Count::Unreadable)
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_characters_become_replacements() {
+        let read = |json: &[u8]| serde_json::from_slice::<Text>(json).map(|text| text.0);
+        assert_eq!(read(br#""a\u00e9\n""#).unwrap(), "aé\n");
+        assert!(read(br#""a\ud83d""#).unwrap().starts_with("a\u{fffd}"));
+        assert_eq!(read(b"\"a\xff\"").unwrap(), "a\u{fffd}");
+        assert!(read(b"5").is_err());
+    }
+
+    #[test]
+    fn counts_are_read_in_every_spelling() {
+        let read = |json: &str| serde_json::from_str::<Count>(json).unwrap();
+        assert_eq!(read("7"), Count::Given(7));
+        assert_eq!(read("7.0"), Count::Given(7));
+        assert_eq!(read("\"7\""), Count::Given(7));
+        assert_eq!(read("null"), Count::Absent);
+        for bad in ["-1", "1.5", "9223372036854775808", "\"x\"", "true", "[1]", "{\"a\":1}", "1e300"] {
+            assert_eq!(read(bad), Count::Unreadable, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The events of a whole answer put together.
+
+use super::{Candidate, Event, Part, PartKind, Reply};
+use crate::Finish;
+
+impl Reply {
+    /// Puts the events of a whole answer together. Calls stand where they were opened; candidates are in order.
+    pub(crate) fn assemble(events: Vec<Event>) -> Self {
+        let mut reply = Self::default();
+        // Where each call of the answer stands: call, candidate index, part.
+        let mut calls: Vec<(u32, u32, usize)> = Vec::new();
+        for event in events {
+            match event {
+                Event::Text { c, text, signature } => reply.part(c, PartKind::Text(text), signature),
+                Event::Think { c, text, redacted, signature } => reply.part(c, PartKind::Think { text, redacted }, signature),
+                Event::Media { c, media } => reply.part(c, PartKind::Media(media), None),
+                Event::CallOpen { c, k, id, name, custom, signature } => {
+                    calls.push((k, c, reply.candidate(c).parts.len()));
+                    reply.part(c, PartKind::Call { id, name, args: String::new(), custom }, signature);
+                }
+                Event::CallArgs { c, k, fragment } => {
+                    if let Some((_, _, at)) = calls.iter().rfind(|(call, _, _)| *call == k)
+                        && let Some(Part { kind: PartKind::Call { args, .. }, .. }) = reply.candidate(c).parts.get_mut(*at)
+                    {
+                        args.push_str(&fragment);
+                    }
+                }
+                Event::Refusal { c, text } => reply.candidate(c).refusal.get_or_insert_default().push_str(&text),
+                Event::Logprobs { c, tokens } => reply.candidate(c).logprobs.get_or_insert_default().extend(tokens),
+                Event::Citations { c, citations } => reply.candidate(c).citations.extend(citations),
+                Event::Finish { c, finish, native, message } => {
+                    let candidate = reply.candidate(c);
+                    candidate.finish = Some(finish);
+                    candidate.native = native;
+                    candidate.message = message;
+                }
+                Event::Blocked(blocked) => reply.blocked = Some(blocked),
+                Event::Usage(usage) => reply.usage = Some(usage),
+                Event::CallDone { .. } | Event::End => {}
+            }
+        }
+        reply.candidates.sort_by_key(|candidate| candidate.index);
+        reply
+    }
+
+    fn candidate(&mut self, index: u32) -> &mut Candidate {
+        let at = self.candidates.iter().position(|candidate| candidate.index == index).unwrap_or_else(|| {
+            self.candidates.push(Candidate {
+                index,
+                parts: Vec::new(),
+                finish: None,
+                native: None,
+                message: None,
+                refusal: None,
+                logprobs: None,
+                citations: Vec::new(),
+            });
+            self.candidates.len() - 1
+        });
+        &mut self.candidates[at]
+    }
+
+    fn part(&mut self, index: u32, kind: PartKind, signature: Option<super::Signature>) {
+        self.candidate(index).parts.push(Part { kind, signature, src: String::new() });
+    }
+}
+
+impl Candidate {
+    /// Why it ended; a natural end where the wire did not say.
+    pub(crate) fn finish(&self) -> Finish {
+        self.finish.unwrap_or(Finish::Stop)
+    }
+}

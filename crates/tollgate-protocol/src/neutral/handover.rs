@@ -1,0 +1,368 @@
+//! What an answer goes through between the upstream's decoder and the caller's encoder, streamed or not: missing ids
+//! are made up, tool names mapped back, custom tools unwrapped, surplus parallel calls left out, finish reasons judged,
+//! and what the records need is counted. Memory is constant but for the calls that are open.
+
+use super::{Blocked, Event, ReplyContext};
+use crate::{Finish, Reading, StreamFault, UpstreamProblem, lenient::Text};
+
+/// Most candidates of one answer.
+pub(crate) const CANDIDATE_LIMIT: u32 = 128;
+/// Most calls that may be open at the same time.
+pub(crate) const OPEN_CALL_LIMIT: usize = 1024;
+/// Most bytes of ids, names and arguments of all calls of one answer. Encoders keep calls back until they are whole, so
+/// this bounds what a stream may hold.
+pub(crate) const CALL_BYTES_LIMIT: usize = 16 * 1024 * 1024;
+
+/// The steps between decoder and encoder.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    request_id: String,
+    parallel: bool,
+    custom_tools: Vec<String>,
+    name_map: Vec<(String, String)>,
+    candidates: Vec<Seen>,
+    open: Vec<OpenCall>,
+    call_bytes: usize,
+    made_ids: u64,
+    reading: Reading,
+    blocked: bool,
+    ended: bool,
+}
+
+/// What has been seen of a candidate.
+#[derive(Debug)]
+struct Seen {
+    index: u32,
+    /// Text, a call or media came: something a caller can use.
+    usable: bool,
+    called: bool,
+    finished: bool,
+}
+
+/// A call that is not whole yet and is handed on.
+#[derive(Debug)]
+struct OpenCall {
+    k: u32,
+    /// Arguments of a custom tool, which can only be unwrapped when they are whole.
+    wrapped: Option<String>,
+}
+
+impl Handover {
+    pub(crate) fn new(context: &ReplyContext) -> Self {
+        Self {
+            request_id: context.request_id.clone(),
+            parallel: context.parallel,
+            custom_tools: context.custom_tools.clone(),
+            name_map: context.name_map.clone(),
+            candidates: Vec::new(),
+            open: Vec::new(),
+            call_bytes: 0,
+            made_ids: 0,
+            reading: Reading::default(),
+            blocked: false,
+            ended: false,
+        }
+    }
+
+    /// What has been read so far.
+    pub(crate) fn reading(&self) -> Reading {
+        self.reading
+    }
+
+    /// Whether every candidate seen has ended, or the prompt was blocked.
+    pub(crate) fn finished(&self) -> bool {
+        self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|seen| seen.finished))
+    }
+
+    /// Whether [`Event::End`] was handed on.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Takes one event and appends what is to be handed on.
+    pub(crate) fn take(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        if self.ended {
+            return Ok(());
+        }
+        match event {
+            Event::Usage(usage) => {
+                self.reading.usage = Some(usage);
+                out.push(Event::Usage(usage));
+            }
+            Event::Blocked(blocked) => self.blocked(blocked, out),
+            Event::End => {
+                if !self.finished() {
+                    return Err(StreamFault::Truncated);
+                }
+                self.ended = true;
+                out.push(Event::End);
+            }
+            Event::Finish { c, finish, native, message } => self.finish(c, finish, native, message, out)?,
+            Event::CallOpen { .. } => self.open_call(event, out)?,
+            Event::CallArgs { c, k, fragment } => self.call_arguments(c, k, fragment, out)?,
+            Event::CallDone { c, k } => self.call_done(c, k, out),
+            Event::Text { .. }
+            | Event::Think { .. }
+            | Event::Media { .. }
+            | Event::Refusal { .. }
+            | Event::Logprobs { .. }
+            | Event::Citations { .. } => self.content(event, out)?,
+        }
+        Ok(())
+    }
+
+    fn blocked(&mut self, blocked: Blocked, out: &mut Vec<Event>) {
+        if self.blocked || !self.candidates.is_empty() {
+            return;
+        }
+        self.blocked = true;
+        self.reading.content = true;
+        self.reading.finish = Some(Finish::Filter);
+        out.push(Event::Blocked(blocked));
+    }
+
+    /// The candidate, unless it has ended or the prompt was blocked.
+    fn candidate(&mut self, c: u32) -> Result<Option<&mut Seen>, StreamFault> {
+        if c >= CANDIDATE_LIMIT {
+            return Err(StreamFault::Malformed("a candidate index out of bounds"));
+        }
+        if self.blocked {
+            return Ok(None);
+        }
+        let at = self.candidates.iter().position(|seen| seen.index == c).unwrap_or_else(|| {
+            self.candidates.push(Seen { index: c, usable: false, called: false, finished: false });
+            self.candidates.len() - 1
+        });
+        Ok(Some(&mut self.candidates[at]).filter(|seen| !seen.finished))
+    }
+
+    fn content(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let (c, bytes, media, usable) = match &event {
+            Event::Text { c, text, .. } => (*c, text.len(), 0, !text.is_empty()),
+            Event::Think { c, text, .. } => (*c, text.len(), 0, false),
+            Event::Media { c, .. } => (*c, 0, 1, true),
+            Event::Refusal { c, text } => (*c, text.len(), 0, !text.is_empty()),
+            Event::Logprobs { c, .. } | Event::Citations { c, .. } => (*c, 0, 0, false),
+            _ => return Ok(()),
+        };
+        let Some(seen) = self.candidate(c)? else { return Ok(()) };
+        seen.usable |= usable;
+        self.reading.content |= bytes > 0 || media > 0;
+        self.reading.text_bytes += bytes as u64;
+        self.reading.media += media;
+        out.push(event);
+        Ok(())
+    }
+
+    fn open_call(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let Event::CallOpen { c, k, mut id, mut name, custom: _, signature } = event else { return Ok(()) };
+        let parallel = self.parallel;
+        let Some(seen) = self.candidate(c)? else { return Ok(()) };
+        if seen.called && !parallel {
+            return Ok(());
+        }
+        seen.called = true;
+        seen.usable = true;
+        self.reading.content = true;
+        if self.open.len() == OPEN_CALL_LIMIT {
+            return Err(StreamFault::Malformed("too many calls open at once"));
+        }
+        if id.is_empty() {
+            id = format!("call_{}_{}", self.request_id, self.made_ids);
+            self.made_ids += 1;
+        }
+        if let Some((_, own)) = self.name_map.iter().find(|(upstream, _)| *upstream == name) {
+            name.clone_from(own);
+        }
+        self.count_call_bytes(id.len() + name.len())?;
+        let custom = self.custom_tools.contains(&name);
+        self.open.push(OpenCall { k, wrapped: custom.then(String::new) });
+        out.push(Event::CallOpen { c, k, id, name, custom, signature });
+        Ok(())
+    }
+
+    fn call_arguments(&mut self, c: u32, k: u32, fragment: String, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let Some(at) = self.open.iter().rposition(|call| call.k == k) else { return Ok(()) };
+        if fragment.is_empty() {
+            return Ok(());
+        }
+        self.count_call_bytes(fragment.len())?;
+        self.reading.text_bytes += fragment.len() as u64;
+        match &mut self.open[at].wrapped {
+            Some(wrapped) => wrapped.push_str(&fragment),
+            None => out.push(Event::CallArgs { c, k, fragment }),
+        }
+        Ok(())
+    }
+
+    fn call_done(&mut self, c: u32, k: u32, out: &mut Vec<Event>) {
+        let Some(at) = self.open.iter().rposition(|call| call.k == k) else { return };
+        let call = self.open.remove(at);
+        if let Some(wrapped) = call.wrapped {
+            let fragment = unwrap_input(wrapped);
+            if !fragment.is_empty() {
+                out.push(Event::CallArgs { c, k, fragment });
+            }
+        }
+        out.push(Event::CallDone { c, k });
+    }
+
+    fn count_call_bytes(&mut self, bytes: usize) -> Result<(), StreamFault> {
+        self.call_bytes += bytes;
+        if self.call_bytes > CALL_BYTES_LIMIT { Err(StreamFault::Malformed("calls larger than the limit")) } else { Ok(()) }
+    }
+
+    fn finish(
+        &mut self,
+        c: u32,
+        finish: Finish,
+        native: Option<String>,
+        message: Option<String>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), StreamFault> {
+        let Some(seen) = self.candidate(c)? else { return Ok(()) };
+        let finish = match finish {
+            Finish::Fail if !seen.usable => return Err(failure(native.as_deref())),
+            Finish::Stop | Finish::Tool | Finish::Other | Finish::Fail if seen.called => Finish::Tool,
+            Finish::Tool | Finish::Fail => Finish::Stop,
+            Finish::Stop | Finish::Length | Finish::Filter | Finish::Other => finish,
+        };
+        seen.finished = true;
+        let first = self.candidates.first().is_some_and(|seen| seen.index == c);
+        if first {
+            self.reading.finish = Some(finish);
+        }
+        out.push(Event::Finish { c, finish, native, message });
+        Ok(())
+    }
+}
+
+/// A custom tool was offered as a function with one string `input`; what the model wrote there is the tool's text.
+fn unwrap_input(arguments: String) -> String {
+    #[derive(serde::Deserialize)]
+    struct Wrapped {
+        input: Text,
+    }
+    serde_json::from_str::<Wrapped>(&arguments).map_or(arguments, |wrapped| wrapped.input.0)
+}
+
+/// The fault of a candidate in which the upstream failed before anything usable.
+fn failure(native: Option<&str>) -> StreamFault {
+    let word = match native.unwrap_or_default() {
+        // The account behind the upstream is limited: not an answer but a refusal of our account.
+        "PUP_LIMITED_DISABLED" => {
+            return StreamFault::Problem(Box::new(UpstreamProblem {
+                status: 403,
+                message: "PUP_LIMITED_DISABLED".to_owned(),
+                recognised: true,
+                account_refused: true,
+                ..UpstreamProblem::default()
+            }));
+        }
+        "MALFORMED_FUNCTION_CALL" => "MALFORMED_FUNCTION_CALL",
+        "UNEXPECTED_TOOL_CALL" => "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS" => "TOO_MANY_TOOL_CALLS",
+        "MALFORMED_RESPONSE" => "MALFORMED_RESPONSE",
+        "MISSING_THOUGHT_SIGNATURE" => "MISSING_THOUGHT_SIGNATURE",
+        "NO_IMAGE" => "NO_IMAGE",
+        "IMAGE_OTHER" => "IMAGE_OTHER",
+        _ => "failed without an answer",
+    };
+    StreamFault::Malformed(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(context: &ReplyContext, events: Vec<Event>) -> Result<(Vec<Event>, Reading), StreamFault> {
+        let mut handover = Handover::new(context);
+        let mut out = Vec::new();
+        for event in events {
+            handover.take(event, &mut out)?;
+        }
+        Ok((out, handover.reading()))
+    }
+
+    fn open(k: u32, id: &str, name: &str) -> Event {
+        Event::CallOpen { c: 0, k, id: id.to_owned(), name: name.to_owned(), custom: false, signature: None }
+    }
+
+    fn args(k: u32, fragment: &str) -> Event {
+        Event::CallArgs { c: 0, k, fragment: fragment.to_owned() }
+    }
+
+    fn end(finish: Finish, native: &str) -> Event {
+        Event::Finish { c: 0, finish, native: Some(native.to_owned()), message: None }
+    }
+
+    #[test]
+    fn custom_tools_are_unwrapped_when_whole() {
+        let context = ReplyContext { custom_tools: vec!["sh".to_owned()], ..ReplyContext::new("r", 0, "m") };
+        let (out, reading) = run(
+            &context,
+            vec![open(0, "", "sh"), args(0, "{\"input\":"), args(0, "\"ls \\u00e9\"}"), Event::CallDone { c: 0, k: 0 }],
+        )
+        .unwrap();
+        assert!(matches!(&out[0], Event::CallOpen { id, custom: true, .. } if id == "call_r_0"));
+        assert_eq!(out[1], args(0, "ls é"));
+        assert_eq!(reading.text_bytes, 21);
+    }
+
+    #[test]
+    fn only_the_first_call_passes_where_parallel_calls_are_off() {
+        let context = ReplyContext { parallel: false, ..ReplyContext::new("r", 0, "m") };
+        let (out, _) = run(
+            &context,
+            vec![
+                open(0, "a", "f"),
+                Event::CallDone { c: 0, k: 0 },
+                open(1, "b", "f"),
+                args(1, "{}"),
+                Event::CallDone { c: 0, k: 1 },
+                end(Finish::Stop, "STOP"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(out.len(), 3);
+        assert!(matches!(out[2], Event::Finish { finish: Finish::Tool, .. }));
+    }
+
+    #[test]
+    fn a_failure_counts_only_where_nothing_usable_came() {
+        let context = ReplyContext::new("r", 0, "m");
+        let think = Event::Think { c: 0, text: "hm".to_owned(), redacted: None, signature: None };
+        let text = Event::Text { c: 0, text: "a".to_owned(), signature: None };
+        assert_eq!(
+            run(&context, vec![think.clone(), end(Finish::Fail, "NO_IMAGE")]).unwrap_err(),
+            StreamFault::Malformed("NO_IMAGE")
+        );
+        let (out, reading) = run(&context, vec![think, text, end(Finish::Fail, "NO_IMAGE"), Event::End]).unwrap();
+        assert!(matches!(out[2], Event::Finish { finish: Finish::Stop, .. }));
+        assert_eq!(reading.finish, Some(Finish::Stop));
+        let refused = run(&context, vec![end(Finish::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
+        assert!(matches!(refused, StreamFault::Problem(problem) if problem.account_refused && problem.status == 403));
+    }
+
+    #[test]
+    fn an_end_before_every_candidate_ended_is_a_truncation() {
+        let context = ReplyContext::new("r", 0, "m");
+        let text = |c| Event::Text { c, text: "a".to_owned(), signature: None };
+        let finish = |c| Event::Finish { c, finish: Finish::Stop, native: None, message: None };
+        assert_eq!(run(&context, vec![Event::End]).unwrap_err(), StreamFault::Truncated);
+        assert_eq!(run(&context, vec![text(0), text(1), finish(1), Event::End]).unwrap_err(), StreamFault::Truncated);
+        let (out, _) = run(&context, vec![text(0), finish(0), text(0), finish(0), Event::End, text(0)]).unwrap();
+        assert_eq!(out.len(), 3, "nothing follows a finish or the end");
+    }
+
+    #[test]
+    fn open_calls_and_their_bytes_are_bounded() {
+        let context = ReplyContext::new("r", 0, "m");
+        let many = (0..=1024).map(|k| open(k, "a", "f")).collect();
+        assert_eq!(run(&context, many).unwrap_err(), StreamFault::Malformed("too many calls open at once"));
+        let large = vec![open(0, "a", "f"), args(0, &"x".repeat(CALL_BYTES_LIMIT))];
+        assert_eq!(run(&context, large).unwrap_err(), StreamFault::Malformed("calls larger than the limit"));
+        let beyond = Event::Text { c: 128, text: "a".to_owned(), signature: None };
+        assert!(matches!(run(&context, vec![beyond]), Err(StreamFault::Malformed(_))));
+    }
+}

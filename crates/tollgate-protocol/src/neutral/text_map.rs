@@ -1,0 +1,115 @@
+//! Byte and character positions of a text that is not kept: chat completions count characters, everyone else bytes.
+
+/// Most runs that are kept; a text beyond is no longer mapped. 4 bytes each.
+const RUN_LIMIT: usize = 8 * 1024;
+
+/// Lengths of the characters of a text, run by run.
+#[derive(Debug, Default)]
+pub(crate) struct TextMap {
+    /// Characters of equal length that follow each other: length in bytes, count.
+    runs: Vec<Run>,
+    /// The text has more runs than are kept.
+    full: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Upper 29 bits: characters. Lower 3 bits: bytes of each.
+    packed: u32,
+}
+
+impl Run {
+    const MOST: u32 = (1 << 29) - 1;
+
+    fn new(width: u32) -> Self {
+        Self { packed: (1 << 3) | width }
+    }
+
+    fn width(self) -> usize {
+        (self.packed & 7) as usize
+    }
+
+    fn count(self) -> usize {
+        (self.packed >> 3) as usize
+    }
+}
+
+impl TextMap {
+    /// Appends a piece of the text.
+    pub(crate) fn push(&mut self, text: &str) {
+        for character in text.chars() {
+            if self.full {
+                return;
+            }
+            let width = u32::try_from(character.len_utf8()).expect("a character has at most 4 bytes");
+            let runs = self.runs.len();
+            match self.runs.last_mut() {
+                Some(run) if run.packed & 7 == width && run.packed >> 3 < Run::MOST => run.packed += 1 << 3,
+                _ if runs == RUN_LIMIT => self.full = true,
+                _ => self.runs.push(Run::new(width)),
+            }
+        }
+    }
+
+    /// The byte position of a character position; `None` beyond the text.
+    pub(crate) fn byte_at(&self, character: usize) -> Option<usize> {
+        let (mut characters, mut bytes) = (0, 0);
+        for run in &self.runs {
+            if character <= characters + run.count() {
+                return Some(bytes + (character - characters) * run.width());
+            }
+            characters += run.count();
+            bytes += run.count() * run.width();
+        }
+        (character == characters).then_some(bytes)
+    }
+
+    /// The character position of a byte position; inside a character its beginning, `None` beyond the text.
+    pub(crate) fn character_at(&self, byte: usize) -> Option<usize> {
+        let (mut characters, mut bytes) = (0, 0);
+        for run in &self.runs {
+            let length = run.count() * run.width();
+            if byte <= bytes + length {
+                return Some(characters + (byte - bytes) / run.width());
+            }
+            characters += run.count();
+            bytes += length;
+        }
+        (byte == bytes).then_some(characters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn positions_agree_with_the_text(pieces in proptest::collection::vec("[aé漢😀]{0,5}", 0..6)) {
+            let mut map = TextMap::default();
+            for piece in &pieces {
+                map.push(piece);
+            }
+            let text = pieces.concat();
+            let mut positions: Vec<usize> = text.char_indices().map(|(byte, _)| byte).collect();
+            positions.push(text.len());
+            for (character, byte) in positions.iter().enumerate() {
+                prop_assert_eq!(map.byte_at(character), Some(*byte));
+                prop_assert_eq!(map.character_at(*byte), Some(character));
+            }
+            prop_assert_eq!(map.byte_at(positions.len()), None);
+            prop_assert_eq!(map.character_at(text.len() + 1), None);
+        }
+    }
+
+    #[test]
+    fn a_text_of_too_many_runs_stops_being_mapped() {
+        let mut map = TextMap::default();
+        map.push(&"aé".repeat(100_000));
+        assert_eq!(map.runs.len(), RUN_LIMIT);
+        assert_eq!(map.byte_at(2), Some(3));
+        assert_eq!(map.byte_at(150_000), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! Writes a complete chat completion (translation reference, section 2.3).
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::members::{
+    arguments, blocked_native, blocked_sentence, comma, filtered_sentence, google, image_url, signed_id, write_annotations,
+    write_extra_content, write_finish, write_logprobs, write_usage,
+};
+use crate::{
+    Finish,
+    json_text::write_string,
+    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature},
+};
+
+/// The body of a complete answer.
+pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
+    let mut out = BytesMut::with_capacity(512);
+    out.put_slice(b"{\"id\":");
+    write_string(&mut out, &format!("chatcmpl-{}", context.request_id));
+    out.put_slice(format!(",\"object\":\"chat.completion\",\"created\":{},\"model\":", context.now).as_bytes());
+    write_string(&mut out, &context.model);
+    out.put_slice(b",\"choices\":[");
+    if let Some(blocked) = &reply.blocked {
+        out.put_slice(b"{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":");
+        write_string(&mut out, &blocked_sentence(blocked));
+        out.put_slice(b"},\"logprobs\":null,");
+        write_finish(&mut out, Finish::Filter, Some(&blocked_native(blocked)));
+        out.put_u8(b'}');
+    }
+    for (at, candidate) in reply.candidates.iter().enumerate() {
+        comma(&mut out, at);
+        choice(&mut out, candidate);
+    }
+    out.put_u8(b']');
+    if let Some(usage) = &reply.usage {
+        out.put_slice(b",\"usage\":");
+        write_usage(&mut out, usage);
+    }
+    out.put_u8(b'}');
+    out.freeze()
+}
+
+/// What the parts of a candidate come to.
+#[derive(Default)]
+struct Message<'a> {
+    text: String,
+    reasoning: String,
+    calls: Vec<&'a Part>,
+    images: Vec<String>,
+    signature: Option<&'a Signature>,
+}
+
+impl<'a> Message<'a> {
+    fn of(parts: &'a [Part]) -> Self {
+        let mut message = Self::default();
+        for part in parts {
+            match &part.kind {
+                PartKind::Text(text) => {
+                    message.text.push_str(text);
+                    message.signature = part.signature.as_ref().or(message.signature);
+                }
+                PartKind::Think { text, .. } => message.reasoning.push_str(text),
+                PartKind::Call { .. } => message.calls.push(part),
+                PartKind::Media(media) => message.images.extend(image_url(media)),
+                PartKind::Result { .. } | PartKind::Code { .. } | PartKind::CodeOutput { .. } | PartKind::Opaque { .. } => {}
+            }
+        }
+        message
+    }
+}
+
+fn choice(out: &mut BytesMut, candidate: &Candidate) {
+    let message = Message::of(&candidate.parts);
+    let finish = candidate.finish();
+    let silent = message.text.is_empty() && message.calls.is_empty() && message.images.is_empty();
+    let native = candidate.native.as_deref();
+    let refusal = candidate
+        .refusal
+        .clone()
+        .or_else(|| (silent && finish == Finish::Filter).then(|| filtered_sentence(candidate.message.as_deref(), native)));
+    out.put_slice(format!("{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", candidate.index).as_bytes());
+    if message.text.is_empty() && (!silent || refusal.is_some()) {
+        out.put_slice(b"null");
+    } else {
+        write_string(out, &message.text);
+    }
+    out.put_slice(b",\"refusal\":");
+    match &refusal {
+        Some(refusal) => write_string(out, refusal),
+        None => out.put_slice(b"null"),
+    }
+    if !message.reasoning.is_empty() {
+        out.put_slice(b",\"reasoning_content\":");
+        write_string(out, &message.reasoning);
+    }
+    calls(out, &message.calls);
+    for (at, url) in message.images.iter().enumerate() {
+        out.put_slice(if at == 0 { b",\"images\":[" } else { b"," });
+        out.put_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
+        write_string(out, url);
+        out.put_slice(b"}}");
+    }
+    if !message.images.is_empty() {
+        out.put_u8(b']');
+    }
+    write_annotations(out, &candidate.citations, &message.text);
+    if google(message.signature).is_some() {
+        write_extra_content(out, message.signature);
+    }
+    out.put_slice(b"},\"logprobs\":");
+    write_logprobs(out, candidate.logprobs.as_deref().unwrap_or_default());
+    out.put_u8(b',');
+    write_finish(out, finish, native);
+    out.put_u8(b'}');
+}
+
+fn calls(out: &mut BytesMut, calls: &[&Part]) {
+    for (at, part) in calls.iter().enumerate() {
+        let PartKind::Call { id, name, args, custom } = &part.kind else { continue };
+        out.put_slice(if at == 0 { b",\"tool_calls\":[" } else { b"," });
+        out.put_slice(b"{\"id\":");
+        write_string(out, &signed_id(id, part.signature.as_ref()));
+        if *custom {
+            out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
+            write_string(out, name);
+            out.put_slice(b",\"input\":");
+            write_string(out, args);
+            out.put_slice(b"}}");
+        } else {
+            out.put_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+            write_string(out, name);
+            out.put_slice(b",\"arguments\":");
+            write_string(out, arguments(args));
+            out.put_u8(b'}');
+            write_extra_content(out, part.signature.as_ref());
+            out.put_u8(b'}');
+        }
+    }
+    if !calls.is_empty() {
+        out.put_u8(b']');
+    }
+}

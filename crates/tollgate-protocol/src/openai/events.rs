@@ -1,0 +1,97 @@
+//! What the members of a chat completions message or delta mean.
+
+use serde_json::value::RawValue;
+
+use super::wire::{Annotation, Image, Logprobs, Message};
+use crate::{
+    Finish,
+    carriers::standard_base64,
+    lenient::{filled_text_of, text_of},
+    neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob},
+};
+
+/// Appends everything of a message but its calls, reasoning first. `map` follows the text for annotations.
+pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawValue>, map: &mut TextMap, out: &mut Vec<Event>) {
+    let reasoning = filled_text_of(message.reasoning_content).or_else(|| filled_text_of(message.reasoning));
+    if let Some(text) = reasoning {
+        out.push(Event::Think { c, text, redacted: None, signature: None });
+    }
+    if let Some(tokens) = logprobs.map(self::logprobs).filter(|tokens| !tokens.is_empty()) {
+        out.push(Event::Logprobs { c, tokens });
+    }
+    if let Some(content) = message.content.take().filter(|content| !content.0.is_empty()) {
+        map.push(&content.0);
+        out.push(Event::Text { c, text: content.0, signature: None });
+    }
+    if let Some(text) = message.refusal.and_then(text_of).filter(|text| !text.is_empty()) {
+        out.push(Event::Refusal { c, text });
+    }
+    for media in message.images.map(images).unwrap_or_default() {
+        out.push(Event::Media { c, media });
+    }
+    if let Some(citations) = message.annotations.map(|raw| citations(raw, map)).filter(|found| !found.is_empty()) {
+        out.push(Event::Citations { c, citations });
+    }
+}
+
+/// What a reason means, as upstreams of all kinds write it.
+pub(super) fn finish(native: &str) -> Finish {
+    match native {
+        "stop" | "eos" | "end_turn" | "stop_sequence" => Finish::Stop,
+        "length" | "max_tokens" => Finish::Length,
+        "tool_calls" | "function_call" | "tool_use" => Finish::Tool,
+        "content_filter" => Finish::Filter,
+        "error" => Finish::Fail,
+        _ => Finish::Other,
+    }
+}
+
+fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {
+    let Ok(logprobs) = serde_json::from_str::<Option<Logprobs>>(raw.get()) else { return Vec::new() };
+    let tokens = logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default();
+    tokens
+        .into_iter()
+        .map(|token| TokenLogprob {
+            token: token.token.0,
+            logprob: token.logprob,
+            top: token.top_logprobs.unwrap_or_default().into_iter().map(|top| (top.token.0, top.logprob)).collect(),
+        })
+        .collect()
+}
+
+fn images(raw: &RawValue) -> Vec<Media> {
+    let images = serde_json::from_str::<Option<Vec<Image>>>(raw.get()).ok().flatten().unwrap_or_default();
+    images.into_iter().filter_map(|image| media(image.image_url?.url.0)).collect()
+}
+
+/// An image by its address; `None` for a `data:` address that is not base64.
+fn media(url: String) -> Option<Media> {
+    let media = |mime: &str, source| Media { mime: mime.to_owned(), source, name: None, detail: None, src: String::new() };
+    let Some(data) = url.strip_prefix("data:") else { return Some(media("", MediaSource::Remote(url))) };
+    let (head, data) = data.split_once(',')?;
+    let head = head.strip_suffix(";base64")?;
+    let mime = head.split(';').next().unwrap_or_default().to_ascii_lowercase();
+    Some(media(&mime, MediaSource::Inline(standard_base64(data)?)))
+}
+
+/// Sources, their character offsets turned into bytes; what lies beyond the text is left out.
+fn citations(raw: &RawValue, map: &TextMap) -> Vec<Citation> {
+    let annotations = serde_json::from_str::<Option<Vec<Annotation>>>(raw.get()).ok().flatten().unwrap_or_default();
+    let place = |count: u64| usize::try_from(count).ok().and_then(|character| map.byte_at(character));
+    annotations
+        .into_iter()
+        .filter_map(|annotation| {
+            let citation = annotation.url_citation?;
+            let start = place(citation.start_index.or_zero())?;
+            let end = place(citation.end_index.or_zero())?;
+            let url = citation.url.0;
+            let title = citation.title.map_or_else(|| url.clone(), |title| title.0);
+            Some(Citation { start, end, url, title })
+        })
+        .collect()
+}
+
+/// A free-text call as the function it was offered as.
+pub(super) fn custom_arguments(input: Option<&RawValue>) -> String {
+    serde_json::json!({ "input": input.and_then(text_of).unwrap_or_default() }).to_string()
+}

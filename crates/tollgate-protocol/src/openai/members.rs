@@ -1,0 +1,169 @@
+//! Members of chat completions answers that whole answers and chunks share (chat wire reference, sections 5 to 7).
+
+use bytes::{BufMut, BytesMut};
+
+use crate::{
+    Finish, Protocol, Usage,
+    carriers::id_suffix,
+    json_text::write_string,
+    neutral::{Blocked, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob},
+};
+
+/// Upstreams' own reasons that say no more than our word for them.
+const PLAIN: [&str; 8] =
+    ["", "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", "end_turn", "stop_sequence", "tool_use", "max_tokens"];
+
+/// Our word for a reason.
+pub(super) const fn finish_word(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop | Finish::Other | Finish::Fail => "stop",
+        Finish::Length => "length",
+        Finish::Tool => "tool_calls",
+        Finish::Filter => "content_filter",
+    }
+}
+
+/// `finish_reason` and, where it says more, `native_finish_reason`, without a comma.
+pub(super) fn write_finish(out: &mut BytesMut, finish: Finish, native: Option<&str>) {
+    out.put_slice(b"\"finish_reason\":\"");
+    out.put_slice(finish_word(finish).as_bytes());
+    out.put_u8(b'"');
+    if let Some(native) = native.filter(|native| !PLAIN.contains(native)) {
+        out.put_slice(b",\"native_finish_reason\":");
+        write_string(out, native);
+    }
+}
+
+/// The refusal of an answer that was filtered before anything came.
+pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> String {
+    message.map_or_else(
+        || format!("The response was blocked by the upstream safety filter ({}).", native.unwrap_or("SAFETY")),
+        ToOwned::to_owned,
+    )
+}
+
+/// The refusal of a blocked prompt.
+pub(super) fn blocked_sentence(blocked: &Blocked) -> String {
+    blocked
+        .message
+        .clone()
+        .unwrap_or_else(|| format!("The prompt was blocked by the upstream safety filter ({}).", blocked.reason))
+}
+
+/// The upstream's own reason of a blocked prompt.
+pub(super) fn blocked_native(blocked: &Blocked) -> String {
+    format!("PROMPT_BLOCKED:{}", blocked.reason)
+}
+
+/// The usage object.
+pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
+    let text = format!(
+        "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}",
+        usage.prompt_total,
+        usage.completion_total,
+        usage.prompt_total + usage.completion_total,
+        usage.cached,
+    );
+    out.put_slice(text.as_bytes());
+    for (name, count) in [("cache_write_tokens", usage.cache_write), ("image_tokens", usage.image), ("audio_tokens", usage.audio)] {
+        if count > 0 {
+            out.put_slice(format!(",\"{name}\":{count}").as_bytes());
+        }
+    }
+    out.put_slice(format!("}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}", usage.reasoning).as_bytes());
+}
+
+/// The value of `logprobs`.
+pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
+    if tokens.is_empty() {
+        out.put_slice(b"null");
+        return;
+    }
+    out.put_slice(b"{\"content\":[");
+    for (at, token) in tokens.iter().enumerate() {
+        comma(out, at);
+        write_token(out, &token.token, &token.logprob);
+        out.put_slice(b",\"top_logprobs\":[");
+        for (at, (text, logprob)) in token.top.iter().enumerate() {
+            comma(out, at);
+            write_token(out, text, logprob);
+            out.put_u8(b'}');
+        }
+        out.put_slice(b"]}");
+    }
+    out.put_slice(b"],\"refusal\":null}");
+}
+
+/// Token, probability and bytes; the object stays open.
+fn write_token(out: &mut BytesMut, token: &str, logprob: &serde_json::Number) {
+    out.put_slice(b"{\"token\":");
+    write_string(out, token);
+    out.put_slice(format!(",\"logprob\":{logprob},\"bytes\":{:?}", token.as_bytes()).as_bytes());
+}
+
+/// Google's own signature as chat completions carry it (`extra_content`), with a comma in front; nothing for others'.
+pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signature>) {
+    if let Some(signature) = google(signature) {
+        out.put_slice(b",\"extra_content\":{\"google\":{\"thought_signature\":");
+        write_string(out, signature);
+        out.put_slice(b"}}");
+    }
+}
+
+/// The value, where the signature is Google's.
+pub(super) fn google(signature: Option<&Signature>) -> Option<&str> {
+    signature.filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
+}
+
+/// A call's id with the signature behind it, where there is one that may stand there.
+pub(super) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
+    let suffix = google(signature).and_then(id_suffix).unwrap_or_default();
+    format!("{id}{suffix}")
+}
+
+/// Arguments as the string chat completions carry: none are `{}`.
+pub(super) fn arguments(args: &str) -> &str {
+    if args.is_empty() { "{}" } else { args }
+}
+
+/// The address of an image; `None` for what chat completions cannot carry.
+pub(super) fn image_url(media: &Media) -> Option<String> {
+    match &media.source {
+        MediaSource::Inline(data) if media.mime.starts_with("image/") => Some(format!("data:{};base64,{data}", media.mime)),
+        MediaSource::Remote(url) if media.mime.is_empty() || media.mime.starts_with("image/") => Some(url.clone()),
+        MediaSource::Inline(_) | MediaSource::Uri(_) | MediaSource::Remote(_) => None,
+    }
+}
+
+/// `annotations` with a comma in front: byte offsets into `text` become character offsets. Nothing where none fits.
+pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], text: &str) {
+    if citations.is_empty() {
+        return;
+    }
+    let mut map = TextMap::default();
+    map.push(text);
+    let placed = citations.iter().filter_map(|citation| {
+        Some((citation, map.character_at(citation.start)?, map.character_at(citation.end.min(text.len()))?))
+    });
+    let mut written = 0;
+    for (citation, start, end) in placed {
+        out.put_slice(if written == 0 { b",\"annotations\":[" } else { b"," });
+        written += 1;
+        let offsets = format!("{{\"type\":\"url_citation\",\"url_citation\":{{\"start_index\":{start},\"end_index\":{end},\"title\":");
+        out.put_slice(offsets.as_bytes());
+        write_string(out, &citation.title);
+        out.put_slice(b",\"url\":");
+        write_string(out, &citation.url);
+        out.put_slice(b"}}");
+    }
+    if written > 0 {
+        out.put_u8(b']');
+    }
+}
+
+/// A comma in front of every element but the first.
+pub(super) fn comma(out: &mut BytesMut, at: usize) {
+    if at > 0 {
+        out.put_u8(b',');
+    }
+}

@@ -1,0 +1,215 @@
+//! Reads a chat completions stream (translation reference, section 3.2).
+
+use super::{
+    decode_reply::{is_error, read_usage},
+    events,
+    wire::{Answer, Choice, Message},
+};
+use crate::{
+    Codec, Finish, StreamFault,
+    lenient::Text,
+    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap},
+};
+
+/// A chat completions stream. Fragments of several calls may interleave; a call is whole when its choice ends.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    choices: Vec<Open>,
+    calls: Vec<Call>,
+    next_call: u32,
+    /// Bytes of arguments that wait for the name of their call.
+    waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    c: u32,
+    ended: bool,
+    /// An empty word stood where the reason belongs: some upstreams send it with every chunk, some at the end.
+    blank: bool,
+    text: TextMap,
+}
+
+#[derive(Debug)]
+struct Call {
+    c: u32,
+    /// Index on the wire; `None` for an upstream that sends none.
+    index: Option<u64>,
+    k: u32,
+    id: String,
+    name: String,
+    /// Arguments that came before the call could be opened.
+    waiting: String,
+    opened: bool,
+}
+
+/// What a delta says of one call.
+struct Fragment {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    args: String,
+}
+
+impl StreamDecoder for Decoder {
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        if data.trim_ascii() == b"[DONE]" {
+            for c in self.choices.iter().filter(|open| open.blank && !open.ended).map(|open| open.c).collect::<Vec<_>>() {
+                self.end(c, Finish::Stop, None, out)?;
+            }
+            out.push(Event::End);
+            return Ok(());
+        }
+        let answer: Answer<'_> = serde_json::from_slice(data).map_err(|_| StreamFault::Malformed("not a chunk"))?;
+        if is_error(&answer) {
+            return Err(StreamFault::Problem(Box::new(super::OpenAi.decode_problem(200, data))));
+        }
+        for (position, choice) in answer.choices.unwrap_or_default().into_iter().enumerate() {
+            self.choice(position, choice, out)?;
+        }
+        if let Some(usage) = answer.usage.and_then(read_usage) {
+            out.push(Event::Usage(usage));
+        }
+        Ok(())
+    }
+
+    fn marks_end(&self) -> bool {
+        true
+    }
+}
+
+impl Decoder {
+    fn choice(&mut self, position: usize, choice: Choice<'_>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let c = choice.index.given().unwrap_or(position as u64);
+        let c = u32::try_from(c).ok().filter(|c| *c < CANDIDATE_LIMIT);
+        let c = c.ok_or(StreamFault::Malformed("a choice index out of bounds"))?;
+        if let Some(mut message) = choice.delta.or(choice.message) {
+            let open = self.open(c);
+            if open.ended {
+                return Ok(());
+            }
+            events::content(c, &mut message, choice.logprobs, &mut open.text, out);
+            self.calls(c, message, out)?;
+        }
+        match choice.finish_reason {
+            Some(native) if native.0.is_empty() => self.open(c).blank = true,
+            Some(native) => self.end(c, events::finish(&native.0), Some(native.0), out)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, c: u32) -> &mut Open {
+        let at = self.choices.iter().position(|open| open.c == c).unwrap_or_else(|| {
+            self.choices.push(Open { c, ..Open::default() });
+            self.choices.len() - 1
+        });
+        &mut self.choices[at]
+    }
+
+    fn calls(&mut self, c: u32, message: Message<'_>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let filled = |text: Option<Text>| text.map(|text| text.0).unwrap_or_default();
+        for call in message.tool_calls.unwrap_or_default() {
+            let index = call.index.given();
+            let id = filled(call.id);
+            let fragment = match (call.function, call.custom) {
+                (Some(function), _) => Fragment { index, id, args: function.arguments(), name: filled(function.name) },
+                (None, Some(custom)) => {
+                    Fragment { index, id, args: events::custom_arguments(custom.input), name: filled(custom.name) }
+                }
+                (None, None) => Fragment { index, id, args: String::new(), name: String::new() },
+            };
+            self.fragment(c, fragment, out)?;
+        }
+        if let Some(function) = message.function_call {
+            let args = function.arguments();
+            self.fragment(c, Fragment { index: Some(0), id: String::new(), args, name: filled(function.name) }, out)?;
+        }
+        Ok(())
+    }
+
+    /// A piece of a call: id and name count once, the first ones that are not empty; arguments are joined.
+    fn fragment(&mut self, c: u32, fragment: Fragment, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let at = self.call_at(c, &fragment)?;
+        let call = &mut self.calls[at];
+        if call.id.is_empty() {
+            call.id = fragment.id;
+        }
+        if call.name.is_empty() {
+            call.name = fragment.name;
+        }
+        if call.opened {
+            out.push(Event::CallArgs { c, k: call.k, fragment: fragment.args });
+            return Ok(());
+        }
+        self.waiting += fragment.args.len();
+        if self.waiting > CALL_BYTES_LIMIT {
+            return Err(StreamFault::Malformed("calls larger than the limit"));
+        }
+        call.waiting.push_str(&fragment.args);
+        if !call.id.is_empty() && !call.name.is_empty() {
+            call.release(out);
+        }
+        Ok(())
+    }
+
+    /// Which call a fragment belongs to. Without an index: the one of its id, a new one for a new id, else the last.
+    fn call_at(&mut self, c: u32, fragment: &Fragment) -> Result<usize, StreamFault> {
+        let found = match fragment.index {
+            Some(index) => self.calls.iter().position(|call| call.c == c && call.index == Some(index)),
+            None if fragment.id.is_empty() => self.calls.iter().rposition(|call| call.c == c),
+            None => self.calls.iter().rposition(|call| call.c == c && call.id == fragment.id),
+        };
+        if let Some(at) = found {
+            return Ok(at);
+        }
+        if self.calls.len() == OPEN_CALL_LIMIT {
+            return Err(StreamFault::Malformed("too many calls open at once"));
+        }
+        self.calls.push(Call {
+            c,
+            index: fragment.index,
+            k: self.next_call,
+            id: String::new(),
+            name: String::new(),
+            waiting: String::new(),
+            opened: false,
+        });
+        self.next_call = self.next_call.wrapping_add(1);
+        Ok(self.calls.len() - 1)
+    }
+
+    /// A choice ended: its calls are whole.
+    fn end(&mut self, c: u32, finish: Finish, native: Option<String>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+        let open = self.open(c);
+        if open.ended {
+            return Ok(());
+        }
+        open.ended = true;
+        let (own, others) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.c == c);
+        self.calls = others;
+        let own: Vec<Call> = own;
+        for mut call in own {
+            if call.name.is_empty() {
+                return Err(StreamFault::Malformed("a call without a name"));
+            }
+            if !call.opened {
+                call.release(out);
+            }
+            out.push(Event::CallDone { c, k: call.k });
+        }
+        out.push(Event::Finish { c, finish, native, message: None });
+        Ok(())
+    }
+}
+
+impl Call {
+    /// Opens the call and hands out what waited for it.
+    fn release(&mut self, out: &mut Vec<Event>) {
+        self.opened = true;
+        let (c, k) = (self.c, self.k);
+        let (id, name) = (self.id.clone(), self.name.clone());
+        out.push(Event::CallOpen { c, k, id, name, custom: false, signature: None });
+        out.push(Event::CallArgs { c, k, fragment: std::mem::take(&mut self.waiting) });
+    }
+}

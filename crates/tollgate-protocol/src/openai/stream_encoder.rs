@@ -1,0 +1,322 @@
+//! Writes a chat completions stream (chat wire reference, section 6; translation reference, section 3.1).
+
+use bytes::{BufMut, BytesMut};
+
+use super::members::{
+    blocked_native, blocked_sentence, filtered_sentence, google, image_url, signed_id, write_extra_content, write_finish,
+    write_logprobs, write_usage,
+};
+use crate::{
+    Finish, Usage,
+    json_text::write_string,
+    neutral::{Event, Media, ReplyContext, Signature, StreamEncoder, TokenLogprob},
+};
+
+/// A stream for a chat caller. State is kept per choice: role, tool index, what it has shown.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    frame: Frame,
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+    include_usage: bool,
+}
+
+/// What is the same in every chunk.
+#[derive(Debug)]
+struct Frame {
+    /// From `data: ` up to the bracket that opens `choices`.
+    head: Vec<u8>,
+    /// From the bracket that closes `choices` to the end.
+    tail: &'static [u8],
+}
+
+#[derive(Debug, Default)]
+struct Choice {
+    index: u32,
+    /// The chunk with the role went out.
+    role: bool,
+    /// `content` was something other than `null`.
+    text: bool,
+    /// A call, an image or a refusal went out.
+    other: bool,
+    /// `tool_calls[].index` of the next call.
+    next_call: u32,
+    open: Vec<OpenCall>,
+    images: u32,
+    /// Log probabilities of the text that comes next.
+    logprobs: Vec<TokenLogprob>,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    k: u32,
+    index: u32,
+    custom: bool,
+    /// Some of the arguments went out.
+    begun: bool,
+}
+
+impl Encoder {
+    pub(super) fn new(context: &ReplyContext) -> Self {
+        let mut head = BytesMut::new();
+        head.put_slice(b"data: {\"id\":");
+        write_string(&mut head, &format!("chatcmpl-{}", context.request_id));
+        head.put_slice(format!(",\"object\":\"chat.completion.chunk\",\"created\":{},\"model\":", context.now).as_bytes());
+        write_string(&mut head, &context.model);
+        head.put_slice(b",\"choices\":[");
+        let tail: &[u8] = if context.include_usage { b"],\"usage\":null}\n\n" } else { b"]}\n\n" };
+        let frame = Frame { head: head.to_vec(), tail };
+        Self { frame, choices: Vec::new(), usage: None, include_usage: context.include_usage }
+    }
+
+    fn choice(&mut self, c: u32) -> (&Frame, &mut Choice) {
+        let at = self.choices.iter().position(|choice| choice.index == c).unwrap_or_else(|| {
+            self.choices.push(Choice { index: c, ..Choice::default() });
+            self.choices.len() - 1
+        });
+        (&self.frame, &mut self.choices[at])
+    }
+
+    fn end(&mut self, out: &mut BytesMut) {
+        if let Some(usage) = self.usage.filter(|_| self.include_usage) {
+            out.put_slice(&self.frame.head);
+            out.put_slice(b"],\"usage\":");
+            write_usage(out, &usage);
+            out.put_slice(b"}\n\n");
+        }
+        out.put_slice(b"data: [DONE]\n\n");
+    }
+}
+
+impl Frame {
+    /// One chunk: `delta` writes the members of the delta.
+    fn chunk(&self, out: &mut BytesMut, index: u32, logprobs: &[TokenLogprob], delta: impl FnOnce(&mut BytesMut)) {
+        out.put_slice(&self.head);
+        out.put_slice(b"{\"index\":");
+        out.put_slice(index.to_string().as_bytes());
+        out.put_slice(b",\"delta\":{");
+        delta(out);
+        out.put_slice(b"},\"logprobs\":");
+        write_logprobs(out, logprobs);
+        out.put_slice(b",\"finish_reason\":null}");
+        out.put_slice(self.tail);
+    }
+
+    /// The last chunk of a choice.
+    fn finish(&self, out: &mut BytesMut, index: u32, finish: Finish, native: Option<&str>) {
+        out.put_slice(&self.head);
+        out.put_slice(b"{\"index\":");
+        out.put_slice(index.to_string().as_bytes());
+        out.put_slice(b",\"delta\":{},\"logprobs\":null,");
+        write_finish(out, finish, native);
+        out.put_u8(b'}');
+        out.put_slice(self.tail);
+    }
+
+    /// One member of a delta with a string.
+    fn member(&self, out: &mut BytesMut, choice: &mut Choice, name: &str, text: &str, signature: Option<&Signature>) {
+        let logprobs = if name == "content" { std::mem::take(&mut choice.logprobs) } else { Vec::new() };
+        self.chunk(out, choice.index, &logprobs, |out| {
+            out.put_u8(b'"');
+            out.put_slice(name.as_bytes());
+            out.put_slice(b"\":");
+            write_string(out, text);
+            write_extra_content(out, signature);
+        });
+    }
+
+    /// The chunk that opens a choice, once; `text` when text comes first.
+    fn role(&self, out: &mut BytesMut, choice: &mut Choice, text: bool) {
+        if choice.role {
+            return;
+        }
+        choice.role = true;
+        choice.text |= text;
+        let content: &[u8] = if text { b"\"\"" } else { b"null" };
+        self.chunk(out, choice.index, &[], |out| {
+            out.put_slice(b"\"role\":\"assistant\",\"content\":");
+            out.put_slice(content);
+            out.put_slice(b",\"refusal\":null");
+        });
+    }
+
+    fn text(&self, out: &mut BytesMut, choice: &mut Choice, text: &str, signature: Option<&Signature>) {
+        let signature = signature.filter(|_| google(signature).is_some());
+        if text.is_empty() && signature.is_none() {
+            return;
+        }
+        self.role(out, choice, true);
+        if text.is_empty() {
+            self.chunk(out, choice.index, &[], |out| {
+                let mut extra = BytesMut::new();
+                write_extra_content(&mut extra, signature);
+                out.put_slice(&extra[1..]);
+            });
+            return;
+        }
+        choice.text = true;
+        self.member(out, choice, "content", text, signature);
+    }
+
+    fn refusal(&self, out: &mut BytesMut, choice: &mut Choice, text: &str) {
+        if !text.is_empty() {
+            self.role(out, choice, false);
+            choice.other = true;
+            self.member(out, choice, "refusal", text, None);
+        }
+    }
+
+    fn image(&self, out: &mut BytesMut, choice: &mut Choice, media: &Media) {
+        let Some(url) = image_url(media) else { return };
+        self.role(out, choice, false);
+        choice.other = true;
+        self.chunk(out, choice.index, &[], |out| {
+            // With an index: the libraries' accumulators refuse list entries that repeat without one.
+            out.put_slice(format!("\"images\":[{{\"index\":{},\"type\":\"image_url\",\"image_url\":{{\"url\":", choice.images).as_bytes());
+            write_string(out, &url);
+            out.put_slice(b"}}]");
+        });
+        choice.images += 1;
+    }
+
+    /// The opening chunk of a call: the only one with id, type and name.
+    fn open_call(&self, out: &mut BytesMut, choice: &mut Choice, k: u32, call: &Opening<'_>) {
+        self.role(out, choice, false);
+        choice.other = true;
+        let index = choice.next_call;
+        choice.next_call += 1;
+        choice.open.push(OpenCall { k, index, custom: call.custom, begun: false });
+        self.chunk(out, choice.index, &[], |out| {
+            out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},\"id\":").as_bytes());
+            write_string(out, &signed_id(call.id, call.signature));
+            if call.custom {
+                out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
+                write_string(out, call.name);
+                out.put_slice(b",\"input\":\"\"}}]");
+            } else {
+                out.put_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+                write_string(out, call.name);
+                out.put_slice(b",\"arguments\":\"\"}");
+                write_extra_content(out, call.signature);
+                out.put_slice(b"}]");
+            }
+        });
+    }
+
+    fn arguments(&self, out: &mut BytesMut, choice: &mut Choice, k: u32, fragment: &str) {
+        let Some(call) = choice.open.iter_mut().rfind(|call| call.k == k) else { return };
+        call.begun = true;
+        let (index, custom) = (call.index, call.custom);
+        self.chunk(out, choice.index, &[], |out| {
+            let member = if custom { "\"custom\":{\"input\":" } else { "\"function\":{\"arguments\":" };
+            out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},{member}").as_bytes());
+            write_string(out, fragment);
+            out.put_slice(b"}}]");
+        });
+    }
+
+    fn close_call(&self, out: &mut BytesMut, choice: &mut Choice, k: u32) {
+        let Some(at) = choice.open.iter().rposition(|call| call.k == k) else { return };
+        if !choice.open[at].begun && !choice.open[at].custom {
+            self.arguments(out, choice, k, "{}");
+        }
+        choice.open.remove(at);
+    }
+
+    fn end_choice(&self, out: &mut BytesMut, choice: &mut Choice, finish: Finish, native: Option<&str>, message: Option<&str>) {
+        if !choice.logprobs.is_empty() {
+            self.flush_logprobs(out, choice);
+        }
+        if finish == Finish::Filter && !choice.text && !choice.other {
+            self.refusal(out, choice, &filtered_sentence(message, native));
+        } else if !choice.text && !choice.other {
+            // An empty answer is an empty text, never null.
+            if choice.role {
+                choice.text = true;
+                self.member(out, choice, "content", "", None);
+            } else {
+                self.role(out, choice, true);
+            }
+        }
+        self.finish(out, choice.index, finish, native);
+    }
+
+    fn flush_logprobs(&self, out: &mut BytesMut, choice: &mut Choice) {
+        self.role(out, choice, true);
+        let logprobs = std::mem::take(&mut choice.logprobs);
+        self.chunk(out, choice.index, &logprobs, |_| {});
+    }
+}
+
+struct Opening<'a> {
+    id: &'a str,
+    name: &'a str,
+    custom: bool,
+    signature: Option<&'a Signature>,
+}
+
+impl StreamEncoder for Encoder {
+    fn push(&mut self, event: Event, out: &mut BytesMut) {
+        match event {
+            Event::Text { c, text, signature } => {
+                let (frame, choice) = self.choice(c);
+                frame.text(out, choice, &text, signature.as_ref());
+            }
+            Event::Think { c, text, .. } if !text.is_empty() => {
+                let (frame, choice) = self.choice(c);
+                frame.role(out, choice, false);
+                frame.member(out, choice, "reasoning_content", &text, None);
+            }
+            Event::CallOpen { c, k, id, name, custom, signature } => {
+                let (frame, choice) = self.choice(c);
+                frame.open_call(out, choice, k, &Opening { id: &id, name: &name, custom, signature: signature.as_ref() });
+            }
+            Event::CallArgs { c, k, fragment } => {
+                let (frame, choice) = self.choice(c);
+                frame.arguments(out, choice, k, &fragment);
+            }
+            Event::CallDone { c, k } => {
+                let (frame, choice) = self.choice(c);
+                frame.close_call(out, choice, k);
+            }
+            Event::Media { c, media } => {
+                let (frame, choice) = self.choice(c);
+                frame.image(out, choice, &media);
+            }
+            Event::Refusal { c, text } => {
+                let (frame, choice) = self.choice(c);
+                frame.refusal(out, choice, &text);
+            }
+            Event::Logprobs { c, tokens } => {
+                let (frame, choice) = self.choice(c);
+                if !choice.logprobs.is_empty() {
+                    frame.flush_logprobs(out, choice);
+                }
+                choice.logprobs = tokens;
+            }
+            Event::Finish { c, finish, native, message } => {
+                let (frame, choice) = self.choice(c);
+                frame.end_choice(out, choice, finish, native.as_deref(), message.as_deref());
+            }
+            Event::Blocked(blocked) => {
+                let (frame, choice) = self.choice(0);
+                frame.refusal(out, choice, &blocked_sentence(&blocked));
+                frame.finish(out, 0, Finish::Filter, Some(&blocked_native(&blocked)));
+            }
+            Event::Usage(usage) => self.usage = Some(usage),
+            Event::End => self.end(out),
+            // Chunks have no member for sources.
+            Event::Think { .. } | Event::Citations { .. } => {}
+        }
+    }
+
+    fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
+        out.put_slice(b"data: ");
+        out.put_slice(body);
+        out.put_slice(b"\n\n");
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b": keep-alive\n\n"
+    }
+}

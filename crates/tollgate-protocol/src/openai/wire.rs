@@ -1,0 +1,182 @@
+//! The shapes of chat completions answers and chunks, as upstreams of all kinds write them (chat wire reference, sections
+//! 5 to 7). What is not named here is ignored; what only some upstreams send is read where it has the expected shape.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::{
+    json_text::compact,
+    lenient::{Count, Text, text_of},
+};
+
+#[derive(Deserialize)]
+pub(super) struct Answer<'a> {
+    #[serde(default, borrow)]
+    pub choices: Option<Vec<Choice<'a>>>,
+    #[serde(default, borrow)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub error: Option<&'a RawValue>,
+    #[serde(default)]
+    pub object: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Choice<'a> {
+    #[serde(default)]
+    pub index: Count,
+    #[serde(default, borrow)]
+    pub message: Option<Message<'a>>,
+    #[serde(default, borrow)]
+    pub delta: Option<Message<'a>>,
+    #[serde(default)]
+    pub finish_reason: Option<Text>,
+    #[serde(default, borrow)]
+    pub logprobs: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Message<'a> {
+    #[serde(default)]
+    pub content: Option<Content>,
+    #[serde(default, borrow)]
+    pub refusal: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub reasoning_content: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub reasoning: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub tool_calls: Option<Vec<ToolCall<'a>>>,
+    #[serde(default, borrow)]
+    pub function_call: Option<Function<'a>>,
+    #[serde(default, borrow)]
+    pub images: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub annotations: Option<&'a RawValue>,
+}
+
+/// A string, or the list of parts some upstreams send instead: their texts joined.
+pub(super) struct Content(pub String);
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct ContentPart<'a> {
+            #[serde(default, borrow)]
+            text: Option<&'a RawValue>,
+        }
+
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Content;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a string or a list of parts")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Content, E> {
+                Ok(Content(String::from_utf8_lossy(bytes).into_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Content, A::Error> {
+                let mut joined = String::new();
+                while let Some(part) = parts.next_element::<ContentPart<'de>>()? {
+                    joined.push_str(&part.text.and_then(text_of).unwrap_or_default());
+                }
+                Ok(Content(joined))
+            }
+        }
+        from.deserialize_bytes(Reader)
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct ToolCall<'a> {
+    #[serde(default)]
+    pub index: Count,
+    #[serde(default)]
+    pub id: Option<Text>,
+    #[serde(default, borrow)]
+    pub function: Option<Function<'a>>,
+    #[serde(default, borrow)]
+    pub custom: Option<Custom<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Function<'a> {
+    #[serde(default)]
+    pub name: Option<Text>,
+    #[serde(default, borrow)]
+    pub arguments: Option<&'a RawValue>,
+}
+
+impl Function<'_> {
+    /// The arguments' text; some upstreams send the object itself.
+    pub(super) fn arguments(&self) -> String {
+        self.arguments
+            .filter(|raw| raw.get() != "null")
+            .and_then(|raw| text_of(raw).or_else(|| compact(raw)))
+            .unwrap_or_default()
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Custom<'a> {
+    #[serde(default)]
+    pub name: Option<Text>,
+    #[serde(default, borrow)]
+    pub input: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Image {
+    #[serde(default)]
+    pub image_url: Option<ImageUrl>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ImageUrl {
+    pub url: Text,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Annotation {
+    #[serde(default)]
+    pub url_citation: Option<UrlCitation>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct UrlCitation {
+    #[serde(default)]
+    pub start_index: Count,
+    #[serde(default)]
+    pub end_index: Count,
+    pub url: Text,
+    #[serde(default)]
+    pub title: Option<Text>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Logprobs {
+    #[serde(default)]
+    pub content: Option<Vec<TokenLogprob>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct TokenLogprob {
+    pub token: Text,
+    pub logprob: serde_json::Number,
+    #[serde(default)]
+    pub top_logprobs: Option<Vec<TopLogprob>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct TopLogprob {
+    pub token: Text,
+    pub logprob: serde_json::Number,
+}
