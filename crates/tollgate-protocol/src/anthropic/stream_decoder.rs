@@ -37,10 +37,19 @@ struct Open {
 #[derive(Debug)]
 enum Kind {
     /// Text that began at this byte, with its sources.
-    Text { start: usize, citations: Vec<Citation> },
-    Thinking { signature: Option<Text> },
+    Text {
+        start: usize,
+        citations: Vec<Citation>,
+    },
+    Thinking {
+        signature: Option<Text>,
+    },
     /// A call; `input` stood whole in its start, `begun` once a piece of it came.
-    Call { k: u32, input: Option<String>, begun: bool },
+    Call {
+        k: u32,
+        input: Option<String>,
+        begun: bool,
+    },
 }
 
 impl StreamDecoder for Decoder {
@@ -169,7 +178,9 @@ impl Decoder {
     fn close(&self, kind: Kind, out: &mut Vec<Event>) {
         match kind {
             Kind::Text { mut citations, .. } => {
-                citations.iter_mut().for_each(|citation| citation.end = self.text);
+                for citation in &mut citations {
+                    citation.end = self.text;
+                }
                 if !citations.is_empty() {
                     out.push(Event::Citations { c: 0, citations });
                 }

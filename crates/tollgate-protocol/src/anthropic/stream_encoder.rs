@@ -83,7 +83,10 @@ impl Encoder {
         out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
         write_string(out, &self.model);
         out.put_slice(b",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-        running_usage::write(out, self.usage.map(|usage| Usage { completion_total: 0, ..usage }).as_ref());
+        match self.usage {
+            Some(usage) => running_usage::write(out, Some(&Usage { completion_total: 0, ..usage })),
+            None => out.put_slice(b"{\"input_tokens\":0,\"output_tokens\":0}"),
+        }
         out.put_slice(b"}}\n\n");
     }
 

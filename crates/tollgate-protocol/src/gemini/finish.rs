@@ -6,10 +6,26 @@ use crate::Finish;
 pub(super) fn read(native: &str) -> Finish {
     match native {
         "MAX_TOKENS" | "CONTINUATION" => Finish::Length,
-        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" | "IMAGE_PROHIBITED_CONTENT"
-        | "IMAGE_RECITATION" | "MODEL_ARMOR" | "ESCALATION" | "LANGUAGE" | "OTHER" => Finish::Filter,
-        "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" | "MALFORMED_RESPONSE"
-        | "MISSING_THOUGHT_SIGNATURE" | "NO_IMAGE" | "IMAGE_OTHER" | "PUP_LIMITED_DISABLED" => Finish::Fail,
+        "SAFETY"
+        | "RECITATION"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "MODEL_ARMOR"
+        | "ESCALATION"
+        | "LANGUAGE"
+        | "OTHER" => Finish::Filter,
+        "MALFORMED_FUNCTION_CALL"
+        | "UNEXPECTED_TOOL_CALL"
+        | "TOO_MANY_TOOL_CALLS"
+        | "MALFORMED_RESPONSE"
+        | "MISSING_THOUGHT_SIGNATURE"
+        | "NO_IMAGE"
+        | "IMAGE_OTHER"
+        | "PUP_LIMITED_DISABLED" => Finish::Fail,
         _ => Finish::Stop,
     }
 }

@@ -123,7 +123,8 @@ mod tests {
         let mut running = RunningUsage::default();
         assert_eq!(running.merge(r#"{"trafficType":"ON_DEMAND"}"#), None);
         assert_eq!(running.merge(r#"{"promptTokenCount":4,"candidatesTokenCount":1}"#).unwrap().completion_total, 1);
-        for bad in [r#"{"promptTokenCount":-4}"#, r#"{"totalTokenCount":9223372036854775808}"#, "[]", r#"{"promptTokenCount":"x"}"#] {
+        for bad in [r#"{"promptTokenCount":-4}"#, r#"{"totalTokenCount":9223372036854775808}"#, "[]", r#"{"promptTokenCount":"x"}"#]
+        {
             assert_eq!(running.merge(bad), None, "{bad}");
         }
         let usage = running.merge(r#"{"prompt_token_count":null,"candidatesTokenCount":"3","thoughtsTokenCount":2.0}"#).unwrap();

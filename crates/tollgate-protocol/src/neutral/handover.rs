@@ -138,12 +138,17 @@ impl Handover {
 
     fn content(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamFault> {
         let (c, bytes, media, usable) = match &event {
-            Event::Text { c, text, .. } => (*c, text.len(), 0, !text.is_empty()),
+            Event::Text { c, text, .. } | Event::Refusal { c, text } => (*c, text.len(), 0, !text.is_empty()),
             Event::Think { c, text, .. } => (*c, text.len(), 0, false),
             Event::Media { c, .. } => (*c, 0, 1, true),
-            Event::Refusal { c, text } => (*c, text.len(), 0, !text.is_empty()),
             Event::Logprobs { c, .. } | Event::Citations { c, .. } => (*c, 0, 0, false),
-            _ => return Ok(()),
+            Event::CallOpen { .. }
+            | Event::CallArgs { .. }
+            | Event::CallDone { .. }
+            | Event::Finish { .. }
+            | Event::Blocked(_)
+            | Event::Usage(_)
+            | Event::End => return Ok(()),
         };
         let Some(seen) = self.candidate(c)? else { return Ok(()) };
         seen.usable |= usable;

@@ -44,10 +44,7 @@ pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> 
 
 /// The refusal of a blocked prompt.
 pub(super) fn blocked_sentence(blocked: &Blocked) -> String {
-    blocked
-        .message
-        .clone()
-        .unwrap_or_else(|| format!("The prompt was blocked by the upstream safety filter ({}).", blocked.reason))
+    blocked.message.clone().unwrap_or_else(|| format!("The prompt was blocked by the upstream safety filter ({}).", blocked.reason))
 }
 
 /// The upstream's own reason of a blocked prompt.
@@ -149,7 +146,8 @@ pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], text
     for (citation, start, end) in placed {
         out.put_slice(if written == 0 { b",\"annotations\":[" } else { b"," });
         written += 1;
-        let offsets = format!("{{\"type\":\"url_citation\",\"url_citation\":{{\"start_index\":{start},\"end_index\":{end},\"title\":");
+        let offsets =
+            format!("{{\"type\":\"url_citation\",\"url_citation\":{{\"start_index\":{start},\"end_index\":{end},\"title\":");
         out.put_slice(offsets.as_bytes());
         write_string(out, &citation.title);
         out.put_slice(b",\"url\":");

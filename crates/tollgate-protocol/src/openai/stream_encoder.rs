@@ -172,7 +172,9 @@ impl Frame {
         choice.other = true;
         self.chunk(out, choice.index, &[], |out| {
             // With an index: the libraries' accumulators refuse list entries that repeat without one.
-            out.put_slice(format!("\"images\":[{{\"index\":{},\"type\":\"image_url\",\"image_url\":{{\"url\":", choice.images).as_bytes());
+            out.put_slice(
+                format!("\"images\":[{{\"index\":{},\"type\":\"image_url\",\"image_url\":{{\"url\":", choice.images).as_bytes(),
+            );
             write_string(out, &url);
             out.put_slice(b"}}]");
         });

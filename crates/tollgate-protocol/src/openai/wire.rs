@@ -118,10 +118,7 @@ pub(super) struct Function<'a> {
 impl Function<'_> {
     /// The arguments' text; some upstreams send the object itself.
     pub(super) fn arguments(&self) -> String {
-        self.arguments
-            .filter(|raw| raw.get() != "null")
-            .and_then(|raw| text_of(raw).or_else(|| compact(raw)))
-            .unwrap_or_default()
+        self.arguments.filter(|raw| raw.get() != "null").and_then(|raw| text_of(raw).or_else(|| compact(raw))).unwrap_or_default()
     }
 }
 

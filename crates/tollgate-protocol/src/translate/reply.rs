@@ -63,7 +63,9 @@ pub fn translate_problem(
     let body = if context.stream {
         let mut encoder = to.stream_encoder(upstream, context);
         let mut out = BytesMut::new();
-        events.into_iter().for_each(|event| encoder.push(event, &mut out));
+        for event in events {
+            encoder.push(event, &mut out);
+        }
         out.freeze()
     } else {
         to.encode_reply(&Reply::assemble(events.into()), upstream, context)

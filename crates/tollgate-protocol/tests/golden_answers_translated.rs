@@ -1,0 +1,288 @@
+//! Runs the golden answers, streams and upstream errors that cross protocols; `fixtures/golden/README.md` explains the
+//! format. Every case is a test of its own, and the list below must name all of them.
+//!
+//! What becomes an error answer is checked as far as this crate decides it: which fault or upstream problem comes out,
+//! with the members the refusal is made of. Statuses, sentences, headers and details of refusals are the gateway's.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    BadReply, Framing, NativeFace, OpenAiFace, Problem, Protocol, StreamFault, UpstreamProblem, codec,
+    neutral::{AnswerKind, ReplyContext},
+    translate_problem, translate_reply, translating_relay,
+};
+
+macro_rules! golden {
+    ($($direction:ident: $($case:ident)+;)+) => {
+        $(mod $direction {
+            $(#[test]
+            fn $case() {
+                super::run(stringify!($direction), stringify!($case));
+            })+
+        })+
+
+        const LISTED: &[(&str, &[&str])] = &[$((stringify!($direction), &[$(stringify!($case)),+])),+];
+    };
+}
+
+golden! {
+    openai_to_gemini:
+        response_text response_thoughts_and_usage response_usage_inclusive_variant response_usage_tool_use_tokens
+        response_parallel_calls_with_signature response_max_tokens_all_thinking response_prompt_blocked
+        response_safety_after_partial_text response_malformed_call_without_content response_unknown_finish_reason
+        response_two_candidates response_text_signature response_image_output response_grounding_offsets
+        response_parallel_off_emulated response_logprobs response_no_candidates_no_reason
+        stream_text_with_usage stream_no_usage_unless_asked stream_parallel_calls_separate_events
+        stream_signature_on_empty_text stream_prompt_blocked_stream stream_error_event_midway stream_error_event_first
+        stream_truncated_stream stream_malformed_call_midway stream_malformed_call_after_thoughts
+        stream_two_candidates_stream error_upstream_400 error_upstream_403_hidden;
+    gemini_to_openai:
+        response_text response_tool_calls response_invalid_arguments response_length_cuts_call response_refusal
+        response_content_filter response_thoughts_requested response_empty_content response_two_choices_logprobs
+        response_name_mapped_back stream_text stream_tool_fragments_assembled stream_usage_missing stream_error_midway
+        stream_truncated stream_error_first error_azure_content_filter error_quota_of_our_account error_upstream_400;
+    openai_to_anthropic:
+        response_text_blocks_thinking_usage response_tool_use response_refusal response_omitted_and_redacted_thinking
+        stream_tool_stream stream_overloaded_midway;
+    gemini_to_anthropic:
+        response_thinking_and_tool response_omitted_signatures_ride stream_omitted_signature_rides
+        stream_summarized_signature_on_thought;
+    anthropic_to_openai: response_reasoning_marked stream_blocks_never_overlap;
+    anthropic_to_gemini: response_tool_and_thought;
+}
+
+#[test]
+fn the_list_names_every_case_of_the_fixtures() {
+    for (direction, listed) in LISTED {
+        let listed: BTreeSet<String> = listed.iter().map(|name| (*name).to_owned()).collect();
+        let found: BTreeSet<String> = cases(direction).iter().filter(|case| is_answer(case)).map(function_name).collect();
+        assert_eq!(listed, found, "{direction}");
+    }
+}
+
+/// Requests that must be refused are errors too; they belong to the runner of requests.
+fn is_answer(case: &Value) -> bool {
+    match case["kind"].as_str() {
+        Some("response" | "stream") => true,
+        Some("error") => case["input"].get("upstream_status").is_some(),
+        _ => false,
+    }
+}
+
+fn function_name(case: &Value) -> String {
+    case["name"].as_str().expect("a name").replacen('.', "_", 1)
+}
+
+fn cases(direction: &str) -> Vec<Value> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/golden/{direction}.jsonl"));
+    let text = fs::read_to_string(file).expect("the fixture is in the repository");
+    text.lines().map(|line| serde_json::from_str(line).expect("a case a line")).collect()
+}
+
+/// Caller and upstream of a direction.
+fn sides(direction: &str) -> (Protocol, Protocol) {
+    let (caller, upstream) = direction.split_once("_to_").expect("two protocols");
+    (Protocol::parse(caller).expect("a protocol"), Protocol::parse(upstream).expect("a protocol"))
+}
+
+fn run(direction: &str, name: &str) {
+    let case = cases(direction).into_iter().find(|case| is_answer(case) && function_name(case) == name).expect("the case");
+    let (caller, upstream) = sides(direction);
+    let context = context(&case);
+    match case["kind"].as_str().expect("a kind") {
+        "response" => response(caller, upstream, &case, &context),
+        "stream" => stream(caller, upstream, &case, &context),
+        _ => error(caller, upstream, &case, &context),
+    }
+}
+
+fn context(case: &Value) -> ReplyContext {
+    let facts = &case["ctx"];
+    let flag = |name: &str| facts[name].as_bool();
+    let include_thoughts = flag("include_thoughts").unwrap_or(false);
+    // Profiles that know `display` ask for blocks without text where thoughts are not wanted.
+    let omitted = matches!(facts["profile"].as_str(), Some("claude-adaptive" | "claude-always"));
+    let name_map = facts["name_map"].as_object().into_iter().flatten();
+    ReplyContext {
+        request_id: "req1".to_owned(),
+        now: 1_700_000_000,
+        model: "m".to_owned(),
+        kind: AnswerKind::Generated,
+        framing: Framing::Sse,
+        stream: flag("stream").unwrap_or(false),
+        include_usage: flag("include_usage").unwrap_or(false),
+        include_thoughts,
+        carry_thinking: include_thoughts || omitted,
+        parallel: flag("parallel").unwrap_or(true),
+        custom_tools: serde_json::from_value(facts["custom_tools"].clone()).unwrap_or_default(),
+        name_map: name_map.map(|(theirs, own)| (theirs.clone(), own.as_str().expect("a name").to_owned())).collect(),
+    }
+}
+
+/// The error an expectation stands for; `None` where an answer is expected.
+fn expected_error(expected: &Value) -> Option<(u64, &Value)> {
+    Some((expected["status"].as_u64()?, expected.get("body")?))
+}
+
+fn response(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyContext) {
+    let body = Bytes::from(case["input"].to_string());
+    let result = translate_reply(upstream, caller, &body, context);
+    match expected_error(&case["expected"]) {
+        None => {
+            let reply = result.expect("an answer");
+            same(&serde_json::from_slice(&reply.body).expect("JSON"), &case["expected"]);
+            assert!(reply.reading.finish.is_some());
+        }
+        Some((status, body)) => {
+            let Err(BadReply::Unreadable(word)) = result else { panic!("{result:?} instead of an error") };
+            assert_eq!((status, &body["error"]["code"]), (502, &json!("upstream_bad_response")));
+            let sentence = body["error"]["message"].as_str().expect("a sentence");
+            if let Some((_, named)) = sentence.split_once('(') {
+                assert_eq!(word, named.trim_end_matches([')', '.']));
+            }
+        }
+    }
+}
+
+/// The bytes an upstream streams.
+fn wire(upstream: Protocol, events: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for event in events.as_array().expect("events") {
+        let data = event.as_str().map_or_else(|| event.to_string(), ToOwned::to_owned);
+        if upstream == Protocol::Anthropic {
+            bytes.extend_from_slice(format!("event: {}\n", event["type"].as_str().expect("a type")).as_bytes());
+        }
+        bytes.extend_from_slice(format!("data: {data}\n\n").as_bytes());
+    }
+    bytes
+}
+
+fn stream(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyContext) {
+    let context = ReplyContext { stream: true, ..context.clone() };
+    let bytes = wire(upstream, &case["input"]);
+    let (out, fault) = relay(caller, upstream, &context, &[&bytes]);
+    for cut in 0..=bytes.len() {
+        let (again, same_fault) = relay(caller, upstream, &context, &[&bytes[..cut], &bytes[cut..]]);
+        assert_eq!((&again, &same_fault), (&out, &fault), "cut at {cut}");
+    }
+    if let Some((status, body)) = expected_error(&case["expected"]) {
+        assert!(out.is_empty(), "nothing before an error answer");
+        let Some(StreamFault::Problem(problem)) = fault else { panic!("{fault:?} instead of an upstream problem") };
+        return refused(status, body, &problem, case);
+    }
+    let mut events: Vec<Value> = events(caller, &out);
+    if fault.is_some() {
+        events.push(interruption(caller, upstream, &context));
+    }
+    same(&Value::Array(events), &case["expected"]);
+}
+
+/// What a caller is sent for `chunks`, and the fault that ended the stream.
+fn relay(caller: Protocol, upstream: Protocol, context: &ReplyContext, chunks: &[&[u8]]) -> (Vec<u8>, Option<StreamFault>) {
+    let mut relay = translating_relay(upstream, caller, context);
+    let mut out = Vec::new();
+    let mut result = Ok(());
+    for chunk in chunks {
+        result = result.and_then(|()| relay.push(&Bytes::copy_from_slice(chunk), &mut out));
+    }
+    result = result.and_then(|()| relay.finish(&mut out));
+    assert_eq!(relay.complete(), result.is_ok());
+    (out.concat(), result.err())
+}
+
+/// The events a caller was sent.
+fn events(caller: Protocol, out: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(out).expect("UTF-8");
+    let mut events = Vec::new();
+    for event in text.split_terminator("\n\n") {
+        let data = match caller {
+            Protocol::Anthropic => {
+                let (name, data) = event.split_once('\n').expect("a name and data");
+                let data = data.strip_prefix("data: ").expect("data");
+                let value: Value = serde_json::from_str(data).expect("JSON");
+                assert_eq!(name.strip_prefix("event: "), value["type"].as_str());
+                data
+            }
+            Protocol::OpenAi | Protocol::Gemini => event.strip_prefix("data: ").expect("data"),
+        };
+        events.push(if data == "[DONE]" { json!("[DONE]") } else { serde_json::from_str(data).expect("JSON") });
+    }
+    assert!(text.is_empty() || text.ends_with("\n\n"), "whole events only");
+    events
+}
+
+/// The error event behind a broken stream, as the caller is sent it.
+fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext) -> Value {
+    let problem = Problem {
+        status: 502,
+        message: "The upstream provider's stream ended before the answer was complete.".to_owned(),
+        request_id: "req1".to_owned(),
+        openai: OpenAiFace { kind: "server_error".to_owned(), code: Some("upstream_stream_interrupted".to_owned()), param: None },
+        native: NativeFace { status: "UNAVAILABLE", reason: "UPSTREAM_STREAM_INTERRUPTED".to_owned(), ..NativeFace::default() },
+        retry_after: None,
+        stop: false,
+    };
+    let bytes = translating_relay(upstream, caller, context).problem(&problem);
+    let mut events = events(caller, &bytes);
+    assert_eq!(events.len(), 1);
+    events.remove(0)
+}
+
+fn error(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyContext) {
+    let status = u16::try_from(case["input"]["upstream_status"].as_u64().expect("a status")).expect("a status");
+    let body = case["input"]["upstream_body"].to_string();
+    let problem = codec(upstream).decode_problem(status, body.as_bytes());
+    assert!(problem.recognised, "{problem:?}");
+    let (expected_status, expected) = expected_error(&case["expected"]).expect("a status and a body");
+    let answer = translate_problem(upstream, caller, &problem, context);
+    if expected_status == 200 {
+        let answer = answer.expect("an answer instead of an error");
+        return same(&serde_json::from_slice(&answer.body).expect("JSON"), expected);
+    }
+    assert_eq!(answer, None);
+    refused(expected_status, expected, &problem, case);
+}
+
+/// Whether an upstream's problem holds what the expected refusal is made of (rows of the error table's part B7).
+fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
+    let error = &body["error"];
+    let openai_code = error["code"].as_str();
+    let native_reason = error["details"][0]["reason"].as_str();
+    match openai_code.or(native_reason).expect("a code or a reason") {
+        "upstream_rejected" | "UPSTREAM_REJECTED" => {
+            assert_eq!(u64::from(problem.status), status);
+            assert_eq!(Some(problem.message.as_str()), error["message"].as_str());
+            assert!(!problem.spent && !problem.account_refused);
+        }
+        "upstream_account_error" => assert!(matches!(problem.status, 401..=403) || problem.account_refused),
+        "NO_AVAILABLE_ACCOUNTS" => assert!(problem.spent),
+        "upstream_rate_limited" => {
+            assert_eq!(problem.status, 429);
+            let wait = problem.retry_after.map(|seconds| seconds.to_string());
+            assert_eq!(wait.as_deref(), case["expected"]["headers"]["retry-after"].as_str());
+        }
+        "UPSTREAM_ERROR" => assert_eq!(problem.status, 500),
+        other => panic!("no rule for {other}"),
+    }
+}
+
+/// Equal by value: member order free, numbers by value.
+#[track_caller]
+fn same(found: &Value, expected: &Value) {
+    assert!(equal(found, expected), "found    {found}\nexpected {expected}");
+}
+
+fn equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len() && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| equal(one, other)))
+        }
+        _ => one == other,
+    }
+}
