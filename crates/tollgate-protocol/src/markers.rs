@@ -1,7 +1,7 @@
 //! The marks we ourselves write into histories, so that they can be found and taken out again (translation reference,
 //! sections 1.3 and 1.6).
 
-use std::ops::Range;
+use std::{ops::Range, sync::LazyLock};
 
 use memchr::memmem;
 
@@ -19,19 +19,23 @@ pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
 /// Stands for a signature we do not have, in the standard base64 alphabet.
 pub(crate) const SIGNATURE_PLACEHOLDER: &str = "skip/thought/signature/validator";
 
+static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_SUFFIX));
+static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
+static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
+
 /// Whether a body may hold tool ids with a suffix.
 pub(crate) fn has_suffixed_ids(body: &[u8]) -> bool {
-    memmem::find(body, ID_SUFFIX.as_bytes()).is_some()
+    SUFFIXED_IDS.find(body).is_some()
 }
 
 /// Whether a body may hold wrapped native signatures.
 pub(crate) fn has_wrapped_signatures(body: &[u8]) -> bool {
-    memmem::find(body, WRAPPED_SIGNATURE.as_bytes()).is_some()
+    WRAPPED_SIGNATURES.find(body).is_some()
 }
 
 /// Whether a body may hold thinking blocks of ours.
 pub(crate) fn has_thinking_signatures(body: &[u8]) -> bool {
-    memmem::find(body, b"\"tg1.").is_some()
+    THINKING_SIGNATURES.find(body).is_some()
 }
 
 /// The id without the signature it carries; the id itself where it carries none.

@@ -70,7 +70,7 @@ impl Survey {
     pub(crate) fn new(wording: Wording) -> Self {
         Self {
             faults: ShapeFaults::new(wording),
-            fields: Vec::new(),
+            fields: Vec::with_capacity(8),
             max_output: None,
             candidates: 1,
             splices: SplicePoints::default(),
@@ -79,7 +79,7 @@ impl Survey {
             audio_bytes: 0,
             document_bytes: 0,
             tools: 0,
-            seen: Seen::default(),
+            seen: Seen(Vec::with_capacity(12)),
             cache_key: None,
             system: Fingerprint::new(),
             tool_text: Fingerprint::new(),
@@ -95,7 +95,10 @@ impl Survey {
 
     /// Notes an optional field that is present.
     pub(crate) fn field(&mut self, path: &Path<'_>) {
-        self.fields.push(path.to_string());
+        self.fields.push(match path {
+            Path::Member(Path::Root, name) => (*name).to_owned(),
+            _ => path.to_string(),
+        });
     }
 
     // --- sizes ---
