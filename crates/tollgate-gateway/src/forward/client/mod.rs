@@ -8,6 +8,7 @@ mod connect;
 mod destination;
 mod guard;
 mod host;
+mod probe;
 mod proxy;
 mod resolver;
 mod tls;
@@ -29,10 +30,13 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId};
 
-pub use self::tls::Trust;
 use self::{
     destination::{Destination, TargetForm},
     host::{Freshness, Host, LeasedBody},
+};
+pub use self::{
+    probe::{ProbeFault, ProbeStep, probe},
+    tls::Trust,
 };
 use super::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError, credentials::headers_for};
 
