@@ -1,0 +1,157 @@
+//! Messages.
+
+use serde_json::{Value, json};
+
+use super::{Asked, Refused, Said, Written, pieces, think};
+
+pub(crate) fn error(refused: &Refused) -> Value {
+    let kind = match refused.status {
+        400 => "invalid_request_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    };
+    json!({"type": "error", "error": {"type": kind, "message": refused.message}, "request_id": "req_scripted"})
+}
+
+pub(crate) fn answer(body: &Value) -> Result<Written, Refused> {
+    let asked = read(body)?;
+    let said = think(&asked)?;
+    Ok(if asked.stream { Written::Events(events(&said)) } else { Written::Json(whole(&said)) })
+}
+
+fn read(body: &Value) -> Result<Asked, Refused> {
+    if body["max_tokens"].as_u64().is_none() {
+        return Err(Refused::bad("max_tokens: Field required"));
+    }
+    let thinking = body["thinking"]["type"].as_str().is_some_and(|kind| ["enabled", "adaptive"].contains(&kind));
+    let mut asked =
+        Asked { stream: body["stream"] == true, thinking, json: !body["output_config"]["format"].is_null(), ..Asked::default() };
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        if tool["input_schema"]["type"] != "object" {
+            return Err(Refused::bad("tools.input_schema.type: must be 'object'"));
+        }
+        asked.tools.push(tool["name"].as_str().ok_or_else(|| Refused::bad("a tool without a name"))?.to_owned());
+    }
+    let mut open: Vec<String> = Vec::new();
+    for message in body["messages"].as_array().ok_or_else(|| Refused::bad("messages: Field required"))? {
+        let content = &message["content"];
+        let blocks = content
+            .as_str()
+            .map_or_else(|| content.as_array().cloned().unwrap_or_default(), |text| vec![json!({"type": "text", "text": text})]);
+        match message["role"].as_str() {
+            Some("user") => read_user(&blocks, &mut asked, &mut open)?,
+            Some("assistant") => {
+                for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
+                    if !block["input"].is_object() {
+                        return Err(Refused::bad("tool_use.input: must be an object"));
+                    }
+                    open.push(block["id"].as_str().unwrap_or_default().to_owned());
+                }
+            }
+            other => return Err(Refused::bad(format!("messages.role: {other:?}"))),
+        }
+    }
+    Ok(asked)
+}
+
+fn read_user(blocks: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Result<(), Refused> {
+    let results: Vec<&Value> = blocks.iter().take_while(|block| block["type"] == "tool_result").collect();
+    for result in &results {
+        let id = result["tool_use_id"].as_str().unwrap_or_default();
+        let position =
+            open.iter().position(|known| known == id).ok_or_else(|| Refused::bad(format!("unexpected tool_use_id: {id}")))?;
+        open.remove(position);
+        let content = &result["content"];
+        let texts =
+            content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n");
+        asked.results.push(content.as_str().map_or(texts, str::to_owned));
+    }
+    if !open.is_empty() {
+        return Err(Refused::bad(format!("tool_use ids without tool_result blocks: {open:?}")));
+    }
+    asked.rounds += usize::from(!results.is_empty());
+    let rest = &blocks[results.len()..];
+    if !rest.is_empty() {
+        let texts: Vec<&str> = rest.iter().filter_map(|block| block["text"].as_str()).collect();
+        asked.media = rest.len() - texts.len();
+        asked.text = texts.join("\n");
+    }
+    Ok(())
+}
+
+fn blocks(said: &Said) -> Vec<Value> {
+    let mut blocks: Vec<Value> =
+        said.thought.iter().map(|thought| json!({"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"})).collect();
+    blocks.extend(said.text.iter().map(|text| json!({"type": "text", "text": text, "citations": null})));
+    blocks.extend(
+        said.calls.iter().enumerate().map(
+            |(index, (name, input))| json!({"type": "tool_use", "id": format!("toolu_{index}"), "name": name, "input": input}),
+        ),
+    );
+    blocks
+}
+
+fn stop_reason(said: &Said) -> &'static str {
+    if said.calls.is_empty() { "end_turn" } else { "tool_use" }
+}
+
+fn usage(output: u64) -> Value {
+    json!({"input_tokens": 9, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0, "output_tokens": output})
+}
+
+fn whole(said: &Said) -> Value {
+    json!({
+        "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(said),
+        "stop_reason": stop_reason(said), "stop_sequence": null, "usage": usage(7),
+    })
+}
+
+fn events(said: &Said) -> Vec<String> {
+    let event = |kind: &str, mut body: Value| {
+        body["type"] = kind.into();
+        format!("event: {kind}\ndata: {body}\n\n")
+    };
+    let mut message = whole(said);
+    message["content"] = json!([]);
+    message["stop_reason"] = Value::Null;
+    message["usage"] = usage(1);
+    let mut events = vec![event("message_start", json!({"message": message})), event("ping", json!({}))];
+    for (index, block) in blocks(said).iter().enumerate() {
+        let delta = |delta: Value| event("content_block_delta", json!({"index": index, "delta": delta}));
+        let (start, deltas): (Value, Vec<String>) = match block["type"].as_str() {
+            Some("thinking") => {
+                let text = block["thinking"].as_str().unwrap_or_default();
+                let mut deltas: Vec<String> =
+                    pieces(text).iter().map(|piece| delta(json!({"type": "thinking_delta", "thinking": piece}))).collect();
+                deltas.push(delta(json!({"type": "signature_delta", "signature": block["signature"]})));
+                (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+            }
+            Some("text") => {
+                let text = block["text"].as_str().unwrap_or_default();
+                (
+                    json!({"type": "text", "text": "", "citations": null}),
+                    pieces(text).iter().map(|piece| delta(json!({"type": "text_delta", "text": piece}))).collect(),
+                )
+            }
+            _ => {
+                let input = block["input"].to_string();
+                let start = json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}});
+                (
+                    start,
+                    pieces(&input).iter().map(|piece| delta(json!({"type": "input_json_delta", "partial_json": piece}))).collect(),
+                )
+            }
+        };
+        events.push(event("content_block_start", json!({"index": index, "content_block": start})));
+        events.extend(deltas);
+        events.push(event("content_block_stop", json!({"index": index})));
+    }
+    events.push(event(
+        "message_delta",
+        json!({"delta": {"stop_reason": stop_reason(said), "stop_sequence": null}, "usage": usage(7)}),
+    ));
+    events.push(event("message_stop", json!({})));
+    events
+}

@@ -1,0 +1,466 @@
+//! A scripted upstream: it answers as told, in order, and remembers what it saw.
+//!
+//! ```no_run
+//! # use tollgate_testkit::{Reply, Upstream};
+//! let upstream = Upstream::start();
+//! upstream.next(Reply::status(429).header("retry-after", "2"));
+//! upstream.next(Reply::chat_stream(&["hel", "lo"]).cut_after(17));
+//! ```
+
+use std::{
+    collections::VecDeque,
+    io::{BufReader, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::wire;
+
+/// A running upstream on a loopback port of its own.
+#[derive(Debug)]
+pub struct Upstream {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    script: Mutex<VecDeque<Reply>>,
+    usual: Mutex<Option<Reply>>,
+    seen: Mutex<Vec<Seen>>,
+    connections: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+/// A request the upstream received.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// `POST /v1/chat/completions`.
+    pub line: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// When its head had been read.
+    pub at: Instant,
+    /// When the gateway closed the connection before our answer was whole.
+    pub left_at: Option<Instant>,
+}
+
+impl Seen {
+    /// The body as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("the upstream got JSON")
+    }
+
+    /// A header's value.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One scripted answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    status: u16,
+    headers: Vec<(String, String)>,
+    /// Pieces of the body; more than one, or a pause, makes it chunked.
+    pieces: Vec<Vec<u8>>,
+    chunked: bool,
+    pause: Duration,
+    first_pause: Duration,
+    cut_after: Option<usize>,
+    stall_after: Option<usize>,
+    raw: bool,
+    close: bool,
+    refuse: bool,
+}
+
+impl Reply {
+    /// An empty answer with a status.
+    #[must_use]
+    pub fn status(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            pieces: Vec::new(),
+            chunked: false,
+            pause: Duration::ZERO,
+            first_pause: Duration::ZERO,
+            cut_after: None,
+            stall_after: None,
+            raw: false,
+            close: false,
+            refuse: false,
+        }
+    }
+
+    /// 200 with a JSON body.
+    #[must_use]
+    pub fn json(body: &Value) -> Self {
+        Self::status(200).body(body.to_string(), "application/json")
+    }
+
+    /// An error with a JSON body.
+    #[must_use]
+    pub fn error(status: u16, body: &Value) -> Self {
+        Self::status(status).body(body.to_string(), "application/json")
+    }
+
+    /// A chat completion with usage 5 + 7.
+    #[must_use]
+    pub fn chat(text: &str) -> Self {
+        Self::json(&json!({
+            "id": "chatcmpl-upstream", "object": "chat.completion", "created": 1_700_000_000, "model": "upstream-model",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text, "refusal": null}, "logprobs": null, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
+        }))
+    }
+
+    /// A streamed chat completion with a usage chunk of 5 + 7.
+    #[must_use]
+    pub fn chat_stream(texts: &[&str]) -> Self {
+        let chunk = |choices: Value, usage: Value| {
+            let event = json!({
+                "id": "chatcmpl-upstream", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "upstream-model",
+                "choices": choices, "usage": usage,
+            });
+            format!("data: {event}\n\n")
+        };
+        let mut events = vec![chunk(
+            json!([{"index": 0, "delta": {"role": "assistant", "content": "", "refusal": null}, "logprobs": null, "finish_reason": null}]),
+            Value::Null,
+        )];
+        for text in texts {
+            events.push(chunk(
+                json!([{"index": 0, "delta": {"content": text}, "logprobs": null, "finish_reason": null}]),
+                Value::Null,
+            ));
+        }
+        events.push(chunk(json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": "stop"}]), Value::Null));
+        events.push(chunk(json!([]), json!({"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12})));
+        events.push("data: [DONE]\n\n".to_owned());
+        Self::events(events)
+    }
+
+    /// A native answer with usage 5 + 7.
+    #[must_use]
+    pub fn native(text: &str) -> Self {
+        Self::json(&native_chunk(text, true))
+    }
+
+    /// A streamed native answer with usage 5 + 7.
+    #[must_use]
+    pub fn native_stream(texts: &[&str]) -> Self {
+        let last = texts.len().saturating_sub(1);
+        Self::events(texts.iter().enumerate().map(|(i, text)| format!("data: {}\r\n\r\n", native_chunk(text, i == last))).collect())
+    }
+
+    /// An event stream of these pieces.
+    #[must_use]
+    pub fn events(pieces: Vec<String>) -> Self {
+        let mut reply = Self::status(200).header("content-type", "text/event-stream");
+        reply.pieces = pieces.into_iter().map(String::into_bytes).collect();
+        reply.chunked = true;
+        reply
+    }
+
+    /// Bytes sent as they are instead of an HTTP answer; the connection is closed behind them.
+    #[must_use]
+    pub fn raw(bytes: &[u8]) -> Self {
+        let mut reply = Self::status(0);
+        reply.pieces = vec![bytes.to_vec()];
+        reply.raw = true;
+        reply.close = true;
+        reply
+    }
+
+    /// Closes the connection without a word once the request was read.
+    #[must_use]
+    pub fn hang_up() -> Self {
+        let mut reply = Self::status(0);
+        reply.refuse = true;
+        reply
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets the body and its type.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Vec<u8>>, content_type: &str) -> Self {
+        self.pieces = vec![body.into()];
+        self.header("content-type", content_type)
+    }
+
+    /// Waits before the first byte.
+    #[must_use]
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.first_pause = wait;
+        self
+    }
+
+    /// Waits between pieces.
+    #[must_use]
+    pub fn every(mut self, wait: Duration) -> Self {
+        self.pause = wait;
+        self
+    }
+
+    /// Resets the connection after so many bytes of the body.
+    #[must_use]
+    pub fn cut_after(mut self, bytes: usize) -> Self {
+        self.cut_after = Some(bytes);
+        self
+    }
+
+    /// Goes silent after so many bytes of the body, until the gateway closes.
+    #[must_use]
+    pub fn stall_after(mut self, bytes: usize) -> Self {
+        self.stall_after = Some(bytes);
+        self
+    }
+}
+
+/// A native answer or stream chunk.
+fn native_chunk(text: &str, last: bool) -> Value {
+    let mut candidate = json!({"content": {"role": "model", "parts": [{"text": text}]}, "index": 0});
+    if last {
+        candidate["finishReason"] = "STOP".into();
+    }
+    json!({
+        "candidates": [candidate],
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12},
+        "modelVersion": "upstream-model", "responseId": "upstream-response",
+    })
+}
+
+impl Upstream {
+    /// Starts on a free port. Without a script it answers each path with a plain success of its protocol.
+    ///
+    /// # Panics
+    /// When no port can be had.
+    #[must_use]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+        let address = listener.local_addr().expect("it is bound");
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if shared.stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                let state = Arc::clone(&shared);
+                thread::spawn(move || serve(&state, &stream));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Adds an answer to the script; each answers one request.
+    pub fn next(&self, reply: Reply) -> &Self {
+        lock(&self.state.script).push_back(reply);
+        self
+    }
+
+    /// Takes out what is left of the script.
+    pub fn clear(&self) {
+        lock(&self.state.script).clear();
+    }
+
+    /// What is answered when the script is at its end.
+    pub fn otherwise(&self, reply: Reply) -> &Self {
+        *lock(&self.state.usual) = Some(reply);
+        self
+    }
+
+    /// Base URL for a chat completions channel.
+    #[must_use]
+    pub fn openai(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Base URL for a native channel.
+    #[must_use]
+    pub fn gemini(&self) -> String {
+        format!("http://{}/v1beta", self.address)
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has seen so far.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.state.seen).clone()
+    }
+
+    /// Connections accepted so far.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a condition on what was seen holds.
+    ///
+    /// # Panics
+    /// When it does not within 10 s.
+    pub fn wait_for(&self, what: &str, holds: impl Fn(&[Seen]) -> bool) {
+        let begin = Instant::now();
+        while !holds(&lock(&self.state.seen)) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "waited 10 s for the upstream to see: {what}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.state.stopped.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// One connection: requests in, scripted answers out, until either side closes.
+fn serve(state: &State, stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let Ok(reading) = stream.try_clone() else { return };
+    let mut reader = BufReader::new(reading);
+    while let Ok(Some(head)) = wire::read_head(&mut reader) {
+        let at = Instant::now();
+        let Ok(body) = wire::read_body(&head, &mut reader) else { return };
+        let line = head.first.trim_end_matches(" HTTP/1.1").to_owned();
+        let reply = lock(&state.script).pop_front().or_else(|| lock(&state.usual).clone()).unwrap_or_else(|| usual(&line, &body));
+        let index = {
+            let mut seen = lock(&state.seen);
+            seen.push(Seen { line, headers: head.headers, body, at, left_at: None });
+            seen.len() - 1
+        };
+        if !matches!(answer(stream, &reply), Ok(true)) {
+            lock(&state.seen)[index].left_at = Some(Instant::now());
+            return;
+        }
+        if reply.close {
+            let _ = stream.shutdown(Shutdown::Both);
+            return;
+        }
+    }
+}
+
+/// A plain success for whatever was asked.
+fn usual(line: &str, body: &[u8]) -> Reply {
+    let streams = serde_json::from_slice::<Value>(body).is_ok_and(|body| body["stream"] == true);
+    if line.contains(":streamGenerateContent") {
+        Reply::native_stream(&["hel", "lo"])
+    } else if line.contains(":generateContent") {
+        Reply::native("hello")
+    } else if line.contains(":countTokens") {
+        Reply::json(&json!({"totalTokens": 5}))
+    } else if line.contains("/embeddings") {
+        Reply::json(&json!({
+            "object": "list", "model": "upstream-model", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -0.5]}],
+            "usage": {"prompt_tokens": 5, "total_tokens": 5},
+        }))
+    } else if line.contains("mbedContent") {
+        Reply::json(&json!({"embeddings": [{"values": [0.5, -0.5]}], "embedding": {"values": [0.5, -0.5]}}))
+    } else if streams {
+        Reply::chat_stream(&["hel", "lo"])
+    } else {
+        Reply::chat("hello")
+    }
+}
+
+/// Sends an answer. `false`: the connection is over before the answer was whole.
+fn answer(mut stream: &TcpStream, reply: &Reply) -> std::io::Result<bool> {
+    if reply.refuse {
+        stream.shutdown(Shutdown::Both)?;
+        return Ok(true);
+    }
+    if !reply.first_pause.is_zero() && left_within(stream, reply.first_pause) {
+        return Ok(false);
+    }
+    let chunked = reply.chunked || reply.pieces.len() > 1;
+    if !reply.raw {
+        let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
+        for (name, value) in &reply.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if chunked {
+            head.push_str("transfer-encoding: chunked\r\n\r\n");
+        } else if reply.headers.iter().any(|(name, _)| name == "content-length") {
+            head.push_str("\r\n");
+        } else {
+            head.push_str(&format!("content-length: {}\r\n\r\n", reply.pieces.iter().map(Vec::len).sum::<usize>()));
+        }
+        stream.write_all(head.as_bytes())?;
+    }
+    let mut sent = 0;
+    for (number, piece) in reply.pieces.iter().enumerate() {
+        if number > 0 && !reply.pause.is_zero() && left_within(stream, reply.pause) {
+            return Ok(false);
+        }
+        let limit = reply.cut_after.or(reply.stall_after).map_or(piece.len(), |limit| piece.len().min(limit.saturating_sub(sent)));
+        let part = &piece[..limit];
+        if chunked && !reply.raw {
+            if !part.is_empty() {
+                stream.write_all(format!("{:x}\r\n", part.len()).as_bytes())?;
+                stream.write_all(part)?;
+                stream.write_all(b"\r\n")?;
+            }
+        } else {
+            stream.write_all(part)?;
+        }
+        sent += limit;
+        if limit < piece.len() || reply.cut_after == Some(sent) || reply.stall_after == Some(sent) {
+            if reply.stall_after.is_some() {
+                let _ = left_within(stream, Duration::from_mins(2));
+            } else {
+                // Linger 0 turns the close into a reset.
+                stream.shutdown(Shutdown::Both)?;
+            }
+            return Ok(false);
+        }
+    }
+    if chunked && !reply.raw {
+        stream.write_all(b"0\r\n\r\n")?;
+    }
+    Ok(true)
+}
+
+/// Waits; `true` when the peer closed meanwhile.
+fn left_within(mut stream: &TcpStream, wait: Duration) -> bool {
+    let _ = stream.set_read_timeout(Some(wait));
+    let mut byte = [0; 1];
+    let left = match stream.read(&mut byte) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+    };
+    let _ = stream.set_read_timeout(None);
+    left
+}
