@@ -1,0 +1,78 @@
+//! What the load client and the fast upstream share: a clock both can read, and just enough HTTP/1.1.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds since 1970. Both programs run on one machine, so a stamp written by one and read by the other gives
+/// a one-way delay.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "a measuring program reads the clock itself")]
+pub fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Position of `needle` in `haystack`.
+#[must_use]
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = *needle.first()?;
+    let mut from = 0;
+    while let Some(at) = haystack[from..].iter().position(|byte| *byte == first) {
+        if haystack[from + at..].starts_with(needle) {
+            return Some(from + at);
+        }
+        from += at + 1;
+    }
+    None
+}
+
+/// A header's value inside a head; `name` in lower case.
+#[must_use]
+pub fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    head.split(|byte| *byte == b'\n').skip(1).find_map(|line| {
+        let (own, value) = line.split_at_checked(name.len())?;
+        let value = value.strip_prefix(b":")?;
+        own.eq_ignore_ascii_case(name.as_bytes()).then(|| std::str::from_utf8(value.trim_ascii()).ok())?
+    })
+}
+
+/// Where a chunked body that begins at `from` ends, once all of it is there.
+#[must_use]
+pub fn chunked_end(bytes: &[u8], mut from: usize) -> Option<usize> {
+    loop {
+        let line = from + find(bytes.get(from..)?, b"\r\n")?;
+        let size = usize::from_str_radix(std::str::from_utf8(&bytes[from..line]).ok()?.split(';').next()?.trim(), 16).ok()?;
+        from = line + 2 + size + 2;
+        if from > bytes.len() {
+            return None;
+        }
+        if size == 0 {
+            return Some(from);
+        }
+    }
+}
+
+/// Where the request or answer that begins a buffer ends: (end of head, end of body).
+#[must_use]
+pub fn message_end(bytes: &[u8]) -> Option<(usize, usize)> {
+    let head = find(bytes, b"\r\n\r\n")?;
+    let body = head + 4;
+    if let Some(length) = header(&bytes[..head], "content-length").and_then(|text| text.parse::<usize>().ok()) {
+        return (bytes.len() >= body + length).then_some((head, body + length));
+    }
+    if header(&bytes[..head], "transfer-encoding").is_some() {
+        return chunked_end(bytes, body).map(|end| (head, end));
+    }
+    Some((head, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_end_where_their_heads_say() {
+        assert_eq!(message_end(b"GET / HTTP/1.1\r\nhost: a\r\n\r\nrest"), Some((23, 27)));
+        assert_eq!(message_end(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nab"), None);
+        assert_eq!(message_end(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcd"), Some((34, 41)));
+        assert_eq!(message_end(b"A\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\nX"), Some((29, 45)));
+    }
+}
