@@ -1,1 +1,49 @@
-fn main() {}
+//! Developer commands, run as `cargo xtask <command>`.
+
+#![expect(clippy::print_stdout, reason = "these commands talk to the person who runs them")]
+
+mod bench;
+mod check;
+mod dev;
+mod postgres;
+mod sdk;
+mod shell;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of tollgate.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything CI runs, in CI's order; sets up what it needs and says what it skipped.
+    Check {
+        /// Fail when anything had to be skipped.
+        #[arg(long)]
+        require_all: bool,
+    },
+    /// Checks the house rules that no compiler knows: layers, file sizes, words.
+    Tidy,
+    /// Runs the official SDKs (Python and JavaScript) against the real binary.
+    Sdk,
+    /// Measures the gateway against nginx in one interleaved run and prints ratios.
+    Bench(bench::Options),
+    /// A gateway with a scripted upstream and seeded channels, for trying things out.
+    Dev,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Check { require_all } => check::run(require_all),
+        Command::Tidy => tidy::run(),
+        Command::Sdk => sdk::run_alone(),
+        Command::Bench(options) => bench::run(&options),
+        Command::Dev => dev::run(),
+    }
+}

@@ -1,0 +1,87 @@
+//! `cargo xtask check`: everything CI runs, in CI's order.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::{postgres, sdk, shell, tidy};
+
+/// How a step ended.
+pub(crate) enum Done {
+    /// It ran and passed.
+    Passed,
+    /// It could not run here; why.
+    Skipped(String),
+}
+
+type Step = fn() -> Result<Done>;
+
+/// Runs every step, stops at the first failure, and lists what was skipped.
+pub(crate) fn run(require_all: bool) -> Result<()> {
+    let steps: [(&str, Step); 5] = [
+        ("format", format),
+        ("tidy", || tidy::run().map(|()| Done::Passed)),
+        ("clippy", clippy),
+        ("tests", tests),
+        ("official SDKs", sdk::run),
+    ];
+    let mut skipped = Vec::new();
+    for (number, (name, step)) in steps.iter().enumerate() {
+        println!("\n=== {}/{} {name}", number + 1, steps.len());
+        let watch = Watch::start();
+        match step()? {
+            Done::Passed => println!("=== {name}: passed in {:.0?}", watch.elapsed()),
+            Done::Skipped(why) => {
+                println!("=== {name}: SKIPPED: {why}");
+                skipped.push(format!("{name}: {why}"));
+            }
+        }
+    }
+    for line in &skipped {
+        println!("skipped: {line}");
+    }
+    if require_all && !skipped.is_empty() {
+        bail!("{} of {} steps were skipped, and --require-all was given", skipped.len(), steps.len());
+    }
+    println!("\nAll of `cargo xtask check` passed{}.", if skipped.is_empty() { "" } else { " (apart from what was skipped)" });
+    Ok(())
+}
+
+fn format() -> Result<Done> {
+    shell::run(&mut shell::cargo(&["fmt", "--all", "--check"]))?;
+    Ok(Done::Passed)
+}
+
+fn clippy() -> Result<Done> {
+    shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    Ok(Done::Passed)
+}
+
+/// Unit and integration tests, with a PostgreSQL of their own for the storage contract.
+fn tests() -> Result<Done> {
+    let server = postgres::Server::start();
+    let mut command = shell::cargo(&["test", "--workspace", "--quiet"]);
+    let skip = match &server {
+        Ok(server) => {
+            command.env("TOLLGATE_TEST_POSTGRES", server.url());
+            None
+        }
+        Err(error) => Some(format!("the storage contract did not run on PostgreSQL: {error:#}")),
+    };
+    shell::run(&mut command)?;
+    drop(server);
+    Ok(skip.map_or(Done::Passed, Done::Skipped))
+}
+
+struct Watch(std::time::Instant);
+
+impl Watch {
+    #[expect(clippy::disallowed_methods, reason = "a developer command reads the clock itself")]
+    fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}

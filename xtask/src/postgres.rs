@@ -1,0 +1,106 @@
+//! A PostgreSQL server of our own for the tests: a fresh folder, a free loopback port, gone afterwards.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// A running server; stopped and removed on drop.
+pub(crate) struct Server {
+    process: Child,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl Server {
+    /// Installs PostgreSQL where it is missing and that is possible, then starts a server.
+    pub(crate) fn start() -> Result<Self> {
+        let programs = if let Some(programs) = programs() {
+            programs
+        } else {
+            shell::ensure_debian("pg_ctlcluster", "postgresql")?;
+            programs().context("PostgreSQL was installed but its server programs were not found")?
+        };
+        let folder = PathBuf::from(shell::output(Command::new("mktemp").args(["-d", "/tmp/tollgate-pg-XXXXXX"]))?.trim());
+        let data = folder.join("data");
+        let root = shell::output(Command::new("id").arg("-u"))?.trim() == "0";
+        if root {
+            shell::output(Command::new("chown").arg("postgres").arg(&folder))?;
+        }
+        let data_text = data.to_string_lossy().into_owned();
+        shell::output(&mut as_server(
+            root,
+            &programs.join("initdb"),
+            &["-D", &data_text, "-A", "trust", "-U", "postgres", "--no-sync"],
+        ))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let options = format!("-D {data_text} -h 127.0.0.1 -p {port} -k {} -c fsync=off", folder.display());
+        let arguments: Vec<&str> = options.split(' ').collect();
+        let process = as_server(root, &programs.join("postgres"), &arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start postgres")?;
+        let mut server = Self { process, folder, port };
+        server.wait(&programs)?;
+        Ok(server)
+    }
+
+    /// The address tests connect to.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    fn wait(&mut self, programs: &Path) -> Result<()> {
+        for _ in 0..200 {
+            let ready = Command::new(programs.join("pg_isready"))
+                .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+                .status()
+                .is_ok_and(|status| status.success());
+            if ready {
+                return Ok(());
+            }
+            if let Some(status) = self.process.try_wait()? {
+                bail!("postgres ended at once with {status}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("postgres was not ready within 10 s")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGINT is PostgreSQL's fast shutdown; as root the signal reaches it through the switch of user.
+        let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The folder with `initdb` and `postgres`, newest version first.
+fn programs() -> Option<PathBuf> {
+    let mut versions: Vec<PathBuf> =
+        std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten().map(|entry| entry.path().join("bin")).collect();
+    versions.sort();
+    versions.into_iter().rev().find(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
+}
+
+/// PostgreSQL refuses to run as root: then the command runs as `postgres`, with `exec` so that signals arrive.
+fn as_server(root: bool, program: &Path, arguments: &[&str]) -> Command {
+    if !root {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        return command;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program).args(arguments).current_dir("/tmp");
+    command
+}

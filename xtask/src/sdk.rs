@@ -1,0 +1,99 @@
+//! The official SDKs against the real binary: a gateway, a scripted provider behind it, the test suites in
+//! `sdk-tests/`.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Result, bail};
+
+use crate::{check::Done, shell};
+
+/// `cargo xtask sdk`.
+pub(crate) fn run_alone() -> Result<()> {
+    match run()? {
+        Done::Passed => Ok(()),
+        Done::Skipped(why) => bail!("the SDK tests could not run: {why}"),
+    }
+}
+
+/// Sets up both environments where that is possible and runs both suites.
+pub(crate) fn run() -> Result<Done> {
+    shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
+    let mut skipped = Vec::new();
+    for (name, suite) in [("Python", python as fn() -> Result<Option<String>>), ("JavaScript", node)] {
+        if let Some(why) = suite()? {
+            skipped.push(format!("{name}: {why}"));
+        }
+    }
+    Ok(if skipped.is_empty() { Done::Passed } else { Done::Skipped(skipped.join("; ")) })
+}
+
+fn suite_environment(command: &mut Command) -> &mut Command {
+    let programs = shell::target_dir().join("debug");
+    let catalog = shell::root().join("sdk-tests/catalog.toml");
+    command.env("CATALOG", catalog).env("TOLLGATE", programs.join("tollgate")).env("PROVIDER", programs.join("scripted-provider"))
+}
+
+fn python() -> Result<Option<String>> {
+    if !shell::has("python3") && shell::ensure_debian("python3", "python3-venv python3-pip").is_err() {
+        return Ok(Some("there is no python3".to_owned()));
+    }
+    let home = shell::workshop().join("python");
+    let wanted = shell::root().join("sdk-tests/python/requirements.txt");
+    if !is_current(&home, &wanted) {
+        println!("    installing the Python SDKs");
+        let _ = fs::remove_dir_all(&home);
+        if shell::output(Command::new("python3").args(["-m", "venv"]).arg(&home)).is_err() {
+            shell::ensure_debian("tollgate-no-such-program", "python3-venv").ok();
+            shell::output(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+        }
+        shell::output(
+            Command::new(home.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&wanted),
+        )?;
+        mark(&home, &wanted)?;
+    }
+    let mut command = Command::new(home.join("bin/python"));
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(shell::root().join("sdk-tests/python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    shell::run(suite_environment(&mut command))?;
+    Ok(None)
+}
+
+fn node() -> Result<Option<String>> {
+    if !shell::has("npm") && shell::ensure_debian("npm", "nodejs npm").is_err() {
+        return Ok(Some("there is no npm".to_owned()));
+    }
+    let home = shell::workshop().join("node");
+    let source = shell::root().join("sdk-tests/node");
+    let wanted = source.join("package-lock.json");
+    if !is_current(&home, &wanted) {
+        println!("    installing the JavaScript SDKs");
+        let _ = fs::remove_dir_all(&home);
+        fs::create_dir_all(&home)?;
+        for name in ["package.json", "package-lock.json"] {
+            fs::copy(source.join(name), home.join(name))?;
+        }
+        shell::output(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&home))?;
+        mark(&home, &wanted)?;
+    }
+    for entry in fs::read_dir(&source)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "mjs") {
+            fs::copy(&path, home.join(path.file_name().expect("files have names")))?;
+        }
+    }
+    let mut command = Command::new("npm");
+    command.args(["test", "--silent"]).current_dir(&home);
+    shell::run(suite_environment(&mut command))?;
+    Ok(None)
+}
+
+/// Whether what is installed in a folder was made from this list.
+fn is_current(home: &Path, list: &Path) -> bool {
+    let made = fs::read(home.join("made-from")).unwrap_or_default();
+    !made.is_empty() && fs::read(list).is_ok_and(|wanted| wanted == made)
+}
+
+fn mark(home: &Path, list: &Path) -> Result<()> {
+    fs::copy(list, home.join("made-from"))?;
+    Ok(())
+}
