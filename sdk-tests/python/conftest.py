@@ -1,0 +1,56 @@
+"""Starts the scripted provider and the gateway once, and hands out clients."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import openai
+import pytest
+from google import genai
+
+KEY = "sdk-tests-key-0123456789abcdef"
+MODELS = ["chat-model", "native-model", "messages-model"]
+CATALOG = pathlib.Path(__file__).resolve().parent.parent / "catalog.toml"
+
+
+@pytest.fixture(scope="session")
+def base():
+    """The gateway's address."""
+    provider = subprocess.Popen([os.environ["PROVIDER"]], stdout=subprocess.PIPE, text=True)
+    address = provider.stdout.readline().strip()
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = pathlib.Path(folder) / "catalog.toml"
+        catalog.write_text(CATALOG.read_text().replace("PROVIDER", address))
+        log = open(pathlib.Path(folder) / "log", "w+")
+        gateway = subprocess.Popen(
+            [os.environ["TOLLGATE"], "serve", "--json", "--listen", "127.0.0.1:0", "--catalog", catalog, "--data", folder + "/data"],
+            stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+        )
+        try:
+            line = gateway.stdout.readline()
+            assert line, pathlib.Path(log.name).read_text()
+            yield "http://" + json.loads(line)["address"]
+        finally:
+            gateway.terminate()
+            assert gateway.wait(timeout=30) == 0, pathlib.Path(log.name).read_text()
+            provider.kill()
+            provider.wait()
+
+
+@pytest.fixture(scope="session")
+def chat(base):
+    """The official chat completions client; retries off, so that each error is seen."""
+    return openai.OpenAI(base_url=base + "/v1", api_key=KEY, max_retries=0)
+
+
+@pytest.fixture(scope="session", params=["v1", "v1beta"])
+def native(base, request):
+    """The official native client, with the version it takes by itself and with the older one."""
+    return genai.Client(api_key=KEY, http_options={"base_url": base, "api_version": request.param})
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return request.param
