@@ -8,6 +8,7 @@ mod anthropic;
 mod carriers;
 mod codec;
 mod complaint;
+mod echo;
 mod edits;
 mod fingerprint;
 mod gemini;
@@ -29,9 +30,11 @@ mod target;
 mod translate;
 mod vectors;
 
+pub mod lists;
 pub mod neutral;
 
 pub use codec::{Codec, ReplyEdits, RequestEdits};
+pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
 pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking};

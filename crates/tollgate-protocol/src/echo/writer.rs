@@ -1,0 +1,183 @@
+//! Writes the echo's answer down: at once, or event by event as somebody asks for them.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{Answered, EchoCall};
+use crate::{Finish, Protocol, Usage, sse};
+
+/// The events of a streamed answer, made one by one.
+#[derive(Clone, Debug)]
+pub struct EchoEvents {
+    answered: Answered,
+    native: bool,
+    model: String,
+    request_id: String,
+    now: i64,
+    include_usage: bool,
+    begun: bool,
+    /// What follows the words, once they are out.
+    tail: Option<VecDeque<Bytes>>,
+}
+
+impl Iterator for EchoEvents {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(tail) = &mut self.tail {
+            return tail.pop_front();
+        }
+        if !std::mem::replace(&mut self.begun, true) && !self.native {
+            let content = if self.answered.call.is_some() { Value::Null } else { Value::from("") };
+            return Some(self.chunk(&json!({"role": "assistant", "content": content, "refusal": null}), None));
+        }
+        let Some(piece) = self.answered.words.next_piece().map(str::to_owned) else {
+            let tail = if self.native { self.native_tail() } else { self.chat_tail() };
+            return self.tail.insert(tail).pop_front();
+        };
+        if !self.native {
+            return Some(self.chunk(&json!({"content": piece}), None));
+        }
+        if self.answered.words.is_empty() {
+            self.tail = Some(VecDeque::new());
+            return Some(event(&self.response(&json!([{"text": piece}]), true)));
+        }
+        Some(event(&self.response(&json!([{"text": piece}]), false)))
+    }
+}
+
+impl EchoEvents {
+    pub(super) fn new(call: &EchoCall<'_>, answered: Answered, include_usage: bool) -> Self {
+        Self {
+            answered,
+            native: call.protocol == Protocol::Gemini,
+            model: call.model.to_owned(),
+            request_id: call.request_id.to_owned(),
+            now: call.now,
+            include_usage,
+            begun: false,
+            tail: None,
+        }
+    }
+
+    /// The same answer as one body.
+    pub(super) fn whole(&self) -> Bytes {
+        let text = self.answered.words.whole();
+        let body = match (&self.answered.call, self.native) {
+            (None, true) => self.response(&json!([{"text": text}]), true),
+            (Some((name, _)), true) => self.response(&self.native_call(name), true),
+            (None, false) => self.completion(&json!({"role": "assistant", "content": text, "refusal": null})),
+            (Some((name, custom)), false) => {
+                let call = self.chat_call(name, *custom);
+                self.completion(&json!({"role": "assistant", "content": null, "refusal": null, "tool_calls": [call]}))
+            }
+        };
+        Bytes::from(body.to_string())
+    }
+
+    // === chat completions ===
+
+    fn completion(&self, message: &Value) -> Value {
+        json!({
+            "id": format!("chatcmpl-{}", self.request_id), "object": "chat.completion", "created": self.now, "model": self.model,
+            "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish()}],
+            "usage": chat_usage(&self.answered.usage),
+        })
+    }
+
+    fn chunk(&self, delta: &Value, finish: Option<&str>) -> Bytes {
+        event(&self.chat_chunk(&json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null))
+    }
+
+    fn chat_chunk(&self, choices: &Value, usage: Value) -> Value {
+        let mut chunk = json!({
+            "id": format!("chatcmpl-{}", self.request_id), "object": "chat.completion.chunk", "created": self.now,
+            "model": self.model, "choices": choices,
+        });
+        if self.include_usage {
+            chunk["usage"] = usage;
+        }
+        chunk
+    }
+
+    fn chat_call(&self, name: &str, custom: bool) -> Value {
+        let id = format!("call_{}_0", self.request_id);
+        if custom {
+            json!({"id": id, "type": "custom", "custom": {"name": name, "input": ""}})
+        } else {
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}})
+        }
+    }
+
+    fn chat_tail(&self) -> VecDeque<Bytes> {
+        let mut tail = VecDeque::new();
+        if let Some((name, custom)) = &self.answered.call {
+            let mut call = self.chat_call(name, *custom);
+            call["index"] = Value::from(0);
+            tail.push_back(self.chunk(&json!({"tool_calls": [call]}), None));
+        }
+        tail.push_back(self.chunk(&json!({}), Some(self.finish())));
+        if self.include_usage {
+            tail.push_back(event(&self.chat_chunk(&json!([]), chat_usage(&self.answered.usage))));
+        }
+        tail.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+        tail
+    }
+
+    const fn finish(&self) -> &'static str {
+        match self.answered.finish {
+            Finish::Length => "length",
+            Finish::Tool => "tool_calls",
+            Finish::Stop | Finish::Filter | Finish::Fail | Finish::Other => "stop",
+        }
+    }
+
+    // === native ===
+
+    fn native_call(&self, name: &str) -> Value {
+        json!([{"functionCall": {"id": format!("call_{}_0", self.request_id), "name": name, "args": {}}}])
+    }
+
+    /// The one event of an answer without words: a call, or an empty text.
+    fn native_tail(&self) -> VecDeque<Bytes> {
+        let parts = match &self.answered.call {
+            Some((name, _)) => self.native_call(name),
+            None => json!([{"text": ""}]),
+        };
+        VecDeque::from([event(&self.response(&parts, true))])
+    }
+
+    fn response(&self, parts: &Value, last: bool) -> Value {
+        let mut candidate = json!({"content": {"role": "model", "parts": parts}});
+        if last {
+            let reason = if self.answered.finish == Finish::Length { "MAX_TOKENS" } else { "STOP" };
+            candidate["finishReason"] = Value::from(reason);
+        }
+        candidate["index"] = Value::from(0);
+        let mut response = json!({"candidates": [candidate]});
+        if last {
+            let Usage { prompt_total, completion_total, .. } = self.answered.usage;
+            response["usageMetadata"] = json!({
+                "promptTokenCount": prompt_total, "candidatesTokenCount": completion_total,
+                "totalTokenCount": prompt_total + completion_total,
+            });
+        }
+        response["modelVersion"] = Value::from(self.model.as_str());
+        response["responseId"] = Value::from(format!("req_{}", self.request_id));
+        response
+    }
+}
+
+fn chat_usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.prompt_total, "completion_tokens": usage.completion_total,
+        "total_tokens": usage.prompt_total + usage.completion_total,
+        "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0},
+    })
+}
+
+fn event(json: &Value) -> Bytes {
+    sse::event(json.to_string().as_bytes())
+}

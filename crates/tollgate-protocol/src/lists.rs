@@ -1,0 +1,278 @@
+//! Model lists and single models, in both caller protocols (wire references: chat completions section 8, native
+//! section 9). Pure: what is offered to whom is decided elsewhere.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::Method;
+
+/// Models on a native page when the caller names no size.
+pub const DEFAULT_PAGE: usize = 50;
+/// Most models on a native page; a larger wish is cut to it.
+pub const LARGEST_PAGE: usize = 1000;
+
+/// First bytes of a page token before encoding, so that other texts are told from tokens.
+const TOKEN_MARK: &str = "m1:";
+
+/// One model as a caller may see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedModel {
+    /// The name it is asked for by.
+    pub name: String,
+    /// Unix seconds; stable per model.
+    pub created: i64,
+    /// Who offers it: the product or the operator, never an upstream's account.
+    pub owned_by: String,
+    /// One line about it.
+    pub description: Option<String>,
+    /// Context length in tokens.
+    pub context: Option<u64>,
+    /// Most output tokens.
+    pub max_output: Option<u64>,
+    /// What it is offered for; only native verbs are shown.
+    pub methods: Vec<Method>,
+}
+
+/// A page of a native list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page<'a> {
+    /// The models on it.
+    pub models: &'a [ListedModel],
+    /// Whether there are more behind it.
+    pub more: bool,
+}
+
+/// A list that cannot be given as asked (400 `INVALID_ARGUMENT`). The text is a whole sentence for the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPage {
+    /// `pageSize` is not a whole number of 0 or more.
+    #[error("Invalid value for 'pageSize': expected a whole number of 0 or more.")]
+    Size,
+    /// `pageToken` is none of ours.
+    #[error("Invalid value for 'pageToken': send the nextPageToken of the page before, unchanged.")]
+    Token,
+}
+
+impl BadPage {
+    /// The query parameter that is at fault.
+    #[must_use]
+    pub const fn parameter(self) -> &'static str {
+        match self {
+            Self::Size => "pageSize",
+            Self::Token => "pageToken",
+        }
+    }
+}
+
+/// Cuts a page out of `models`, which are sorted by name (bytes). `size` and `token` are the query's values, decoded;
+/// empty is absent. A token names the last model of the page before, so it holds while models come and go.
+///
+/// # Errors
+/// A size that is no number, a token that is not ours.
+pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&str>) -> Result<Page<'a>, BadPage> {
+    let size = match size.filter(|size| !size.is_empty()) {
+        None => DEFAULT_PAGE,
+        Some(size) if size.bytes().all(|byte| byte.is_ascii_digit()) => match size.parse() {
+            Ok(0) => DEFAULT_PAGE,
+            Ok(size) => LARGEST_PAGE.min(size),
+            // More digits than a number can have.
+            Err(_) => LARGEST_PAGE,
+        },
+        Some(_) => return Err(BadPage::Size),
+    };
+    let from = match token.filter(|token| !token.is_empty()) {
+        None => 0,
+        Some(token) => {
+            let last = last_of(token).ok_or(BadPage::Token)?;
+            models.partition_point(|model| model.name <= last)
+        }
+    };
+    let rest = &models[from..];
+    Ok(Page { models: &rest[..size.min(rest.len())], more: rest.len() > size })
+}
+
+/// The name in a page token.
+fn last_of(token: &str) -> Option<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+    let name = String::from_utf8(bytes).ok()?.strip_prefix(TOKEN_MARK)?.to_owned();
+    Some(name).filter(|name| !name.is_empty())
+}
+
+impl Page<'_> {
+    /// The token for the next page; `None` on the last one.
+    #[must_use]
+    pub fn next_token(&self) -> Option<String> {
+        let last = self.models.last().filter(|_| self.more)?;
+        Some(URL_SAFE_NO_PAD.encode(format!("{TOKEN_MARK}{}", last.name)))
+    }
+}
+
+/// `GET /v1/models`: always the whole list.
+#[must_use]
+pub fn openai_models(models: &[ListedModel]) -> Bytes {
+    #[derive(Serialize)]
+    struct List<'a> {
+        object: &'static str,
+        data: Vec<OpenAiModel<'a>>,
+    }
+    written(&List { object: "list", data: models.iter().map(OpenAiModel::of).collect() })
+}
+
+/// `GET /v1/models/{id}`.
+#[must_use]
+pub fn openai_model(model: &ListedModel) -> Bytes {
+    written(&OpenAiModel::of(model))
+}
+
+/// `GET /v1beta/models`: one page.
+#[must_use]
+pub fn gemini_models(page: &Page<'_>) -> Bytes {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct List<'a> {
+        models: Vec<GeminiModel<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next_page_token: Option<String>,
+    }
+    written(&List { models: page.models.iter().map(GeminiModel::of).collect(), next_page_token: page.next_token() })
+}
+
+/// `GET /v1beta/models/{model}`.
+#[must_use]
+pub fn gemini_model(model: &ListedModel) -> Bytes {
+    written(&GeminiModel::of(model))
+}
+
+fn written(value: &impl Serialize) -> Bytes {
+    Bytes::from(serde_json::to_vec(value).expect("strings and numbers always serialise"))
+}
+
+#[derive(Serialize)]
+struct OpenAiModel<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: i64,
+    owned_by: &'a str,
+}
+
+impl<'a> OpenAiModel<'a> {
+    fn of(model: &'a ListedModel) -> Self {
+        Self { id: &model.name, object: "model", created: model.created, owned_by: &model.owned_by }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GeminiModel<'a> {
+    name: String,
+    display_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_token_limit: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_token_limit: Option<i32>,
+    supported_generation_methods: Vec<&'static str>,
+}
+
+impl<'a> GeminiModel<'a> {
+    fn of(model: &'a ListedModel) -> Self {
+        // The wire has 32-bit limits.
+        let limit = |tokens: u64| i32::try_from(tokens).unwrap_or(i32::MAX);
+        Self {
+            name: format!("models/{}", model.name),
+            display_name: &model.name[..model.name.floor_char_boundary(128)],
+            description: model.description.as_deref(),
+            input_token_limit: model.context.map(limit),
+            output_token_limit: model.max_output.map(limit),
+            supported_generation_methods: model.methods.iter().filter_map(|method| method.native_verb()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(name: &str) -> ListedModel {
+        ListedModel {
+            name: name.to_owned(),
+            created: 1_700_000_000,
+            owned_by: "tollgate".to_owned(),
+            description: None,
+            context: None,
+            max_output: None,
+            methods: vec![Method::Chat, Method::Generate],
+        }
+    }
+
+    fn models(count: usize) -> Vec<ListedModel> {
+        (0..count).map(|index| model(&format!("m{index:05}"))).collect()
+    }
+
+    #[test]
+    fn both_shapes_are_written() {
+        let mut one = model("a/b");
+        assert_eq!(openai_model(&one), r#"{"id":"a/b","object":"model","created":1700000000,"owned_by":"tollgate"}"#);
+        assert_eq!(openai_models(&[]), r#"{"object":"list","data":[]}"#);
+        one.description = Some("d".to_owned());
+        (one.context, one.max_output) = (Some(1_048_576), Some(u64::MAX));
+        assert_eq!(
+            gemini_model(&one),
+            r#"{"name":"models/a/b","displayName":"a/b","description":"d","inputTokenLimit":1048576,"outputTokenLimit":2147483647,"supportedGenerationMethods":["generateContent"]}"#
+        );
+        assert_eq!(gemini_models(&page(&[], None, None).unwrap()), r#"{"models":[]}"#);
+    }
+
+    #[test]
+    fn small_pages_give_every_model_once() {
+        let all = models(7);
+        let mut seen = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let page = page(&all, Some("3"), token.as_deref()).unwrap();
+            seen.extend(page.models.iter().cloned());
+            token = page.next_token();
+            if token.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, all);
+    }
+
+    #[test]
+    fn sizes_have_a_default_and_a_bound() {
+        let all = models(1500);
+        let length = |size| page(&all, size, None).map(|page| page.models.len());
+        assert_eq!(length(None), Ok(50));
+        assert_eq!((length(Some("")), length(Some("0"))), (Ok(50), Ok(50)));
+        assert_eq!((length(Some("7")), length(Some("1000"))), (Ok(7), Ok(1000)));
+        assert_eq!((length(Some("5000")), length(Some("99999999999999999999999"))), (Ok(1000), Ok(1000)));
+        for bad in ["-1", "x", "1.5", "+3", " 3"] {
+            assert_eq!(length(Some(bad)), Err(BadPage::Size), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_holds_while_models_come_and_go() {
+        let mut all = models(6);
+        let token = page(&all, Some("3"), None).unwrap().next_token().unwrap();
+        all.remove(2);
+        all.remove(3);
+        let next = page(&all, Some("9"), Some(&token)).unwrap();
+        assert_eq!((next.models[0].name.as_str(), next.models.len(), next.more), ("m00003", 2, false));
+    }
+
+    #[test]
+    fn foreign_tokens_are_refused() {
+        let all = models(3);
+        let foreign = URL_SAFE_NO_PAD.encode("other:m00001");
+        let empty = URL_SAFE_NO_PAD.encode("m1:");
+        for bad in ["x", "!!!!", "2", foreign.as_str(), empty.as_str(), "bTE6bTAwMDAx="] {
+            assert_eq!(page(&all, None, Some(bad)), Err(BadPage::Token), "{bad}");
+        }
+        assert_eq!(page(&all, None, Some("")).unwrap().models.len(), 3);
+        assert_eq!(BadPage::Token.parameter(), "pageToken");
+    }
+}
