@@ -195,3 +195,6 @@ async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<
     }
     response
 }
+
+#[cfg(test)]
+mod tests;

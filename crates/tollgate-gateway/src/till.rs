@@ -110,6 +110,12 @@ impl Till {
         (TillQueue { records, spilled }, till)
     }
 
+    /// What waits in the queue; it is taken out.
+    #[cfg(test)]
+    pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
+        std::iter::from_fn(|| self.queue.try_recv().ok()).collect()
+    }
+
     /// Books until every queue is dropped or `stop` is cancelled, then what is left. `recovered` is what the last
     /// process had not booked. Returns how many records the database did not take; they stay in the journal.
     pub async fn run(mut self, recovered: Records, stop: CancellationToken) -> usize {

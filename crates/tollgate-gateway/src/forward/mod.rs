@@ -8,6 +8,8 @@ mod credentials;
 mod retry_after;
 mod retry_budget;
 #[cfg(test)]
+pub(crate) mod scripted;
+#[cfg(test)]
 pub(crate) mod testing;
 mod upstream;
 mod verdict;

@@ -1,0 +1,218 @@
+//! Which failures lead to another attempt, and what the caller and the accounts learn of them.
+
+use tollgate_core::{AttemptResult, HealthView as _, NanoUsd, Outcome, Standing};
+
+use super::*;
+
+fn results(record: &UsageRecord) -> Vec<(Option<&str>, AttemptResult)> {
+    record.attempts.iter().map(|attempt| (attempt.error.as_deref(), attempt.result)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_handed_on_with_its_headers_and_recorded() {
+    let mut rig = Rig::new(Script::new().replies(REPLY), 1);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.aborted), (200, false));
+    assert_eq!(got.body, REPLY.replace("up-m", "m"), "the caller's name of the model is put back");
+    assert_eq!(got.header("content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(got.header("x-tollgate-attempts"), Some("1"));
+    let record = rig.record();
+    assert_eq!(got.header("x-request-id"), Some(record.id.to_string().as_str()));
+    assert_eq!((record.outcome, record.status, record.reason.as_deref()), (Outcome::Completed, 200, None));
+    assert_eq!((record.tokens.input, record.tokens.output), (3, 1));
+    assert_eq!((record.sale, record.cost), (Some(NanoUsd(5_000)), Some(NanoUsd(2_500))));
+    assert_eq!(results(&record), [(None, AttemptResult::Answered)]);
+    assert_eq!(record.price_version, Revision(7));
+    let seen = rig.script.seen();
+    assert_eq!(seen[0].path, "/chat/completions");
+    assert_eq!(seen[0].body, CHAT.replace("\"m\"", "\"up-m\""), "only the model's name was changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_has_the_beginning_before_anything_is_sent() {
+    let mut rig = Rig::new(Script::new().refuses(500, &[]).replies(REPLY), 2);
+    rig.ask(CHAT).await;
+    let begun: Vec<_> = rig.script.seen().iter().map(|seen| seen.begun).collect();
+    assert_eq!(begun, [1, 1]);
+    assert_eq!(rig.record().attempts.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_of_an_account_leads_to_the_next_one() {
+    let faults: [(fn(Script) -> Script, &str, AttemptResult); 13] = [
+        (Script::not_sent, "E50", AttemptResult::NotSent),
+        (Script::lost, "E50", AttemptResult::Failed),
+        (Script::silent, "E51", AttemptResult::Failed),
+        (|it| it.refuses(401, &[]), "E53", AttemptResult::Refused),
+        (|it| it.refuses(403, &[]), "E53", AttemptResult::Refused),
+        (|it| it.refuses(429, &[]), "E54", AttemptResult::Refused),
+        (|it| it.refuses(500, &[]), "E55", AttemptResult::Refused),
+        (|it| it.refuses(503, &[]), "E56", AttemptResult::Refused),
+        (|it| it.refuses(504, &[]), "E57", AttemptResult::Refused),
+        (|it| it.replies("<html>busy</html>"), "E58", AttemptResult::Failed),
+        (|it| it.replies(r#"{"id":"x","choices":null}"#), "E58", AttemptResult::Failed),
+        (|it| it.answers(200, &[], Vec::new()), "E58", AttemptResult::Failed),
+        (|it| it.answers(302, &[("location", "http://127.0.0.1:1/")], Vec::new()), "E58", AttemptResult::Failed),
+    ];
+    for (fault, id, result) in faults {
+        let mut rig = Rig::new(fault(Script::new()).replies(REPLY), 2);
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("2")), "{id}");
+        let record = rig.record();
+        assert_eq!(results(&record), [(Some(id), result), (None, AttemptResult::Answered)]);
+        assert_eq!(record.outcome, Outcome::Completed);
+        let seen = rig.script.seen();
+        assert_ne!(seen[0].account, seen[1].account, "an account is never tried twice");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_of_the_request_is_told_at_once_and_held_against_nobody() {
+    for status in [400, 409, 413, 415, 422] {
+        let mut rig = Rig::new(Script::new().refuses(status, &[]).replies(REPLY), 2);
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.code()), (status, "c".to_owned()));
+        let record = rig.record();
+        assert_eq!(results(&record), [(Some("E52"), AttemptResult::Refused)]);
+        assert_eq!((record.outcome, record.status, record.sale), (Outcome::Refused, status, Some(NanoUsd(0))));
+        let account = rig.script.seen()[0].account;
+        assert_eq!(rig.board.of(account).standing(rig.clock.now()), Standing::Usable);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_attempts_are_the_most() {
+    let script = Script::new().refuses(500, &[]).refuses(502, &[]).refuses(503, &[("retry-after", "7")]).replies(REPLY);
+    let mut rig = Rig::new(script, 5);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.code().as_str()), (503, "upstream_overloaded"));
+    assert_eq!((got.header("retry-after"), got.header("x-tollgate-attempts")), (Some("7"), Some("3")));
+    let record = rig.record();
+    assert_eq!(results(&record).iter().map(|(id, _)| id.unwrap()).collect::<Vec<_>>(), ["E55", "E55", "E56"]);
+    assert_eq!((record.outcome, record.reason.as_deref()), (Outcome::UpstreamBroke, Some("E56")));
+    assert_eq!(record.detail.as_deref(), Some("The upstream provider is overloaded."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncertain_attempt_is_not_repeated_where_the_channel_says_so() {
+    for (fault, status) in [(Script::new().lost(), 502), (Script::new().silent(), 504)] {
+        let mut rig = Rig::with(fault.replies(REPLY), 2, |channel| channel.retry_uncertain = false);
+        assert_eq!(rig.ask(CHAT).await.status, status);
+        assert_eq!(rig.record().attempts.len(), 1);
+    }
+    let mut rig = Rig::with(Script::new().not_sent().replies(REPLY), 2, |channel| channel.retry_uncertain = false);
+    assert_eq!(rig.ask(CHAT).await.status, 200, "what was not sent is certain");
+    assert_eq!(rig.record().attempts.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_at_the_channels_first_byte_limit() {
+    let mut rig = Rig::with(Script::new(), 1, |channel| channel.timeouts.first_byte_ms = 7_000);
+    let began = tokio::time::Instant::now();
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.code().as_str()), (504, "upstream_timeout"));
+    assert!(got.body.contains("within 7 s"), "{}", got.body);
+    assert_eq!(began.elapsed().as_secs(), 7);
+    assert_eq!((rig.record().outcome, rig.script.open()), (Outcome::UpstreamBroke, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_whole_request_takes_no_longer_than_ten_minutes() {
+    let mut rig = Rig::with(Script::new(), 3, |channel| channel.timeouts.first_byte_ms = 250_000);
+    let began = tokio::time::Instant::now();
+    assert_eq!(rig.ask(CHAT).await.status, 504);
+    assert_eq!(began.elapsed().as_secs(), 600);
+    assert_eq!(rig.record().attempts.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stalls_ends_at_the_idle_limit_and_another_account_answers() {
+    let stalls = vec![Piece::from("{\"id\":"), Piece::Stall];
+    let mut rig = Rig::new(Script::new().answers(200, &[], stalls).replies(REPLY), 2);
+    let began = tokio::time::Instant::now();
+    assert_eq!(rig.ask(CHAT).await.status, 200);
+    assert_eq!(began.elapsed().as_secs(), 90);
+    assert_eq!(rig.record().attempts[0].error.as_deref(), Some("E51"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limited_account_cools_as_long_as_it_says_and_is_probed_then() {
+    let script = Script::new().refuses(429, &[("retry-after", "20")]).replies(REPLY).replies(REPLY);
+    let mut rig = Rig::new(script, 1);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.code().as_str(), got.header("retry-after")), (429, "upstream_rate_limited", Some("20")));
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("upstream_rate_limited")));
+    assert_eq!(got.header("retry-after"), Some("20"));
+    assert_eq!(got.header("x-tollgate-attempts"), None, "no upstream was reached");
+    tokio::time::advance(SECOND * 21).await;
+    assert_eq!(rig.ask(CHAT).await.status, 200);
+    let outcomes: Vec<_> = rig.records().iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, [Outcome::UpstreamBroke, Outcome::Refused, Outcome::Completed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
+    let script = (0..1_000).fold(Script::new(), |script, _| script.refuses(500, &[]));
+    let mut rig = Rig::with(script, 5, |channel| channel.cooling = false);
+    for _ in 0..200 {
+        assert_eq!(rig.ask(CHAT).await.status, 502);
+    }
+    let attempts: usize = rig.records().iter().map(|record| record.attempts.len()).sum();
+    assert_eq!(attempts, 200 + 200 / 5 + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstreams_words_are_handed_on_without_our_credential() {
+    let body = r#"{"error":{"message":"Unsupported parameter: 'x' (key sk-upstream-secret)","type":"invalid_request_error","param":"x","code":"unsupported_parameter"}}"#;
+    let mut rig = Rig::new(Script::new().answers(400, &[("set-cookie", "a=b"), ("x-secret", "y")], vec![body.into()]), 1);
+    let got = rig.ask(CHAT).await;
+    assert!(got.body.contains("Unsupported parameter: 'x'"), "{}", got.body);
+    assert!(!got.body.contains("sk-upstream-secret"), "{}", got.body);
+    assert_eq!((got.header("set-cookie"), got.header("x-secret")), (None, None));
+    assert!(!rig.record().detail.unwrap().contains("sk-upstream-secret"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_huge_error_page_is_read_only_as_far_as_needed() {
+    let page: Vec<Piece> = (0..50_000).map(|_| Piece::Data(Bytes::from_static(&[b'x'; 1_024]))).collect();
+    let mut rig = Rig::new(Script::new().answers(500, &[("content-type", "text/html")], page), 1);
+    assert_eq!(rig.ask(CHAT).await.code(), "upstream_error");
+    assert_eq!(rig.script.open(), 0);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_page_that_never_ends_is_not_waited_for() {
+    let mut rig = Rig::new(Script::new().answers(500, &[], vec!["{".into(), Piece::Stall]), 1);
+    let began = tokio::time::Instant::now();
+    assert_eq!(rig.ask(CHAT).await.code(), "upstream_error");
+    assert_eq!(began.elapsed().as_secs(), 5);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn gzip_unasked_is_no_answer() {
+    let bomb = Piece::Data(Bytes::from_static(b"\x1f\x8b\x08\x00"));
+    let mut rig = Rig::new(Script::new().answers(200, &[("content-encoding", "gzip")], vec![bomb]), 1);
+    assert_eq!(rig.ask(CHAT).await.code(), "upstream_bad_response");
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_a_gigabyte_is_given_up_at_64_mib() {
+    let mib = Bytes::from(vec![b' '; 1 << 20]);
+    let pieces = (0..1_024).map(|_| Piece::Data(mib.clone())).collect();
+    let mut rig = Rig::new(Script::new().answers(200, &[], pieces), 1);
+    assert_eq!(rig.ask(CHAT).await.code(), "upstream_bad_response");
+    assert_eq!(rig.script.open(), 0);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_object_inside_a_200_counts_as_the_status_it_names() {
+    let body = r#"{"error":{"message":"slow down","type":"rate_limit_error","param":null,"code":429}}"#;
+    let mut rig = Rig::new(Script::new().replies(body).replies(REPLY), 2);
+    assert_eq!(rig.ask(CHAT).await.status, 200);
+    assert_eq!(rig.record().attempts[0].error.as_deref(), Some("E54"));
+}

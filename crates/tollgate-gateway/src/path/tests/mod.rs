@@ -1,0 +1,279 @@
+//! The path in process: a scripted upstream, a real journal, paused time.
+
+mod endings;
+mod failover;
+mod streams;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tollgate_core::{
+    AccountHealth, AccountId, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt,
+    RequestId, Revision, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+};
+use tollgate_protocol::Method;
+use tollgate_store::{
+    HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter,
+    UsageStore,
+};
+
+use super::*;
+use crate::{
+    AnswerAborted, Clock, Condition, HealthBoard, KeyDoor, Metrics, RequestBody, Settings, Till, TillParts,
+    clock::PausedClock,
+    forward::{
+        scripted::{Piece, Script},
+        testing::{account, channel},
+    },
+    testing::{head, key},
+};
+
+const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
+const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
+const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there"}]}"#;
+const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"up-m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
+
+/// A store that knows one key and takes records and health.
+#[derive(Debug)]
+pub(super) struct Memory {
+    key: Key,
+}
+
+#[async_trait]
+impl KeyStore for Memory {
+    async fn find(&self, _hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        Ok(Some(self.key.clone()))
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, StoreError> {
+        Ok(vec![self.key.clone()])
+    }
+}
+
+#[async_trait]
+impl UsageStore for Memory {
+    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
+        Ok(records.len() as u64)
+    }
+
+    async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
+        Ok(Page { items: Vec::new(), next: None })
+    }
+
+    async fn find(&self, _id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
+        Ok(None)
+    }
+
+    async fn known(&self, _ids: &[RequestId]) -> Result<std::collections::HashSet<RequestId>, StoreError> {
+        Ok(std::collections::HashSet::new())
+    }
+
+    async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl HealthStore for Memory {
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn save_health(&self, _health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// One core with everything around it.
+pub(super) struct Rig {
+    core: Core,
+    script: Arc<Script>,
+    till: Till,
+    journal: Arc<Journal>,
+    board: Arc<HealthBoard>,
+    clock: Arc<PausedClock>,
+    dice: Dice,
+    _dir: TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(super) struct Got {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub body: String,
+    /// Whether the body was aborted at its end.
+    pub aborted: bool,
+}
+
+impl Rig {
+    /// `accounts` accounts on one channel that sells `m` at 1 and 2 USD per million and buys at half of that.
+    pub(super) fn new(script: Script, accounts: u8) -> Self {
+        Self::with(script, accounts, |_| {})
+    }
+
+    pub(super) fn with(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Self {
+        let mut channel = channel("http://127.0.0.1:1/v1");
+        channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
+        channel.serves[0].cost = Some(price(500_000_000, 1_000_000_000));
+        change(&mut channel);
+        let group = group(&channel);
+        let mut key = key();
+        key.groups = vec![group.id];
+        let model = Model { name: "m".to_owned(), price: Some(price(1_000_000_000, 2_000_000_000)), ..Model::default() };
+        let catalog = Catalog::from_parts(Revision(7), vec![channel], vec![group], vec![model]);
+        let dir = TempDir::new().unwrap();
+        let (journal, recovery) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
+        drop(recovery);
+        let (journal, script, board) = (Arc::new(journal), Arc::new(script), Arc::new(HealthBoard::default()));
+        script.watch(&journal);
+        let clock = Arc::new(PausedClock::start());
+        let store = Arc::new(Memory { key });
+        let settings = Settings::default();
+        let dyn_clock: Arc<dyn Clock> = clock.clone();
+        let keys = KeyDoor::new(
+            store.clone(),
+            KeyHasher::new(&[7; 32]),
+            &settings,
+            dyn_clock.clone(),
+            Handle::current(),
+            TaskTracker::new(),
+        );
+        let shared = Arc::new(Shared {
+            catalog: arc_swap::ArcSwap::from_pointee(catalog),
+            keys,
+            metrics: Metrics::new("test"),
+            clock: dyn_clock,
+            settings,
+            condition: Arc::new(Condition::default()),
+            tracker: TaskTracker::new(),
+        });
+        let (queue, till) = Till::new(TillParts {
+            usage: store.clone(),
+            health_store: store,
+            journal: Arc::clone(&journal),
+            board: Arc::clone(&board),
+            shared: Arc::clone(&shared),
+        });
+        let desk = Desk::open(shared, &journal, 0, queue, Arc::clone(&board)).unwrap();
+        let core = Core::new(desk, script.clone()).unwrap();
+        Self { core, script, till, journal, board, clock, dice: Dice::seeded(1), _dir: dir }
+    }
+
+    /// A request as the ingress would hand it over.
+    pub(super) fn incoming(&self, body: &str) -> Incoming {
+        let mut head = head("/v1/chat/completions");
+        head.request_id = self.dice.request_id(self.clock.now());
+        head.arrived = self.clock.now();
+        head.started = self.clock.instant();
+        head.presented_key = Some(Secret::new(SECRET.to_owned()));
+        let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+        Incoming { head, target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
+    }
+
+    /// Asks, and reads the answer to its end.
+    pub(super) async fn ask(&self, body: &str) -> Got {
+        read(serve(&self.core, self.incoming(body)).await).await
+    }
+
+    /// The records that came to the till, which are all there are: every one also has its end in the journal.
+    pub(super) fn records(&mut self) -> Vec<UsageRecord> {
+        let records = self.till.waiting();
+        let mut journalled: Vec<_> = self.journal.backlog().unwrap().map(|record| record.id).collect();
+        let mut queued: Vec<_> = records.iter().map(|record| record.id).collect();
+        journalled.sort();
+        queued.sort();
+        assert_eq!(journalled, queued, "journal and queue hold the same records, each once");
+        assert_eq!(self.journal.unbooked(), records.len(), "nothing is begun without an end");
+        records
+    }
+
+    /// The one record of the one request.
+    pub(super) fn record(&mut self) -> UsageRecord {
+        let mut records = self.records();
+        assert_eq!(records.len(), 1, "{records:?}");
+        records.remove(0)
+    }
+}
+
+pub(super) async fn read(response: Response<AnswerBody>) -> Got {
+    let (head, mut body) = response.into_parts();
+    let mut text = Vec::new();
+    let mut aborted = false;
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => text.extend_from_slice(frame.data_ref().unwrap()),
+            Err(AnswerAborted) => {
+                aborted = true;
+                break;
+            }
+        }
+    }
+    let body = String::from_utf8(text).unwrap();
+    Got { status: head.status.as_u16(), headers: head.headers, body, aborted }
+}
+
+impl Got {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// `error.code` of a chat error.
+    pub(super) fn code(&self) -> String {
+        let body: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        body["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+fn price(input: i64, output: i64) -> PriceSchedule {
+    let price = Price { input: Some(input), output: Some(output), ..Price::default() };
+    PriceSchedule(vec![PricedAt { valid_from: None, price }])
+}
+
+fn group(channel: &Channel) -> Group {
+    Group {
+        id: GroupId::from_parts(Timestamp(1), [1; 10]),
+        name: "default".to_owned(),
+        owner: Owner::Database,
+        visibility: Visibility::Public,
+        channels: vec![channel.id],
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+    }
+}
+
+/// A chunk of an event stream with this content.
+pub(super) fn chunk(content: &str) -> Piece {
+    format!(
+        "data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{content}\"}},\"finish_reason\":null}}]}}\n\n"
+    )
+    .as_str()
+    .into()
+}
+
+/// The chunk that names the role and says nothing.
+pub(super) fn role() -> Piece {
+    "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n".into()
+}
+
+/// Finish, usage and end mark.
+pub(super) fn tail() -> Piece {
+    concat!(
+        "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":null}\n\n",
+        "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5}}\n\n",
+        "data: [DONE]\n\n"
+    )
+    .into()
+}
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);

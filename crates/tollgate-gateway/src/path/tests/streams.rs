@@ -1,0 +1,187 @@
+//! Streams: held back until there is content, relayed as they come, never ended cleanly when they broke.
+
+use tollgate_core::{AttemptResult, NanoUsd, Outcome};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_relayed_and_its_usage_hidden_from_who_did_not_ask() {
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hel"), chunk("lo"), tail()]), 1);
+    let got = rig.ask(STREAM).await;
+    assert_eq!((got.status, got.aborted), (200, false));
+    assert_eq!(got.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    assert_eq!((got.header("cache-control"), got.header("x-accel-buffering")), (Some("no-cache"), Some("no")));
+    assert!(got.body.ends_with("data: [DONE]\n\n"), "{}", got.body);
+    assert!(!got.body.contains("usage") && !got.body.contains("up-m"), "{}", got.body);
+    assert!(rig.script.seen()[0].body.contains("include_usage"), "usage is asked for all the same");
+    let record = rig.record();
+    assert_eq!((record.outcome, record.stream), (Outcome::Completed, true));
+    assert_eq!((record.tokens.input, record.tokens.output), (3, 2));
+    assert_eq!((record.sale, record.cost), (Some(NanoUsd(7_000)), Some(NanoUsd(3_500))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_200_waits_for_content_and_fails_over_until_then() {
+    let beginnings: Vec<(Vec<Piece>, &str)> = vec![
+        (vec![role(), Piece::Break], "E58"),
+        (vec![role()], "E58"),
+        (vec![], "E58"),
+        (vec![role(), "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":503}}\n\n".into()], "E56"),
+        (vec![role(), "data: not json\n\n".into()], "E58"),
+        (vec![role(), Piece::Stall], "E51"),
+        (vec![": ping\n\n".into(), Piece::Wait(SECOND * 60), ": ping\n\n".into(), Piece::Stall], "E51"),
+    ];
+    for (pieces, id) in beginnings {
+        let mut rig = Rig::new(Script::new().streams(pieces).streams(vec![role(), chunk("hi"), tail()]), 2);
+        let got = rig.ask(STREAM).await;
+        assert_eq!((got.status, got.aborted), (200, false), "{id}");
+        assert!(got.body.contains("hi") && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
+        let record = rig.record();
+        assert_eq!(record.attempts[0].error.as_deref(), Some(id));
+        assert_eq!((record.outcome, record.attempts.len()), (Outcome::Completed, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_instead_of_a_stream_is_an_http_error() {
+    let mut rig = Rig::new(Script::new().refuses(400, &[]), 1);
+    let got = rig.ask(STREAM).await;
+    assert_eq!((got.status, got.header("content-type")), (400, Some("application/json; charset=utf-8")));
+    rig.record();
+    let json = r#"{"error":{"message":"x","type":"server_error","param":null,"code":500}}"#;
+    let mut rig = Rig::new(Script::new().replies(json), 1);
+    assert_eq!(rig.ask(STREAM).await.code(), "upstream_error", "an error object where a stream was asked for");
+    rig.record();
+    let mut rig = Rig::new(Script::new().answers(200, &[("content-type", "text/html")], vec!["<html>".into()]), 1);
+    assert_eq!(rig.ask(STREAM).await.code(), "upstream_bad_response");
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_breaks_ends_in_an_error_event_and_an_abort() {
+    let breaks: Vec<Vec<Piece>> = vec![
+        vec![role(), chunk("hello"), Piece::Break],
+        vec![role(), chunk("hello")],
+        vec![role(), chunk("hello"), "data: {\"id\":".into()],
+        vec![role(), chunk("hello"), "data: {\"error\":{\"message\":\"secret text\",\"type\":\"server_error\"}}\n\n".into()],
+        vec![role(), chunk("hello"), "data: [1,2\n\n".into()],
+    ];
+    for pieces in breaks {
+        let shown = format!("{pieces:?}");
+        let mut rig = Rig::new(Script::new().streams(pieces).replies(REPLY), 2);
+        let got = rig.ask(STREAM).await;
+        assert_eq!((got.status, got.aborted), (200, true), "{shown}");
+        let tail = "data: {\"error\":{\"message\":\"The upstream provider's stream ended before the answer was complete.\",\"type\":\"server_error\",\"param\":null,\"code\":\"upstream_stream_interrupted\"}}\n\n";
+        assert!(got.body.contains("hello") && got.body.ends_with(tail), "{}", got.body);
+        assert!(!got.body.contains("[DONE]") && !got.body.contains("secret text"), "{}", got.body);
+        let record = rig.record();
+        assert_eq!((record.outcome, record.reason.as_deref(), record.status), (Outcome::UpstreamBroke, Some("E59"), 200));
+        assert_eq!(record.attempts[0].result, AttemptResult::Broke);
+        assert_eq!(rig.script.seen().len(), 1, "never another attempt behind the first byte");
+        assert!(record.tokens.output > 0, "what was delivered is counted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_in_the_middle_is_bridged_and_then_ended() {
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]), 1);
+    let began = tokio::time::Instant::now();
+    let got = rig.ask(STREAM).await;
+    assert!(got.aborted);
+    assert_eq!(began.elapsed().as_secs(), 90);
+    assert_eq!(got.body.matches(": keep-alive\n\n").count(), 5, "every 15 s until 90 s: {}", got.body);
+    assert!(got.body.contains("sent nothing for 90 s") && got.body.contains("upstream_timeout"), "{}", got.body);
+    let record = rig.record();
+    assert_eq!((record.reason.as_deref(), rig.script.open()), (Some("E60"), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_limit_shorter_than_the_keep_alive_is_kept() {
+    let script = Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]);
+    let mut rig = Rig::with(script, 1, |channel| channel.timeouts.idle_ms = 3_000);
+    let began = tokio::time::Instant::now();
+    assert!(rig.ask(STREAM).await.body.contains("sent nothing for 3 s"));
+    assert_eq!(began.elapsed().as_secs(), 3);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_stream_is_kept_alive_and_ends_well() {
+    let slow = vec![role(), chunk("a"), Piece::Wait(SECOND * 80), chunk("b"), Piece::Wait(SECOND * 80), chunk("c"), tail()];
+    let mut rig = Rig::new(Script::new().streams(slow), 1);
+    let got = rig.ask(STREAM).await;
+    assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"));
+    assert_eq!(got.body.matches(": keep-alive\n\n").count(), 10);
+    let record = rig.record();
+    assert_eq!((record.outcome, record.duration_us / 1_000_000), (Outcome::Completed, 160));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_complete_answer_does_not_wait_for_an_upstream_that_never_ends() {
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Stall]), 1);
+    let began = tokio::time::Instant::now();
+    let got = rig.ask(STREAM).await;
+    assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
+    assert!(began.elapsed() < SECOND);
+    assert_eq!(rig.record().tokens.output, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_behind_a_complete_answer_does_not_matter() {
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Break]), 1);
+    let got = rig.ask(STREAM).await;
+    assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
+    assert_eq!(rig.record().outcome, Outcome::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_has_the_end_before_the_caller_has_the_last_bytes() {
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), Piece::Wait(SECOND), tail()]), 1);
+    let mut body = serve(&rig.core, rig.incoming(STREAM)).await.into_body();
+    let mut text = String::new();
+    while let Some(frame) = body.frame().await {
+        let bytes = frame.unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&bytes).unwrap());
+        let ended = rig.journal.backlog().unwrap().count();
+        assert_eq!(ended, usize::from(text.contains("[DONE]") || text.contains("\"stop\"")), "after {text}");
+    }
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_byte_at_a_time_is_the_same_answer() {
+    let whole = {
+        let rig = Rig::new(Script::new().streams(vec![role(), chunk("grüße"), tail()]), 1);
+        rig.ask(STREAM).await.body
+    };
+    let bytes: Vec<Piece> = [role(), chunk("grüße"), tail()]
+        .iter()
+        .flat_map(|piece| match piece {
+            Piece::Data(data) => data.iter().map(|byte| Piece::Data(Bytes::copy_from_slice(&[*byte]))).collect::<Vec<_>>(),
+            Piece::Wait(_) | Piece::Stall | Piece::Break => unreachable!("only data here"),
+        })
+        .collect();
+    let mut rig = Rig::new(Script::new().streams(bytes), 1);
+    assert_eq!(rig.ask(STREAM).await.body, whole);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn endless_nothing_before_content_is_given_up() {
+    let comments: Vec<Piece> = (0..3_000).map(|_| Piece::Data(Bytes::from(format!(": {}\n\n", "x".repeat(1_000))))).collect();
+    let mut rig = Rig::new(Script::new().streams(comments), 1);
+    assert_eq!(rig.ask(STREAM).await.code(), "upstream_bad_response");
+    assert_eq!(rig.script.open(), 0);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_of_a_hundred_megabytes_is_given_up() {
+    let mib = Bytes::from(vec![b'x'; 1 << 20]);
+    let mut line = vec![role(), chunk("hi"), Piece::from("data: \"")];
+    line.extend((0..100).map(|_| Piece::Data(mib.clone())));
+    let mut rig = Rig::new(Script::new().streams(line), 1);
+    let got = rig.ask(STREAM).await;
+    assert!(got.aborted && got.body.contains("upstream_stream_interrupted"));
+    rig.record();
+}
