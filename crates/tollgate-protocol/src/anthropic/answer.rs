@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::usage::Counts;
+use super::{finish, usage::Counts};
 use crate::{
-    Finish, Reading,
+    Reading,
     scan::{Fault, Kind, Scanner, Text},
 };
 
@@ -89,7 +89,7 @@ impl Answer {
 
     fn stop_reason(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
         let reason = scanner.words()?.filter(|word| !word.raw().is_empty());
-        self.reading.finish = reason.map(finish_of).or(self.reading.finish);
+        self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
         Ok(())
     }
 
@@ -130,14 +130,4 @@ fn add_text(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Faul
         reading.content |= !text.raw().is_empty();
     }
     Ok(())
-}
-
-fn finish_of(word: Text<'_>) -> Finish {
-    match &*word.decode() {
-        "end_turn" | "stop_sequence" | "pause_turn" | "compaction" => Finish::Stop,
-        "tool_use" => Finish::Tool,
-        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
-        "refusal" => Finish::Filter,
-        _ => Finish::Other,
-    }
 }

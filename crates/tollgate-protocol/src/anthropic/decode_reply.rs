@@ -3,13 +3,15 @@
 use serde_json::value::RawValue;
 
 use super::{
-    running_usage::RunningUsage,
+    finish,
+    usage::Counts,
     wire::{self, Answer, Block},
 };
 use crate::{
-    BadReply, Codec, Finish, Protocol,
+    BadReply, Codec, Finish, Protocol, Usage,
     lenient::{Text, is_truthy, text_of},
     neutral::{Event, Signature},
+    scan::Scanner,
 };
 
 /// Appends what a complete answer means, its end included.
@@ -18,7 +20,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
     if is_truthy(answer.error) || answer.kind.as_ref().is_some_and(|kind| kind.0 == "error") {
         return Err(BadReply::Problem(Box::new(super::Anthropic.decode_problem(200, body))));
     }
-    if let Some(usage) = answer.usage.and_then(|raw| RunningUsage::default().merge(raw.get())) {
+    if let Some(usage) = answer.usage.and_then(|raw| read_usage(&mut Counts::default(), raw)) {
         out.push(Event::Usage(usage));
     }
     let content = answer.content.ok_or(BadReply::Unreadable("a message without content"))?;
@@ -31,11 +33,17 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
     if native.is_none() && out.len() == begin {
         return Err(BadReply::Unreadable("a message with nothing in it"));
     }
-    let finish = native.as_deref().map_or(Finish::Stop, wire::finish);
+    let finish = native.as_deref().map_or(Finish::Stop, finish::read);
     let message = answer.stop_details.and_then(|details| Text::filled(details.explanation));
     out.push(Event::Finish { c: 0, finish, native, message });
     out.push(Event::End);
     Ok(())
+}
+
+/// The usage known with a usage object on top of `counts`.
+pub(super) fn read_usage(counts: &mut Counts, raw: &RawValue) -> Option<Usage> {
+    counts.read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?;
+    counts.usage()
 }
 
 /// Where in the answer a block stands.

@@ -2,10 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{
-    members::{blocked_sentence, foreign_signature, input, signed_id, write_stop},
-    running_usage,
-};
+use super::members::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
 use crate::{
     Finish, Protocol,
     json_text::{write_json, write_string},
@@ -34,7 +31,7 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
     out.put_slice(b"],");
     write_stop(&mut out, finish, explanation.as_deref());
     out.put_slice(b",\"usage\":");
-    running_usage::write(&mut out, reply.usage.as_ref());
+    write_usage(&mut out, reply.usage.as_ref());
     out.put_u8(b'}');
     out.freeze()
 }

@@ -2,26 +2,17 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::finish;
 use crate::{
-    Finish, Protocol,
+    Finish, Protocol, Usage,
     carriers::id_suffix,
     json_text::{arguments_object, write_string},
     neutral::Signature,
 };
 
-/// Our word for a reason.
-pub(super) const fn stop_reason(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Stop | Finish::Other | Finish::Fail => "end_turn",
-        Finish::Length => "max_tokens",
-        Finish::Tool => "tool_use",
-        Finish::Filter => "refusal",
-    }
-}
-
 /// `stop_reason`, `stop_sequence` and, for a refusal that explains itself, `stop_details`; without a comma.
 pub(super) fn write_stop(out: &mut BytesMut, finish: Finish, explanation: Option<&str>) {
-    out.put_slice(format!("\"stop_reason\":\"{}\",\"stop_sequence\":null", stop_reason(finish)).as_bytes());
+    out.put_slice(format!("\"stop_reason\":\"{}\",\"stop_sequence\":null", finish::written(finish)).as_bytes());
     if let Some(explanation) = explanation.filter(|_| finish == Finish::Filter) {
         out.put_slice(b",\"stop_details\":{\"type\":\"refusal\",\"category\":null,\"explanation\":");
         write_string(out, explanation);
@@ -55,4 +46,17 @@ pub(super) fn input(args: &str, finish: Finish) -> Option<String> {
 /// What a blocked prompt is explained with.
 pub(super) fn blocked_sentence(reason: &str, message: Option<&str>) -> String {
     message.map_or_else(|| format!("The prompt was blocked by the upstream safety filter ({reason})."), ToOwned::to_owned)
+}
+
+/// The usage object of an answer. The protocol's libraries need one, so an unknown usage is all zeros.
+pub(super) fn write_usage(out: &mut BytesMut, usage: Option<&Usage>) {
+    let usage = usage.copied().unwrap_or_default();
+    let text = format!(
+        "{{\"input_tokens\":{},\"output_tokens\":{},\"cache_read_input_tokens\":{},\"cache_creation_input_tokens\":{}}}",
+        usage.prompt_total.saturating_sub(usage.cached + usage.cache_write),
+        usage.completion_total,
+        usage.cached,
+        usage.cache_write,
+    );
+    out.put_slice(text.as_bytes());
 }

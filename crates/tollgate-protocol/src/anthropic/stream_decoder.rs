@@ -3,8 +3,9 @@
 use serde_json::value::RawValue;
 
 use super::{
-    decode_reply::{redacted, signature},
-    running_usage::RunningUsage,
+    decode_reply::{read_usage, redacted, signature},
+    finish,
+    usage::Counts,
     wire::{self, Block, Delta, StreamEvent},
 };
 use crate::{
@@ -21,7 +22,7 @@ const CITATION_LIMIT: usize = 256;
 /// A Messages stream.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    usage: RunningUsage,
+    usage: Counts,
     blocks: Vec<Open>,
     next_call: u32,
     /// Bytes of text so far.
@@ -78,7 +79,7 @@ impl StreamDecoder for Decoder {
                 {
                     self.close_all(out);
                     let message = delta.stop_details.and_then(|details| Text::filled(details.explanation));
-                    out.push(Event::Finish { c: 0, finish: wire::finish(&native), native: Some(native), message });
+                    out.push(Event::Finish { c: 0, finish: finish::read(&native), native: Some(native), message });
                 }
             }
             Some("message_stop") => out.push(Event::End),
@@ -94,7 +95,7 @@ impl StreamDecoder for Decoder {
 
 impl Decoder {
     fn usage(&mut self, raw: Option<&RawValue>, out: &mut Vec<Event>) {
-        if let Some(usage) = raw.and_then(|raw| self.usage.merge(raw.get())) {
+        if let Some(usage) = raw.and_then(|raw| read_usage(&mut self.usage, raw)) {
             out.push(Event::Usage(usage));
         }
     }

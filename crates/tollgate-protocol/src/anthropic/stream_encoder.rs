@@ -3,10 +3,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::{
-    members::{blocked_sentence, foreign_signature, input, signed_id, write_stop},
-    running_usage,
-};
+use super::members::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
 use crate::{
     Finish, Protocol, Usage,
     json_text::write_string,
@@ -84,7 +81,7 @@ impl Encoder {
         write_string(out, &self.model);
         out.put_slice(b",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
         match self.usage {
-            Some(usage) => running_usage::write(out, Some(&Usage { completion_total: 0, ..usage })),
+            Some(usage) => write_usage(out, Some(&Usage { completion_total: 0, ..usage })),
             None => out.put_slice(b"{\"input_tokens\":0,\"output_tokens\":0}"),
         }
         out.put_slice(b"}}\n\n");
@@ -162,7 +159,7 @@ impl Encoder {
         out.put_slice(b",\"delta\":{");
         write_stop(out, finish, explanation.as_deref());
         out.put_slice(b"},\"usage\":");
-        running_usage::write(out, self.usage.as_ref());
+        write_usage(out, self.usage.as_ref());
         out.put_slice(b"}\n\n");
         begin(out, "message_stop");
         out.put_slice(b"}\n\n");

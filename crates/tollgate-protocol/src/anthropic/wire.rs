@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    Finish, StreamFault,
+    StreamFault,
     json_text::compact,
     lenient::{Count, Text},
     neutral::Citation,
@@ -101,16 +101,6 @@ pub(super) struct Delta<'a> {
     pub stop_reason: Option<Text>,
     #[serde(default)]
     pub stop_details: Option<StopDetails>,
-}
-
-/// What a stop reason means.
-pub(super) fn finish(native: &str) -> Finish {
-    match native {
-        "tool_use" => Finish::Tool,
-        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
-        "refusal" => Finish::Filter,
-        _ => Finish::Stop,
-    }
 }
 
 /// A call's input as compact JSON text; `None` where there is none, or an empty object (the start of a streamed call).

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::usage;
+use super::{finish, usage};
 use crate::{
     Finish, Reading,
     reading::Candidates,
@@ -118,7 +118,7 @@ impl Answer {
         }
         if index == 0 {
             self.call |= call;
-            self.reading.finish = reason.map(finish_of).or(self.reading.finish);
+            self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
         }
         Ok(())
     }
@@ -165,34 +165,6 @@ fn add_text(scanner: &mut Scanner<'_>, reading: &mut Reading) -> Result<(), Faul
         reading.content |= !text.raw().is_empty();
     }
     Ok(())
-}
-
-/// The classes of the translation reference, section 2.5. A call ends with `STOP`; the caller of this knows of it.
-fn finish_of(word: Text<'_>) -> Finish {
-    match &*word.decode() {
-        "MAX_TOKENS" | "CONTINUATION" => Finish::Length,
-        "SAFETY"
-        | "RECITATION"
-        | "BLOCKLIST"
-        | "PROHIBITED_CONTENT"
-        | "SPII"
-        | "IMAGE_SAFETY"
-        | "IMAGE_PROHIBITED_CONTENT"
-        | "IMAGE_RECITATION"
-        | "MODEL_ARMOR"
-        | "ESCALATION"
-        | "LANGUAGE"
-        | "OTHER" => Finish::Filter,
-        "MALFORMED_FUNCTION_CALL"
-        | "UNEXPECTED_TOOL_CALL"
-        | "TOO_MANY_TOOL_CALLS"
-        | "MALFORMED_RESPONSE"
-        | "MISSING_THOUGHT_SIGNATURE"
-        | "NO_IMAGE"
-        | "IMAGE_OTHER"
-        | "PUP_LIMITED_DISABLED" => Finish::Fail,
-        _ => Finish::Stop,
-    }
 }
 
 /// `STOP` behind a call means that the call is to be run.

@@ -1,16 +1,17 @@
 //! Reads a complete native answer.
 
-use super::{events, wire::Answer};
+use super::{events, usage, wire::Answer};
 use crate::{
     BadReply, Codec,
     lenient::{Text, is_truthy},
     neutral::{Blocked, Event},
+    scan::Scanner,
 };
 
 /// Appends what a complete answer means, its end included.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> {
     let answer = read(body)?;
-    if let Some(usage) = answer.usage.and_then(|raw| super::usage_metadata::RunningUsage::default().merge(raw.get())) {
+    if let Some(usage) = answer.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?) {
         out.push(Event::Usage(usage));
     }
     let candidates = answer.candidates.unwrap_or_default();

@@ -3,9 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
-    members::{Ending, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs},
+    members::{
+        Ending, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage,
+    },
     parts::Parts,
-    usage_metadata,
 };
 use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
 
@@ -25,7 +26,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     }
     out.put_u8(b',');
     if let Some(usage) = &reply.usage {
-        usage_metadata::write(&mut out, usage);
+        write_usage(&mut out, usage);
         out.put_u8(b',');
     }
     out.put_slice(&identity(&context.model, &context.request_id));

@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::finish;
 use crate::{
-    Finish,
+    Finish, Usage,
     json_text::write_string,
     neutral::{Citation, TokenLogprob},
 };
@@ -161,4 +161,24 @@ pub(super) fn comma(out: &mut BytesMut, at: usize) {
     if at > 0 {
         out.put_u8(b',');
     }
+}
+
+/// Appends `usageMetadata` with its name, without a comma. Sub-counts of zero are left out; the wire's counts are
+/// 32-bit.
+pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
+    let count = |count: u64| i32::try_from(count).unwrap_or(i32::MAX);
+    let text = format!(
+        "\"usageMetadata\":{{\"promptTokenCount\":{},\"candidatesTokenCount\":{},\"totalTokenCount\":{}",
+        count(usage.prompt_total),
+        count(usage.completion_total.saturating_sub(usage.reasoning)),
+        count(usage.prompt_total + usage.completion_total),
+    );
+    out.put_slice(text.as_bytes());
+    if usage.cached > 0 {
+        out.put_slice(format!(",\"cachedContentTokenCount\":{}", count(usage.cached)).as_bytes());
+    }
+    if usage.reasoning > 0 {
+        out.put_slice(format!(",\"thoughtsTokenCount\":{}", count(usage.reasoning)).as_bytes());
+    }
+    out.put_u8(b'}');
 }

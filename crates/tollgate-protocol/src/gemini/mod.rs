@@ -17,7 +17,6 @@ mod splice;
 mod stream_decoder;
 mod stream_encoder;
 pub(crate) mod usage;
-mod usage_metadata;
 mod vectors;
 mod wire;
 

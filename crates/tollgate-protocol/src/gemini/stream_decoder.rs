@@ -1,17 +1,18 @@
 //! Reads a native stream (translation reference, section 3.1).
 
-use super::{events, usage_metadata::RunningUsage, wire::Answer};
+use super::{events, usage::Counts, wire::Answer};
 use crate::{
     Codec, StreamFault,
     lenient::{Text, is_truthy},
     neutral::{Blocked, Event, StreamDecoder},
+    scan::Scanner,
 };
 
 /// A native stream. Calls arrive whole, one or several in an event; events without candidates are normal.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     calls: u32,
-    usage: RunningUsage,
+    usage: Counts,
 }
 
 impl StreamDecoder for Decoder {
@@ -27,7 +28,7 @@ impl StreamDecoder for Decoder {
         if is_truthy(answer.error) {
             return Err(StreamFault::Problem(Box::new(super::Gemini.decode_problem(200, data))));
         }
-        if let Some(usage) = answer.usage.and_then(|raw| self.usage.merge(raw.get())) {
+        if let Some(usage) = answer.usage.and_then(|raw| self.usage.merge(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?) {
             out.push(Event::Usage(usage));
         }
         let candidates = answer.candidates.unwrap_or_default();

@@ -5,9 +5,8 @@
 use bytes::{BufMut, BytesMut};
 
 use super::{
-    members::{Ending, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs},
+    members::{Ending, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage},
     parts::Parts,
-    usage_metadata,
 };
 use crate::{
     Finish, Framing, Usage,
@@ -129,7 +128,7 @@ impl Encoder {
 
     fn close_with_usage(&self, out: &mut BytesMut) {
         if let Some(usage) = &self.usage {
-            usage_metadata::write(out, usage);
+            write_usage(out, usage);
             out.put_u8(b',');
         }
         self.close(out);

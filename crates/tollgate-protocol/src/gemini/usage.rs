@@ -5,84 +5,114 @@ use crate::{
     scan::{Fault, NoCount, Scanner},
 };
 
-/// Counts as they stand on the wire. An absent number is 0 there.
-#[derive(Debug, Default)]
-struct Counts {
+/// Counts as they stand on the wire. An absent number is 0 there; in streams some events carry only a few of them, so the
+/// last one of each counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
     prompt: Option<u64>,
     tool_use: Option<u64>,
     candidates: Option<u64>,
     thoughts: Option<u64>,
+    /// Of the last object only: it tells how that object counts.
     total: Option<u64>,
+    cached: Option<u64>,
+    image: Option<u64>,
+    audio: Option<u64>,
     /// A figure that counts stands there but is none.
     broken: bool,
 }
 
 /// Reads a `usageMetadata` value. `None` when it is `null`, no object, empty, or a main count cannot be read.
 pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
-    let mut counts = Counts::default();
-    let mut usage = Usage::default();
-    scanner.members(|scanner, name| {
-        match &*name.decode() {
-            "promptTokenCount" | "prompt_token_count" => {
-                counts.prompt = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks());
-            }
-            "toolUsePromptTokenCount" => counts.tool_use = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()),
-            "candidatesTokenCount" | "candidates_token_count" => {
-                counts.candidates = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks());
-            }
-            "thoughtsTokenCount" => counts.thoughts = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()),
-            "totalTokenCount" | "total_token_count" => counts.total = scanner.tokens()?.ok().flatten(),
-            "cachedContentTokenCount" => usage.cached = scanner.tokens()?.ok().flatten().unwrap_or(0),
-            "promptTokensDetails" => modalities(scanner, &mut usage)?,
-            _ => {}
-        }
-        Ok(())
-    })?;
-    Ok(counts.totals().map(|(prompt_total, completion_total)| {
-        Usage { prompt_total, completion_total, reasoning: counts.thoughts.unwrap_or(0), ..usage }.bounded()
-    }))
+    Counts::default().merge(scanner)
 }
 
 impl Counts {
+    /// Reads a `usageMetadata` value on top of what is known. `None` while nothing is known, and for a value that cannot
+    /// be read: then nothing changes.
+    pub(crate) fn merge(&mut self, scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
+        let mut counts = Self { total: None, ..*self };
+        scanner.members(|scanner, name| {
+            match &*name.decode() {
+                "promptTokenCount" | "prompt_token_count" => {
+                    counts.prompt = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.prompt);
+                }
+                "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => {
+                    counts.tool_use = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.tool_use);
+                }
+                "candidatesTokenCount" | "candidates_token_count" => {
+                    counts.candidates = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.candidates);
+                }
+                "thoughtsTokenCount" | "thoughts_token_count" => {
+                    counts.thoughts = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.thoughts);
+                }
+                "totalTokenCount" | "total_token_count" => counts.total = scanner.tokens()?.ok().flatten(),
+                "cachedContentTokenCount" | "cached_content_token_count" => {
+                    counts.cached = scanner.tokens()?.ok().flatten().or(counts.cached);
+                }
+                "promptTokensDetails" | "prompt_tokens_details" => counts.modalities(scanner)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let usage = counts.usage();
+        if usage.is_some() {
+            *self = counts;
+        }
+        Ok(usage)
+    }
+
     fn breaks(&mut self) -> Option<u64> {
         self.broken = true;
         None
     }
 
-    /// Prompt and completion, both with all their parts.
-    fn totals(&self) -> Option<(u64, u64)> {
+    /// With totals that include their parts.
+    fn usage(&self) -> Option<Usage> {
         let nothing = [self.prompt, self.candidates, self.thoughts, self.tool_use, self.total].iter().all(Option::is_none);
         if self.broken || nothing {
             return None;
         }
         let (candidates, thoughts) = (self.candidates.unwrap_or(0), self.thoughts.unwrap_or(0));
-        let prompt = self.prompt.unwrap_or(0) + self.tool_use.unwrap_or(0);
+        let prompt_total = self.prompt.unwrap_or(0) + self.tool_use.unwrap_or(0);
         // Some compatible servers count thoughts among the candidates' tokens: the total tells.
-        let inclusive = thoughts > 0 && self.total == Some(prompt + candidates);
-        Some((prompt, if inclusive { candidates } else { candidates + thoughts }))
+        let inclusive = thoughts > 0 && self.total == Some(prompt_total + candidates);
+        let usage = Usage {
+            prompt_total,
+            cached: self.cached.unwrap_or(0),
+            cache_write: 0,
+            image: self.image.unwrap_or(0),
+            audio: self.audio.unwrap_or(0),
+            completion_total: if inclusive { candidates } else { candidates + thoughts },
+            reasoning: thoughts,
+        };
+        Some(usage.bounded())
     }
-}
 
-fn modalities(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Fault> {
-    scanner.elements(|scanner, _| {
-        let mut modality = None;
-        let mut count = 0;
-        scanner.members(|scanner, name| {
-            match &*name.decode() {
-                "modality" => modality = scanner.words()?,
-                "tokenCount" => count = scanner.tokens()?.ok().flatten().unwrap_or(0),
+    fn modalities(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+        let (mut image, mut audio) = (None, None);
+        scanner.elements(|scanner, _| {
+            let mut modality = None;
+            let mut count = 0;
+            scanner.members(|scanner, name| {
+                match &*name.decode() {
+                    "modality" => modality = scanner.words()?,
+                    "tokenCount" | "token_count" => count = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            match modality.map(|word| word.decode()).as_deref() {
+                Some("IMAGE") => image = Some(image.unwrap_or(0) + count),
+                Some("AUDIO") => audio = Some(audio.unwrap_or(0) + count),
                 _ => {}
             }
             Ok(())
         })?;
-        match modality.map(|word| word.decode()).as_deref() {
-            Some("IMAGE") => usage.image = usage.image.saturating_add(count),
-            Some("AUDIO") => usage.audio = usage.audio.saturating_add(count),
-            _ => {}
-        }
+        self.image = image.or(self.image);
+        self.audio = audio.or(self.audio);
         Ok(())
-    })?;
-    Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -134,5 +164,16 @@ mod tests {
             check(&format!(r#"{{"promptTokenCount":7,"candidatesTokenCount":{count}}}"#), None);
             check(&format!(r#"{{"promptTokenCount":7,"cachedContentTokenCount":{count}}}"#), Some(plain(7, 0)));
         }
+    }
+
+    #[test]
+    fn members_of_a_stream_merge_and_broken_objects_change_nothing() {
+        let mut counts = Counts::default();
+        let mut merge = |text: &str| counts.merge(&mut Scanner::answer(text.as_bytes()).unwrap()).unwrap();
+        assert_eq!(merge(r#"{"trafficType":"ON_DEMAND"}"#), None);
+        assert_eq!(merge(r#"{"promptTokenCount":4,"candidatesTokenCount":1,"totalTokenCount":5}"#), Some(plain(4, 1)));
+        assert_eq!(merge(r#"{"promptTokenCount":-4,"candidatesTokenCount":9}"#), None);
+        let last = merge(r#"{"prompt_token_count":null,"candidatesTokenCount":3,"thoughts_token_count":2}"#);
+        assert_eq!(last, Some(Usage { reasoning: 2, ..plain(4, 5) }));
     }
 }

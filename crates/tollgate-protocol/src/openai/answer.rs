@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::usage;
+use super::{finish, usage};
 use crate::{
-    Finish, Reading, Usage,
+    Reading, Usage,
     reading::Candidates,
     scan::{Fault, Kind, Scanner, Text},
 };
@@ -118,7 +118,8 @@ impl Answer {
                 "finish_reason" => {
                     let word = scanner.words()?;
                     blank = word.is_some_and(|word| word.raw().is_empty());
-                    finish = word.and_then(finish_of).or(finish);
+                    finish =
+                        word.map(|word| word.decode()).filter(|word| !word.is_empty()).map(|word| finish::read(&word)).or(finish);
                 }
                 "message" | "delta" => body |= message(scanner, &mut self.reading)?,
                 _ => {}
@@ -249,17 +250,5 @@ fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, Fault> {
             scanner.skip()?;
             true
         }
-    })
-}
-
-/// The five reasons; anything else an upstream says is [`Finish::Other`], an empty word is none.
-fn finish_of(word: Text<'_>) -> Option<Finish> {
-    Some(match &*word.decode() {
-        "" => return None,
-        "stop" => Finish::Stop,
-        "length" => Finish::Length,
-        "tool_calls" | "function_call" => Finish::Tool,
-        "content_filter" => Finish::Filter,
-        _ => Finish::Other,
     })
 }

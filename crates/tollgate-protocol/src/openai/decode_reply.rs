@@ -1,7 +1,7 @@
 //! Reads a complete chat completion (translation reference, sections 2.4 to 2.7).
 
 use super::{
-    events, usage,
+    events, finish, usage,
     wire::{Answer, Choice, Message},
 };
 use crate::{
@@ -53,7 +53,7 @@ fn choice(position: usize, choice: Choice<'_>, calls: &mut u32, out: &mut Vec<Ev
     if native.is_none() && out.len() == begin {
         return Err(BadReply::Unreadable("a choice with nothing in it"));
     }
-    let finish = native.as_deref().map_or(Finish::Stop, events::finish);
+    let finish = native.as_deref().map_or(Finish::Stop, finish::read);
     out.push(Event::Finish { c, finish, native, message: None });
     Ok(())
 }

@@ -4,7 +4,6 @@ use serde_json::value::RawValue;
 
 use super::wire::{Annotation, Image, Logprobs, Message};
 use crate::{
-    Finish,
     carriers::standard_base64,
     lenient::{filled_text_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob},
@@ -31,18 +30,6 @@ pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawVa
     }
     if let Some(citations) = message.annotations.map(|raw| citations(raw, map)).filter(|found| !found.is_empty()) {
         out.push(Event::Citations { c, citations });
-    }
-}
-
-/// What a reason means, as upstreams of all kinds write it.
-pub(super) fn finish(native: &str) -> Finish {
-    match native {
-        "stop" | "eos" | "end_turn" | "stop_sequence" => Finish::Stop,
-        "length" | "max_tokens" => Finish::Length,
-        "tool_calls" | "function_call" | "tool_use" => Finish::Tool,
-        "content_filter" => Finish::Filter,
-        "error" => Finish::Fail,
-        _ => Finish::Other,
     }
 }
 

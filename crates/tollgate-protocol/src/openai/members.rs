@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::finish;
 use crate::{
     Finish, Protocol, Usage,
     carriers::id_suffix,
@@ -13,20 +14,10 @@ use crate::{
 const PLAIN: [&str; 8] =
     ["", "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", "end_turn", "stop_sequence", "tool_use", "max_tokens"];
 
-/// Our word for a reason.
-pub(super) const fn finish_word(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Stop | Finish::Other | Finish::Fail => "stop",
-        Finish::Length => "length",
-        Finish::Tool => "tool_calls",
-        Finish::Filter => "content_filter",
-    }
-}
-
 /// `finish_reason` and, where it says more, `native_finish_reason`, without a comma.
 pub(super) fn write_finish(out: &mut BytesMut, finish: Finish, native: Option<&str>) {
     out.put_slice(b"\"finish_reason\":\"");
-    out.put_slice(finish_word(finish).as_bytes());
+    out.put_slice(finish::written(finish).as_bytes());
     out.put_u8(b'"');
     if let Some(native) = native.filter(|native| !PLAIN.contains(native)) {
         out.put_slice(b",\"native_finish_reason\":");

@@ -5,6 +5,7 @@ mod answers;
 mod decode_reply;
 mod encode_reply;
 mod events;
+mod finish;
 mod members;
 mod outline;
 mod path;

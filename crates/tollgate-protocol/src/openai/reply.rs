@@ -112,7 +112,8 @@ mod tests {
             ("tool_calls", Some(Finish::Tool)),
             ("function_call", Some(Finish::Tool)),
             ("content_filter", Some(Finish::Filter)),
-            ("eos", Some(Finish::Other)),
+            ("eos", Some(Finish::Stop)),
+            ("brand_new", Some(Finish::Other)),
             ("", None),
         ] {
             assert_eq!(reading(&format!(r#"{{"message":{{}},"finish_reason":"{word}"}}"#)).finish, expected);

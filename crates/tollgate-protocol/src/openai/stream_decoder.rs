@@ -2,7 +2,7 @@
 
 use super::{
     decode_reply::{is_error, read_usage},
-    events,
+    events, finish,
     wire::{Answer, Choice, Message},
 };
 use crate::{
@@ -93,7 +93,7 @@ impl Decoder {
         }
         match choice.finish_reason {
             Some(native) if native.0.is_empty() => self.open(c).blank = true,
-            Some(native) => self.end(c, events::finish(&native.0), Some(native.0), out)?,
+            Some(native) => self.end(c, finish::read(&native.0), Some(native.0), out)?,
             None => {}
         }
         Ok(())
