@@ -21,6 +21,8 @@ mod relay;
 mod ticket;
 mod till;
 
+mod lists;
+
 mod answer;
 mod refusal;
 
@@ -46,7 +48,8 @@ pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
 pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
-pub use settings::{Bounds, HttpLimits, Settings, TlsFiles};
+pub use server::{Drained, ListenError, Listening, ModelPath, RunError, TlsError, listen, run};
+pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles};
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;
 pub use till::{Till, TillParts, TillQueue};

@@ -9,7 +9,7 @@ use tollgate_core::{Caller, Catalog, Offer, money_is_bounded, resolve};
 use tollgate_protocol::{Framing, Outline, Target, codec};
 
 use crate::{
-    AnswerBody, Dice, Head, Incoming, Refusal, RequestBody, Shared, Upstream,
+    AnswerBody, Dice, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
     answer::whole,
     authenticate,
     forward::{Answered, RetryBudget, forward, outcome_of},
@@ -57,6 +57,12 @@ impl Core {
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+impl ModelPath for Core {
+    fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send {
+        serve(self, incoming)
     }
 }
 

@@ -21,8 +21,8 @@ pub struct Settings {
     pub key_cache_entries: u64,
     /// How long a wrong key is remembered.
     pub wrong_key_memory: Duration,
-    /// `/metrics` needs no credential from anywhere.
-    pub metrics_public: bool,
+    /// Who may read `/metrics` on the model address.
+    pub metrics: MetricsAccess,
     /// How long a shutdown waits for answers under way.
     pub drain: Duration,
 }
@@ -38,10 +38,22 @@ impl Default for Settings {
             wrong_keys_per_minute: 600,
             key_cache_entries: 100_000,
             wrong_key_memory: Duration::from_secs(10),
-            metrics_public: false,
+            metrics: MetricsAccess::Guarded,
             drain: Duration::from_secs(600),
         }
     }
+}
+
+/// Who may read `/metrics` on the model address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAccess {
+    /// Loopback peers; others as the console decides.
+    #[default]
+    Guarded,
+    /// Everybody.
+    Public,
+    /// Nobody: the console has an address of its own.
+    NotHere,
 }
 
 /// PEM files of the listener.
@@ -58,9 +70,11 @@ pub struct TlsFiles {
 pub struct HttpLimits {
     /// Connections at once, over all cores.
     pub connections: usize,
-    /// Connections at once from one address (IPv6: from one /64).
+    /// Connections at once from one address (IPv6: from one /64); loopback has no bound of its own.
     pub connections_per_address: usize,
-    /// From the first byte of a head (or the connection, or a TLS handshake) to its end.
+    /// Requests answered at once, over all cores; beyond, E63.
+    pub requests: usize,
+    /// From the first byte of a head to its end; also for a TLS handshake.
     pub header_timeout: Duration,
     /// How long a connection may idle between requests.
     pub idle_timeout: Duration,
@@ -78,7 +92,8 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 20_000,
-            connections_per_address: 20_000,
+            connections_per_address: 4_096,
+            requests: 16_384,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             header_bytes: 64 * 1024,

@@ -1,15 +1,32 @@
 //! What the tests of this crate share.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
 
 use http::HeaderMap;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, Billing, ChannelId, Glob, Key, KeyId, KeyStatus, Limits, Member, MemberId,
+    AccountId, AttemptRecord, AttemptResult, Billing, Catalog, ChannelId, Glob, Key, KeyId, KeyStatus, Limits, Member, MemberId,
     MemberStatus, NanoUsd, Outcome, Owner, RequestId, Revision, Role, Timestamp, TokenSource, Tokens, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 
-use crate::Head;
+use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
+
+use crate::{Condition, Head, KeyDoor, Metrics, Settings, Shared, SystemClock};
+
+/// The secret of [`key`].
+pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 
 /// A posted head without headers; native for native paths.
 pub(crate) fn head(path: &str) -> Head {
@@ -107,4 +124,50 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
             upstream_request_id: None,
         }],
     }
+}
+
+/// A store of keys in memory that counts what it is asked, and can be away.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryKeys {
+    pub(crate) rows: Mutex<HashMap<[u8; 32], Key>>,
+    pub(crate) asked: AtomicUsize,
+    pub(crate) away: AtomicBool,
+    pub(crate) slow: AtomicBool,
+}
+
+#[async_trait]
+impl KeyStore for MemoryKeys {
+    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.slow.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if self.away.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable { place: "test".to_owned(), detail: "gone".to_owned() });
+        }
+        Ok(self.rows.lock().unwrap().get(&hash.0).cloned())
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+/// What cores share, with one key ([`SECRET`]) and the machine's clocks.
+pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
+    let hasher = KeyHasher::new(&[7; 32]);
+    let store = MemoryKeys::default();
+    store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key());
+    let clock = Arc::new(SystemClock);
+    let tracker = TaskTracker::new();
+    let keys = KeyDoor::new(Arc::new(store), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
+    Arc::new(Shared {
+        catalog: ArcSwap::from_pointee(catalog),
+        keys,
+        metrics: Metrics::new("0.0.0"),
+        clock,
+        settings,
+        condition: Arc::new(Condition::default()),
+        tracker,
+    })
 }

@@ -1,60 +1,23 @@
-use std::{
-    collections::HashMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
 use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
-use tollgate_store::StoreError;
 
 use super::*;
 use crate::{
     clock::PausedClock,
-    testing::{head, key},
+    testing::{MemoryKeys, SECRET, head, key},
 };
 
-const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
-
-/// A store in memory that counts what it is asked, and can be away.
-#[derive(Debug, Default)]
-struct Keys {
-    rows: Mutex<HashMap<[u8; 32], Key>>,
-    asked: AtomicUsize,
-    away: std::sync::atomic::AtomicBool,
-    slow: std::sync::atomic::AtomicBool,
-}
-
-#[async_trait]
-impl KeyStore for Keys {
-    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        if self.slow.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
-        if self.away.load(Ordering::SeqCst) {
-            return Err(StoreError::Unreachable { place: "test".to_owned(), detail: "gone".to_owned() });
-        }
-        Ok(self.rows.lock().unwrap().get(&hash.0).cloned())
-    }
-
-    async fn list(&self) -> Result<Vec<Key>, StoreError> {
-        Ok(Vec::new())
-    }
-}
-
 struct Rig {
-    store: Arc<Keys>,
+    store: Arc<MemoryKeys>,
     door: KeyDoor,
     clock: Arc<PausedClock>,
 }
 
 fn rig(key: Option<Key>, settings: &Settings) -> Rig {
     let hasher = KeyHasher::new(&[7; 32]);
-    let store = Arc::new(Keys::default());
+    let store = Arc::new(MemoryKeys::default());
     if let Some(key) = key {
         store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key);
     }

@@ -49,6 +49,23 @@ impl Refusal {
         response
     }
 
+    /// The whole answer as raw HTTP/1.1, for a connection that has not got as far as a request. It ends there.
+    pub(crate) fn raw(&self, head: &Head) -> Bytes {
+        let problem = self.problem(head);
+        let protocol = if head.from == Protocol::Gemini { Protocol::Gemini } else { Protocol::OpenAi };
+        let body = codec(protocol).encode_problem(&problem);
+        let response = self.respond(head, &problem);
+        let mut out = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
+        for (name, value) in response.headers().iter().filter(|(name, _)| *name != header::CONNECTION) {
+            for piece in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+                out.extend_from_slice(piece);
+            }
+        }
+        out.extend_from_slice(format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()).as_bytes());
+        out.extend_from_slice(&body);
+        out.into()
+    }
+
     /// Headers only this row has.
     fn own_headers(&self, headers: &mut HeaderMap, status: u16) {
         if status == 401 {

@@ -1,0 +1,154 @@
+//! What a head must be before anybody looks at what it asks for: one way to read it, one well-formed host, and
+//! within its bounds.
+
+use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts, uri::Authority};
+
+use super::head_scan::Framing;
+use crate::{HttpLimits, Refusal};
+
+/// Bytes a field takes on the wire besides name and value: `: ` and the line's end.
+const FIELD_OVERHEAD: usize = 4;
+
+/// Checks a head.
+pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
+    if framing == Framing::Ambiguous {
+        return Err(invalid("content-length", "The length of the request body is stated in more than one way."));
+    }
+    if parts.method == Method::CONNECT {
+        return Err(Refusal::MethodNotAllowed { allow: "GET, HEAD, POST" });
+    }
+    let target = parts.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if target > limits.target_bytes {
+        return Err(Refusal::TargetTooLong { limit: limits.target_bytes });
+    }
+    let bytes = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum::<usize>();
+    if target + bytes > limits.header_bytes || parts.headers.len() > limits.header_count {
+        return Err(Refusal::HeadersTooLarge { limit: limits.header_bytes });
+    }
+    host(parts)
+}
+
+/// HTTP/1.1: exactly one `Host`. HTTP/2: `:authority`, or a `Host` that says the same. HTTP/1.0 may do without.
+fn host(parts: &Parts) -> Result<(), Refusal> {
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let first = hosts.next();
+    if hosts.next().is_some() {
+        return Err(invalid("host", "The request has more than one Host header."));
+    }
+    if first.is_some_and(|host| !well_formed(host)) {
+        return Err(invalid("host", "The Host header is not a host name with an optional port."));
+    }
+    if parts.version == Version::HTTP_2 {
+        return match (parts.uri.authority(), first) {
+            (Some(authority), Some(host)) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {
+                Err(invalid("host", "The Host header and :authority name different hosts."))
+            }
+            (None, None) => Err(invalid("host", "The request names no host.")),
+            _ => Ok(()),
+        };
+    }
+    if first.is_none() && parts.version != Version::HTTP_10 {
+        return Err(invalid("host", "The request has no Host header."));
+    }
+    Ok(())
+}
+
+fn well_formed(host: &HeaderValue) -> bool {
+    let Some(authority) = host.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
+    let Some(rest) = authority.as_str().strip_prefix(authority.host()) else { return false };
+    let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.is_empty() || port.parse::<u16>().is_ok());
+    !authority.host().is_empty() && port
+}
+
+fn invalid(name: &'static str, message: &str) -> Refusal {
+    Refusal::InvalidValue { name, message: message.to_owned() }
+}
+
+/// The caller's own request id, as far as it can be shown in a log.
+pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
+    const MOST: usize = 128;
+    let id = headers.get("x-request-id")?;
+    let shown =
+        id.as_bytes().iter().filter(|byte| byte.is_ascii_graphic()).take(MOST).map(|byte| char::from(*byte)).collect::<String>();
+    (!shown.is_empty()).then_some(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn parts(version: Version, target: &str, hosts: &[&str]) -> Parts {
+        let mut request = Request::post(target).version(version);
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn hosts() {
+        for (version, target, hosts, good) in [
+            (Version::HTTP_11, "/", &["example.com"][..], true),
+            (Version::HTTP_11, "/", &["example.com:8080"], true),
+            (Version::HTTP_11, "/", &["127.0.0.1:1"], true),
+            (Version::HTTP_11, "/", &["[::1]:8080"], true),
+            (Version::HTTP_11, "/", &[], false),
+            (Version::HTTP_11, "/", &[""], false),
+            (Version::HTTP_11, "/", &["a", "a"], false),
+            (Version::HTTP_11, "/", &["a b c"], false),
+            (Version::HTTP_11, "/", &["user@example.com"], false),
+            (Version::HTTP_11, "/", &["example.com:99999"], false),
+            (Version::HTTP_11, "/", &["example.com/path"], false),
+            (Version::HTTP_10, "/", &[], true),
+            (Version::HTTP_10, "/", &["a", "b"], false),
+            (Version::HTTP_2, "http://example.com/", &[], true),
+            (Version::HTTP_2, "http://example.com/", &["EXAMPLE.com"], true),
+            (Version::HTTP_2, "http://example.com/", &["evil.example"], false),
+            (Version::HTTP_2, "/", &["example.com"], true),
+            (Version::HTTP_2, "/", &[], false),
+        ] {
+            let checked = check(&parts(version, target, hosts), Framing::Plain, &HttpLimits::default());
+            assert_eq!(checked.is_ok(), good, "{version:?} {target} {hosts:?}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn bounds() {
+        let limits = HttpLimits { target_bytes: 10, header_bytes: 100, header_count: 3, ..HttpLimits::default() };
+        let id = |target: &str, fields: &[(&str, usize)]| {
+            let mut parts = parts(Version::HTTP_11, target, &["x"]);
+            for (name, length) in fields {
+                parts.headers.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), "v".repeat(*length).parse().unwrap());
+            }
+            check(&parts, Framing::Plain, &limits).err().map(|refusal| refusal.problem(&crate::testing::head("/")).status)
+        };
+        assert_eq!(id("/123456789", &[]), None);
+        assert_eq!(id("/1234567890", &[]), Some(414));
+        assert_eq!(id("/?34567890", &[]), None);
+        assert_eq!(id("/?345678901", &[]), Some(414));
+        assert_eq!(id("/", &[("a", 80)]), None);
+        assert_eq!(id("/", &[("a", 90)]), Some(431));
+        assert_eq!(id("/", &[("a", 1), ("b", 1), ("c", 1)]), Some(431));
+    }
+
+    #[test]
+    fn an_ambiguous_length_is_refused() {
+        let refusal = check(&parts(Version::HTTP_11, "/", &["x"]), Framing::Ambiguous, &HttpLimits::default()).unwrap_err();
+        assert!(matches!(refusal, Refusal::InvalidValue { name: "content-length", .. }));
+    }
+
+    #[test]
+    fn a_caller_s_request_id_is_cut_and_cleaned() {
+        let headers = |value: &[u8]| {
+            let mut map = HeaderMap::new();
+            map.insert("x-request-id", HeaderValue::from_bytes(value).unwrap());
+            map
+        };
+        assert_eq!(client_request_id(&headers(b"abc\t\xff\"1")).as_deref(), Some("abc\"1"));
+        assert_eq!(client_request_id(&headers(&[b'x'; 500])).map(|id| id.len()), Some(128));
+        assert_eq!(client_request_id(&headers(b" ")), None);
+        assert_eq!(client_request_id(&HeaderMap::new()), None);
+    }
+}

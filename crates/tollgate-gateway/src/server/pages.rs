@@ -1,0 +1,37 @@
+//! The gateway's own pages: `/healthz`, `/readyz`, `/version`, `/metrics`.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::{
+    METRICS_CONTENT_TYPE, Shared,
+    answer::{AnswerBody, whole},
+    ingress::WellKnown,
+};
+
+const JSON: &str = "application/json; charset=utf-8";
+
+/// Answers a page. Access to `/metrics` has been decided.
+pub(super) fn page(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
+    match page {
+        WellKnown::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),
+        WellKnown::Ready => {
+            let readiness = shared.condition.readiness();
+            let status = if readiness.serves() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            text(status, JSON, format!(r#"{{"status":"{}"}}"#, readiness.as_str()))
+        }
+        WellKnown::Version => {
+            text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
+        }
+        WellKnown::Metrics => text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render()),
+    }
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,197 @@
+//! Runs the cores from the first connection to the last, and drains them.
+
+use std::{error::Error, io, sync::Arc, thread, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    sync::oneshot,
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{Core, Listening, ModelPath, TlsError, census::Census, connection, tls};
+use crate::{Dice, Elsewhere, Shared};
+
+/// Pause after a failed accept: without file descriptors the next one would fail at once, too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long connections may take to say goodbye once nothing is being answered.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Every answer reached its end.
+    Complete,
+    /// So many were cut off when the time was over.
+    CutOff(usize),
+}
+
+/// Why the gateway cannot run, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A core cannot be set up.
+    #[error("cannot set up core {core}: {source}")]
+    Core {
+        /// Which.
+        core: u16,
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A core ended although nobody asked it to.
+    #[error("core {0} ended unexpectedly")]
+    Ended(u16),
+}
+
+/// Serves until `shutdown` is cancelled, then drains: `/readyz` says 503 and new requests are refused (E61) at once,
+/// answers under way may end within [`crate::Settings::drain`].
+///
+/// `path` makes one core's path; it is called on the core's own thread, inside its runtime.
+///
+/// # Errors
+/// When TLS or a core cannot be set up, or a core ends by itself.
+pub async fn run<P, F>(
+    shared: Arc<Shared>,
+    listening: Listening,
+    path: F,
+    elsewhere: Arc<dyn Elsewhere>,
+    shutdown: CancellationToken,
+) -> Result<Drained, RunError>
+where
+    P: ModelPath,
+    F: Fn(u16) -> Result<P, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+{
+    let tls = shared.settings.tls.as_ref().map(tls::acceptor).transpose()?;
+    let http = &shared.settings.http;
+    let census = Census::new(http.connections, http.connections_per_address);
+    let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
+    let path = Arc::new(path);
+    let mut cores = Vec::new();
+    for (index, socket) in (0_u16..).zip(listening.sockets) {
+        let (path, shared, elsewhere) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&elsewhere));
+        let (census, tls) = (Arc::clone(&census), tls.clone());
+        let (drain, close) = (draining.clone(), closing.clone());
+        let body = move |ready: oneshot::Sender<_>| {
+            core_thread(socket, ready, move || {
+                let dice = Dice::shaken().map_err(|error| io::Error::other(error.to_string()))?;
+                let tracker = TaskTracker::new();
+                Ok(Core { path: path(index)?, shared, elsewhere, census, dice, tls, tracker, draining: drain, closing: close })
+            });
+        };
+        cores.push(start(index, body).await.inspect_err(|_| closing.cancel())?);
+    }
+    shared.condition.listening();
+
+    let ended = futures_util::future::select_all(cores.iter_mut().map(|core| &mut core.ended));
+    let unexpected = tokio::select! {
+        () = shutdown.cancelled() => None,
+        (_, index, _) = ended => Some(index),
+    };
+    if let Some(index) = unexpected {
+        closing.cancel();
+        return Err(RunError::Ended(u16::try_from(index).unwrap_or(u16::MAX)));
+    }
+    shared.condition.drain();
+    draining.cancel();
+    let quiet = timeout(shared.settings.drain, shared.condition.quiet()).await;
+    let left = shared.condition.in_flight();
+    closing.cancel();
+    for core in cores {
+        let _ = core.ended.await;
+    }
+    Ok(if quiet.is_ok() { Drained::Complete } else { Drained::CutOff(left) })
+}
+
+/// A running core.
+struct Running {
+    ended: oneshot::Receiver<()>,
+}
+
+/// Starts a core's thread and waits until it listens.
+async fn start<B>(index: u16, body: B) -> Result<Running, RunError>
+where
+    B: FnOnce(oneshot::Sender<Result<(), Box<dyn Error + Send + Sync>>>) + Send + 'static,
+{
+    let failed = |source| RunError::Core { core: index, source };
+    let (ready, is_ready) = oneshot::channel();
+    let (end, ended) = oneshot::channel();
+    thread::Builder::new()
+        .name(format!("core-{index}"))
+        .spawn(move || {
+            body(ready);
+            // Nobody may be waiting any more.
+            let _ = end.send(());
+        })
+        .map_err(|error| failed(error.into()))?;
+    match is_ready.await {
+        Ok(Ok(())) => Ok(Running { ended }),
+        Ok(Err(source)) => Err(failed(source)),
+        Err(_) => Err(RunError::Ended(index)),
+    }
+}
+
+/// A core's life: its runtime, its path, its connections.
+fn core_thread<P: ModelPath>(
+    socket: std::net::TcpListener,
+    ready: oneshot::Sender<Result<(), Box<dyn Error + Send + Sync>>>,
+    make: impl FnOnce() -> Result<Core<P>, Box<dyn Error + Send + Sync>>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(ready.send(Err(error.into()))),
+    };
+    runtime.block_on(async {
+        let made = TcpListener::from_std(socket).map_err(Into::into).and_then(|listener| Ok((listener, make()?)));
+        match made {
+            Ok((listener, core)) => {
+                let _ = ready.send(Ok(()));
+                accept(listener, Arc::new(core)).await;
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    });
+    // Whatever is still under way is cut off here; every ticket is handed in by its drop.
+    runtime.shutdown_timeout(Duration::ZERO);
+}
+
+/// Accepts until the end. While the gateway drains, new connections are still taken: they get an answer (E61)
+/// instead of a closed port, and `/readyz` can be asked.
+async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = core.closing.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !is_callers(&error) {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+                continue;
+            }
+        };
+        let Some(counted) = core.census.enter(peer.ip()) else {
+            connection::turn_away(&core, &socket, peer);
+            continue;
+        };
+        let raised = core.shared.metrics.connection();
+        let serving = connection::serve(Arc::clone(&core), socket, peer);
+        core.tracker.spawn(async move {
+            serving.await;
+            drop((counted, raised));
+        });
+    }
+    drop(listener);
+    core.tracker.close();
+    let _ = timeout(GOODBYE, core.tracker.wait()).await;
+}
+
+/// A caller that left before he was accepted.
+fn is_callers(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused)
+}

@@ -1,0 +1,171 @@
+//! The listener on loopback sockets, with a script in place of the path.
+
+mod draining;
+mod heads;
+mod limits;
+mod protocols;
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, StreamBody};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinHandle,
+    time::timeout,
+};
+use tollgate_core::Catalog;
+
+use super::*;
+use crate::{
+    AnswerAborted, Nowhere, Settings,
+    answer::whole,
+    authenticate, receive,
+    testing::{SECRET, shared},
+};
+
+/// Longest wait of a test for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Checks key and body as the path does, then does what the header `x-script` says; by default it answers with the
+/// length of the body.
+struct Script(Arc<Shared>);
+
+impl ModelPath for Script {
+    async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
+        let Incoming { head, body, .. } = incoming;
+        let refused = |refusal: crate::Refusal| refusal.respond(&head, &refusal.problem(&head));
+        if let Err(unwelcome) = authenticate(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
+            return refused(unwelcome.refusal);
+        }
+        let body = match receive(&head, body, &self.0.settings.bounds).await {
+            Ok(body) => body,
+            Err(refusal) => return refused(refusal),
+        };
+        match head.headers.get("x-script").map(http::HeaderValue::as_bytes) {
+            Some(b"panic") => panic!("as the script says"),
+            Some(b"panic midway") => {
+                stream(2, |n| if n == 1 { panic!("as the script says") } else { Bytes::from_static(b"piece") })
+            }
+            Some(b"hang") => std::future::pending().await,
+            Some(b"hang midway") => {
+                let pieces = futures_util::stream::iter([Ok(http_body::Frame::data(Bytes::from_static(b"piece")))]);
+                let pieces = futures_util::StreamExt::chain(pieces, futures_util::stream::pending::<Result<_, AnswerAborted>>());
+                Response::new(StreamBody::new(pieces).boxed_unsync())
+            }
+            Some(b"flood") => stream(100_000, |_| Bytes::from_static(&[b'x'; 16 * 1024])),
+            _ => Response::new(whole(Bytes::from(format!("length {}", body.len())))),
+        }
+    }
+}
+
+fn stream(pieces: usize, piece: impl Fn(usize) -> Bytes + Send + 'static) -> Response<AnswerBody> {
+    let pieces = futures_util::stream::iter((0..pieces).map(move |n| Ok::<_, Infallible>(http_body::Frame::data(piece(n)))));
+    Response::new(StreamBody::new(pieces).map_err(|never| match never {}).boxed_unsync())
+}
+
+/// A running gateway.
+struct Gate {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    shutdown: CancellationToken,
+    run: JoinHandle<Result<Drained, RunError>>,
+}
+
+impl Gate {
+    async fn open(settings: Settings) -> Self {
+        Self::with(settings, Arc::new(Nowhere)).await
+    }
+
+    async fn with(mut settings: Settings, elsewhere: Arc<dyn Elsewhere>) -> Self {
+        settings.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        settings.cores = 1;
+        let listening = listen(&settings).unwrap();
+        let address = listening.address();
+        let shared = shared(settings, Catalog::default());
+        let shutdown = CancellationToken::new();
+        let path = {
+            let shared = Arc::clone(&shared);
+            move |_| Ok(Script(Arc::clone(&shared)))
+        };
+        let run = shared.tracker.spawn(run(Arc::clone(&shared), listening, path, elsewhere, shutdown.clone()));
+        Self { address, shared, shutdown, run }
+    }
+
+    async fn connect(&self) -> Caller {
+        Caller { socket: TcpStream::connect(self.address).await.unwrap(), read: Vec::new() }
+    }
+
+    /// Sends bytes on a new connection and reads everything up to its end.
+    async fn say(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut caller = self.connect().await;
+        caller.send(bytes).await;
+        caller.to_end().await
+    }
+
+    /// Waits until nothing is being answered.
+    async fn quiet(&self) {
+        let quiet = async {
+            while self.shared.condition.in_flight() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, quiet).await.expect("a request is stuck");
+    }
+
+    async fn close(self) -> Drained {
+        self.shutdown.cancel();
+        timeout(PATIENCE, self.run).await.expect("the gateway ends").unwrap().unwrap()
+    }
+}
+
+/// A caller on a raw socket.
+struct Caller {
+    socket: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Caller {
+    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.socket.write_all(bytes.as_ref()).await.unwrap();
+    }
+
+    /// Everything up to the end of the connection.
+    async fn to_end(&mut self) -> String {
+        let mut text = String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned();
+        let mut rest = Vec::new();
+        // A reset ends the connection as well as a close does.
+        let _ = timeout(PATIENCE, self.socket.read_to_end(&mut rest)).await.expect("the connection ends");
+        text.push_str(&String::from_utf8_lossy(&rest));
+        text
+    }
+
+    /// Reads until a text has come, and returns everything before and with it.
+    async fn until(&mut self, end: &str) -> String {
+        let reading = async {
+            loop {
+                if let Some(at) = memchr::memmem::find(&self.read, end.as_bytes()) {
+                    let rest = self.read.split_off(at + end.len());
+                    return String::from_utf8_lossy(&std::mem::replace(&mut self.read, rest)).into_owned();
+                }
+                let read = self.socket.read_buf(&mut self.read).await.unwrap();
+                assert_ne!(read, 0, "ended before '{end}': {}", String::from_utf8_lossy(&self.read));
+            }
+        };
+        timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("'{end}' did not come"))
+    }
+}
+
+/// A chat request with a known key, further header lines and a body.
+fn chat(lines: &str, body: &str) -> String {
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n{lines}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The status of each answer in a text of HTTP/1.1 answers.
+fn statuses(text: &str) -> Vec<u16> {
+    text.split("HTTP/1.").skip(1).filter_map(|answer| answer.get(2..)).filter_map(|answer| answer.get(..3)?.parse().ok()).collect()
+}

@@ -1,0 +1,149 @@
+//! Slow, greedy and numerous callers.
+
+use super::*;
+use crate::{Bounds, HttpLimits};
+
+fn settings(edit: impl FnOnce(&mut HttpLimits, &mut Bounds)) -> Settings {
+    let mut settings = Settings::default();
+    edit(&mut settings.http, &mut settings.bounds);
+    settings
+}
+
+const SOON: Duration = Duration::from_millis(150);
+
+#[tokio::test]
+async fn a_head_that_does_not_come_is_answered_with_408() {
+    let gate = Gate::open(settings(|http, _| http.header_timeout = SOON)).await;
+    for sent in ["P", "PRI", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"] {
+        let answer = gate.say(sent).await;
+        assert_eq!(statuses(&answer), [408], "{answer}");
+        assert!(answer.contains("connection: close\r\n") && answer.contains("request_timeout"), "{answer}");
+        assert!(answer.contains("x-request-id: req_"), "{answer}");
+    }
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn the_second_head_of_a_connection_has_its_limit_too() {
+    let gate = Gate::open(settings(|http, _| http.header_timeout = SOON)).await;
+    let mut caller = gate.connect().await;
+    caller.send(chat("", "")).await;
+    caller.until("length 0").await;
+    caller.send("POST /v1").await;
+    assert_eq!(statuses(&caller.to_end().await), [408]);
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed() {
+    let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON)).await;
+    assert_eq!(gate.say("").await, "");
+    let mut caller = gate.connect().await;
+    caller.send(chat("", "")).await;
+    let answer = caller.to_end().await;
+    assert!(answer.ends_with("length 0"), "{answer}");
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_may_take_longer_than_any_pause() {
+    let gate = Gate::open(settings(|http, bounds| {
+        http.idle_timeout = SOON;
+        http.header_timeout = SOON;
+        bounds.body_timeout = SOON;
+    }))
+    .await;
+    let mut caller = gate.connect().await;
+    caller.send(chat("X-Script: hang midway\r\n", "")).await;
+    caller.until("piece").await;
+    let further = timeout(SOON * 4, caller.socket.read_u8()).await;
+    assert!(further.is_err(), "the upstream may think as long as the path lets it: {further:?}");
+    drop(caller);
+    gate.quiet().await;
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_with_408() {
+    let gate = Gate::open(settings(|_, bounds| bounds.body_timeout = SOON)).await;
+    let whole = chat("", "12345");
+    let answer = gate.say(&whole[..whole.len() - 2]).await;
+    assert_eq!(statuses(&answer), [408], "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn too_large_a_body_is_answered_though_the_caller_goes_on_sending() {
+    let gate = Gate::open(settings(|_, bounds| bounds.body_bytes = 1_000)).await;
+    let declared = chat("", &"x".repeat(5_000_000));
+    let mut chunked = chat("Transfer-Encoding: chunked\r\n", "");
+    chunked = chunked.replace("Content-Length: 0\r\n", "");
+    chunked.push_str(&format!("{:x}\r\n{}\r\n", 100_000, "x".repeat(100_000)).repeat(50));
+    for sent in [declared, chunked] {
+        let answer = gate.say(sent).await;
+        assert_eq!(statuses(&answer), [413], "{answer}");
+        assert!(answer.contains("larger than 1000 bytes") && answer.contains("connection: close\r\n"), "{answer}");
+    }
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn a_stranger_s_body_is_not_read() {
+    let gate = Gate::open(Settings::default()).await;
+    let mut caller = gate.connect().await;
+    caller.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{").await;
+    assert_eq!(statuses(&caller.until("}}").await), [401]);
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_take_his_answer_is_cut_off() {
+    let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON)).await;
+    let mut caller = gate.connect().await;
+    caller.send(chat("X-Script: flood\r\n", "")).await;
+    caller.until("\r\n\r\n").await;
+    // He reads nothing more; all buffers fill up, and the request ends all the same.
+    gate.quiet().await;
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_ends_his_request() {
+    let gate = Gate::open(Settings::default()).await;
+    let mut caller = gate.connect().await;
+    caller.send(chat("X-Script: hang\r\n", "")).await;
+    let entered = async {
+        while gate.shared.condition.in_flight() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, entered).await.unwrap();
+    drop(caller);
+    gate.quiet().await;
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn beyond_the_bounds_there_is_a_clear_answer() {
+    let gate = Gate::open(settings(|http, _| {
+        http.connections = 2;
+        http.requests = 1;
+    }))
+    .await;
+    let mut first = gate.connect().await;
+    first.send(chat("X-Script: hang midway\r\n", "")).await;
+    first.until("piece").await;
+    let mut second = gate.connect().await;
+    second.send(chat("", "")).await;
+    let answer = second.until("}}").await;
+    assert!(statuses(&answer) == [503] && answer.contains("server_overloaded"), "{answer}");
+    assert!(answer.contains("retry-after: "), "{answer}");
+    let third = gate.say("").await;
+    assert!(statuses(&third) == [503] && third.contains("server_overloaded"), "{third}");
+    drop(first);
+    gate.quiet().await;
+    second.send(chat("", "")).await;
+    second.until("length 0").await;
+    gate.close().await;
+}

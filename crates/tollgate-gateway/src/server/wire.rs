@@ -1,0 +1,133 @@
+//! The bytes of a connection, below HTTP: hands the first bytes (read to tell the protocols apart) back to the
+//! reader, keeps the beat informed, says the last words of a connection that is given up, and closes without
+//! cutting off an answer that is still under way to the caller.
+
+use std::{
+    future::Future as _,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf as _, Bytes};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Sleep,
+};
+
+use super::beat::Beat;
+use crate::Clock;
+
+/// How long a closed connection still swallows what the caller sends. Without it the kernel would answer unread
+/// bytes with a reset, and the caller could lose the answer that told him why.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What the bytes are watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// HTTP/1.1: heads and pauses between them.
+    Heads,
+    /// HTTP/2: nothing; its frames belong to many requests.
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(super) struct Wire<S> {
+    io: S,
+    first: Bytes,
+    beat: Arc<Beat>,
+    clock: Arc<dyn Clock>,
+    watch: Watch,
+    ended: bool,
+    shut: bool,
+    linger: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Wire<S> {
+    pub(super) fn new(io: S, first: Bytes, beat: Arc<Beat>, clock: Arc<dyn Clock>, watch: Watch) -> Self {
+        Self { io, first, beat, clock, watch, ended: false, shut: false, linger: None }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    /// Swallows what still comes, for a moment.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = [0; 4_096];
+        let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        loop {
+            // Looked at first: a caller that never stops must not keep us.
+            if linger.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) | Err(_) => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(words) = this.beat.parting() {
+            // One try: a caller that does not read either gets nothing.
+            let _ = Pin::new(&mut this.io).poll_write(context, &words);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        if this.first.is_empty() {
+            ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
+        } else {
+            let count = this.first.len().min(buffer.remaining());
+            buffer.put_slice(&this.first[..count]);
+            this.first.advance(count);
+        }
+        let read = &buffer.filled()[before..];
+        this.ended |= read.is_empty();
+        if this.watch == Watch::Heads && !read.is_empty() {
+            this.beat.read(read, || this.clock.instant());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Only called once the HTTP library has no bytes left of its own.
+        ready!(Pin::new(&mut self.io).poll_flush(context))?;
+        self.beat.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.shut {
+            ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
+            self.shut = true;
+        }
+        if !self.ended {
+            ready!(self.poll_linger(context));
+            self.ended = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
