@@ -190,10 +190,10 @@ pub fn route(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Pl
     for position in 0..input.offer.candidates.len() {
         sieve.channel(position);
     }
-    let Sieve { mut usable, mut excluded, hiccups, busy, .. } = sieve;
+    let Sieve { usable, mut excluded, hiccups, busy, .. } = sieve;
 
     let costs = |it: &Usable| input.cost_for_order(it);
-    let mut chosen = pick(&mut usable, MAX_ATTEMPTS, input.outline.affinity, dice, &costs);
+    let mut chosen = pick(usable, MAX_ATTEMPTS, input.outline.affinity, dice, &costs);
     if chosen.is_empty() && !busy {
         // The model's last account is tried all the same while it cools for a hiccup: the one that is back first, and
         // only that one, so that a total outage costs one attempt a request.
