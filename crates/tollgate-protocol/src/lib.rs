@@ -10,6 +10,7 @@ mod codec;
 mod complaint;
 mod echo;
 mod edits;
+mod fields;
 mod fingerprint;
 mod gemini;
 mod json_array;
@@ -35,6 +36,7 @@ pub mod neutral;
 
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
+pub use fields::without_fields;
 pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
 pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking};

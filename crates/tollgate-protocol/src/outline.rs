@@ -18,20 +18,24 @@ pub struct Outline {
     pub stream: bool,
     /// Whether the caller asked for a usage chunk (`stream_options.include_usage`).
     pub include_usage: bool,
-    /// The output limit the caller asked for, in tokens.
+    /// The output limit the caller asked for, in tokens: `max_completion_tokens`, else `max_tokens`; native: the largest
+    /// where both spellings are given.
     pub max_output: Option<u64>,
     /// How many candidates are asked for; 1 when absent.
     pub candidates: u32,
     /// Every optional top-level field, and every field of the config objects, that is present and not `null`,
-    /// in the caller's spelling. `model`, `messages`, `contents` are left out.
+    /// in the caller's spelling. `model` and what is asked itself (`messages`, `contents`, `input`, `content`, `requests`)
+    /// are left out; so is what stands inside a `generateContentRequest` whose tokens are counted. Config objects are
+    /// `generationConfig`, `toolConfig` and `embedContentConfig`; of them only the members are listed.
     pub fields: Vec<FieldPath>,
-    /// Bytes of text in messages, parts and system instructions.
+    /// Bytes of text the model reads, escapes decoded: messages, parts, system instructions, calls and their results (raw
+    /// JSON where they are objects), tool definitions (raw JSON). A token id counts as 4.
     pub text_bytes: u64,
-    /// Number of images.
+    /// Number of images, wherever they are.
     pub images: u32,
     /// Bytes of inline audio, decoded size.
     pub audio_bytes: u64,
-    /// Bytes of inline documents (PDF and the like), decoded size.
+    /// Bytes of inline documents (PDF and the like, video), decoded size.
     pub document_bytes: u64,
     /// Number of tools (native: function declarations).
     pub tools: u32,
@@ -49,12 +53,12 @@ pub struct SplicePoints {
     pub body_open: usize,
     /// The value of the top-level `model`, quotes included.
     pub model: Option<Range<usize>>,
-    /// The value of the top-level `stream_options`, braces included.
+    /// The value of the top-level `stream_options`, braces included; also where it is `null`.
     pub stream_options: Option<Range<usize>>,
     /// The value of `stream_options.include_usage`.
     pub include_usage: Option<Range<usize>>,
     /// The values of every output-limit field present (`max_tokens`, `max_completion_tokens`,
-    /// `generationConfig.maxOutputTokens`).
+    /// `generationConfig.maxOutputTokens`), `null` included.
     pub max_output: Vec<Range<usize>>,
     /// Native: just behind the `{` of `generationConfig`, if there is one.
     pub config_open: Option<usize>,

@@ -93,11 +93,21 @@ impl Survey {
         self.seen.once(member, name)
     }
 
+    /// Reads a whole request that stands inside of another body: it has its own members, and its fields ask for nothing.
+    pub(crate) fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        let fields = self.fields.len();
+        let outside = std::mem::take(&mut self.seen);
+        let result = read(self);
+        self.seen = outside;
+        self.fields.truncate(fields);
+        result
+    }
+
     /// Notes an optional field that is present.
     pub(crate) fn field(&mut self, path: &Path<'_>) {
         self.fields.push(match path {
             Path::Member(Path::Root, name) => (*name).to_owned(),
-            _ => path.to_string(),
+            Path::Root | Path::Member(..) | Path::Element(..) => path.to_string(),
         });
     }
 

@@ -94,10 +94,9 @@ fn member(
 ) -> Result<(), Fault> {
     let path = at.member(word);
     let present = scanner.peek() != Kind::Null;
-    let nested = !matches!(at, Path::Root);
     match word {
         "contents" => {
-            survey.once(if nested { "generateContentRequest.contents" } else { "contents" }, name)?;
+            survey.once("contents", name)?;
             found.contents = true;
             return survey.required_list(scanner, &path, content::content);
         }
@@ -144,7 +143,7 @@ fn whole_request(scanner: &mut Scanner<'_>, survey: &mut Survey, path: &Path<'_>
         return scanner.skip().map(drop);
     }
     let mut found = Found::default();
-    scanner.object(|scanner, name| member(scanner, survey, &mut found, path, &name, &name.decode()))?;
+    survey.inside(|survey| scanner.object(|scanner, name| member(scanner, survey, &mut found, path, &name, &name.decode())))?;
     conversation(survey, &found, path);
     Ok(())
 }

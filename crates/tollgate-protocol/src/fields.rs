@@ -1,0 +1,89 @@
+//! Taking fields out of a body that is otherwise passed on byte for byte.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::{
+    FieldPath,
+    edits::Edits,
+    scan::{Fault, Kind, Scanner},
+};
+
+/// A body without the fields at these paths, as [`crate::Outline::fields`] spells them: `logit_bias`,
+/// `generationConfig.topK`. A field that stands twice goes twice, one that is not there changes nothing; the same buffer
+/// where nothing changes at all, or where the body is not JSON.
+#[must_use]
+pub fn without_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
+    if fields.is_empty() {
+        return body.clone();
+    }
+    let mut changes = Edits::new();
+    match Scanner::new(body).and_then(|mut scanner| object(&mut scanner, &mut changes, "", fields)) {
+        Ok(_) => changes.apply_to(body),
+        Err(_) => body.clone(),
+    }
+}
+
+/// Reads an object and notes which members go. `prefix` is its own path with the dot behind it.
+fn object(
+    scanner: &mut Scanner<'_>,
+    changes: &mut Edits<'static>,
+    prefix: &str,
+    fields: &[FieldPath],
+) -> Result<Range<usize>, Fault> {
+    let mut members = Vec::new();
+    let range = scanner.object(|scanner, name| {
+        let path = format!("{prefix}{}", name.decode());
+        let goes = fields.contains(&path);
+        let inner = format!("{path}.");
+        let value = if !goes && scanner.peek() == Kind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
+            object(scanner, changes, &inner, fields)?
+        } else {
+            scanner.skip()?
+        };
+        members.push((name.inside().start - 1..value.end, goes));
+        Ok(())
+    })?;
+    changes.remove_items(&members);
+    Ok(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &'static str, fields: &[&str], expected: &str) {
+        let fields: Vec<FieldPath> = fields.iter().map(|field| (*field).to_owned()).collect();
+        assert_eq!(without_fields(&Bytes::from_static(body.as_bytes()), &fields), expected);
+    }
+
+    #[test]
+    fn named_fields_go_and_the_rest_stays_as_written() {
+        let body = r#"{ "model":"m", "seed": 9007199254740993,"logit_bias":{"1":2},"t\u006fp_k":1 , "x":1e400,"messages":[{"top_k" : 1.0}] }"#;
+        let expected = r#"{ "model":"m", "seed": 9007199254740993 , "x":1e400,"messages":[{"top_k" : 1.0}] }"#;
+        check(body, &["logit_bias", "top_k", "none"], expected);
+    }
+
+    #[test]
+    fn members_of_inner_objects_go_alone() {
+        let body = r#"{"contents":[],"generationConfig":{"topK":3,"topP":0.10,"thinkingConfig":{"a":1,"b":2}},"generation":1}"#;
+        let fields = ["generationConfig.topK", "generationConfig.thinkingConfig.a", "generation.x"];
+        check(body, &fields, r#"{"contents":[],"generationConfig":{"topP":0.10,"thinkingConfig":{"b":2}},"generation":1}"#);
+        check(body, &["generationConfig", "generationConfig.topK"], r#"{"contents":[],"generation":1}"#);
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_goes_twice() {
+        check(r#"{"a":1,"b":2,"a":3}"#, &["a"], r#"{"b":2}"#);
+    }
+
+    #[test]
+    fn nothing_to_take_out_is_the_same_buffer() {
+        let body = Bytes::from_static(br#"{"a":1}"#);
+        assert_eq!(without_fields(&body, &["b".to_owned()]).as_ptr(), body.as_ptr());
+        assert_eq!(without_fields(&body, &[]).as_ptr(), body.as_ptr());
+        let torn = Bytes::from_static(br#"{"a":1"#);
+        assert_eq!(without_fields(&torn, &["a".to_owned()]).as_ptr(), torn.as_ptr());
+    }
+}
