@@ -66,7 +66,6 @@ impl Dice {
     }
 
     /// 32 random bits, the form the decisions ask for.
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half is what is wanted")]
     pub fn throw_u32(&self) -> u32 {
         (self.throw() >> 32) as u32
     }

@@ -39,7 +39,7 @@ pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
 pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
 pub use forward::{
-    Client, ConnectFault, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
+    Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
     UpstreamBodyFault, UpstreamCall, UpstreamError, probe,
 };
 pub use health_board::HealthBoard;

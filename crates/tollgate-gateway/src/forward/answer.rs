@@ -8,7 +8,7 @@ use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::PlannedAttempt;
+use tollgate_core::{PlannedAttempt, RequestId};
 use tollgate_protocol::{BadReply, Framing, Protocol, Reading, StreamFault, UpstreamProblem, codec};
 
 use super::{
@@ -50,6 +50,7 @@ pub(crate) enum Answered {
 pub(crate) struct Attempt<'a> {
     pub upstream: &'a dyn Upstream,
     pub planned: &'a PlannedAttempt,
+    pub request_id: RequestId,
     /// When the request as a whole must have an answer.
     pub deadline: Instant,
 }
@@ -59,6 +60,7 @@ impl Attempt<'_> {
     pub(crate) async fn run(&self, prepared: Prepared, ticket: &mut Ticket) -> Result<Answered, Failure> {
         let Prepared { method, path, stream, body, way_back } = prepared;
         let call = UpstreamCall {
+            request_id: self.request_id,
             channel: self.planned.channel.clone(),
             account: self.planned.account.clone(),
             protocol: self.planned.protocol,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a request may take to its answer; a stream to its first content.
-const TOTAL: Duration = Duration::from_secs(600);
+const TOTAL: Duration = Duration::from_mins(10);
 
 /// Tries accounts until one answers.
 ///
@@ -44,7 +44,7 @@ pub(crate) async fn forward(
             ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
             return Err(Refusal::Overloaded);
         }
-        let attempt = Attempt { upstream: &*core.upstream, planned, deadline };
+        let attempt = Attempt { upstream: &*core.upstream, planned, request_id: head.request_id, deadline };
         match attempt.run(prepared, ticket).await {
             Ok(answered) => return Ok(answered),
             Err(failure) => {
@@ -86,11 +86,12 @@ fn told(told: Told, model: &str, now: Timestamp) -> Refusal {
 /// How a refused request is recorded: passing an upstream's no on is a refusal, an upstream that failed is one that
 /// broke.
 pub(crate) const fn outcome_of(refusal: &Refusal) -> Outcome {
-    match refusal {
-        Refusal::CallerLeft => Outcome::CallerLeft,
-        Refusal::Upstream { failure: UpstreamFailure::Rejected(_), .. } => Outcome::Refused,
-        Refusal::Upstream { .. } => Outcome::UpstreamBroke,
-        _ => Outcome::Refused,
+    if matches!(refusal, Refusal::CallerLeft) {
+        Outcome::CallerLeft
+    } else if matches!(refusal, Refusal::Upstream { failure, .. } if !matches!(failure, UpstreamFailure::Rejected(_))) {
+        Outcome::UpstreamBroke
+    } else {
+        Outcome::Refused
     }
 }
 

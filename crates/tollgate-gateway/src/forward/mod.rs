@@ -5,6 +5,7 @@ mod answer;
 mod attempts;
 mod client;
 mod credentials;
+mod echo;
 mod retry_after;
 mod retry_budget;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod verdict;
 pub(crate) use answer::Answered;
 pub(crate) use attempts::{forward, outcome_of};
 pub use client::{Client, ProbeFault, ProbeStep, Trust, probe};
+pub use echo::Outside;
 pub(crate) use retry_after::seconds_until;
 pub use retry_budget::RetryBudget;
 pub use upstream::{

@@ -104,6 +104,6 @@ mod tests {
         assert_eq!(granted(&budget, begin, 100), 10);
         assert_eq!(granted(&budget, begin + Duration::from_secs(9), 100), 0);
         assert_eq!(granted(&budget, begin + Duration::from_secs(10), 100), 10);
-        assert_eq!(granted(&budget, begin + Duration::from_secs(3_600), 100), 10);
+        assert_eq!(granted(&budget, begin + Duration::from_hours(1), 100), 10);
     }
 }

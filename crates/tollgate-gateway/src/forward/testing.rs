@@ -11,7 +11,9 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{Account, AccountId, Channel, ChannelId, Multiplier, Owner, Provider, Secret, Serves, Timeouts, Timestamp};
+use tollgate_core::{
+    Account, AccountId, Channel, ChannelId, Multiplier, Owner, Provider, RequestId, Secret, Serves, Timeouts, Timestamp,
+};
 use tollgate_protocol::{Method, Profile, Protocol};
 
 use super::{SentMark, UpstreamCall};
@@ -59,6 +61,7 @@ pub(crate) fn account(number: u8) -> Account {
 /// A non-streaming chat call to `base_url`.
 pub(crate) fn call(base_url: &str) -> UpstreamCall {
     UpstreamCall {
+        request_id: RequestId::from_parts(Timestamp(1), [9; 10]),
         channel: Arc::new(channel(base_url)),
         account: Arc::new(account(1)),
         protocol: Protocol::OpenAi,

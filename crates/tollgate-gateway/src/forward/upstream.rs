@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Body;
 use tokio::time::Instant;
-use tollgate_core::{Account, Channel};
+use tollgate_core::{Account, Channel, RequestId};
 use tollgate_protocol::{Framing, Method, Protocol};
 
 /// Something that answers model requests.
@@ -32,6 +32,8 @@ pub trait Upstream: Send + Sync {
 /// One request for one account.
 #[derive(Clone, Debug)]
 pub struct UpstreamCall {
+    /// Our id of the request.
+    pub request_id: RequestId,
     /// Where it goes.
     pub channel: Arc<Channel>,
     /// Whose credential it carries.

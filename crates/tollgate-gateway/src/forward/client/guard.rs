@@ -61,14 +61,15 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     ) && address != Ipv4Addr::new(168, 63, 129, 16)
 }
 
-/// Only global unicast (2000::/3) minus what is set aside in it. Forms that carry an IPv4 address are judged by
+/// Only global unicast (`2000::/3`) minus what is set aside in it. Forms that carry an IPv4 address are judged by
 /// that address.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let s = address.segments();
     let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match s {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(embedded(high, low)),
-        [0x2002, high, low, ..] => is_public_v4(embedded(high, low)),
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            is_public_v4(embedded(high, low))
+        }
         [0x2001, 0..=0x01ff | 0xdb8, ..] | [0x3fff, 0..=0x0fff, ..] => false,
         [first, ..] => first & 0xe000 == 0x2000,
     }

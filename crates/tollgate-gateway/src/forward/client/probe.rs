@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::{Instant, timeout};
-use tollgate_core::{Account, Channel, Serves};
+use tollgate_core::{Account, Channel, RequestId, Serves};
 use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, Usage, codec};
 
 use super::{
@@ -130,6 +130,8 @@ async fn ask(
     let (method, body) = small_request(channel.protocol, serves);
     let codec = codec(channel.protocol);
     let call = UpstreamCall {
+        // No caller asked: there is no request to name.
+        request_id: RequestId::from_uuid(uuid::Uuid::nil()),
         channel: Arc::clone(channel),
         account: Arc::clone(account),
         protocol: channel.protocol,

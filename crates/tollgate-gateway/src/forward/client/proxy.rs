@@ -41,7 +41,9 @@ async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &Desti
         let mut both = name;
         both.push(b':');
         both.extend_from_slice(&password);
-        request.push_str(&format!("proxy-authorization: Basic {}\r\n", STANDARD.encode(both)));
+        request.push_str("proxy-authorization: Basic ");
+        STANDARD.encode_string(both, &mut request);
+        request.push_str("\r\n");
     }
     request.push_str("\r\n");
     socket.write_all(request.as_bytes()).await.map_err(|_| ConnectFault::Proxy)?;

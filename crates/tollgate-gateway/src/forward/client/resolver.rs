@@ -14,7 +14,7 @@ use crate::forward::ConnectFault;
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(30);
 /// How long it is used when no newer one can be had.
-const STALE: Duration = Duration::from_secs(600);
+const STALE: Duration = Duration::from_mins(10);
 /// Addresses kept of one answer.
 const MOST_ADDRESSES: usize = 16;
 

@@ -4,6 +4,9 @@ use tollgate_core::{AttemptResult, HealthView as _, NanoUsd, Outcome, Standing};
 
 use super::*;
 
+/// Puts a fault into a script; the row of the error table it stands for; how the attempt is recorded.
+type Fault = (fn(Script) -> Script, &'static str, AttemptResult);
+
 fn results(record: &UsageRecord) -> Vec<(Option<&str>, AttemptResult)> {
     record.attempts.iter().map(|attempt| (attempt.error.as_deref(), attempt.result)).collect()
 }
@@ -39,7 +42,7 @@ async fn the_journal_has_the_beginning_before_anything_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_of_an_account_leads_to_the_next_one() {
-    let faults: [(fn(Script) -> Script, &str, AttemptResult); 13] = [
+    let faults: [Fault; 13] = [
         (Script::not_sent, "E50", AttemptResult::NotSent),
         (Script::lost, "E50", AttemptResult::Failed),
         (Script::silent, "E51", AttemptResult::Failed),

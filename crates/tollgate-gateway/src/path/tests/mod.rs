@@ -24,7 +24,7 @@ use tollgate_store::{
 
 use super::*;
 use crate::{
-    AnswerAborted, Clock, Condition, HealthBoard, KeyDoor, Metrics, RequestBody, Settings, Till, TillParts,
+    Clock, Condition, HealthBoard, KeyDoor, Metrics, RequestBody, Settings, Till, TillParts,
     clock::PausedClock,
     forward::{
         scripted::{Piece, Script},
@@ -206,13 +206,11 @@ pub(super) async fn read(response: Response<AnswerBody>) -> Got {
     let mut text = Vec::new();
     let mut aborted = false;
     while let Some(frame) = body.frame().await {
-        match frame {
-            Ok(frame) => text.extend_from_slice(frame.data_ref().unwrap()),
-            Err(AnswerAborted) => {
-                aborted = true;
-                break;
-            }
-        }
+        let Ok(frame) = frame else {
+            aborted = true;
+            break;
+        };
+        text.extend_from_slice(frame.data_ref().unwrap());
     }
     let body = String::from_utf8(text).unwrap();
     Got { status: head.status.as_u16(), headers: head.headers, body, aborted }
