@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{rules::LONGEST_ASKED_MS, *};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 

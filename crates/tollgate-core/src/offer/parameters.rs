@@ -37,6 +37,7 @@ const COUNTERPARTS: &[(&str, &str)] = &[
     ("service_tier", "serviceTier"),
     ("store", "store"),
     ("dimensions", "outputDimensionality"),
+    ("dimensions", "embedContentConfig.outputDimensionality"),
 ];
 
 /// Older chat names and what a rule on the newer one says about them too.
@@ -69,14 +70,15 @@ pub(super) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]
     let listed: Vec<Cow<'_, str>> = listed.iter().map(|entry| plain(entry)).collect();
     let is_listed = |path: &str| listed.iter().any(|entry| entry == path);
     let refuses = |field: &&FieldPath| {
-        let field = if from == Protocol::OpenAi { Cow::Borrowed(field.as_str()) } else { plain(field) };
+        let spelled = field.as_str();
+        let field = if from == Protocol::OpenAi { Cow::Borrowed(spelled) } else { camel(spelled) };
         if taken_when_listed {
-            !STRUCTURE.contains(&field.as_ref())
-                && !ancestry(&field).any(|it| is_listed(it) || counterparts(from, it).any(is_listed))
+            let taken = |it: &str| is_listed(it) || counterparts(from, it).any(is_listed);
+            !STRUCTURE.contains(&field.as_ref()) && !is_listed(spelled) && !ancestry(&field).any(taken)
         } else {
             // A field goes with its counterpart only where the rule names all of them: `max_tokens` alone says
             // nothing against `generationConfig.maxOutputTokens`, which `max_completion_tokens` can express.
-            ancestry(&field).any(|it| is_listed(it) || all_listed(counterparts(from, it), is_listed))
+            is_listed(spelled) || ancestry(&field).any(|it| is_listed(it) || all_listed(counterparts(from, it), is_listed))
         }
     };
     fields.iter().filter(refuses).cloned().collect()
@@ -102,32 +104,29 @@ fn counterparts(from: Protocol, path: &str) -> impl Iterator<Item = &'static str
         .map(|(_, other)| other)
 }
 
-/// Native paths in camel case; chat names, which never have a native root, as they are.
-fn plain(path: &str) -> Cow<'_, str> {
-    let root = path.split('.').next().unwrap_or(path);
-    let native = matches!(
-        root,
-        "generationConfig"
-            | "generation_config"
-            | "toolConfig"
-            | "tool_config"
-            | "systemInstruction"
-            | "system_instruction"
-            | "safetySettings"
-            | "safety_settings"
-            | "cachedContent"
-            | "cached_content"
-            | "serviceTier"
-            | "generateContentRequest"
-            | "generate_content_request"
-            | "outputDimensionality"
-            | "output_dimensionality"
-            | "taskType"
-            | "task_type"
-            | "embedContentConfig"
-            | "embed_content_config"
-    );
-    if !native || !path.contains('_') {
+/// Roots of native paths that no chat name shares, as a rule may spell them.
+const NATIVE_ROOTS: &[&str] = &[
+    "generation_config",
+    "tool_config",
+    "system_instruction",
+    "safety_settings",
+    "cached_content",
+    "generate_content_request",
+    "output_dimensionality",
+    "task_type",
+    "embed_content_config",
+];
+
+/// An entry of a rule: native paths in camel case; chat names, which never have a native root, as they are.
+fn plain(entry: &str) -> Cow<'_, str> {
+    let root = entry.split('.').next().unwrap_or(entry);
+    let nested = root.len() < entry.len();
+    if nested || NATIVE_ROOTS.contains(&root) { camel(entry) } else { Cow::Borrowed(entry) }
+}
+
+/// A native path in camel case.
+fn camel(path: &str) -> Cow<'_, str> {
+    if !path.contains('_') {
         return Cow::Borrowed(path);
     }
     let mut camel = String::with_capacity(path.len());
@@ -230,6 +229,19 @@ mod tests {
         assert!(only(&["max_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).is_empty());
         assert!(only(&["response_format"], Gemini, &["generationConfig.responseMimeType"]).is_empty());
         assert_eq!(only(&[], OpenAi, &["stream", "temperature"]), ["temperature"]);
+    }
+
+    #[test]
+    fn a_native_field_meets_its_rule_in_either_spelling() {
+        for rule in ["service_tier", "serviceTier"] {
+            for field in ["service_tier", "serviceTier"] {
+                assert_eq!(except(&[rule], Gemini, &[field]), [field], "{rule}");
+                assert!(only(&[rule], Gemini, &[field]).is_empty(), "{rule}");
+            }
+        }
+        assert_eq!(except(&["x_new"], Gemini, &["x_new"]), ["x_new"]);
+        let field = "embed_content_config.output_dimensionality";
+        assert_eq!(except(&["dimensions"], Gemini, &[field]), [field]);
     }
 
     #[test]
