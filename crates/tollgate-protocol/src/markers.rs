@@ -6,20 +6,17 @@ use std::{ops::Range, sync::LazyLock};
 use memchr::memmem;
 
 use crate::{
+    carriers::ID_MARK,
     edits::Edits,
     scan::{Fault, Kind, Scanner},
 };
 
-/// Between a tool id and the signature it carries for callers that keep ids but drop unknown members.
-pub(crate) const ID_SUFFIX: &str = "__sig1_";
 /// How a native signature begins that wraps another provider's: base64 of `tg1.` and what may follow it.
 pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
 /// How the signature of an Anthropic thinking block begins that we made up.
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
-/// Stands for a signature we do not have, in the standard base64 alphabet.
-pub(crate) const SIGNATURE_PLACEHOLDER: &str = "skip/thought/signature/validator";
 
-static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_SUFFIX));
+static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_MARK));
 static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
 static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
 
@@ -40,7 +37,7 @@ pub(crate) fn has_thinking_signatures(body: &[u8]) -> bool {
 
 /// The id without the signature it carries; the id itself where it carries none.
 pub(crate) fn bare_id(id: &str) -> &str {
-    match id.split_once(ID_SUFFIX) {
+    match id.split_once(ID_MARK) {
         Some((bare, signature)) if !bare.is_empty() && !signature.is_empty() && signature.bytes().all(is_base64url) => bare,
         _ => id,
     }

@@ -4,8 +4,9 @@
 use std::ops::Range;
 
 use crate::{
+    carriers::PLACEHOLDER,
     edits::Edits,
-    markers::{SIGNATURE_PLACEHOLDER, WRAPPED_SIGNATURE, clean_turns},
+    markers::{WRAPPED_SIGNATURE, clean_turns},
     scan::{Fault, Kind, Scanner, Value},
 };
 
@@ -65,7 +66,7 @@ fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Rang
         return Ok((range, false));
     }
     if seen.call {
-        let placeholder = format!("\"{SIGNATURE_PLACEHOLDER}\"").into_bytes();
+        let placeholder = format!("\"{PLACEHOLDER}\"").into_bytes();
         for value in seen.wrapped {
             changes.replace(value, placeholder.clone());
         }
