@@ -65,6 +65,14 @@ pub enum StoreError {
         /// Process id of the other one, where it is known.
         holder: Option<u32>,
     },
+    /// Another server runs on this PostgreSQL database.
+    #[error(
+        "another tollgate serves from the database at {place}; several nodes on one database need Redis, which this version does not know"
+    )]
+    SecondNode {
+        /// Which database.
+        place: String,
+    },
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
     File {
@@ -146,6 +154,7 @@ impl StoreError {
         match self {
             Self::Unreachable { .. } => Fault::Unreachable,
             Self::BadUrl { .. }
+            | Self::SecondNode { .. }
             | Self::MasterKeyMissing { .. }
             | Self::MasterKeyWrong { .. }
             | Self::MasterKeyMalformed { .. }

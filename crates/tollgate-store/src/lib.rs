@@ -3,14 +3,24 @@
 //! Small traits, one per kind of remembering; the backends behind them are private and [`open`] is the one door.
 //! Time and randomness are arguments: nothing here reads a clock of its own.
 
+mod apply;
+mod assemble;
 mod change;
+#[cfg(test)]
+mod conformance;
+mod current;
 mod error;
 mod journal;
 mod keys;
+mod memory;
+mod open;
 mod random;
+mod rows;
 #[cfg(test)]
 mod samples;
+mod seal;
 mod spec;
+mod sql;
 mod usage;
 
 use std::{collections::HashSet, fmt};
@@ -19,13 +29,16 @@ use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
+pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};
 pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
 pub use journal::{
     Cut, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired, SyncTicket, read_unbooked,
     repair as repair_journal,
 };
 pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_key};
+pub use open::{Access, OpenOptions, Store, StoreUrl, open};
 pub use random::Random;
+pub use seal::MasterKeySource;
 pub use spec::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
 
@@ -47,6 +60,9 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
 
     /// Waits until the revision is another than `known`, whoever wrote it (250 ms on SQLite, 1 s on PostgreSQL).
     async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError>;
+
+    /// All live rows with their owners: what a catalog file is planned against.
+    async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError>;
 
     /// The newest lines of the audit log below a revision, newest first; at most 1,000.
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError>;

@@ -67,6 +67,22 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
+impl<T> Page<T> {
+    /// A page of at most `size` items out of up to one more, which tells whether there is a next page.
+    pub(crate) fn cut(mut items: Vec<T>, size: usize, place: impl Fn(&T) -> Cursor) -> Self {
+        let more = items.len() > size;
+        items.truncate(size);
+        let next = if more { items.last().map(place) } else { None };
+        Self { items, next }
+    }
+}
+
+/// The UTC day of a point in time, as `2026-11-30`.
+pub(crate) fn day(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_microsecond(at.0).unwrap_or(jiff::Timestamp::MAX);
+    time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
+}
+
 /// By what a summary groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {

@@ -1,0 +1,88 @@
+//! Changes of keys: they belong to a member, have a secret of their own, and end for good.
+
+use tollgate_core::{Budget, KeyId, KeyStatus, MemberStatus, Role};
+
+use super::{Batch, Check as _, Given, NewRow, checked, refused};
+use crate::{KeySecret, KeySpec, Kind, MemberSpec, Refused, StoreError, rows::Row};
+
+/// The member that keys without one belong to.
+pub(crate) const OWNER: &str = "owner";
+
+impl Batch<'_> {
+    pub(super) async fn set_key_status(&mut self, key: KeyId, status: KeyStatus) -> Result<(), StoreError> {
+        if status == KeyStatus::Revoked {
+            let row = self.need_key(key).await?;
+            return self.revoke(row).await;
+        }
+        let row = self.need_live_key(key).await?;
+        self.edit_row::<KeySpec>(row, "status", |spec| spec.status = status).await
+    }
+
+    pub(super) async fn set_key_budgets(&mut self, key: KeyId, budgets: &[Budget]) -> Result<(), StoreError> {
+        let row = self.need_live_key(key).await?;
+        self.edit_row::<KeySpec>(row, "budgets", |spec| spec.budgets = budgets.to_vec()).await
+    }
+
+    pub(super) async fn put_key(&mut self, given: &KeySpec, secret: Option<&KeySecret>) -> Result<(), StoreError> {
+        let mut spec = given.clone();
+        if spec.member.is_empty() {
+            spec.member = self.first_admin().await?;
+        }
+        let shown = format!("{}/{}", spec.member, spec.name);
+        checked(Kind::Key, &shown, spec.check())?;
+        let Some(member) = self.rows.by_name(Kind::Member, "", &spec.member).await? else {
+            return Err(refused(Kind::Key, &spec.name, Refused::Unknown { kind: Kind::Member, name: spec.member }));
+        };
+        if let Some(secret) = secret
+            && let Some(taken) = self.rows.by_hash(&secret.hash).await?
+            && (taken.parent != member.id || taken.name != spec.name)
+        {
+            return Err(refused(Kind::Key, &shown, Refused::SecretTaken));
+        }
+        self.names(Kind::Key, &shown, Kind::Group, &spec.groups);
+        let given = secret.map_or(Given::Keep(NewRow::NeedsSecret), Given::Key);
+        self.put(Kind::Key, &member.id, &spec.name, &spec, given).await
+    }
+
+    /// The member `owner`, or else the first admin there was.
+    async fn first_admin(&mut self) -> Result<String, StoreError> {
+        let mut first: Option<Row> = None;
+        for row in self.rows.list(Kind::Member, None).await? {
+            let spec: MemberSpec = row.read()?;
+            let admin = spec.role == Role::Admin && spec.status == MemberStatus::Active;
+            if row.name == OWNER {
+                return Ok(row.name);
+            }
+            if admin && first.as_ref().is_none_or(|first| row.created_at < first.created_at) {
+                first = Some(row);
+            }
+        }
+        first.map(|row| row.name).ok_or_else(|| refused(Kind::Member, OWNER, Refused::NotFound))
+    }
+
+    async fn need_key(&mut self, id: KeyId) -> Result<Row, StoreError> {
+        let shown = id.to_string();
+        let row = self.rows.by_id(Kind::Key, &shown).await?.ok_or_else(|| refused(Kind::Key, &shown, Refused::NotFound))?;
+        self.may_write(&row, &row.name)?;
+        Ok(row)
+    }
+
+    async fn need_live_key(&mut self, id: KeyId) -> Result<Row, StoreError> {
+        let row = self.need_key(id).await?;
+        if row.removed_at.is_some() {
+            return Err(refused(Kind::Key, &row.name, Refused::Revoked));
+        }
+        Ok(row)
+    }
+
+    /// Ends a key; a revoked one stays as it is.
+    pub(super) async fn revoke(&mut self, mut row: Row) -> Result<(), StoreError> {
+        if row.removed_at.is_some() {
+            return Ok(());
+        }
+        let mut spec: KeySpec = row.read()?;
+        spec.status = KeyStatus::Revoked;
+        row.write(&spec);
+        self.remove_row(row, "revoke").await
+    }
+}

@@ -1,0 +1,402 @@
+//! Applying a batch of changes: the same rules for every backend, over [`Rows`] inside one transaction.
+
+mod check;
+mod keys;
+
+use serde::{Serialize, de::DeserializeOwned};
+use subtle::ConstantTimeEq as _;
+use tollgate_core::{
+    AccountId, ChannelId, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner, Provider, Revision, Role, Secret,
+    Timestamp,
+};
+
+use crate::{
+    AccountSpec, Actor, AuditEvent, Change, ChangeRefused, ChangedRow, ChannelSpec, Door, FieldProblem, GroupSpec, KeySecret, Kind,
+    MemberSpec, Random, Refused, StoreError, Switch,
+    rows::{Row, RowSecret, Rows, spec_text},
+    seal::{Place, Sealer},
+};
+
+pub(crate) use check::Check;
+pub(crate) use keys::OWNER;
+
+/// Where a credential stands, for sealing.
+pub(crate) const fn credential_place(row: &str) -> Place<'_> {
+    Place { table: "catalog_rows", column: "credential", row }
+}
+
+/// Writes a batch. The caller commits when this is `Ok`, and rolls back otherwise.
+pub(crate) async fn apply(
+    rows: &mut dyn Rows,
+    sealer: &Sealer,
+    random: &Random,
+    changes: &[Change],
+    actor: &Actor,
+    now: Timestamp,
+) -> Result<Revision, StoreError> {
+    let revision = rows.revision().await?;
+    let mut batch = Batch { rows, sealer, random, actor, now, revision, changed: Vec::new(), audit: Vec::new(), named: Vec::new() };
+    for change in changes {
+        batch.apply(change).await?;
+    }
+    batch.check_names().await?;
+    batch.check_admins().await?;
+    batch.finish().await
+}
+
+struct Batch<'a> {
+    rows: &'a mut dyn Rows,
+    sealer: &'a Sealer,
+    random: &'a Random,
+    actor: &'a Actor,
+    now: Timestamp,
+    /// Before the batch.
+    revision: Revision,
+    changed: Vec<ChangedRow>,
+    audit: Vec<AuditEvent>,
+    /// Names that written rows name: who names, what kind, which.
+    named: Vec<(Kind, String, Kind, String)>,
+}
+
+/// What a put gives for the secret part.
+enum Given<'a> {
+    /// Nothing: a row that is there keeps what it has.
+    Keep(NewRow),
+    /// A credential, to be sealed for its row.
+    Credential(&'a Secret),
+    /// A hashed key.
+    Key(&'a KeySecret),
+}
+
+/// Whether a new row can do without a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NewRow {
+    NeedsSecret,
+    NeedsNone,
+}
+
+fn refused(kind: Kind, name: &str, reason: Refused) -> StoreError {
+    StoreError::Refused(ChangeRefused { kind, name: name.to_owned(), reason })
+}
+
+fn checked(kind: Kind, name: &str, problems: Vec<FieldProblem>) -> Result<(), StoreError> {
+    if problems.is_empty() { Ok(()) } else { Err(refused(kind, name, Refused::Invalid(problems))) }
+}
+
+impl Batch<'_> {
+    async fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Expect(expected) if *expected != self.revision => {
+                Err(refused(Kind::Channel, "", Refused::Stale { expected: *expected, found: self.revision }))
+            }
+            Change::Expect(_) => Ok(()),
+            Change::PutChannel(spec) => {
+                checked(Kind::Channel, &spec.name, spec.check())?;
+                self.put(Kind::Channel, "", &spec.name, spec.as_ref(), Given::Keep(NewRow::NeedsNone)).await
+            }
+            Change::SwitchChannel { channel, to } => {
+                self.edit::<ChannelSpec>(Kind::Channel, "", channel, "switch", |spec| spec.on = *to == Switch::On).await
+            }
+            Change::RemoveChannel { channel } => self.remove_channel(channel).await,
+            Change::PutAccount { channel, account, credential } => self.put_account(channel, account, credential.as_ref()).await,
+            Change::SwitchAccount { channel, account, to } => {
+                let parent = self.need(Kind::Channel, "", channel).await?;
+                let switch = |spec: &mut AccountSpec| spec.on = *to == Switch::On;
+                self.edit(Kind::Account, &parent.id, account, "switch", switch).await
+            }
+            Change::RemoveAccount { channel, account } => {
+                let parent = self.need(Kind::Channel, "", channel).await?;
+                let row = self.need(Kind::Account, &parent.id, account).await?;
+                self.remove_row(row, "remove").await
+            }
+            Change::PutServes { channel, serves } => {
+                checked(Kind::Channel, channel, serves.check())?;
+                let put = |spec: &mut ChannelSpec| match spec.serves.iter_mut().find(|it| it.model == serves.model) {
+                    Some(there) => there.clone_from(serves),
+                    None => spec.serves.push(serves.as_ref().clone()),
+                };
+                self.edit(Kind::Channel, "", channel, "serve", put).await
+            }
+            Change::RemoveServes { channel, model } => {
+                let remove = |spec: &mut ChannelSpec| spec.serves.retain(|serves| serves.model != *model);
+                self.edit(Kind::Channel, "", channel, "unserve", remove).await
+            }
+            Change::PutModel(spec) => {
+                checked(Kind::Model, &spec.name, spec.check())?;
+                self.put(Kind::Model, "", &spec.name, spec.as_ref(), Given::Keep(NewRow::NeedsNone)).await
+            }
+            Change::RemoveModel { model } => self.remove(Kind::Model, model).await,
+            Change::PutGroup(spec) => self.put_group(spec).await,
+            Change::RemoveGroup { group } => self.remove(Kind::Group, group).await,
+            Change::PutMember(spec) => self.put_member(spec).await,
+            Change::SetMemberStatus { member, status } => {
+                self.edit::<MemberSpec>(Kind::Member, "", member, "status", |spec| spec.status = *status).await
+            }
+            Change::RemoveMember { member } => self.remove_member(member).await,
+            Change::PutKey { key, secret } => self.put_key(key, secret.as_ref()).await,
+            Change::SetKeyStatus { key, status } => self.set_key_status(*key, *status).await,
+            Change::SetKeyBudgets { key, budgets } => self.set_key_budgets(*key, budgets).await,
+            Change::RevokeKey { key } => self.set_key_status(*key, KeyStatus::Revoked).await,
+            Change::ReleaseFile => self.release_file().await,
+        }
+    }
+
+    async fn put_account(&mut self, channel: &str, spec: &AccountSpec, credential: Option<&Secret>) -> Result<(), StoreError> {
+        let parent = self.need(Kind::Channel, "", channel).await?;
+        self.may_write(&parent, channel)?;
+        let shown = format!("{channel}/{}", spec.name);
+        let mut problems = spec.check();
+        if credential.is_some_and(|secret| secret.expose().is_empty() || secret.expose().chars().any(char::is_control)) {
+            problems.push(FieldProblem { field: "credential", message: "is empty or holds control characters".to_owned() });
+        }
+        checked(Kind::Account, &shown, problems)?;
+        let echo = parent.read::<ChannelSpec>()?.provider == Provider::Echo;
+        let given = match credential {
+            Some(secret) => Given::Credential(secret),
+            None => Given::Keep(if echo { NewRow::NeedsNone } else { NewRow::NeedsSecret }),
+        };
+        self.put(Kind::Account, &parent.id, &spec.name, spec, given).await
+    }
+
+    /// The credential of a row, opened for comparison only.
+    fn has_credential(&self, row: &Row, secret: &Secret) -> bool {
+        let RowSecret::Sealed(sealed) = &row.secret else { return false };
+        let opened = self.sealer.open(credential_place(&row.id), sealed);
+        opened.is_ok_and(|there| there.as_slice().ct_eq(secret.expose().as_bytes()).into())
+    }
+
+    async fn put_group(&mut self, spec: &GroupSpec) -> Result<(), StoreError> {
+        checked(Kind::Group, &spec.name, spec.check())?;
+        self.names(Kind::Group, &spec.name, Kind::Channel, &spec.channels);
+        self.put(Kind::Group, "", &spec.name, spec, Given::Keep(NewRow::NeedsNone)).await
+    }
+
+    async fn put_member(&mut self, spec: &MemberSpec) -> Result<(), StoreError> {
+        checked(Kind::Member, &spec.name, spec.check())?;
+        self.names(Kind::Member, &spec.name, Kind::Group, &spec.groups);
+        self.names(Kind::Member, &spec.name, Kind::Group, spec.default_group.as_slice());
+        self.put(Kind::Member, "", &spec.name, spec, Given::Keep(NewRow::NeedsNone)).await
+    }
+
+    async fn remove_channel(&mut self, channel: &str) -> Result<(), StoreError> {
+        let row = self.need(Kind::Channel, "", channel).await?;
+        self.may_write(&row, channel)?;
+        for account in self.rows.list(Kind::Account, Some(&row.id)).await? {
+            self.remove_row(account, "remove").await?;
+        }
+        self.remove_row(row, "remove").await
+    }
+
+    async fn remove_member(&mut self, member: &str) -> Result<(), StoreError> {
+        let row = self.need(Kind::Member, "", member).await?;
+        self.may_write(&row, member)?;
+        for key in self.rows.list(Kind::Key, Some(&row.id)).await? {
+            self.revoke(key).await?;
+        }
+        self.remove_row(row, "remove").await
+    }
+
+    async fn remove(&mut self, kind: Kind, name: &str) -> Result<(), StoreError> {
+        let row = self.need(kind, "", name).await?;
+        self.remove_row(row, "remove").await
+    }
+
+    async fn release_file(&mut self) -> Result<(), StoreError> {
+        if self.actor.door == Door::File {
+            return Ok(());
+        }
+        for kind in Kind::ALL {
+            for mut row in self.rows.of_file(kind).await? {
+                row.owner = Owner::Database;
+                self.rows.put(&row).await?;
+                let spec = row.spec.clone();
+                self.changed(&row, "release", Some(&spec), "");
+            }
+        }
+        Ok(())
+    }
+
+    // === reading ===
+
+    async fn need(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Row, StoreError> {
+        self.rows.by_name(kind, parent, name).await?.ok_or_else(|| refused(kind, name, Refused::NotFound))
+    }
+
+    /// What a served file owns is changed in the file only.
+    fn may_write(&self, row: &Row, name: &str) -> Result<(), StoreError> {
+        if row.owner == Owner::File && self.actor.door != Door::File {
+            return Err(refused(row.kind, name, Refused::OwnedByFile));
+        }
+        Ok(())
+    }
+
+    // === writing ===
+
+    /// Writes a row by name; nothing happens when it is there just so.
+    async fn put(
+        &mut self,
+        kind: Kind,
+        parent: &str,
+        name: &str,
+        spec: &impl Serialize,
+        given: Given<'_>,
+    ) -> Result<(), StoreError> {
+        let owner = self.actor.door.owner();
+        let spec = spec_text(spec);
+        let there = self.rows.by_name(kind, parent, name).await?;
+        let before = there.as_ref().map(|row| row.spec.clone());
+        let (mut row, fresh) = match there {
+            Some(row) => {
+                self.may_write(&row, name)?;
+                (row, false)
+            }
+            None if matches!(given, Given::Keep(NewRow::NeedsSecret)) => return Err(refused(kind, name, Refused::NeedsSecret)),
+            None => (self.new_row(kind, parent, name), true),
+        };
+        let replaced = match given {
+            Given::Keep(_) => None,
+            Given::Credential(secret) if self.has_credential(&row, secret) => None,
+            Given::Credential(secret) => {
+                Some(RowSecret::Sealed(self.sealer.seal(credential_place(&row.id), secret.expose().as_bytes())))
+            }
+            Given::Key(secret) => Some(RowSecret::Key(secret.clone())).filter(|secret| *secret != row.secret),
+        };
+        let note = if replaced.is_some() { "secret replaced" } else { "" };
+        if let Some(secret) = replaced {
+            row.secret = secret;
+        }
+        if !fresh && note.is_empty() && row.spec == spec && row.owner == owner {
+            return Ok(());
+        }
+        row.spec = spec;
+        row.owner = owner;
+        self.rows.put(&row).await?;
+        self.changed(&row, "put", before.as_ref(), note);
+        Ok(())
+    }
+
+    /// Changes a row's spec in place.
+    async fn edit<T: Serialize + DeserializeOwned>(
+        &mut self,
+        kind: Kind,
+        parent: &str,
+        name: &str,
+        action: &'static str,
+        change: impl FnOnce(&mut T) + Send,
+    ) -> Result<(), StoreError> {
+        let row = self.need(kind, parent, name).await?;
+        self.may_write(&row, name)?;
+        self.edit_row(row, action, change).await
+    }
+
+    async fn edit_row<T: Serialize + DeserializeOwned>(
+        &mut self,
+        mut row: Row,
+        action: &'static str,
+        change: impl FnOnce(&mut T) + Send,
+    ) -> Result<(), StoreError> {
+        let before = row.spec.clone();
+        let mut spec: T = row.read()?;
+        change(&mut spec);
+        row.write(&spec);
+        if row.spec != before {
+            self.rows.put(&row).await?;
+            self.changed(&row, action, Some(&before), "");
+        }
+        Ok(())
+    }
+
+    async fn remove_row(&mut self, mut row: Row, action: &'static str) -> Result<(), StoreError> {
+        let name = row.name.clone();
+        self.may_write(&row, &name)?;
+        row.removed_at = Some(self.now);
+        let before = row.spec.clone();
+        self.rows.put(&row).await?;
+        self.changed(&row, action, Some(&before), "");
+        Ok(())
+    }
+
+    fn new_row(&self, kind: Kind, parent: &str, name: &str) -> Row {
+        let (at, random) = (self.now, self.random.bytes());
+        let id = match kind {
+            Kind::Channel => ChannelId::from_parts(at, random).to_string(),
+            Kind::Account => AccountId::from_parts(at, random).to_string(),
+            Kind::Model => ModelId::from_parts(at, random).to_string(),
+            Kind::Group => GroupId::from_parts(at, random).to_string(),
+            Kind::Member => MemberId::from_parts(at, random).to_string(),
+            Kind::Key => KeyId::from_parts(at, random).to_string(),
+        };
+        Row {
+            id,
+            kind,
+            parent: parent.to_owned(),
+            name: name.to_owned(),
+            owner: self.actor.door.owner(),
+            spec: String::new(),
+            secret: RowSecret::None,
+            created_at: at,
+            removed_at: None,
+        }
+    }
+
+    fn changed(&mut self, row: &Row, action: &str, before: Option<&String>, note: &str) {
+        let revision = Revision(self.revision.0 + 1);
+        self.changed.push(ChangedRow { revision, kind: row.kind, id: row.id.clone() });
+        let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);
+        let after = if row.removed_at.is_some() { None } else { Some(&row.spec) };
+        let mut detail = serde_json::json!({ "before": before.map(json), "after": after.map(json), "owner": row.owner });
+        if !note.is_empty() {
+            detail["note"] = note.into();
+        }
+        self.audit.push(AuditEvent {
+            revision,
+            at: self.now,
+            door: self.actor.door.as_str().to_owned(),
+            actor: self.actor.name.clone(),
+            action: action.to_owned(),
+            kind: row.kind,
+            id: row.id.clone(),
+            name: row.name.clone(),
+            detail: detail.to_string(),
+        });
+    }
+
+    // === the end of a batch ===
+
+    fn names(&mut self, kind: Kind, name: &str, other: Kind, names: &[String]) {
+        self.named.extend(names.iter().map(|named| (kind, name.to_owned(), other, named.clone())));
+    }
+
+    /// What written rows name must exist once the whole batch is in.
+    async fn check_names(&mut self) -> Result<(), StoreError> {
+        for (kind, name, other, named) in std::mem::take(&mut self.named) {
+            if self.rows.by_name(other, "", &named).await?.is_none() {
+                return Err(refused(kind, &name, Refused::Unknown { kind: other, name: named }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody must be left who may do everything.
+    async fn check_admins(&mut self) -> Result<(), StoreError> {
+        let Some(last) = self.audit.iter().rfind(|event| event.kind == Kind::Member).map(|event| event.name.clone()) else {
+            return Ok(());
+        };
+        for row in self.rows.list(Kind::Member, None).await? {
+            let spec: MemberSpec = row.read()?;
+            if spec.role == Role::Admin && spec.status == MemberStatus::Active {
+                return Ok(());
+            }
+        }
+        Err(refused(Kind::Member, &last, Refused::LastAdmin))
+    }
+
+    async fn finish(self) -> Result<Revision, StoreError> {
+        if self.changed.is_empty() {
+            return Ok(self.revision);
+        }
+        let revision = Revision(self.revision.0 + 1);
+        self.rows.record(revision, &self.changed, &self.audit).await?;
+        Ok(revision)
+    }
+}

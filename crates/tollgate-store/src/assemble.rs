@@ -1,0 +1,198 @@
+//! Stored rows as the types that decide: the catalog snapshot, and keys with their members.
+
+use std::{collections::HashMap, sync::Arc};
+
+use tollgate_core::{
+    Account, AccountId, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Member, MemberId, Model, Revision, Secret, Serves,
+};
+use uuid::Uuid;
+
+use crate::{
+    AccountSpec, ChannelSpec, GroupSpec, KeySpec, Kind, MemberSpec, ModelSpec, StoreError,
+    apply::credential_place,
+    rows::{Row, RowSecret},
+    seal::Sealer,
+};
+
+/// The group that members without a default group fall back to.
+const DEFAULT_GROUP: &str = "default";
+
+/// Reads an id in its shown form.
+macro_rules! id {
+    ($kind:ty, $row:expr, $text:expr) => {
+        <$kind>::parse($text).ok_or_else(|| $row.broken("its id is not one"))
+    };
+}
+
+/// The snapshot made of live rows, credentials opened.
+pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Result<Catalog, StoreError> {
+    let of = |kind: Kind| rows.iter().filter(move |row| row.kind == kind);
+    let mut accounts: HashMap<&str, Vec<Arc<Account>>> = HashMap::new();
+    for row in of(Kind::Account) {
+        accounts.entry(&row.parent).or_default().push(Arc::new(account(row, sealer)?));
+    }
+    let mut channel_ids = HashMap::new();
+    let mut channels = Vec::new();
+    for row in of(Kind::Channel) {
+        let channel = channel(row, accounts.remove(row.id.as_str()).unwrap_or_default())?;
+        channel_ids.insert(row.name.as_str(), channel.id);
+        channels.push(channel);
+    }
+    let groups = of(Kind::Group).map(|row| group(row, &channel_ids)).collect::<Result<_, _>>()?;
+    let models = of(Kind::Model).map(model).collect::<Result<_, _>>()?;
+    Ok(Catalog::from_parts(revision, channels, groups, models))
+}
+
+fn channel(row: &Row, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
+    let spec: ChannelSpec = row.read()?;
+    accounts.sort_by(|a, b| a.name.cmp(&b.name));
+    let serves = |serves: crate::ServesSpec| Serves {
+        model: serves.model,
+        upstream: serves.upstream,
+        cost: serves.cost,
+        profile: serves.profile,
+    };
+    Ok(Channel {
+        id: id!(ChannelId, row, &row.id)?,
+        name: spec.name,
+        owner: row.owner,
+        provider: spec.provider,
+        protocol: spec.protocol,
+        base_url: spec.base_url,
+        on: spec.on,
+        cooling: spec.cooling,
+        learn_unsupported: spec.learn_unsupported,
+        private_network: spec.private_network,
+        priority: spec.priority,
+        weight: spec.weight,
+        timeouts: spec.timeouts,
+        retry_uncertain: spec.retry_uncertain,
+        headers: spec.headers,
+        proxy: spec.proxy,
+        ca_file: spec.ca_file,
+        budgets: spec.budgets,
+        accounts,
+        serves: spec.serves.into_iter().map(serves).collect(),
+    })
+}
+
+fn account(row: &Row, sealer: &Sealer) -> Result<Account, StoreError> {
+    let spec: AccountSpec = row.read()?;
+    Ok(Account {
+        id: id!(AccountId, row, &row.id)?,
+        name: spec.name,
+        credential: credential(row, sealer)?,
+        on: spec.on,
+        concurrency: spec.concurrency,
+        rpm: spec.rpm,
+        tpm: spec.tpm,
+        cost_multiplier: spec.cost_multiplier,
+    })
+}
+
+/// The opened credential of an account's row.
+pub(crate) fn credential(row: &Row, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
+    let RowSecret::Sealed(sealed) = &row.secret else { return Ok(None) };
+    let opened = sealer.open(credential_place(&row.id), sealed)?;
+    let text = std::str::from_utf8(&opened).map_err(|_| row.broken("its credential is not text"))?;
+    Ok(Some(Secret::new(text.to_owned())))
+}
+
+fn group(row: &Row, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreError> {
+    let spec: GroupSpec = row.read()?;
+    Ok(Group {
+        id: id!(GroupId, row, &row.id)?,
+        name: spec.name,
+        owner: row.owner,
+        visibility: spec.visibility,
+        channels: spec.channels.iter().filter_map(|name| channels.get(name.as_str()).copied()).collect(),
+        models: spec.models,
+        sale_multiplier: spec.sale_multiplier,
+        translation: spec.translation,
+        stream_break: spec.stream_break,
+        price_limit: spec.price_limit,
+        limits: spec.limits,
+        budgets: spec.budgets,
+    })
+}
+
+fn model(row: &Row) -> Result<Model, StoreError> {
+    let spec: ModelSpec = row.read()?;
+    Ok(Model {
+        name: spec.name,
+        owner: Some(row.owner),
+        price: spec.price,
+        context: spec.context,
+        max_output: spec.max_output,
+        parameters: spec.parameters,
+        on_unsupported: spec.on_unsupported,
+        hidden: spec.hidden,
+        description: spec.description,
+        embeddings: spec.embeddings,
+    })
+}
+
+/// Ids of groups by name, removed ones included: a key that names a removed group reaches nothing through it, which
+/// is not the same as naming no group.
+#[derive(Debug, Default)]
+pub(crate) struct GroupIds(HashMap<String, (bool, GroupId)>);
+
+impl GroupIds {
+    /// Adds a group; a live one wins over removed ones of its name.
+    pub(crate) fn add(&mut self, name: String, id: GroupId, live: bool) {
+        let there = self.0.get(&name).copied();
+        if there.is_none_or(|(was_live, was)| (live, id) > (was_live, was)) {
+            self.0.insert(name, (live, id));
+        }
+    }
+
+    fn resolve(&self, names: &[String]) -> Vec<GroupId> {
+        let nothing = GroupId::from_uuid(Uuid::nil());
+        names.iter().map(|name| self.0.get(name).map_or(nothing, |(_, id)| *id)).collect()
+    }
+
+    fn default_of(&self, spec: &MemberSpec) -> Option<GroupId> {
+        match &spec.default_group {
+            Some(name) => self.0.get(name).map(|(_, id)| *id),
+            None => self.0.get(DEFAULT_GROUP).filter(|(live, _)| *live).map(|(_, id)| *id),
+        }
+    }
+}
+
+/// A key with its member.
+pub(crate) fn key(row: &Row, member_row: &Row, groups: &GroupIds) -> Result<Key, StoreError> {
+    let spec: KeySpec = row.read()?;
+    let RowSecret::Key(secret) = &row.secret else { return Err(row.broken("it has no secret")) };
+    Ok(Key {
+        id: id!(KeyId, row, &row.id)?,
+        name: spec.name,
+        owner: row.owner,
+        prefix: secret.prefix.clone(),
+        suffix: secret.suffix.clone(),
+        status: spec.status,
+        expires_at: spec.expires_at,
+        groups: groups.resolve(&spec.groups),
+        models: spec.models,
+        ip_allow: spec.ip_allow,
+        limits: spec.limits,
+        budgets: spec.budgets,
+        price_limit: spec.price_limit,
+        created_at: row.created_at,
+        member: member(member_row, groups)?,
+    })
+}
+
+fn member(row: &Row, groups: &GroupIds) -> Result<Member, StoreError> {
+    let spec: MemberSpec = row.read()?;
+    Ok(Member {
+        id: id!(MemberId, row, &row.id)?,
+        default_group: groups.default_of(&spec),
+        name: spec.name,
+        role: spec.role,
+        status: spec.status,
+        granted: groups.resolve(&spec.groups),
+        billing: spec.billing,
+        limits: spec.limits,
+        budgets: spec.budgets,
+    })
+}

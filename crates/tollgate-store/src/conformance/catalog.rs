@@ -1,0 +1,153 @@
+//! What a catalog store must do.
+
+use std::time::Duration;
+
+use tollgate_core::{MemberStatus, Owner, Revision, Role};
+
+use super::{actor, channel, put_account, put_channel, put_group, put_key};
+use crate::{
+    AccountSpec, Change, Door, KeyScope, Kind, MemberSpec, ModelSpec, Refused, ServesSpec, Store, StoreError, Switch, samples::NOON,
+};
+
+async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
+    store.catalog.apply(changes, &actor(Door::Cli), NOON).await
+}
+
+fn reason(error: StoreError) -> Refused {
+    match error {
+        StoreError::Refused(refused) => refused.reason,
+        other => panic!("{other}"),
+    }
+}
+
+pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
+    let model = ModelSpec { name: "fast".to_owned(), max_output: Some(4_096), ..ModelSpec::default() };
+    let served = ServesSpec { model: "slow".to_owned(), upstream: "slow-1".to_owned(), ..ServesSpec::default() };
+    let batch = [
+        put_channel("main"),
+        put_account("main", "team-a", Some("sk-upstream-secret")),
+        Change::PutServes { channel: "main".to_owned(), serves: Box::new(served) },
+        Change::PutModel(Box::new(model)),
+        put_group("default", &["main"]),
+        Change::SwitchAccount { channel: "main".to_owned(), account: "team-a".to_owned(), to: Switch::Off },
+    ];
+    let revision = apply(store, &batch).await.unwrap();
+    let catalog = store.catalog.load().await.unwrap();
+    assert_eq!(catalog.revision, revision);
+    let main = catalog.channel_by_name("main").unwrap();
+    assert_eq!((main.owner, main.budgets.len(), main.serves.len()), (Owner::Database, 1, 2));
+    let account = &main.accounts[0];
+    assert_eq!((account.name.as_str(), account.on, account.concurrency), ("team-a", false, 4));
+    assert_eq!(account.credential.as_ref().unwrap().expose(), "sk-upstream-secret");
+    assert_eq!(catalog.group_by_name("default").unwrap().channels, [main.id]);
+    assert_eq!(catalog.models["fast"].max_output, Some(4_096));
+
+    let unserve = Change::RemoveServes { channel: "main".to_owned(), model: "slow".to_owned() };
+    apply(store, &[unserve, Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off }]).await.unwrap();
+    let catalog = store.catalog.load().await.unwrap();
+    let main = catalog.channel_by_name("main").unwrap();
+    assert_eq!((main.on, main.serves.len(), main.accounts.len()), (false, 1, 1));
+}
+
+pub(super) async fn a_batch_is_written_whole_or_not_at_all(store: &Store) {
+    let before = store.catalog.revision().await.unwrap();
+    let missing = Refused::Unknown { kind: Kind::Channel, name: "nowhere".to_owned() };
+    let refused = apply(store, &[put_channel("main"), put_group("default", &["main", "nowhere"])]).await;
+    assert_eq!(reason(refused.unwrap_err()), missing);
+    let refused = apply(store, &[put_channel("main"), put_account("main", "new", None)]).await;
+    assert_eq!(reason(refused.unwrap_err()), Refused::NeedsSecret);
+    let bad = Change::PutChannel(Box::new(crate::ChannelSpec { weight: 0, ..channel("other") }));
+    assert!(matches!(reason(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), Refused::Invalid(_)));
+    assert_eq!(store.catalog.revision().await.unwrap(), before);
+    assert!(store.catalog.load().await.unwrap().channels.is_empty());
+    // The order within a batch does not matter for names.
+    apply(store, &[put_group("default", &["main"]), put_channel("main")]).await.unwrap();
+}
+
+pub(super) async fn what_differs_in_nothing_makes_no_revision(store: &Store) {
+    let batch = [put_channel("main"), put_account("main", "a", Some("secret-1")), put_group("g", &["main"])];
+    let first = apply(store, &batch).await.unwrap();
+    assert_eq!(apply(store, &batch).await.unwrap(), first, "the same secret is not sealed again");
+    assert_eq!(apply(store, &[put_account("main", "a", None)]).await.unwrap(), first, "an absent one stays");
+    let second = apply(store, &[put_account("main", "a", Some("secret-2"))]).await.unwrap();
+    assert_eq!(second.0, first.0 + 1);
+    let changed = store.catalog.changed_since(first).await.unwrap();
+    assert_eq!(changed.iter().map(|row| (row.revision, row.kind)).collect::<Vec<_>>(), [(second, Kind::Account)]);
+    assert_eq!(store.catalog.changed_since(Revision(first.0 - 1)).await.unwrap().len(), 4);
+}
+
+pub(super) async fn a_removed_channel_takes_its_accounts_and_its_name_is_free(store: &Store) {
+    apply(store, &[put_channel("main"), put_account("main", "a", Some("secret-1")), put_group("g", &["main"])]).await.unwrap();
+    let before = store.catalog.load().await.unwrap().channel_by_name("main").unwrap().id;
+    apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await.unwrap();
+    let catalog = store.catalog.load().await.unwrap();
+    assert!(catalog.channels.is_empty());
+    assert!(catalog.group_by_name("g").unwrap().channels.is_empty());
+    let gone = apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await;
+    assert_eq!(reason(gone.unwrap_err()), Refused::NotFound);
+    apply(store, &[put_channel("main")]).await.unwrap();
+    let after = store.catalog.load().await.unwrap();
+    let again = after.channel_by_name("main").unwrap();
+    assert!(again.id != before && again.accounts.is_empty());
+    assert_eq!(after.group_by_name("g").unwrap().channels, [again.id], "groups name channels, so they find the new one");
+}
+
+pub(super) async fn rows_of_a_served_file_are_changed_by_the_file_only(store: &Store) {
+    apply(store, &[put_channel("main"), put_account("main", "a", Some("secret-1"))]).await.unwrap();
+    store.catalog.apply(&[put_channel("main")], &actor(Door::File), NOON).await.unwrap();
+    assert_eq!(store.catalog.load().await.unwrap().channel_by_name("main").unwrap().owner, Owner::File);
+    let account = AccountSpec { name: "a".to_owned(), ..AccountSpec::default() };
+    let tries = [
+        put_channel("main"),
+        Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off },
+        Change::PutAccount { channel: "main".to_owned(), account, credential: None },
+        Change::RemoveChannel { channel: "main".to_owned() },
+        Change::RemoveServes { channel: "main".to_owned(), model: "fast".to_owned() },
+    ];
+    for change in tries {
+        assert_eq!(reason(apply(store, std::slice::from_ref(&change)).await.unwrap_err()), Refused::OwnedByFile, "{change:?}");
+    }
+    apply(store, &[Change::ReleaseFile]).await.unwrap();
+    apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await.unwrap();
+}
+
+pub(super) async fn a_change_for_another_revision_is_refused(store: &Store) {
+    let revision = apply(store, &[put_channel("main")]).await.unwrap();
+    let stale = Revision(revision.0 - 1);
+    let refused = apply(store, &[Change::Expect(stale), put_channel("other")]).await.unwrap_err();
+    assert_eq!(reason(refused), Refused::Stale { expected: stale, found: revision });
+    apply(store, &[Change::Expect(revision), put_channel("other")]).await.unwrap();
+}
+
+pub(super) async fn every_change_is_in_the_audit_log_without_secrets(store: &Store) {
+    let first = apply(store, &[put_channel("main"), put_account("main", "a", Some("sk-very-secret"))]).await.unwrap();
+    apply(store, &[put_key(store, "ci", &[], Some("sk-also-very-secret"))]).await.unwrap();
+    let second = apply(store, &[put_account("main", "a", Some("sk-other-secret"))]).await.unwrap();
+    let events = store.catalog.audit(None, 100).await.unwrap();
+    let shown: Vec<_> =
+        events.iter().map(|event| (event.revision, event.action.as_str(), event.kind, event.name.as_str())).collect();
+    assert_eq!(shown[0], (second, "put", Kind::Account, "a"));
+    assert_eq!(shown[2..4], [(first, "put", Kind::Account, "a"), (first, "put", Kind::Channel, "main")]);
+    assert!(events.iter().all(|event| event.at == NOON && !event.detail.contains("very-secret") && !event.detail.contains("sk-")));
+    assert!(events[0].detail.contains("secret replaced"));
+    assert_eq!(store.catalog.audit(Some(first), 1).await.unwrap()[0].actor, "first start");
+}
+
+pub(super) async fn the_last_admin_stays(store: &Store) {
+    let suspend = Change::SetMemberStatus { member: "owner".to_owned(), status: MemberStatus::Suspended };
+    for change in [suspend.clone(), Change::RemoveMember { member: "owner".to_owned() }] {
+        assert_eq!(reason(apply(store, &[change]).await.unwrap_err()), Refused::LastAdmin);
+    }
+    let second = MemberSpec { name: "ada".to_owned(), role: Role::Admin, ..MemberSpec::default() };
+    apply(store, &[Change::PutMember(Box::new(second)), suspend]).await.unwrap();
+}
+
+pub(super) async fn who_waits_for_a_change_learns_of_it(store: &Store) {
+    let known = store.catalog.revision().await.unwrap();
+    let batch = [put_channel("main")];
+    let waiting = tokio::time::timeout(Duration::from_secs(10), store.catalog.wait_for_change(known));
+    let (seen, made) = tokio::join!(waiting, apply(store, &batch));
+    assert_eq!(seen.unwrap().unwrap(), made.unwrap());
+    let current = store.catalog.current(&KeyScope::All).await.unwrap();
+    assert_eq!(current.channels[0].spec, channel("main"));
+}

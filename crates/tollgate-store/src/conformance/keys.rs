@@ -1,0 +1,119 @@
+//! What a key store must do.
+
+use tollgate_core::{Budget, BudgetAction, Key, KeyStatus, NanoUsd, Owner, Revision, Secret, Window};
+
+use super::{actor, put_group, put_key};
+use crate::{Change, Door, KeySpec, Kind, MemberSpec, NewKey, Random, Refused, Store, StoreError, samples::NOON};
+
+async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
+    store.catalog.apply(changes, &actor(Door::Cli), NOON).await
+}
+
+async fn find(store: &Store, secret: &str) -> Option<Key> {
+    store.keys.find(&store.hasher.hash(secret)).await.unwrap()
+}
+
+fn reason(error: StoreError) -> Refused {
+    match error {
+        StoreError::Refused(refused) => refused.reason,
+        other => panic!("{other}"),
+    }
+}
+
+fn put_member(name: &str) -> Change {
+    Change::PutMember(Box::new(MemberSpec { name: name.to_owned(), ..MemberSpec::default() }))
+}
+
+const SECRET: &str = "tg-a-known-secret-0123456789";
+
+pub(super) async fn a_key_is_found_by_its_hash_with_its_member(store: &Store) {
+    let drawn = NewKey::draw(&Random::system());
+    let secret = drawn.secret(&store.hasher);
+    let key = KeySpec {
+        name: "ci".to_owned(),
+        member: "ada".to_owned(),
+        groups: vec!["second".to_owned(), "default".to_owned()],
+        expires_at: Some(NOON.plus_ms(1_000)),
+        ip_allow: vec!["10.0.0.0/8".parse().unwrap()],
+        ..KeySpec::default()
+    };
+    let ada = MemberSpec { name: "ada".to_owned(), groups: vec!["second".to_owned()], ..MemberSpec::default() };
+    let put = Change::PutKey { key: Box::new(key), secret: Some(secret) };
+    apply(store, &[put_group("default", &[]), put_group("second", &[]), Change::PutMember(Box::new(ada)), put]).await.unwrap();
+
+    let text = drawn.expose_once();
+    let key = find(store, &text).await.unwrap();
+    let catalog = store.catalog.load().await.unwrap();
+    let id = |name: &str| catalog.group_by_name(name).unwrap().id;
+    assert_eq!((key.name.as_str(), key.status, key.owner), ("ci", KeyStatus::Active, Owner::Database));
+    assert_eq!(key.groups, [id("second"), id("default")]);
+    assert_eq!((key.expires_at, key.ip_allow.len(), key.created_at), (Some(NOON.plus_ms(1_000)), 1, NOON));
+    assert_eq!((key.member.name.as_str(), key.member.granted.as_slice()), ("ada", [id("second")].as_slice()));
+    assert_eq!(key.member.default_group, Some(id("default")), "absent: the group of that name");
+    assert!(text.starts_with(&key.prefix) && text.ends_with(&key.suffix));
+    assert!(find(store, SECRET).await.is_none());
+    assert_eq!(store.keys.list().await.unwrap().iter().map(|key| key.id).collect::<Vec<_>>(), [key.id]);
+}
+
+pub(super) async fn a_revoked_key_stays_revoked_and_its_secret_can_be_imported_again(store: &Store) {
+    apply(store, &[put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
+    let id = find(store, SECRET).await.unwrap().id;
+    apply(store, &[Change::SetKeyStatus { key: id, status: KeyStatus::Disabled }]).await.unwrap();
+    assert_eq!(find(store, SECRET).await.unwrap().status, KeyStatus::Disabled);
+    let budgets = vec![Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block }];
+    apply(store, &[Change::SetKeyBudgets { key: id, budgets: budgets.clone() }]).await.unwrap();
+    assert_eq!(find(store, SECRET).await.unwrap().budgets, budgets);
+
+    let before = apply(store, &[Change::RevokeKey { key: id }]).await.unwrap();
+    assert_eq!(apply(store, &[Change::RevokeKey { key: id }]).await.unwrap(), before, "once is enough");
+    assert_eq!(find(store, SECRET).await.unwrap().status, KeyStatus::Revoked);
+    let back = apply(store, &[Change::SetKeyStatus { key: id, status: KeyStatus::Active }]).await;
+    assert_eq!(reason(back.unwrap_err()), Refused::Revoked);
+
+    apply(store, &[put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
+    let again = find(store, SECRET).await.unwrap();
+    assert!(again.id != id && again.status == KeyStatus::Active);
+    assert_eq!(store.keys.list().await.unwrap().len(), 2);
+}
+
+pub(super) async fn a_secret_belongs_to_one_key(store: &Store) {
+    apply(store, &[put_key(store, "one", &[], Some(SECRET))]).await.unwrap();
+    let taken = apply(store, &[put_key(store, "two", &[], Some(SECRET))]).await;
+    assert_eq!(reason(taken.unwrap_err()), Refused::SecretTaken);
+    let none = apply(store, &[put_key(store, "two", &[], None)]).await;
+    assert_eq!(reason(none.unwrap_err()), Refused::NeedsSecret);
+    let other = "tg-another-known-secret-012345";
+    apply(store, &[put_key(store, "one", &[], Some(other))]).await.unwrap();
+    assert!(find(store, SECRET).await.is_none());
+    assert_eq!(find(store, other).await.unwrap().name, "one");
+}
+
+pub(super) async fn a_key_of_a_removed_group_does_not_fall_back_to_the_default_group(store: &Store) {
+    apply(store, &[put_group("default", &[]), put_group("other", &[])]).await.unwrap();
+    let other = store.catalog.load().await.unwrap().group_by_name("other").unwrap().id;
+    apply(store, &[put_key(store, "ci", &["other"], Some(SECRET))]).await.unwrap();
+    apply(store, &[Change::RemoveGroup { group: "other".to_owned() }]).await.unwrap();
+    assert_eq!(find(store, SECRET).await.unwrap().groups, [other], "no groups at all would mean the default one");
+    apply(store, &[put_group("other", &[])]).await.unwrap();
+    let again = store.catalog.load().await.unwrap().group_by_name("other").unwrap().id;
+    assert_eq!(find(store, SECRET).await.unwrap().groups, [again]);
+}
+
+pub(super) async fn a_removed_member_takes_the_keys_along(store: &Store) {
+    let key = KeySpec { name: "ci".to_owned(), member: "ada".to_owned(), ..KeySpec::default() };
+    let secret = store.hasher.import(&Secret::new(SECRET.to_owned())).unwrap();
+    apply(store, &[put_member("ada"), Change::PutKey { key: Box::new(key), secret: Some(secret) }]).await.unwrap();
+    let known = store.catalog.revision().await.unwrap();
+    apply(store, &[Change::RemoveMember { member: "ada".to_owned() }]).await.unwrap();
+    assert_eq!(find(store, SECRET).await.unwrap().status, KeyStatus::Revoked);
+    let changed: Vec<_> = store.catalog.changed_since(known).await.unwrap().into_iter().map(|row| row.kind).collect();
+    assert_eq!(changed, [Kind::Key, Kind::Member]);
+}
+
+pub(super) async fn keys_without_a_member_belong_to_the_owner(store: &Store) {
+    apply(store, &[put_member("ada"), put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
+    assert_eq!(find(store, SECRET).await.unwrap().member.name, "owner");
+    let stranger = KeySpec { name: "x".to_owned(), member: "nobody".to_owned(), ..KeySpec::default() };
+    let refused = apply(store, &[Change::PutKey { key: Box::new(stranger), secret: None }]).await.unwrap_err();
+    assert_eq!(reason(refused), Refused::Unknown { kind: Kind::Member, name: "nobody".to_owned() });
+}

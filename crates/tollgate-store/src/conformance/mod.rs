@@ -1,0 +1,144 @@
+//! What every backend must do: one file a trait, each check run on memory and SQLite always, and on PostgreSQL when
+//! `TOLLGATE_TEST_POSTGRES` holds the address of a database where schemas may be made.
+
+mod catalog;
+mod health;
+mod keys;
+mod usage;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::{Connection as _, Executor as _};
+use tempfile::TempDir;
+use tollgate_core::{Budget, BudgetAction, NanoUsd, Provider, Secret, Window};
+
+use crate::{
+    Access, AccountSpec, Actor, Change, ChannelSpec, Door, GroupSpec, KeySpec, MasterKeySource, OpenOptions, Random, ServesSpec,
+    Store, StoreUrl, open, samples::NOON,
+};
+
+/// Options that open a database in a folder.
+pub(crate) fn options(url: StoreUrl, dir: &TempDir) -> OpenOptions {
+    OpenOptions {
+        url,
+        data: dir.path().to_owned(),
+        master: MasterKeySource::DataFolder,
+        access: Access::Command,
+        random: Random::system(),
+        now: NOON,
+    }
+}
+
+/// The file in a folder.
+pub(crate) fn sqlite(dir: &TempDir) -> StoreUrl {
+    StoreUrl::Sqlite(dir.path().join("tollgate.db"))
+}
+
+pub(crate) fn actor(door: Door) -> Actor {
+    Actor { door, name: "tester".to_owned() }
+}
+
+pub(crate) fn channel(name: &str) -> ChannelSpec {
+    ChannelSpec {
+        name: name.to_owned(),
+        provider: Provider::Compatible,
+        base_url: "http://127.0.0.1:4010/v1".to_owned(),
+        serves: vec![ServesSpec { model: "fast".to_owned(), upstream: "fast-1".to_owned(), ..ServesSpec::default() }],
+        budgets: vec![Budget { amount: NanoUsd(5_000_000_000), window: Window::Day, action: BudgetAction::Block }],
+        ..ChannelSpec::default()
+    }
+}
+
+pub(crate) fn put_channel(name: &str) -> Change {
+    Change::PutChannel(Box::new(channel(name)))
+}
+
+pub(crate) fn put_account(channel: &str, name: &str, credential: Option<&str>) -> Change {
+    let account = AccountSpec { name: name.to_owned(), concurrency: 4, ..AccountSpec::default() };
+    Change::PutAccount { channel: channel.to_owned(), account, credential: credential.map(|text| Secret::new(text.to_owned())) }
+}
+
+pub(crate) fn put_group(name: &str, channels: &[&str]) -> Change {
+    let channels = channels.iter().map(|name| (*name).to_owned()).collect();
+    Change::PutGroup(Box::new(GroupSpec { name: name.to_owned(), channels, ..GroupSpec::default() }))
+}
+
+pub(crate) fn put_key(store: &Store, name: &str, groups: &[&str], secret: Option<&str>) -> Change {
+    let groups = groups.iter().map(|name| (*name).to_owned()).collect();
+    let key = Box::new(KeySpec { name: name.to_owned(), groups, ..KeySpec::default() });
+    Change::PutKey { key, secret: secret.map(|text| store.hasher.import(&Secret::new(text.to_owned())).unwrap()) }
+}
+
+/// Opens an empty schema of its own on PostgreSQL; `None`, said aloud, when there is none to test on.
+async fn postgres(dir: &TempDir, check: &str) -> Option<Store> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    #[expect(clippy::disallowed_methods, reason = "the address of a test database comes from whoever runs the tests")]
+    let Ok(url) = std::env::var("TOLLGATE_TEST_POSTGRES") else {
+        eprintln!("skipped: {check} on PostgreSQL (TOLLGATE_TEST_POSTGRES is not set)");
+        return None;
+    };
+    let schema = format!("tollgate_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    connection.execute(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await.unwrap();
+    let join = if url.contains('?') { '&' } else { '?' };
+    let url = StoreUrl::parse(&format!("{url}{join}options=-csearch_path%3D{schema}")).unwrap();
+    Some(open(options(url, dir)).await.unwrap())
+}
+
+/// Runs every check of every file on every backend.
+macro_rules! conformance {
+    ($($file:ident: $($check:ident),+;)+) => {$($(
+        mod $check {
+            use super::*;
+
+            #[tokio::test]
+            async fn on_memory() {
+                let dir = TempDir::new().unwrap();
+                $file::$check(&open(options(StoreUrl::Memory, &dir)).await.unwrap()).await;
+            }
+
+            #[tokio::test]
+            async fn on_sqlite() {
+                let dir = TempDir::new().unwrap();
+                $file::$check(&open(options(sqlite(&dir), &dir)).await.unwrap()).await;
+            }
+
+            #[tokio::test]
+            async fn on_postgres() {
+                let dir = TempDir::new().unwrap();
+                if let Some(store) = postgres(&dir, stringify!($check)).await {
+                    $file::$check(&store).await;
+                    store.close().await;
+                }
+            }
+        }
+    )+)+};
+}
+
+conformance! {
+    catalog:
+        a_catalog_loads_as_it_was_put,
+        a_batch_is_written_whole_or_not_at_all,
+        what_differs_in_nothing_makes_no_revision,
+        a_removed_channel_takes_its_accounts_and_its_name_is_free,
+        rows_of_a_served_file_are_changed_by_the_file_only,
+        a_change_for_another_revision_is_refused,
+        every_change_is_in_the_audit_log_without_secrets,
+        the_last_admin_stays,
+        who_waits_for_a_change_learns_of_it;
+    keys:
+        a_key_is_found_by_its_hash_with_its_member,
+        a_revoked_key_stays_revoked_and_its_secret_can_be_imported_again,
+        a_secret_belongs_to_one_key,
+        a_key_of_a_removed_group_does_not_fall_back_to_the_default_group,
+        a_removed_member_takes_the_keys_along,
+        keys_without_a_member_belong_to_the_owner;
+    usage:
+        a_record_is_booked_exactly_once,
+        pages_follow_each_other_without_gap_or_overlap,
+        filters_narrow_pages_and_sums,
+        records_survive_with_every_field,
+        known_names_what_is_booked;
+    health:
+        health_is_kept_for_accounts_that_exist;
+}

@@ -1,0 +1,140 @@
+//! What a usage store must do.
+
+use tollgate_core::{NanoUsd, Outcome, UsageRecord};
+
+use crate::{
+    Cursor, Order, Store, SummaryBy, UsageFilter,
+    samples::{at, record, request_id},
+};
+
+async fn append(store: &Store, numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let records: Vec<UsageRecord> = numbers.into_iter().map(record).collect();
+    store.usage.append(&records).await.unwrap()
+}
+
+async fn page(store: &Store, filter: &UsageFilter) -> (Vec<UsageRecord>, Option<Cursor>) {
+    let page = store.usage.page(filter).await.unwrap();
+    (page.items, page.next)
+}
+
+pub(super) async fn a_record_is_booked_exactly_once(store: &Store) {
+    assert_eq!(append(store, 0..50).await, 50);
+    assert_eq!(append(store, 30..70).await, 20);
+    assert_eq!(append(store, 0..70).await, 0);
+    // A second record of an id changes nothing, whatever it says; twice in one batch counts once.
+    let mut other = record(3);
+    other.sale = Some(NanoUsd(1));
+    other.attempts.truncate(1);
+    assert_eq!(store.usage.append(&[other, record(70), record(70)]).await.unwrap(), 1);
+    assert_eq!(store.usage.find(request_id(3)).await.unwrap(), Some(record(3)));
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    assert_eq!(sums[0].requests, 71);
+}
+
+pub(super) async fn pages_follow_each_other_without_gap_or_overlap(store: &Store) {
+    let mut records: Vec<UsageRecord> = (0..45).map(record).collect();
+    // Several records of one microsecond are told apart by id.
+    for record in &mut records[10..20] {
+        record.at = at(10);
+    }
+    store.usage.append(&records).await.unwrap();
+    for order in [Order::Oldest, Order::Newest] {
+        let mut seen = Vec::new();
+        let mut filter = UsageFilter { order, limit: 7, ..UsageFilter::default() };
+        loop {
+            let (items, next) = page(store, &filter).await;
+            assert!(items.len() == 7 || next.is_none());
+            seen.extend(items.into_iter().map(|record| Cursor { at: record.at, id: record.id }));
+            match next {
+                Some(next) => filter.after = Some(next),
+                None => break,
+            }
+        }
+        let mut expected: Vec<Cursor> = records.iter().map(|record| Cursor { at: record.at, id: record.id }).collect();
+        expected.sort_unstable();
+        if order == Order::Newest {
+            expected.reverse();
+        }
+        assert_eq!(seen, expected);
+    }
+    let (items, next) = page(store, &UsageFilter { limit: 45, ..UsageFilter::default() }).await;
+    assert_eq!((items.len(), next), (45, None), "a full last page has no next one");
+}
+
+pub(super) async fn filters_narrow_pages_and_sums(store: &Store) {
+    append(store, 0..60).await;
+    let all: Vec<UsageRecord> = (0..60).map(record).collect();
+    let filters = [
+        UsageFilter { key: Some(record(1).key), ..UsageFilter::default() },
+        UsageFilter { member: Some(record(0).member), ..UsageFilter::default() },
+        UsageFilter { group: record(0).group, ..UsageFilter::default() },
+        UsageFilter { model: Some("model-2".to_owned()), outcome: Some(Outcome::Completed), ..UsageFilter::default() },
+        UsageFilter { since: Some(at(10)), until: Some(at(20)), ..UsageFilter::default() },
+        UsageFilter { model: Some("model-2' OR '1'='1".to_owned()), ..UsageFilter::default() },
+    ];
+    for filter in filters {
+        let filter = UsageFilter { limit: 100, order: Order::Oldest, ..filter };
+        let expected: Vec<&UsageRecord> = all
+            .iter()
+            .filter(|record| {
+                filter.key.is_none_or(|key| key == record.key)
+                    && filter.member.is_none_or(|member| member == record.member)
+                    && filter.group.is_none_or(|group| Some(group) == record.group)
+                    && filter.model.as_ref().is_none_or(|model| Some(model) == record.model.as_ref())
+                    && filter.outcome.is_none_or(|outcome| outcome == record.outcome)
+                    && filter.since.is_none_or(|since| record.at >= since)
+                    && filter.until.is_none_or(|until| record.at < until)
+            })
+            .collect();
+        let (items, _) = page(store, &filter).await;
+        assert_eq!(items.iter().collect::<Vec<_>>(), expected, "{filter:?}");
+        for by in [SummaryBy::Nothing, SummaryBy::Model, SummaryBy::Key, SummaryBy::Member, SummaryBy::Group, SummaryBy::Outcome] {
+            let sums = store.usage.summary(&filter, by).await.unwrap();
+            let count: u64 = sums.iter().map(|sum| sum.requests).sum();
+            let sale: i64 = sums.iter().map(|sum| sum.sale.0).sum();
+            let input: u64 = sums.iter().map(|sum| sum.tokens_input).sum();
+            assert_eq!(count, expected.len() as u64);
+            assert_eq!(sale, expected.iter().filter_map(|record| record.sale).map(|sale| sale.0).sum::<i64>());
+            assert_eq!(input, expected.iter().map(|record| record.tokens.input + record.tokens.cache_read).sum::<u64>());
+            assert_eq!(
+                sums.iter().map(|sum| sum.unpriced).sum::<u64>(),
+                expected.iter().filter(|it| it.sale.is_none()).count() as u64
+            );
+            assert!(sums.is_sorted_by(|a, b| a.of < b.of));
+        }
+    }
+    let days = store.usage.summary(&UsageFilter::default(), SummaryBy::Day).await.unwrap();
+    assert_eq!(days.iter().map(|day| (day.of.as_str(), day.requests)).collect::<Vec<_>>(), [("2026-11-21", 60)]);
+}
+
+pub(super) async fn records_survive_with_every_field(store: &Store) {
+    let mut bare = record(1);
+    bare.group = None;
+    bare.group_name = None;
+    bare.protocol_out = None;
+    bare.model = None;
+    bare.tokens = tollgate_core::Tokens::default();
+    (bare.cost, bare.sale, bare.ttft_us, bare.address) = (None, None, None, None);
+    bare.outcome = Outcome::GatewayStopped;
+    (bare.reason, bare.detail) = (Some("E62".to_owned()), None);
+    (bare.dropped, bare.trace, bare.attempts) = (Vec::new(), Vec::new(), Vec::new());
+    let mut strange = record(2);
+    strange.model = Some("m\u{0}l \u{1f600} '\"\\".to_owned());
+    strange.sale = Some(NanoUsd(-5));
+    store.usage.append(&[record(0), bare.clone(), strange.clone()]).await.unwrap();
+    assert_eq!(store.usage.find(request_id(0)).await.unwrap(), Some(record(0)));
+    assert_eq!(store.usage.find(request_id(1)).await.unwrap(), Some(bare));
+    let found = store.usage.find(request_id(2)).await.unwrap().unwrap();
+    assert_eq!(found.model.as_ref().map(|model| model.replace(['\u{0}', '\u{fffd}'], "")), Some("ml \u{1f600} '\"\\".to_owned()));
+    assert_eq!(found.sale, strange.sale);
+    assert_eq!(store.usage.find(request_id(9)).await.unwrap(), None);
+}
+
+pub(super) async fn known_names_what_is_booked(store: &Store) {
+    append(store, 0..3).await;
+    let ids: Vec<_> = (0..1_200).map(request_id).collect();
+    let mut known: Vec<_> = store.usage.known(&ids).await.unwrap().into_iter().collect();
+    known.sort_unstable();
+    assert_eq!(known, ids[..3]);
+    assert!(store.usage.known(&[]).await.unwrap().is_empty());
+}

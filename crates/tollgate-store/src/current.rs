@@ -1,0 +1,137 @@
+//! The catalog as rows, with owners: what a catalog file is planned against, and what `pull` writes.
+
+use std::collections::{HashMap, HashSet};
+
+use tollgate_core::{KeyId, Owner, Revision, Secret};
+
+use crate::{
+    AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, Kind, MemberSpec, ModelSpec, StoreError, assemble,
+    rows::{Row, RowSecret},
+    seal::Sealer,
+};
+
+/// All live rows, each kind in order of name. Credentials are opened for comparison; `Debug` does not show them.
+#[derive(Clone, Debug)]
+pub struct Current {
+    /// Of the last change.
+    pub revision: Revision,
+    /// Channels.
+    pub channels: Vec<CurrentChannel>,
+    /// Models.
+    pub models: Vec<Owned<ModelSpec>>,
+    /// Groups.
+    pub groups: Vec<Owned<GroupSpec>>,
+    /// Members.
+    pub members: Vec<Owned<MemberSpec>>,
+    /// Keys, as far as they were asked for.
+    pub keys: Vec<CurrentKey>,
+    pub(crate) hasher: KeyHasher,
+}
+
+/// A row and its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned<T> {
+    /// Who owns it.
+    pub owner: Owner,
+    /// The row.
+    pub spec: T,
+}
+
+/// A channel with its accounts.
+#[derive(Clone, Debug)]
+pub struct CurrentChannel {
+    /// Who owns it and its accounts.
+    pub owner: Owner,
+    /// The row.
+    pub spec: ChannelSpec,
+    /// Its accounts.
+    pub accounts: Vec<CurrentAccount>,
+}
+
+/// An account.
+#[derive(Clone, Debug)]
+pub struct CurrentAccount {
+    /// The row.
+    pub spec: AccountSpec,
+    /// Its credential.
+    pub credential: Option<Secret>,
+}
+
+/// A key that is not revoked.
+#[derive(Clone, Debug)]
+pub struct CurrentKey {
+    /// Its id.
+    pub id: KeyId,
+    /// Who owns it.
+    pub owner: Owner,
+    /// The row.
+    pub spec: KeySpec,
+    /// What is stored of its secret.
+    pub secret: KeySecret,
+}
+
+/// Which keys a [`Current`] holds; they may number millions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyScope {
+    /// All of them: `pull`, and `apply --prune`.
+    All,
+    /// Those a catalog file owns, and those of these names.
+    FileAnd(HashSet<String>),
+}
+
+impl KeyScope {
+    /// Whether a key's row is among them.
+    pub(crate) fn takes(&self, row: &Row) -> bool {
+        match self {
+            Self::All => true,
+            Self::FileAnd(names) => row.owner == Owner::File || names.contains(&row.name),
+        }
+    }
+}
+
+impl Current {
+    pub(crate) fn from_rows(revision: Revision, rows: &[Row], sealer: &Sealer, hasher: KeyHasher) -> Result<Self, StoreError> {
+        let mut accounts: HashMap<&str, Vec<CurrentAccount>> = HashMap::new();
+        for row in of(rows, Kind::Account) {
+            let account = CurrentAccount { spec: row.read()?, credential: assemble::credential(row, sealer)? };
+            accounts.entry(&row.parent).or_default().push(account);
+        }
+        let mut channels = Vec::new();
+        for row in of(rows, Kind::Channel) {
+            let accounts = accounts.remove(row.id.as_str()).unwrap_or_default();
+            channels.push(CurrentChannel { owner: row.owner, spec: row.read()?, accounts });
+        }
+        let mut keys = Vec::new();
+        for row in of(rows, Kind::Key) {
+            let RowSecret::Key(secret) = &row.secret else { return Err(row.broken("it has no secret")) };
+            let id = KeyId::parse(&row.id).ok_or_else(|| row.broken("its id is not one"))?;
+            keys.push(CurrentKey { id, owner: row.owner, spec: row.read()?, secret: secret.clone() });
+        }
+        keys.sort_by(|a, b| (&a.spec.member, &a.spec.name).cmp(&(&b.spec.member, &b.spec.name)));
+        Ok(Self {
+            revision,
+            channels,
+            models: read_all(rows, Kind::Model)?,
+            groups: read_all(rows, Kind::Group)?,
+            members: read_all(rows, Kind::Member)?,
+            keys,
+            hasher,
+        })
+    }
+
+    /// Hashes secrets as this database does.
+    pub const fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+}
+
+/// Rows of a kind, in order of name.
+fn of(rows: &[Row], kind: Kind) -> Vec<&Row> {
+    let mut found: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+fn read_all<T: serde::de::DeserializeOwned>(rows: &[Row], kind: Kind) -> Result<Vec<Owned<T>>, StoreError> {
+    of(rows, kind).into_iter().map(|row| Ok(Owned { owner: row.owner, spec: row.read()? })).collect()
+}

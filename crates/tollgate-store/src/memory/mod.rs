@@ -1,0 +1,182 @@
+//! Everything in memory: for tests and trials. The usage log keeps its newest 100,000 records.
+
+mod rows;
+mod usage;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex, watch};
+use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, RequestId, Revision, Timestamp, UsageRecord};
+
+use crate::{
+    Actor, AuditEvent, CatalogStore, Change, ChangedRow, Current, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, Kind, Page,
+    Random, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
+    apply::apply,
+    assemble::{self, GroupIds},
+    rows::{Row, RowSecret},
+    seal::Sealer,
+};
+
+/// The backend.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    catalog: Mutex<State>,
+    usage: Mutex<usage::Log>,
+    health: Mutex<HashMap<AccountId, AccountHealth>>,
+    revision: watch::Sender<Revision>,
+    sealer: Sealer,
+    hasher: KeyHasher,
+    random: Random,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// By id.
+    rows: BTreeMap<String, Row>,
+    revision: Revision,
+    changed: Vec<ChangedRow>,
+    audit: Vec<AuditEvent>,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(sealer: Sealer, hasher: KeyHasher, random: Random) -> Self {
+        Self {
+            catalog: Mutex::default(),
+            usage: Mutex::default(),
+            health: Mutex::default(),
+            revision: watch::Sender::default(),
+            sealer,
+            hasher,
+            random,
+        }
+    }
+}
+
+impl State {
+    fn live(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().filter(|row| row.removed_at.is_none())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().filter(|row| row.kind == Kind::Key)
+    }
+
+    fn key(&self, row: &Row) -> Result<Key, StoreError> {
+        let member = self.rows.get(&row.parent).ok_or_else(|| row.broken("its member does not exist"))?;
+        assemble::key(row, member, &self.group_ids())
+    }
+
+    fn group_ids(&self) -> GroupIds {
+        let mut ids = GroupIds::default();
+        for row in self.rows.values().filter(|row| row.kind == Kind::Group) {
+            if let Some(id) = GroupId::parse(&row.id) {
+                ids.add(row.name.clone(), id, row.removed_at.is_none());
+            }
+        }
+        ids
+    }
+}
+
+#[async_trait]
+impl CatalogStore for MemoryStore {
+    async fn load(&self) -> Result<Catalog, StoreError> {
+        let state = self.catalog.lock().await;
+        let rows: Vec<Row> = state.live().filter(|row| row.kind != Kind::Key).cloned().collect();
+        assemble::catalog(state.revision, &rows, &self.sealer)
+    }
+
+    async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
+        let mut state = self.catalog.lock().await;
+        let mut draft = state.clone();
+        let revision = apply(&mut draft, &self.sealer, &self.random, changes, actor, now).await?;
+        *state = draft;
+        self.revision.send_replace(revision);
+        Ok(revision)
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        Ok(self.catalog.lock().await.revision)
+    }
+
+    async fn changed_since(&self, known: Revision) -> Result<Vec<ChangedRow>, StoreError> {
+        let state = self.catalog.lock().await;
+        Ok(state.changed.iter().filter(|row| row.revision > known).cloned().collect())
+    }
+
+    async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError> {
+        let mut revision = self.revision.subscribe();
+        let now = *revision.wait_for(|now| *now != known).await.expect("the sender lives as long as this store");
+        Ok(now)
+    }
+
+    async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
+        let state = self.catalog.lock().await;
+        let below = |event: &&AuditEvent| below.is_none_or(|below| event.revision < below);
+        Ok(state.audit.iter().rev().filter(below).take(limit.min(1_000) as usize).cloned().collect())
+    }
+
+    async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {
+        let state = self.catalog.lock().await;
+        let rows: Vec<Row> = state.live().filter(|row| row.kind != Kind::Key || scope.takes(row)).cloned().collect();
+        Current::from_rows(state.revision, &rows, &self.sealer, self.hasher.clone())
+    }
+}
+
+#[async_trait]
+impl KeyStore for MemoryStore {
+    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        let state = self.catalog.lock().await;
+        let has_hash = |row: &&Row| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let found = state.keys().filter(has_hash).max_by_key(|row| (row.removed_at.is_none(), row.created_at));
+        found.map(|row| state.key(row)).transpose()
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, StoreError> {
+        let state = self.catalog.lock().await;
+        let mut keys = state.keys().map(|row| state.key(row)).collect::<Result<Vec<_>, _>>()?;
+        keys.sort_by(|a, b| (&a.member.name, &a.name, a.id).cmp(&(&b.member.name, &b.name, b.id)));
+        Ok(keys)
+    }
+}
+
+#[async_trait]
+impl UsageStore for MemoryStore {
+    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
+        Ok(self.usage.lock().await.append(records))
+    }
+
+    async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
+        Ok(self.usage.lock().await.page(filter))
+    }
+
+    async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
+        Ok(self.usage.lock().await.find(id))
+    }
+
+    async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
+        let usage = self.usage.lock().await;
+        Ok(ids.iter().copied().filter(|id| usage.has(*id)).collect())
+    }
+
+    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(self.usage.lock().await.summary(filter, by))
+    }
+}
+
+#[async_trait]
+impl HealthStore for MemoryStore {
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
+        let state = self.catalog.lock().await;
+        let exists = |id: &AccountId| state.rows.get(&id.to_string()).is_some_and(|row| row.removed_at.is_none());
+        let health = self.health.lock().await;
+        let mut known: Vec<_> = health.iter().filter(|(id, _)| exists(id)).map(|(id, health)| (*id, *health)).collect();
+        known.sort_unstable_by_key(|(id, _)| *id);
+        Ok(known)
+    }
+
+    async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
+        self.health.lock().await.extend(health.iter().copied());
+        Ok(())
+    }
+}

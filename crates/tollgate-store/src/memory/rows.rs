@@ -1,0 +1,53 @@
+//! The rows a batch of changes works on: a copy that replaces the original when all went well.
+
+use async_trait::async_trait;
+use tollgate_core::{Owner, Revision};
+
+use super::State;
+use crate::{
+    AuditEvent, ChangedRow, KeyHash, Kind, StoreError,
+    rows::{Row, RowSecret, Rows},
+};
+
+#[async_trait]
+impl Rows for State {
+    async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
+        Ok(self.live().find(|row| row.kind == kind && row.parent == parent && row.name == name).cloned())
+    }
+
+    async fn by_id(&mut self, kind: Kind, id: &str) -> Result<Option<Row>, StoreError> {
+        Ok(self.rows.get(id).filter(|row| row.kind == kind).cloned())
+    }
+
+    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError> {
+        let has_hash = |row: &&Row| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        Ok(self.live().find(has_hash).cloned())
+    }
+
+    async fn list(&mut self, kind: Kind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
+        let wanted = |row: &&Row| row.kind == kind && parent.is_none_or(|parent| row.parent == parent);
+        let mut rows: Vec<Row> = self.live().filter(wanted).cloned().collect();
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(rows)
+    }
+
+    async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError> {
+        Ok(self.live().filter(|row| row.kind == kind && row.owner == Owner::File).cloned().collect())
+    }
+
+    async fn put(&mut self, row: &Row) -> Result<(), StoreError> {
+        self.rows.insert(row.id.clone(), row.clone());
+        Ok(())
+    }
+
+    async fn revision(&mut self) -> Result<Revision, StoreError> {
+        Ok(self.revision)
+    }
+
+    async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError> {
+        self.revision = revision;
+        self.changed.extend_from_slice(changed);
+        self.audit.extend_from_slice(audit);
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! The usage log in memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
+
+use crate::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter, usage::day};
+
+/// How many records are kept.
+const BOUND: usize = 100_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    records: BTreeMap<Cursor, UsageRecord>,
+    arrivals: HashMap<RequestId, Timestamp>,
+}
+
+fn cursor(record: &UsageRecord) -> Cursor {
+    Cursor { at: record.at, id: record.id }
+}
+
+fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
+    filter.key.is_none_or(|key| record.key == key)
+        && filter.member.is_none_or(|member| record.member == member)
+        && filter.group.is_none_or(|group| record.group == Some(group))
+        && filter.model.as_ref().is_none_or(|model| record.model.as_ref() == Some(model))
+        && filter.outcome.is_none_or(|outcome| record.outcome == outcome)
+        && filter.since.is_none_or(|since| record.at >= since)
+        && filter.until.is_none_or(|until| record.at < until)
+}
+
+impl Log {
+    pub(super) fn append(&mut self, records: &[UsageRecord]) -> u64 {
+        let mut added = 0;
+        for record in records {
+            if self.arrivals.insert(record.id, record.at).is_none() {
+                self.records.insert(cursor(record), record.clone());
+                added += 1;
+            }
+        }
+        while self.records.len() > BOUND {
+            if let Some((first, _)) = self.records.pop_first() {
+                self.arrivals.remove(&first.id);
+            }
+        }
+        added
+    }
+
+    pub(super) fn find(&self, id: RequestId) -> Option<UsageRecord> {
+        let at = *self.arrivals.get(&id)?;
+        self.records.get(&Cursor { at, id }).cloned()
+    }
+
+    pub(super) fn has(&self, id: RequestId) -> bool {
+        self.arrivals.contains_key(&id)
+    }
+
+    pub(super) fn page(&self, filter: &UsageFilter) -> Page<UsageRecord> {
+        let size = filter.page_size() as usize;
+        let behind = |place: Cursor| match (filter.order, filter.after) {
+            (_, None) => true,
+            (Order::Newest, Some(after)) => place < after,
+            (Order::Oldest, Some(after)) => place > after,
+        };
+        let wanted = |(place, record): &(&Cursor, &UsageRecord)| behind(**place) && fits(filter, record);
+        let items: Vec<UsageRecord> = match filter.order {
+            Order::Newest => self.records.iter().rev().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect(),
+            Order::Oldest => self.records.iter().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect(),
+        };
+        Page::cut(items, size, cursor)
+    }
+
+    pub(super) fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Vec<SummaryRow> {
+        let mut sums: BTreeMap<String, SummaryRow> = BTreeMap::new();
+        for record in self.records.values().filter(|record| fits(filter, record)) {
+            let of = match by {
+                SummaryBy::Nothing => String::new(),
+                SummaryBy::Day => day(record.at),
+                SummaryBy::Model => record.model.clone().unwrap_or_default(),
+                SummaryBy::Key => record.key.to_string(),
+                SummaryBy::Member => record.member.to_string(),
+                SummaryBy::Group => record.group_name.clone().unwrap_or_default(),
+                SummaryBy::Outcome => record.outcome.as_str().to_owned(),
+            };
+            let sum = sums.entry(of.clone()).or_insert_with(|| SummaryRow { of, ..SummaryRow::default() });
+            let tokens = &record.tokens;
+            sum.requests += 1;
+            sum.completed += u64::from(record.outcome == Outcome::Completed);
+            sum.tokens_input += tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio;
+            sum.tokens_output += tokens.output + tokens.thinking;
+            sum.sale = NanoUsd(sum.sale.0.saturating_add(record.sale.map_or(0, |sale| sale.0)));
+            sum.cost = NanoUsd(sum.cost.0.saturating_add(record.cost.map_or(0, |cost| cost.0)));
+            sum.unpriced += u64::from(record.sale.is_none());
+        }
+        sums.into_values().collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! The one door: from an address to a [`Store`].
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tollgate_core::{Billing, MemberStatus, Role, Timestamp};
+use url::Url;
+
+use crate::{
+    Actor, CatalogStore, Change, Door, HealthStore, KeyHasher, KeyStore, MasterKeySource, MemberSpec, Random, StoreError,
+    UsageStore,
+    apply::OWNER,
+    memory::MemoryStore,
+    seal::{Sealer, draw},
+    sql::{self, SqlAddress},
+};
+
+/// Where and how a store is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The database.
+    pub url: StoreUrl,
+    /// The data folder; made when it is not there.
+    pub data: PathBuf,
+    /// Where the master key comes from.
+    pub master: MasterKeySource,
+    /// To serve, or for one command.
+    pub access: Access,
+    /// Source of nonces, ids and new keys.
+    pub random: Random,
+    /// The time it is.
+    pub now: Timestamp,
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Serving: one process a data folder, and one a PostgreSQL database.
+    Serve,
+    /// A command, which may run beside a server.
+    Command,
+}
+
+/// The address of a database.
+#[derive(Clone)]
+pub enum StoreUrl {
+    /// `sqlite:<path>`.
+    Sqlite(PathBuf),
+    /// `postgres://…`, its password included.
+    Postgres(String),
+    /// `memory:`; gone with the process.
+    Memory,
+}
+
+impl std::fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl StoreUrl {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// When it is none of the forms known.
+    pub fn parse(text: &str) -> Result<Self, StoreError> {
+        let bad = |detail: &str| StoreError::BadUrl { url: without_password(text), detail: detail.to_owned() };
+        if matches!(text, "memory:" | "memory") {
+            return Ok(Self::Memory);
+        }
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path {
+                "" | ":memory:" => Err(bad("it names no file")),
+                path if path.contains('?') => Err(bad("an SQLite address has no parameters")),
+                path => Ok(Self::Sqlite(PathBuf::from(path))),
+            };
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        Err(bad("its form is not known"))
+    }
+
+    /// The address without a password.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Self::Postgres(url) => without_password(url),
+            Self::Memory => "memory:".to_owned(),
+        }
+    }
+}
+
+/// An address as it may be shown: without password and parameters.
+fn without_password(text: &str) -> String {
+    match Url::parse(text) {
+        Ok(mut url) if url.has_host() => {
+            if url.password().is_some() {
+                let _ = url.set_password(Some("***"));
+            }
+            url.set_query(None);
+            url.to_string()
+        }
+        // Something that is no address may still hold a password.
+        _ => text.split(['@', '?']).next_back().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Everything that is remembered. Cheap to clone; the data folder stays locked until the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// The catalog.
+    pub catalog: Arc<dyn CatalogStore>,
+    /// Service keys.
+    pub keys: Arc<dyn KeyStore>,
+    /// Usage records.
+    pub usage: Arc<dyn UsageStore>,
+    /// Account health.
+    pub health: Arc<dyn HealthStore>,
+    /// Hashes presented keys.
+    pub hasher: KeyHasher,
+    /// The database was made just now and holds nothing but the member `owner`.
+    pub first_start: bool,
+    /// The address without a password, for messages.
+    pub place: String,
+    sql: Option<Arc<sql::SqlStore>>,
+    _lock: Option<Arc<FolderLock>>,
+}
+
+/// Opens a store: makes the data folder, locks it for serving, makes or migrates the database, checks the master key.
+/// A first start makes the member `owner`.
+///
+/// # Errors
+/// See [`StoreError`]; a database that is damaged, newer, or sealed with another master key is left as it is.
+pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
+    let OpenOptions { url, data, master, access, random, now } = options;
+    let place = url.shown();
+    let address = match url {
+        StoreUrl::Memory => return open_memory(random, place, now).await,
+        StoreUrl::Sqlite(path) => SqlAddress::Sqlite(path),
+        StoreUrl::Postgres(url) => SqlAddress::Postgres { url, place: place.clone() },
+    };
+    make_folder(&data)?;
+    let lock = match access {
+        Access::Serve => Some(Arc::new(FolderLock::take(&data)?)),
+        Access::Command => None,
+    };
+    let sql = sql::open(sql::OpenSql { address, data: &data, master: &master, random: &random, now, access }).await?;
+    let sql = Arc::new(sql);
+    let store = Store {
+        catalog: Arc::clone(&sql) as _,
+        keys: Arc::clone(&sql) as _,
+        usage: Arc::clone(&sql) as _,
+        health: Arc::clone(&sql) as _,
+        hasher: sql.hasher.clone(),
+        first_start: false,
+        place,
+        sql: Some(sql),
+        _lock: lock,
+    };
+    with_owner(store, now).await
+}
+
+async fn open_memory(random: Random, place: String, now: Timestamp) -> Result<Store, StoreError> {
+    let hasher = KeyHasher::new(&draw(&random));
+    let memory = Arc::new(MemoryStore::new(Sealer::new(&draw(&random), random.clone()), hasher.clone(), random));
+    let store = Store {
+        catalog: Arc::clone(&memory) as _,
+        keys: Arc::clone(&memory) as _,
+        usage: Arc::clone(&memory) as _,
+        health: memory,
+        hasher,
+        first_start: false,
+        place,
+        sql: None,
+        _lock: None,
+    };
+    with_owner(store, now).await
+}
+
+/// A catalog without any change in it is new: it gets the member that keys without one belong to.
+async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreError> {
+    if store.catalog.revision().await?.0 == 0 {
+        let owner = MemberSpec {
+            name: OWNER.to_owned(),
+            role: Role::Admin,
+            status: MemberStatus::Active,
+            billing: Billing::Postpaid,
+            ..MemberSpec::default()
+        };
+        let actor = Actor { door: Door::Gateway, name: "first start".to_owned() };
+        store.catalog.apply(&[Change::PutMember(Box::new(owner))], &actor, now).await?;
+        store.first_start = true;
+    }
+    Ok(store)
+}
+
+impl Store {
+    /// Seals the data key anew with the first of these master keys; any of them may open it.
+    ///
+    /// # Errors
+    /// When none of them does.
+    pub async fn rotate_master_key(&self, source: &MasterKeySource, data: &Path) -> Result<(), StoreError> {
+        match &self.sql {
+            Some(sql) => sql::rotate(sql, source, data).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Closes all connections; on SQLite what is in the write-ahead log goes into the file.
+    pub async fn close(&self) {
+        if let Some(sql) = &self.sql {
+            sql.close().await;
+        }
+    }
+}
+
+fn make_folder(data: &Path) -> Result<(), StoreError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })
+}
+
+/// `<data>/lock`, held while a server runs. The system lets it go with the process, however that ends.
+#[derive(Debug)]
+struct FolderLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
+
+impl FolderLock {
+    fn take(data: &Path) -> Result<Self, StoreError> {
+        let path = data.join("lock");
+        let failed = |source| StoreError::File { action: "lock", path: path.clone(), source };
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                return Err(StoreError::InUse { place: data.display().to_string(), holder: holder.trim().parse().ok() });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let pid = std::process::id();
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}")).map_err(failed)?;
+        Ok(Self(file))
+    }
+}

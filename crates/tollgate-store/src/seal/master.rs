@@ -1,0 +1,151 @@
+//! The master key: lines `tgm1:<base64 of 32 bytes>`, the first of which seals while the others still open.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use tollgate_core::Secret;
+use zeroize::Zeroizing;
+
+use super::{SecretBytes, draw};
+use crate::{Random, StoreError};
+
+const PREFIX: &str = "tgm1:";
+
+/// Where the master key comes from.
+#[derive(Clone, Debug, Default)]
+pub enum MasterKeySource {
+    /// `<data>/master.key`, made at a first start.
+    #[default]
+    DataFolder,
+    /// This file; it must exist.
+    File(PathBuf),
+    /// This text.
+    Text(Secret),
+}
+
+/// The keys themselves, the sealing one first.
+pub(crate) struct MasterKeys {
+    keys: Vec<SecretBytes>,
+    /// Where they came from, for messages.
+    pub(crate) place: String,
+}
+
+impl std::fmt::Debug for MasterKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MasterKeys({} from {})", self.keys.len(), self.place)
+    }
+}
+
+impl MasterKeys {
+    /// Reads the keys; `None` when the data folder has none yet.
+    pub(crate) fn load(source: &MasterKeySource, data: &Path) -> Result<Option<Self>, StoreError> {
+        let (path, must_exist) = match source {
+            MasterKeySource::Text(text) => return Self::parse(text.expose(), "TOLLGATE_MASTER_KEY".to_owned()).map(Some),
+            MasterKeySource::File(path) => (path.clone(), true),
+            MasterKeySource::DataFolder => (data.join("master.key"), false),
+        };
+        match fs::read_to_string(&path).map(Zeroizing::new) {
+            Ok(text) => Self::parse(&text, path.display().to_string()).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => Ok(None),
+            Err(source) => Err(StoreError::File { action: "read the master key", path, source }),
+        }
+    }
+
+    /// Draws a key and writes it to the data folder, readable by its owner only.
+    pub(crate) fn create(data: &Path, random: &Random) -> Result<Self, StoreError> {
+        let path = data.join("master.key");
+        let key = draw(random);
+        let line = Zeroizing::new(format!("{PREFIX}{}\n", Zeroizing::new(STANDARD.encode(key.as_slice())).as_str()));
+        write_secret(&path, line.as_bytes()).map_err(|source| StoreError::File {
+            action: "write the master key",
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self { keys: vec![key], place: path.display().to_string() })
+    }
+
+    /// Keys that are not kept anywhere.
+    pub(crate) fn parse(text: &str, place: String) -> Result<Self, StoreError> {
+        let malformed = |detail: String| StoreError::MasterKeyMalformed { place: place.clone(), detail };
+        let mut keys = Vec::new();
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+            let Some(digits) = line.trim().strip_prefix(PREFIX) else {
+                return Err(malformed(format!("line {number} does not begin with {PREFIX}")));
+            };
+            let bytes = STANDARD.decode(digits).map(Zeroizing::new);
+            let key = bytes.ok().and_then(|bytes| <[u8; 32]>::try_from(bytes.as_slice()).ok());
+            keys.push(Zeroizing::new(key.ok_or_else(|| malformed(format!("line {number} does not hold 32 bytes")))?));
+        }
+        if keys.is_empty() {
+            return Err(malformed("it holds no key".to_owned()));
+        }
+        Ok(Self { keys, place })
+    }
+
+    /// The key that seals.
+    pub(crate) fn sealing(&self) -> &SecretBytes {
+        &self.keys[0]
+    }
+
+    /// The keys that may open, the sealing one first.
+    pub(crate) fn opening(&self) -> impl Iterator<Item = &SecretBytes> {
+        self.keys.iter()
+    }
+}
+
+/// Writes a file of mode 0600 that is there whole or not at all, and never over another one.
+fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension(format!("new-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(&draft).and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()));
+    // A link, unlike a rename, refuses to replace a key that another process wrote meanwhile.
+    let linked = written.and_then(|()| fs::hard_link(&draft, path));
+    let removed = fs::remove_file(&draft);
+    linked.and(removed)?;
+    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_created_key_is_private_and_reads_back() {
+        let dir = tempfile::TempDir::new().unwrap();
+        assert!(MasterKeys::load(&MasterKeySource::DataFolder, dir.path()).unwrap().is_none());
+        let created = MasterKeys::create(dir.path(), &Random::system()).unwrap();
+        let read = MasterKeys::load(&MasterKeySource::DataFolder, dir.path()).unwrap().unwrap();
+        assert_eq!(created.sealing(), read.sealing());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs::metadata(dir.path().join("master.key")).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert!(MasterKeys::create(dir.path(), &Random::system()).is_err(), "a key is never written over");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft stays behind");
+    }
+
+    #[test]
+    fn several_lines_are_several_keys_and_the_first_seals() {
+        let line = |byte: u8| format!("{PREFIX}{}", STANDARD.encode([byte; 32]));
+        let keys = MasterKeys::parse(&format!("{}\n\n{}\n", line(1), line(2)), "here".to_owned()).unwrap();
+        assert_eq!(keys.sealing().as_slice(), [1; 32]);
+        assert_eq!(keys.opening().count(), 2);
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused_without_showing_it() {
+        for text in ["", "\n", "secret-text", "tgm1:", "tgm1:c2hvcnQ=", "tgm1:!!!"] {
+            let error = MasterKeys::parse(text, "here".to_owned()).unwrap_err();
+            assert_eq!(error.fault(), crate::Fault::Operator);
+            assert!(!error.to_string().contains("secret-text"), "{error}");
+        }
+    }
+}

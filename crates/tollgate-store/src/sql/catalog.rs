@@ -1,0 +1,137 @@
+//! The catalog in the database.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::{Row as _, any::AnyRow};
+use tollgate_core::{Catalog, Revision, Timestamp};
+
+use super::{
+    Dialect, SqlStore,
+    rows::{SqlRows, catalog_row, key_row, select_key, select_row},
+};
+use crate::{
+    Actor, AuditEvent, CatalogStore, Change, ChangedRow, Current, KeyScope, Kind, StoreError, apply::apply, assemble, rows::Row,
+};
+
+/// How often the revision is asked for while one waits for a change.
+const SQLITE_POLL: Duration = Duration::from_millis(250);
+const POSTGRES_POLL: Duration = Duration::from_secs(1);
+
+const LOAD: &str = "load the catalog";
+
+impl SqlStore {
+    /// The live rows and the revision they belong to. The revision is read first: rows may be newer than it says,
+    /// which the next look at the revision mends, but never older.
+    async fn live_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
+        let revision = CatalogStore::revision(self).await?;
+        let rows = sqlx::query(select_row!("WHERE removed_at IS NULL ORDER BY kind, name")).fetch_all(&self.reader).await;
+        let rows = rows.map_err(|error| self.failed(LOAD, error))?;
+        Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
+    }
+
+    async fn live_keys(&self, scope: &KeyScope) -> Result<Vec<Row>, StoreError> {
+        const NAMES_AT_ONCE: usize = 200;
+        let failed = |error| self.failed(LOAD, error);
+        match scope {
+            KeyScope::All => {
+                let rows = sqlx::query(select_key!("WHERE removed_at IS NULL ORDER BY name")).fetch_all(&self.reader).await;
+                rows.map_err(failed)?.iter().map(key_row).collect()
+            }
+            KeyScope::FileAnd(names) => {
+                let sql = select_key!("WHERE removed_at IS NULL AND owner = 'file'");
+                let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)?;
+                let mut keys = rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?;
+                let names: Vec<&String> = names.iter().collect();
+                for names in names.chunks(NAMES_AT_ONCE) {
+                    let select = select_key!("WHERE removed_at IS NULL AND owner <> 'file' AND name IN (");
+                    let sql = super::statement::list(select, names.len(), ")");
+                    let query = names.iter().fold(sqlx::query(sql), |query, name| query.bind((*name).clone()));
+                    let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
+                    keys.extend(rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?);
+                }
+                Ok(keys)
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl CatalogStore for SqlStore {
+    async fn load(&self) -> Result<Catalog, StoreError> {
+        let (revision, rows) = self.live_rows().await?;
+        assemble::catalog(revision, &rows, &self.sealer)
+    }
+
+    async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
+        const OPERATION: &str = "change the catalog";
+        let mut transaction = self.begin(OPERATION).await?;
+        let mut rows = SqlRows { connection: &mut transaction, place: &self.place };
+        // An error rolls the transaction back when it is dropped.
+        let revision = apply(&mut rows, &self.sealer, &self.random, changes, actor, now).await?;
+        self.commit(OPERATION, transaction).await?;
+        Ok(revision)
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'revision'").fetch_one(&self.reader).await;
+        row.and_then(|row| row.try_get(0)).map(Revision).map_err(|error| self.failed("read the revision", error))
+    }
+
+    async fn changed_since(&self, known: Revision) -> Result<Vec<ChangedRow>, StoreError> {
+        const OPERATION: &str = "read what changed";
+        let sql = "SELECT revision, kind, id FROM changes WHERE revision > $1 ORDER BY revision, position";
+        let rows = sqlx::query(sql).bind(known.0).fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
+        let read = |row: &AnyRow| -> Result<ChangedRow, sqlx::Error> {
+            let kind: String = row.try_get(1)?;
+            let kind = Kind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
+            Ok(ChangedRow { revision: Revision(row.try_get(0)?), kind, id: row.try_get(2)? })
+        };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
+    }
+
+    async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError> {
+        let poll = match self.dialect {
+            Dialect::Sqlite => SQLITE_POLL,
+            Dialect::Postgres => POSTGRES_POLL,
+        };
+        loop {
+            let now = CatalogStore::revision(self).await?;
+            if now != known {
+                return Ok(now);
+            }
+            tokio::time::sleep(poll).await;
+        }
+    }
+
+    async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
+        const OPERATION: &str = "read the audit log";
+        let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
+                   ORDER BY revision DESC, position DESC LIMIT $2";
+        let below = below.map_or(i64::MAX, |below| below.0);
+        let query = sqlx::query(sql).bind(below).bind(i64::from(limit.min(1_000)));
+        let rows = query.fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
+        let read = |row: &AnyRow| -> Result<AuditEvent, sqlx::Error> {
+            let kind: String = row.try_get(5)?;
+            let kind = Kind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
+            Ok(AuditEvent {
+                revision: Revision(row.try_get(0)?),
+                at: Timestamp(row.try_get(1)?),
+                door: row.try_get(2)?,
+                actor: row.try_get(3)?,
+                action: row.try_get(4)?,
+                kind,
+                id: row.try_get(6)?,
+                name: row.try_get(7)?,
+                detail: row.try_get(8)?,
+            })
+        };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
+    }
+
+    async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {
+        let (revision, mut rows) = self.live_rows().await?;
+        rows.extend(self.live_keys(scope).await?);
+        Current::from_rows(revision, &rows, &self.sealer, self.hasher.clone())
+    }
+}

@@ -1,0 +1,271 @@
+//! Opening a database: addresses, pools, and what a driver's error means.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use sqlx::{
+    AnyConnection, AnyPool, Connection as _, Error, Row as _,
+    any::{AnyConnectOptions, AnyPoolOptions},
+};
+use tokio::sync::Mutex;
+use tollgate_core::Timestamp;
+
+use super::{Dialect, SqlStore, migrate, vault};
+use crate::{Access, MasterKeySource, Random, StoreError};
+
+/// How long one waits for a connection or for SQLite's write lock.
+const ACQUIRE: Duration = Duration::from_secs(5);
+const SQLITE_READERS: u32 = 4;
+const POSTGRES_CONNECTIONS: u32 = 10;
+
+/// Pragmas of every SQLite connection; the writer's commits reach the disk before they return.
+const SQLITE_SETUP: &str =
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; PRAGMA journal_size_limit = 67108864;";
+const SQLITE_READER_SETUP: &str = "PRAGMA query_only = 1;";
+const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s';";
+
+/// What is needed to open a database.
+pub(crate) struct OpenSql<'a> {
+    pub(crate) address: SqlAddress,
+    pub(crate) data: &'a Path,
+    pub(crate) master: &'a MasterKeySource,
+    pub(crate) random: &'a Random,
+    pub(crate) now: Timestamp,
+    pub(crate) access: Access,
+}
+
+/// Where a database is.
+#[derive(Clone, Debug)]
+pub(crate) enum SqlAddress {
+    Sqlite(PathBuf),
+    /// The whole address, and the same without its password.
+    Postgres {
+        url: String,
+        place: String,
+    },
+}
+
+impl SqlAddress {
+    fn place(&self) -> String {
+        match self {
+            Self::Sqlite(path) => path.display().to_string(),
+            Self::Postgres { place, .. } => place.clone(),
+        }
+    }
+
+    fn options(&self) -> Result<AnyConnectOptions, StoreError> {
+        let url = match self {
+            Self::Sqlite(path) => sqlite_url(path),
+            Self::Postgres { url, .. } => url.clone(),
+        };
+        AnyConnectOptions::from_str(&url).map_err(|error| StoreError::BadUrl { url: self.place(), detail: error.to_string() })
+    }
+}
+
+/// `sqlite:` and the path with what an address gives a meaning to escaped. `mode=rwc` because a new file is made by
+/// us, under another name, before it gets its own.
+fn sqlite_url(path: &Path) -> String {
+    let mut url = "sqlite:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => url.push(char::from(*byte)),
+            other => url.push_str(&format!("%{other:02X}")),
+        }
+    }
+    url + "?mode=rwc"
+}
+
+/// Opens a database, making and migrating it as needed.
+pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
+    sqlx::any::install_default_drivers();
+    let place = what.address.place();
+    let dialect = match &what.address {
+        SqlAddress::Sqlite(path) => {
+            if check_file(path, &place)? == OnDisk::Nothing {
+                create(path, &what).await?;
+            }
+            Dialect::Sqlite
+        }
+        SqlAddress::Postgres { .. } => Dialect::Postgres,
+    };
+    let options = what.address.options()?;
+    let mut connection = connect(&options, dialect, &place).await?;
+    let guard = match (dialect, what.access) {
+        (Dialect::Postgres, Access::Serve) => Some(serve_alone(&options, &place).await?),
+        (Dialect::Postgres, Access::Command) | (Dialect::Sqlite, _) => None,
+    };
+    let prepared = prepare(&mut connection, dialect, &place, &what).await;
+    connection.close().await.map_err(|error| failed(&place, "close a connection", error))?;
+    let vault::Opened { sealer, hasher } = prepared?;
+    let (writer, reader) = pools(options, dialect).await.map_err(|error| failed(&place, "open connections", error))?;
+    Ok(SqlStore { dialect, place, writer, reader, sealer, hasher, random: what.random.clone(), guard })
+}
+
+/// Takes the lock that says that a server runs on this PostgreSQL database; it goes with its connection.
+async fn serve_alone(options: &AnyConnectOptions, place: &str) -> Result<Mutex<AnyConnection>, StoreError> {
+    // "tollgate" in two 32-bit halves.
+    let sql = "SELECT CASE WHEN pg_try_advisory_lock(1953459308, 1734440037) THEN 1 ELSE 0 END";
+    let query = |error| failed(place, "take the server's lock", error);
+    let mut connection = AnyConnection::connect_with(options).await.map_err(query)?;
+    let row = sqlx::query(sql).fetch_one(&mut connection).await.map_err(query)?;
+    let taken: i32 = row.try_get(0).map_err(query)?;
+    if taken == 1 { Ok(Mutex::new(connection)) } else { Err(StoreError::SecondNode { place: place.to_owned() }) }
+}
+
+async fn connect(options: &AnyConnectOptions, dialect: Dialect, place: &str) -> Result<AnyConnection, StoreError> {
+    let mut connection = AnyConnection::connect_with(options).await.map_err(|error| failed(place, "connect", error))?;
+    if dialect == Dialect::Sqlite {
+        let setup = sqlx::raw_sql("PRAGMA synchronous = FULL;").execute(&mut connection).await;
+        setup.map_err(|error| failed(place, "read the first page", error))?;
+    }
+    Ok(connection)
+}
+
+/// Checks the master key, migrates, and fills a new database. Nothing is written when the master key is wrong.
+async fn prepare(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    place: &str,
+    what: &OpenSql<'_>,
+) -> Result<vault::Opened, StoreError> {
+    migrate::check(connection, dialect, place).await?;
+    let opened = vault::open(connection, dialect, place, what.master, what.data, what.random).await?;
+    migrate::run(connection, dialect, place, what.now, migrate::ALL).await?;
+    match opened {
+        Some(opened) => Ok(opened),
+        None => vault::fill(connection, place, what.master, what.data, what.random).await,
+    }
+}
+
+async fn pools(options: AnyConnectOptions, dialect: Dialect) -> Result<(AnyPool, AnyPool), Error> {
+    let pool = |connections: u32, setup: &'static str| {
+        let pool = AnyPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE);
+        let pool = match dialect {
+            // Files do not go away; a closed connection would only have to be set up again.
+            Dialect::Sqlite => pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false),
+            Dialect::Postgres => pool,
+        };
+        pool.after_connect(move |connection, _| Box::pin(async move { sqlx::raw_sql(setup).execute(connection).await.map(|_| ()) }))
+            .connect_with(options.clone())
+    };
+    match dialect {
+        Dialect::Sqlite => {
+            let writer = pool(1, SQLITE_SETUP).await?;
+            Ok((writer, pool(SQLITE_READERS, SQLITE_READER_SETUP).await?))
+        }
+        Dialect::Postgres => {
+            let both = pool(POSTGRES_CONNECTIONS, POSTGRES_SETUP).await?;
+            Ok((both.clone(), both))
+        }
+    }
+}
+
+// === SQLite files ===
+
+#[derive(PartialEq, Eq)]
+enum OnDisk {
+    Nothing,
+    Database,
+}
+
+/// A file that is there must be a database; it is never started over.
+fn check_file(path: &Path, place: &str) -> Result<OnDisk, StoreError> {
+    let corrupt = |detail: &str| StoreError::Corrupt { place: place.to_owned(), detail: detail.to_owned() };
+    let file = |source: io::Error| StoreError::File { action: "read the database", path: path.to_owned(), source };
+    match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(OnDisk::Nothing),
+        Err(error) => Err(file(error)),
+        Ok(mut opened) => {
+            if opened.metadata().map_err(file)?.is_dir() {
+                return Err(corrupt("it is a folder"));
+            }
+            let mut start = [0; 16];
+            match io::Read::read_exact(&mut opened, &mut start) {
+                Ok(()) if &start == b"SQLite format 3\0" => Ok(OnDisk::Database),
+                Ok(()) => Err(corrupt("it is not an SQLite file")),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(corrupt("it is too short for a database")),
+                Err(error) => Err(file(error)),
+            }
+        }
+    }
+}
+
+/// Makes a new database under another name and gives it its own when it is whole, so that a crash in between leaves
+/// nothing that looks like a damaged database.
+async fn create(path: &Path, what: &OpenSql<'_>) -> Result<(), StoreError> {
+    let draft = path.with_extension(format!("new-{}", std::process::id()));
+    let file = |action: &'static str| {
+        let path = path.to_owned();
+        move |source: io::Error| StoreError::File { action, path, source }
+    };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(file("create the folder of"))?;
+    }
+    remove_draft(&draft);
+    let place = path.display().to_string();
+    let options = SqlAddress::Sqlite(draft.clone()).options()?;
+    let made = async {
+        let mut connection = connect(&options, Dialect::Sqlite, &place).await?;
+        prepare(&mut connection, Dialect::Sqlite, &place, what).await?;
+        connection.close().await.map_err(|error| failed(&place, "close a new database", error))
+    };
+    let linked = match made.await {
+        // A link, unlike a rename, refuses to replace a database that another process made meanwhile.
+        Ok(()) => match fs::hard_link(&draft, path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other.map_err(file("create")),
+        },
+        Err(error) => Err(error),
+    };
+    remove_draft(&draft);
+    linked
+}
+
+fn remove_draft(draft: &Path) {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut name = draft.as_os_str().to_owned();
+        name.push(suffix);
+        let _ = fs::remove_file(PathBuf::from(name));
+    }
+}
+
+// === errors ===
+
+/// What a driver's error means: the database is away, damaged, refuses us, or failed at what was asked.
+pub(super) fn failed(place: &str, operation: &'static str, error: Error) -> StoreError {
+    let place = place.to_owned();
+    let code = match &error {
+        Error::Database(database) => database.code().map(std::borrow::Cow::into_owned),
+        Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => {
+            return StoreError::Unreachable { place, detail: error.to_string() };
+        }
+        _ => None,
+    };
+    let detail = error.to_string();
+    match code.as_deref() {
+        // SQLite, primary and extended codes: SQLITE_CORRUPT and SQLITE_NOTADB.
+        Some("11" | "26" | "267" | "523" | "779") => StoreError::Corrupt { place, detail },
+        // PostgreSQL: connection failures, shutting down, too many connections.
+        Some(code) if code.len() == 5 && (code.starts_with("08") || code.starts_with("57P") || code == "53300") => {
+            StoreError::Unreachable { place, detail }
+        }
+        // PostgreSQL: wrong password, no such role or database.
+        Some(code) if code.len() == 5 && (code.starts_with("28") || code == "3D000") => StoreError::BadUrl { url: place, detail },
+        Some(_) | None => StoreError::Query { operation, source: error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_special_characters_stays_a_path() {
+        assert_eq!(sqlite_url(Path::new("/data/a b?c#d%e.db")), "sqlite:/data/a%20b%3Fc%23d%25e.db?mode=rwc");
+        assert_eq!(sqlite_url(Path::new("./x/y.db")), "sqlite:./x/y.db?mode=rwc");
+    }
+}

@@ -1,0 +1,53 @@
+//! Account health in the database.
+
+use async_trait::async_trait;
+use sqlx::Row as _;
+use tollgate_core::{AccountHealth, AccountId, Timestamp};
+
+use super::{SqlStore, statement};
+use crate::{HealthStore, StoreError};
+
+const ROWS_AT_ONCE: usize = 20;
+
+#[async_trait]
+impl HealthStore for SqlStore {
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
+        let failed = |error| self.failed("load account health", error);
+        let sql = "SELECT h.account_id, h.health FROM account_health h JOIN catalog_rows r ON r.id = h.account_id \
+                   WHERE r.removed_at IS NULL ORDER BY h.account_id";
+        let mut known = Vec::new();
+        for row in sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)? {
+            let id: String = row.try_get(0).map_err(failed)?;
+            let text: String = row.try_get(1).map_err(failed)?;
+            // Health is a help, not a record: what cannot be read is learned again.
+            match (AccountId::parse(&id), serde_json::from_str(&text)) {
+                (Some(id), Ok(health)) => known.push((id, health)),
+                (_, Err(error)) => {
+                    tracing::warn!(account.id = id, %error, "stored health cannot be read; the account counts as usable")
+                }
+                (None, Ok(_)) => {}
+            }
+        }
+        Ok(known)
+    }
+
+    async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError> {
+        const OPERATION: &str = "save account health";
+        const CONFLICT: &str = " ON CONFLICT (account_id) DO UPDATE SET health = excluded.health, updated_at = excluded.updated_at";
+        if health.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = self.begin(OPERATION).await?;
+        for rows in health.chunks(ROWS_AT_ONCE) {
+            let sql =
+                statement::values("INSERT INTO account_health (account_id, health, updated_at) VALUES", rows.len(), 3, CONFLICT);
+            let mut query = sqlx::query(sql);
+            for (id, health) in rows {
+                let text = serde_json::to_string(health).expect("health has string keys only");
+                query = query.bind(id.to_string()).bind(text).bind(now.0);
+            }
+            query.execute(&mut *transaction).await.map_err(|error| self.failed(OPERATION, error))?;
+        }
+        self.commit(OPERATION, transaction).await
+    }
+}

@@ -1,0 +1,140 @@
+//! Migrations: embedded, forward only, one text for both databases (a file of a dialect's own where it must be). A
+//! database of a newer version is refused; an SQLite file is copied before its schema changes.
+
+use std::path::Path;
+
+use sqlx::{
+    AnyConnection, Row as _, SqlSafeStr as _,
+    migrate::{Migrate as _, MigrateError, Migration, MigrationType, Migrator},
+};
+use tollgate_core::Timestamp;
+
+use super::{Dialect, connect::failed};
+use crate::{StoreError, usage::day};
+
+/// One step of the schema.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) version: i64,
+    pub(super) name: &'static str,
+    pub(super) sqlite: &'static str,
+    pub(super) postgres: &'static str,
+}
+
+const FIRST: &str = include_str!("../../migrations/0001_first.sql");
+
+/// Every step there has been, oldest first.
+pub(super) const ALL: &[Step] = &[Step { version: 1, name: "first", sqlite: FIRST, postgres: FIRST }];
+
+const TABLE: &str = "_sqlx_migrations";
+
+/// Whether a table exists.
+pub(super) async fn has_table(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    place: &str,
+    table: &str,
+) -> Result<bool, StoreError> {
+    let sql = match dialect {
+        Dialect::Sqlite => "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1",
+        Dialect::Postgres => {
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = $1"
+        }
+    };
+    let row = sqlx::query(sql).bind(table.to_owned()).fetch_one(connection).await;
+    let count: Result<i64, _> = row.and_then(|row| row.try_get(0));
+    count.map(|count| count > 0).map_err(|error| failed(place, "read the schema", error))
+}
+
+/// Refuses a damaged database, a foreign one and one of a newer version, before anything is written.
+pub(super) async fn check(connection: &mut AnyConnection, dialect: Dialect, place: &str) -> Result<(), StoreError> {
+    if dialect == Dialect::Sqlite {
+        quick_check(connection, place).await?;
+    }
+    if has_table(connection, dialect, place, TABLE).await? {
+        let known = ALL.last().map_or(0, |step| step.version);
+        let found = applied(connection, place).await?;
+        return match found.into_iter().max() {
+            Some(found) if found > known => Err(StoreError::Newer { place: place.to_owned(), found, known }),
+            Some(_) | None => Ok(()),
+        };
+    }
+    if dialect == Dialect::Sqlite {
+        let row = sqlx::query("SELECT COUNT(*) FROM sqlite_master").fetch_one(connection).await;
+        let tables: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| failed(place, "read the schema", error))?;
+        if tables > 0 {
+            return Err(StoreError::Corrupt { place: place.to_owned(), detail: "it belongs to another program".to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Looks through a file of moderate size for damage; damage in a larger one shows when it is read.
+async fn quick_check(connection: &mut AnyConnection, place: &str) -> Result<(), StoreError> {
+    const LARGEST: i64 = 256 << 20;
+    let query = |error| failed(place, "check the database", error);
+    let size = sqlx::query("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()");
+    let size: i64 = size.fetch_one(&mut *connection).await.and_then(|row| row.try_get(0)).map_err(query)?;
+    if size > LARGEST {
+        return Ok(());
+    }
+    let rows = sqlx::query("PRAGMA quick_check(1)").fetch_all(connection).await.map_err(query)?;
+    let found: String = rows.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(query)?;
+    if found == "ok" { Ok(()) } else { Err(StoreError::Corrupt { place: place.to_owned(), detail: found }) }
+}
+
+async fn applied(connection: &mut AnyConnection, place: &str) -> Result<Vec<i64>, StoreError> {
+    let found = connection.list_applied_migrations(TABLE).await.map_err(|error| migration_failed(place, error))?;
+    Ok(found.into_iter().map(|step| step.version).collect())
+}
+
+/// Brings the schema up to date. An SQLite file that has one already is copied first.
+pub(super) async fn run(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    place: &str,
+    now: Timestamp,
+    steps: &[Step],
+) -> Result<(), StoreError> {
+    if has_table(connection, dialect, place, TABLE).await? {
+        let there = applied(connection, place).await?;
+        let pending = steps.iter().any(|step| !there.contains(&step.version));
+        if let (true, Dialect::Sqlite, Some(version)) = (pending, dialect, there.iter().max()) {
+            back_up(connection, place, *version, now).await?;
+        }
+    }
+    let migrations = steps
+        .iter()
+        .map(|step| {
+            let sql = match dialect {
+                Dialect::Sqlite => step.sqlite,
+                Dialect::Postgres => step.postgres,
+            };
+            Migration::new(step.version, step.name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+        })
+        .collect();
+    let migrator = Migrator::with_migrations(migrations);
+    migrator.run_direct(None, connection, false).await.map_err(|error| migration_failed(place, error))
+}
+
+/// Copies an SQLite file beside itself: `<name>.v<schema>-<day>.backup`.
+async fn back_up(connection: &mut AnyConnection, place: &str, version: i64, now: Timestamp) -> Result<(), StoreError> {
+    let mut copy = format!("{place}.v{version}-{}.backup", day(now));
+    if Path::new(&copy).exists() {
+        copy = format!("{copy}-{}", now.0);
+    }
+    let copied = sqlx::query("VACUUM INTO $1").bind(copy.clone()).execute(connection).await;
+    copied.map_err(|error| failed(place, "copy the database before its schema changes", error))?;
+    tracing::info!(%copy, "the database was copied before its schema changes");
+    Ok(())
+}
+
+fn migration_failed(place: &str, error: MigrateError) -> StoreError {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => failed(place, "change the schema", error),
+        MigrateError::VersionMissing(found) => {
+            StoreError::Newer { place: place.to_owned(), found, known: ALL.last().map_or(0, |step| step.version) }
+        }
+        other => StoreError::Corrupt { place: place.to_owned(), detail: other.to_string() },
+    }
+}

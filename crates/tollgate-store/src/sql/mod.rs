@@ -1,0 +1,74 @@
+//! The database backend: one SQL text for SQLite and PostgreSQL, through sqlx `Any`.
+
+mod catalog;
+mod connect;
+mod health;
+mod keys;
+mod migrate;
+mod rows;
+mod statement;
+mod usage;
+mod usage_rows;
+mod vault;
+
+use sqlx::{Any, AnyConnection, AnyPool, Transaction};
+use tokio::sync::Mutex;
+
+use crate::{KeyHasher, Random, StoreError, seal::Sealer};
+
+pub(crate) use connect::{OpenSql, SqlAddress, open};
+pub(crate) use vault::rotate;
+
+/// Which database is behind `Any`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// A database with what is needed to ask it.
+#[derive(Debug)]
+pub(crate) struct SqlStore {
+    dialect: Dialect,
+    /// For messages; without a password.
+    place: String,
+    writer: AnyPool,
+    reader: AnyPool,
+    sealer: Sealer,
+    pub(crate) hasher: KeyHasher,
+    random: Random,
+    /// Holds the lock of the one server on a PostgreSQL database.
+    guard: Option<Mutex<AnyConnection>>,
+}
+
+impl SqlStore {
+    /// Begins a transaction that will write. On SQLite it takes the write lock at once: one that reads first and then
+    /// writes would fail when another process wrote in between.
+    async fn begin(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
+        let begun = match self.dialect {
+            Dialect::Sqlite => self.writer.begin_with("BEGIN IMMEDIATE").await,
+            Dialect::Postgres => self.writer.begin().await,
+        };
+        begun.map_err(|error| self.failed(operation, error))
+    }
+
+    /// What a driver's error means.
+    fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        connect::failed(&self.place, operation, error)
+    }
+
+    async fn commit(&self, operation: &'static str, transaction: Transaction<'static, Any>) -> Result<(), StoreError> {
+        transaction.commit().await.map_err(|error| self.failed(operation, error))
+    }
+
+    /// Closes all connections.
+    pub(crate) async fn close(&self) {
+        self.reader.close().await;
+        self.writer.close().await;
+        if let Some(guard) = &self.guard {
+            let unlocked = sqlx::query("SELECT COUNT(*) FROM (SELECT pg_advisory_unlock_all()) AS unlocked");
+            // A connection that is broken has let the lock go already.
+            let _ = unlocked.execute(&mut *guard.lock().await).await;
+        }
+    }
+}

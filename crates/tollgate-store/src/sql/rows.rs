@@ -1,0 +1,240 @@
+//! Catalog rows and keys in the database, inside a transaction or for reading.
+
+use async_trait::async_trait;
+use sqlx::{AnyConnection, Row as _, any::AnyRow};
+use tollgate_core::{Owner, Revision, Timestamp};
+
+use super::connect::failed;
+use crate::{
+    AuditEvent, ChangedRow, KeyHash, KeySecret, Kind, StoreError,
+    rows::{Row, RowSecret, Rows, owner_word},
+};
+
+/// Columns of catalog rows, in the order of [`catalog_row`].
+macro_rules! select_row {
+    ($rest:literal) => {
+        concat!("SELECT id, kind, parent, name, owner, spec, credential, created_at, removed_at FROM catalog_rows ", $rest)
+    };
+}
+
+/// Columns of keys, in the order of [`key_row`].
+macro_rules! select_key {
+    ($rest:literal) => {
+        concat!("SELECT id, parent, name, owner, spec, hash, prefix, suffix, created_at, removed_at FROM service_keys ", $rest)
+    };
+}
+pub(super) use {select_key, select_row};
+
+/// A stored value that does not decode.
+fn decode(row: &AnyRow, error: &sqlx::Error) -> StoreError {
+    let id = row.try_get::<String, _>(0).unwrap_or_default();
+    StoreError::Row { kind: "catalog", row: id, detail: error.to_string() }
+}
+
+pub(super) fn catalog_row(row: &AnyRow) -> Result<Row, StoreError> {
+    let read = || -> Result<(Row, String, String), sqlx::Error> {
+        let credential: Option<Vec<u8>> = row.try_get(6)?;
+        let read = Row {
+            id: row.try_get(0)?,
+            kind: Kind::Channel,
+            parent: row.try_get(2)?,
+            name: row.try_get(3)?,
+            owner: Owner::Database,
+            spec: row.try_get(5)?,
+            secret: credential.map_or(RowSecret::None, RowSecret::Sealed),
+            created_at: Timestamp(row.try_get(7)?),
+            removed_at: row.try_get::<Option<i64>, _>(8)?.map(Timestamp),
+        };
+        Ok((read, row.try_get(1)?, row.try_get(4)?))
+    };
+    let (mut read, kind, owner) = read().map_err(|error| decode(row, &error))?;
+    read.kind = Kind::parse(&kind).ok_or_else(|| read.broken("its kind is not known"))?;
+    read.owner = parse_owner(&owner).ok_or_else(|| read.broken("its owner is not known"))?;
+    Ok(read)
+}
+
+pub(super) fn key_row(row: &AnyRow) -> Result<Row, StoreError> {
+    let read = || -> Result<(Row, String, Vec<u8>, String, String), sqlx::Error> {
+        let read = Row {
+            id: row.try_get(0)?,
+            kind: Kind::Key,
+            parent: row.try_get(1)?,
+            name: row.try_get(2)?,
+            owner: Owner::Database,
+            spec: row.try_get(4)?,
+            secret: RowSecret::None,
+            created_at: Timestamp(row.try_get(8)?),
+            removed_at: row.try_get::<Option<i64>, _>(9)?.map(Timestamp),
+        };
+        Ok((read, row.try_get(3)?, row.try_get(5)?, row.try_get(6)?, row.try_get(7)?))
+    };
+    let (mut read, owner, hash, prefix, suffix) = read().map_err(|error| decode(row, &error))?;
+    read.owner = parse_owner(&owner).ok_or_else(|| read.broken("its owner is not known"))?;
+    let hash = <[u8; 32]>::try_from(hash).map_err(|_| read.broken("its hash has not 32 bytes"))?;
+    read.secret = RowSecret::Key(KeySecret { hash: KeyHash(hash), prefix, suffix });
+    Ok(read)
+}
+
+fn parse_owner(word: &str) -> Option<Owner> {
+    [Owner::File, Owner::Database].into_iter().find(|owner| owner_word(*owner) == word)
+}
+
+/// The rows of one open transaction.
+pub(super) struct SqlRows<'a> {
+    pub(super) connection: &'a mut AnyConnection,
+    pub(super) place: &'a str,
+}
+
+const READ: &str = "read the catalog";
+const WRITE: &str = "write the catalog";
+
+impl SqlRows<'_> {
+    fn read_failed(&self) -> impl FnOnce(sqlx::Error) -> StoreError + use<> {
+        let place = self.place.to_owned();
+        move |error| failed(&place, READ, error)
+    }
+
+    fn write_failed(&self) -> impl FnOnce(sqlx::Error) -> StoreError + use<> {
+        let place = self.place.to_owned();
+        move |error| failed(&place, WRITE, error)
+    }
+
+    async fn put_key(&mut self, row: &Row, secret: &KeySecret) -> Result<(), StoreError> {
+        const SQL: &str = "INSERT INTO service_keys (id, parent, name, owner, spec, hash, prefix, suffix, created_at, removed_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+             ON CONFLICT (id) DO UPDATE SET owner = $4, spec = $5, hash = $6, prefix = $7, suffix = $8, removed_at = $10";
+        let query = sqlx::query(SQL)
+            .bind(row.id.clone())
+            .bind(row.parent.clone())
+            .bind(row.name.clone())
+            .bind(owner_word(row.owner))
+            .bind(row.spec.clone())
+            .bind(secret.hash.0.to_vec())
+            .bind(secret.prefix.clone())
+            .bind(secret.suffix.clone())
+            .bind(row.created_at.0)
+            .bind(row.removed_at.map(|at| at.0));
+        let failed = self.write_failed();
+        query.execute(&mut *self.connection).await.map(|_| ()).map_err(failed)
+    }
+
+    async fn put_row(&mut self, row: &Row) -> Result<(), StoreError> {
+        const SQL: &str = "INSERT INTO catalog_rows (id, kind, parent, name, owner, spec, credential, created_at, removed_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             ON CONFLICT (id) DO UPDATE SET owner = $5, spec = $6, credential = $7, removed_at = $9";
+        let credential = match &row.secret {
+            RowSecret::Sealed(sealed) => Some(sealed.clone()),
+            RowSecret::None | RowSecret::Key(_) => None,
+        };
+        let query = sqlx::query(SQL)
+            .bind(row.id.clone())
+            .bind(row.kind.as_str())
+            .bind(row.parent.clone())
+            .bind(row.name.clone())
+            .bind(owner_word(row.owner))
+            .bind(row.spec.clone())
+            .bind(credential)
+            .bind(row.created_at.0)
+            .bind(row.removed_at.map(|at| at.0));
+        let failed = self.write_failed();
+        query.execute(&mut *self.connection).await.map(|_| ()).map_err(failed)
+    }
+}
+
+#[async_trait]
+impl Rows for SqlRows<'_> {
+    async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
+        let failed = self.read_failed();
+        if kind == Kind::Key {
+            let sql = select_key!("WHERE parent = $1 AND name = $2 AND removed_at IS NULL");
+            let row = sqlx::query(sql).bind(parent.to_owned()).bind(name.to_owned()).fetch_optional(&mut *self.connection).await;
+            return row.map_err(failed)?.as_ref().map(key_row).transpose();
+        }
+        let sql = select_row!("WHERE kind = $1 AND parent = $2 AND name = $3 AND removed_at IS NULL");
+        let query = sqlx::query(sql).bind(kind.as_str()).bind(parent.to_owned()).bind(name.to_owned());
+        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
+    }
+
+    async fn by_id(&mut self, kind: Kind, id: &str) -> Result<Option<Row>, StoreError> {
+        let failed = self.read_failed();
+        if kind == Kind::Key {
+            let row = sqlx::query(select_key!("WHERE id = $1")).bind(id.to_owned()).fetch_optional(&mut *self.connection).await;
+            return row.map_err(failed)?.as_ref().map(key_row).transpose();
+        }
+        let query = sqlx::query(select_row!("WHERE id = $1 AND kind = $2")).bind(id.to_owned()).bind(kind.as_str());
+        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
+    }
+
+    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError> {
+        let failed = self.read_failed();
+        let query = sqlx::query(select_key!("WHERE hash = $1 AND removed_at IS NULL")).bind(hash.0.to_vec());
+        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(key_row).transpose()
+    }
+
+    async fn list(&mut self, kind: Kind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
+        let failed = self.read_failed();
+        let parent = parent.map(str::to_owned);
+        if kind == Kind::Key {
+            let sql = select_key!("WHERE removed_at IS NULL AND (CAST($1 AS TEXT) IS NULL OR parent = $1) ORDER BY name");
+            let rows = sqlx::query(sql).bind(parent).fetch_all(&mut *self.connection).await.map_err(failed)?;
+            return rows.iter().map(key_row).collect();
+        }
+        let sql = select_row!("WHERE kind = $1 AND removed_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR parent = $2) ORDER BY name");
+        let rows = sqlx::query(sql).bind(kind.as_str()).bind(parent).fetch_all(&mut *self.connection).await.map_err(failed)?;
+        rows.iter().map(catalog_row).collect()
+    }
+
+    async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError> {
+        let failed = self.read_failed();
+        if kind == Kind::Key {
+            let sql = select_key!("WHERE owner = 'file' AND removed_at IS NULL ORDER BY name");
+            let rows = sqlx::query(sql).fetch_all(&mut *self.connection).await.map_err(failed)?;
+            return rows.iter().map(key_row).collect();
+        }
+        let sql = select_row!("WHERE kind = $1 AND owner = 'file' AND removed_at IS NULL ORDER BY name");
+        let rows = sqlx::query(sql).bind(kind.as_str()).fetch_all(&mut *self.connection).await.map_err(failed)?;
+        rows.iter().map(catalog_row).collect()
+    }
+
+    async fn put(&mut self, row: &Row) -> Result<(), StoreError> {
+        match &row.secret {
+            RowSecret::Key(secret) => self.put_key(row, secret).await,
+            RowSecret::None | RowSecret::Sealed(_) => self.put_row(row).await,
+        }
+    }
+
+    async fn revision(&mut self) -> Result<Revision, StoreError> {
+        // Writing first makes concurrent batches wait for each other on PostgreSQL too.
+        let failed = self.read_failed();
+        let sql = "UPDATE counters SET value = value WHERE name = 'revision' RETURNING value";
+        let row = sqlx::query(sql).fetch_one(&mut *self.connection).await;
+        row.and_then(|row| row.try_get(0)).map(Revision).map_err(failed)
+    }
+
+    async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError> {
+        const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
+        const AUDIT: &str = "INSERT INTO audit (revision, position, at, door, actor, action, kind, id, name, detail) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let update = sqlx::query("UPDATE counters SET value = $1 WHERE name = 'revision'").bind(revision.0);
+        update.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+        for (position, row) in (0_i64..).zip(changed) {
+            let insert = sqlx::query(CHANGE).bind(revision.0).bind(position).bind(row.kind.as_str()).bind(row.id.clone());
+            insert.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+        }
+        for (position, event) in (0_i64..).zip(audit) {
+            let insert = sqlx::query(AUDIT)
+                .bind(revision.0)
+                .bind(position)
+                .bind(event.at.0)
+                .bind(event.door.clone())
+                .bind(event.actor.clone())
+                .bind(event.action.clone())
+                .bind(event.kind.as_str())
+                .bind(event.id.clone())
+                .bind(event.name.clone())
+                .bind(event.detail.clone());
+            insert.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The data key and the pepper of a database: sealed, checked at every start, made at the first one.
+
+use std::path::Path;
+
+use sqlx::{AnyConnection, Connection as _, Row as _};
+
+use super::{Dialect, SqlStore, connect::failed, migrate::has_table};
+use crate::{
+    KeyHasher, MasterKeySource, Random, StoreError,
+    seal::{MasterKeys, Place, Sealer, SecretBytes, draw},
+};
+
+/// What the check value says once opened.
+const CHECK: &[u8] = b"tollgate";
+
+const fn place_of(row: &'static str) -> Place<'static> {
+    Place { table: "vault", column: "sealed", row }
+}
+
+/// What a right master key opens.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) sealer: Sealer,
+    pub(super) hasher: KeyHasher,
+}
+
+/// Opens the vault; `None` when the database has none yet.
+pub(super) async fn open(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    place: &str,
+    source: &MasterKeySource,
+    data: &Path,
+    random: &Random,
+) -> Result<Option<Opened>, StoreError> {
+    if !has_table(connection, dialect, place, "vault").await? {
+        return Ok(None);
+    }
+    let Some(sealed_key) = read(connection, place, "data_key").await? else { return Ok(None) };
+    let Some(keys) = MasterKeys::load(source, data)? else {
+        let missing = data.join("master.key").display().to_string();
+        return Err(StoreError::MasterKeyMissing { place: missing, database: place.to_owned() });
+    };
+    let data_key = open_data_key(&keys, &sealed_key, place, random)?;
+    let sealer = Sealer::new(&data_key, random.clone());
+    let damaged = |row: &str| StoreError::Row { kind: "vault", row: row.to_owned(), detail: "it is missing".to_owned() };
+    let check = read(connection, place, "check").await?.ok_or_else(|| damaged("check"))?;
+    let opened = sealer.open(place_of("check"), &check)?;
+    if opened.as_slice() != CHECK {
+        return Err(StoreError::MasterKeyWrong { place: keys.place, database: place.to_owned() });
+    }
+    let pepper = read(connection, place, "pepper").await?.ok_or_else(|| damaged("pepper"))?;
+    let hasher = KeyHasher::new(&*sealer.open_bytes(place_of("pepper"), &pepper)?);
+    Ok(Some(Opened { sealer, hasher }))
+}
+
+fn open_data_key(keys: &MasterKeys, sealed: &[u8], place: &str, random: &Random) -> Result<SecretBytes, StoreError> {
+    let mut opened = keys.opening().map(|key| Sealer::new(key, random.clone()).open_bytes(place_of("data_key"), sealed));
+    opened.find_map(Result::ok).ok_or_else(|| StoreError::MasterKeyWrong { place: keys.place.clone(), database: place.to_owned() })
+}
+
+/// Makes the vault of a new database, and the master key where there is none.
+pub(super) async fn fill(
+    connection: &mut AnyConnection,
+    place: &str,
+    source: &MasterKeySource,
+    data: &Path,
+    random: &Random,
+) -> Result<Opened, StoreError> {
+    let keys = match MasterKeys::load(source, data)? {
+        Some(keys) => keys,
+        None => MasterKeys::create(data, random)?,
+    };
+    let (data_key, pepper) = (draw(random), draw(random));
+    let sealer = Sealer::new(&data_key, random.clone());
+    let values = [
+        ("data_key", Sealer::new(keys.sealing(), random.clone()).seal(place_of("data_key"), data_key.as_slice())),
+        ("check", sealer.seal(place_of("check"), CHECK)),
+        ("pepper", sealer.seal(place_of("pepper"), pepper.as_slice())),
+    ];
+    let query = |error| failed(place, "write the sealed keys of a new database", error);
+    let mut transaction = connection.begin().await.map_err(query)?;
+    for (name, sealed) in values {
+        let insert = sqlx::query("INSERT INTO vault (name, sealed) VALUES ($1, $2)").bind(name.to_owned()).bind(sealed);
+        insert.execute(&mut *transaction).await.map_err(query)?;
+    }
+    transaction.commit().await.map_err(query)?;
+    Ok(Opened { sealer, hasher: KeyHasher::new(&pepper) })
+}
+
+async fn read(connection: &mut AnyConnection, place: &str, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let query = |error| failed(place, "read the sealed keys", error);
+    let row = sqlx::query("SELECT sealed FROM vault WHERE name = $1").bind(name.to_owned()).fetch_optional(connection).await;
+    row.map_err(query)?.map(|row| row.try_get(0).map_err(query)).transpose()
+}
+
+/// Seals the data key anew with the first of these master keys; any of them may open it.
+pub(crate) async fn rotate(store: &SqlStore, source: &MasterKeySource, data: &Path) -> Result<(), StoreError> {
+    let query = |error| store.failed("seal the data key anew", error);
+    let Some(keys) = MasterKeys::load(source, data)? else {
+        let missing = data.join("master.key").display().to_string();
+        return Err(StoreError::MasterKeyMissing { place: missing, database: store.place.clone() });
+    };
+    let mut transaction = store.begin("seal the data key anew").await?;
+    let sealed = read(&mut transaction, &store.place, "data_key").await?.unwrap_or_default();
+    let data_key = open_data_key(&keys, &sealed, &store.place, &store.random)?;
+    let sealed = Sealer::new(keys.sealing(), store.random.clone()).seal(place_of("data_key"), data_key.as_slice());
+    let update = sqlx::query("UPDATE vault SET sealed = $1 WHERE name = 'data_key'").bind(sealed);
+    update.execute(&mut *transaction).await.map_err(query)?;
+    store.commit("seal the data key anew", transaction).await
+}
