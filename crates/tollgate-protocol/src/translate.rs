@@ -1,11 +1,20 @@
 //! From one protocol to another, through [`neutral`]: the request on its way to the upstream, the answer on its way back.
 
+mod outgoing;
 mod relay;
 mod reply;
 
 use std::collections::HashMap;
 
-use crate::{FieldPath, Malformed, Profile, Protocol, Target, neutral};
+use bytes::Bytes;
+
+pub(crate) use outgoing::{Carried, Outgoing, fenced};
+
+use crate::{
+    FieldPath, Malformed, Method, Profile, Protocol, Target, anthropic, gemini,
+    neutral::{self, AnswerKind, Ask, MediaSource, PartKind, effort},
+    openai,
+};
 
 pub use relay::translating_relay;
 pub use reply::{translate_problem, translate_reply};
@@ -55,19 +64,26 @@ pub struct TranslateOptions<'a> {
     pub fetched: Option<&'a HashMap<String, Fetched>>,
 }
 
-/// Reads a caller's request.
+/// Reads a caller's request, normalised. A `target` without a model names it in the body.
 ///
 /// # Errors
 /// A body that is not what the protocol allows.
 pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, Untranslatable> {
-    let _ = (from, target, body);
-    Err(Untranslatable::NoCounter)
+    let request = match (from, target.method) {
+        (Protocol::OpenAi, Method::Embeddings) => openai::decode_request::embeddings(body),
+        (Protocol::OpenAi, _) => openai::decode_request::chat(body),
+        (Protocol::Gemini, _) => gemini::decode_request::decode(target, body),
+        (Protocol::Anthropic, _) => anthropic::decode_request::decode(target, body),
+    };
+    Ok(request?)
 }
 
-/// Writes a request for an upstream that knows the model as `upstream_model`.
+/// Writes a request for an upstream that knows the model as `upstream_model`. `profile` is the effective one
+/// ([`crate::effective_profile`]).
 ///
 /// # Errors
-/// What the upstream cannot express, everything at once.
+/// What the upstream cannot express, everything at once; [`Untranslatable::NoCounter`] where tokens are to be counted by
+/// a protocol without a counter.
 pub fn encode_request(
     to: Protocol,
     request: &neutral::Request,
@@ -75,16 +91,67 @@ pub fn encode_request(
     profile: &Profile,
     options: &TranslateOptions<'_>,
 ) -> Result<neutral::Encoded, Untranslatable> {
-    let _ = (to, request, upstream_model, profile, options);
-    Err(Untranslatable::NoCounter)
+    if to == Protocol::OpenAi && request.ask == Ask::Count {
+        return Err(Untranslatable::NoCounter);
+    }
+    let mut out = Outgoing::new(to, request, upstream_model, profile, options);
+    let (method, body) = match to {
+        Protocol::OpenAi => openai::encode_request::encode(&mut out),
+        Protocol::Gemini => gemini::encode_request::encode(&mut out),
+        Protocol::Anthropic => anthropic::encode_request::encode(&mut out),
+    };
+    let include_thoughts = effort::shows_thoughts(request);
+    // Blocks without visible text come where thoughts are shown, and where the upstream was asked to leave the text out.
+    let carry_thinking = include_thoughts || to == Protocol::Anthropic && profile.thinking_display == Some(true);
+    let encoded = neutral::Encoded {
+        method,
+        stream: request.params.stream,
+        body: Bytes::from(body.to_text()),
+        dropped: Vec::new(),
+        name_map: Vec::new(),
+        custom_tools: request.tools.iter().filter(|tool| tool.custom).map(|tool| tool.name.clone()).collect(),
+        include_usage: request.params.include_usage,
+        include_thoughts,
+        carry_thinking,
+        kind: answer_kind(&request.ask),
+        parallel: request.params.parallel.is_none(),
+    };
+    out.finish(encoded)
+}
+
+const fn answer_kind(ask: &Ask) -> AnswerKind {
+    match ask {
+        Ask::Generate => AnswerKind::Generated,
+        Ask::Count => AnswerKind::Count,
+        Ask::Embed(embed) => AnswerKind::Vectors { list: embed.list, base64: embed.base64 },
+    }
 }
 
 /// The remote addresses whose bytes an upstream of protocol `to` would need inline. A gateway that may fetch them does
 /// so and passes the result in [`TranslateOptions::fetched`]; what is missing there is refused by name.
 #[must_use]
 pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &Profile) -> Vec<&'a str> {
-    let _ = (to, request, profile);
-    Vec::new()
+    let parts = request.turns.iter().flat_map(|turn| &turn.parts);
+    let media = parts.flat_map(|part| match &part.kind {
+        PartKind::Media(media) => std::slice::from_ref(media),
+        PartKind::Result { media, .. } => media,
+        PartKind::Text(_)
+        | PartKind::Think { .. }
+        | PartKind::Call { .. }
+        | PartKind::Code { .. }
+        | PartKind::CodeOutput { .. }
+        | PartKind::Opaque { .. } => &[],
+    });
+    let mut addresses = Vec::new();
+    for item in media {
+        if let MediaSource::Remote(address) = &item.source
+            && !outgoing::takes_address(to, request, profile, item)
+            && !addresses.contains(&address.as_str())
+        {
+            addresses.push(address.as_str());
+        }
+    }
+    addresses
 }
 
 /// Whose answers are read and written how.

@@ -3,7 +3,9 @@
 mod answer;
 mod answers;
 mod decode_reply;
+pub(crate) mod decode_request;
 mod encode_reply;
+pub(crate) mod encode_request;
 mod events;
 mod finish;
 mod members;

@@ -5,14 +5,21 @@
 
 mod answers;
 mod assemble;
+pub(crate) mod effort;
 mod embed;
 mod handover;
+pub(crate) mod media;
+pub(crate) mod names;
+pub(crate) mod normalise;
 mod params;
 mod part;
 mod reply;
 mod request;
+pub(crate) mod schema;
+pub(crate) mod signature;
 mod stream;
 mod text_map;
+pub(crate) mod verdict;
 
 pub use embed::EmbedRequest;
 pub use params::{Format, Given, GoogleParams, Params, ThinkingParams};

@@ -15,8 +15,8 @@ pub struct Given<T> {
 
 impl<T> Given<T> {
     /// A value and where it stood.
-    pub fn new(value: T, src: impl Into<FieldPath>) -> Self {
-        Self { value, src: src.into() }
+    pub fn new(value: impl Into<T>, src: impl Into<FieldPath>) -> Self {
+        Self { value: value.into(), src: src.into() }
     }
 }
 

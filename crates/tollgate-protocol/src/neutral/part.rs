@@ -111,3 +111,15 @@ pub struct Signature {
     /// As on the wire.
     pub value: String,
 }
+
+impl Part {
+    /// A text that stood at `src`.
+    pub(crate) fn text(text: impl Into<String>, src: impl Into<FieldPath>) -> Self {
+        Self::of(PartKind::Text(text.into()), src)
+    }
+
+    /// Anything unsigned that stood at `src`.
+    pub(crate) fn of(kind: PartKind, src: impl Into<FieldPath>) -> Self {
+        Self { kind, signature: None, src: src.into() }
+    }
+}

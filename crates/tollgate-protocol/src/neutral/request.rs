@@ -33,6 +33,36 @@ pub struct Request {
     pub dropped: Vec<FieldPath>,
 }
 
+impl Request {
+    /// A request that says nothing yet.
+    #[must_use]
+    pub fn new(model: impl Into<String>, origin: Protocol, ask: Ask) -> Self {
+        Self {
+            model: model.into(),
+            origin,
+            ask,
+            system: Vec::new(),
+            turns: Vec::new(),
+            tools: Vec::new(),
+            server_tools: Vec::new(),
+            choice: None,
+            params: Params::default(),
+            refused: Vec::new(),
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Notes a parameter that no other protocol can express.
+    pub(crate) fn refuse(&mut self, field: impl Into<FieldPath>) {
+        self.refused.push(Refused { field: field.into(), reason: None, droppable: true });
+    }
+
+    /// Notes a message or part that no other protocol can express.
+    pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
+        self.refused.push(Refused { field: field.into(), reason: None, droppable: false });
+    }
+}
+
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
@@ -41,7 +71,7 @@ pub enum Ask {
     /// The number of input tokens.
     Count,
     /// Vectors.
-    Embed(EmbedRequest),
+    Embed(Box<EmbedRequest>),
 }
 
 /// A field that cannot be expressed.
@@ -107,7 +137,7 @@ pub struct ServerTool {
     pub src: FieldPath,
 }
 
-/// A schema: real JSON Schema, or Google's OpenAPI subset. Member order is kept.
+/// A schema: real JSON Schema, or Google's `OpenAPI` subset. Member order is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schema {
     /// JSON Schema.

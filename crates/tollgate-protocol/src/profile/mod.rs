@@ -1,7 +1,10 @@
 //! Facts about an upstream model that translation needs; data, not code (translation reference, section 1.8).
 
+mod defaults;
+
 use serde::{Deserialize, Serialize};
 
+pub use defaults::effective_profile;
 pub use f64ord::F64;
 
 /// How a model's thinking is steered.

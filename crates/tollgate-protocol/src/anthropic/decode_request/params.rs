@@ -1,0 +1,83 @@
+//! Optional parameters. What asks for the ordinary behaviour is left out here and so never refused anywhere.
+
+use super::FROM;
+use crate::{
+    Malformed,
+    neutral::{Format, Given, Request, Schema, effort::is_effort},
+    object::Fields,
+};
+
+/// Reads every optional field; what it does not know is left for the caller of this function to refuse.
+pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let params = &mut request.params;
+    params.max_tokens = fields.at_least("max_tokens", 1)?;
+    params.temperature = fields.number("temperature")?;
+    params.top_p = fields.number("top_p")?;
+    params.top_k = fields.number("top_k")?;
+    params.stop = fields.texts("stop_sequences")?.filter(|stop| !stop.value.is_empty());
+    params.stream = fields.bool("stream")?.is_some_and(|stream| stream.value);
+    if let Some(mut metadata) = fields.object("metadata")? {
+        let src = metadata.path().to_owned();
+        params.user = metadata.text("user_id")?.map(|user| Given { value: user.value, src });
+    }
+    if let Some(tier) = fields.text("service_tier")?
+        && !matches!(tier.value.as_str(), "auto" | "standard_only")
+    {
+        request.refuse(tier.src);
+    }
+    if let Some(speed) = fields.text("speed")?.filter(|speed| speed.value != "standard") {
+        request.refuse(speed.src);
+    }
+    thinking(fields, request)?;
+    fields.ignore(&["cache_control"]);
+    request.dropped.extend(fields.paths(&["diagnostics"]));
+    Ok(())
+}
+
+/// `thinking` and `output_config`: how deep, what is seen of it, and the form of the answer.
+fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let mut effort = None;
+    if let Some(mut output) = fields.object("output_config")? {
+        effort = output.text("effort")?;
+        if let Some(effort) = effort.as_ref().filter(|effort| !is_effort(&effort.value)) {
+            return Err(Malformed::invalid(FROM, &effort.src, "is not an effort"));
+        }
+        if let Some(mut format) = output.object("format")? {
+            let src = format.path().to_owned();
+            let known = format.required_text("type")? == "json_schema";
+            match format.take("schema").filter(|_| known) {
+                Some(field) => {
+                    let schema = Schema::Json(field.value.value());
+                    request.params.format = Some(Given::new(Format::Schema { schema, name: None, strict: None }, src));
+                }
+                None => request.refuse(src),
+            }
+        }
+        for field in output.rest() {
+            request.refuse(field);
+        }
+    }
+    let wishes = &mut request.params.thinking;
+    let Some(mut thinking) = fields.object("thinking")? else {
+        wishes.effort = effort;
+        return Ok(());
+    };
+    let src = thinking.path().to_owned();
+    let shows = thinking.text("display")?.is_none_or(|display| display.value != "omitted");
+    let include = Given::new(shows, src.clone());
+    match thinking.required_text("type")?.as_str() {
+        "enabled" => {
+            let missing = || Malformed::missing(FROM, &format!("{src}.budget_tokens"));
+            wishes.budget = Some(thinking.integer("budget_tokens")?.ok_or_else(missing)?);
+            wishes.include = Some(include);
+        }
+        "adaptive" => {
+            wishes.adaptive = effort.is_none().then(|| Given::new((), src));
+            wishes.effort = effort;
+            wishes.include = Some(include);
+        }
+        "disabled" | "between_tools" => wishes.effort = Some(Given::new("none", src)),
+        _ => return Err(Malformed::invalid(FROM, &format!("{src}.type"), "is not a kind of thinking")),
+    }
+    Ok(())
+}

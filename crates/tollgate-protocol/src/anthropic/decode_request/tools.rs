@@ -1,0 +1,52 @@
+//! Tools and how they may be chosen.
+
+use super::FROM;
+use crate::{
+    Malformed,
+    neutral::{Choice, ChoiceMode, Given, Request, Schema, ServerTool, Tool},
+    object::Fields,
+    tree::Tree,
+};
+
+/// Reads `tools` and `tool_choice`.
+pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    if let Some((tools, path)) = fields.list("tools")? {
+        for (index, item) in tools.iter().enumerate() {
+            tool(item, &format!("{path}[{index}]"), request)?;
+        }
+    }
+    let Some(mut choice) = fields.object("tool_choice")? else { return Ok(()) };
+    let src = choice.path().to_owned();
+    let kind = choice.required_text("type")?;
+    if let Some(single) = choice.bool("disable_parallel_tool_use")?.filter(|single| single.value) {
+        request.params.parallel = Some(Given::new(false, single.src));
+    }
+    let (mode, names) = match kind.as_str() {
+        "auto" => (ChoiceMode::Auto, Vec::new()),
+        "none" => (ChoiceMode::None, Vec::new()),
+        "any" => (ChoiceMode::Any, Vec::new()),
+        "tool" => (ChoiceMode::Any, vec![choice.required_text("name")?]),
+        _ => return Err(Malformed::invalid(FROM, &format!("{src}.type"), "is not a tool choice")),
+    };
+    if !request.tools.is_empty() || mode == ChoiceMode::Any {
+        request.choice = Some(Choice { mode, names, src });
+    }
+    Ok(())
+}
+
+/// The caller's own tools; those of the vendor travel only to the vendor.
+fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malformed> {
+    let mut fields = Fields::new(item, path, FROM)?;
+    if fields.text("type")?.is_some_and(|kind| kind.value != "custom") {
+        request.server_tools.push(ServerTool { owner: FROM, raw: item.compact(), src: path.to_owned() });
+        return Ok(());
+    }
+    let name = fields.required_text("name")?;
+    let description = fields.text("description")?.map(|text| text.value);
+    let schema = match fields.take("input_schema") {
+        Some(field) if field.value.members().is_none() => return Err(Malformed::wrong_type(FROM, &field.path, "an object")),
+        field => field.map(|field| Schema::Json(field.value.value())),
+    };
+    request.tools.push(Tool { name, description, schema, strict: None, custom: false, src: path.to_owned() });
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Turns as messages: neighbours of one role merged, results before anything else of their message. The same history is
+//! always written the same way, because newer models tie their thinking blocks to everything before them.
+
+use crate::{
+    Protocol,
+    gemini::encode_request::arguments,
+    neutral::{Media, Part, PartKind, Role, Turn},
+    translate::{Carried, Outgoing, fenced},
+    tree::Tree,
+    written::{Json, Members},
+};
+
+/// `system`: a string, or blocks where there are several texts.
+pub(super) fn system(out: &Outgoing<'_>) -> Option<Json> {
+    let texts: Vec<&str> = out.system().into_iter().filter_map(text_of).collect();
+    match texts.as_slice() {
+        [] => None,
+        [only] => Some(Json::text(*only)),
+        _ => Some(Json::List(texts.into_iter().map(text_block).collect())),
+    }
+}
+
+fn text_of(part: &Part) -> Option<&str> {
+    if let PartKind::Text(text) = &part.kind { Some(text) } else { None }
+}
+
+fn text_block(text: &str) -> Json {
+    Json::object([("type", Json::text("text")), ("text", Json::text(text))])
+}
+
+/// All messages.
+pub(super) fn conversation(out: &mut Outgoing<'_>) -> Vec<Json> {
+    let mut messages: Vec<(&'static str, Vec<Json>)> = Vec::new();
+    for turn in out.turns() {
+        let (role, blocks) = match turn.role {
+            Role::System | Role::User => ("user", turn.parts.iter().filter_map(|part| authored(out, part)).collect()),
+            Role::Results => ("user", turn.parts.iter().filter_map(|part| result(out, part)).collect()),
+            Role::Model => ("assistant", model(out, turn)),
+        };
+        match messages.last_mut() {
+            _ if blocks.is_empty() => {}
+            Some((last, known)) if *last == role => known.extend(blocks),
+            _ => messages.push((role, blocks)),
+        }
+    }
+    if let (Some(("assistant", _)), Some(turn)) = (messages.last(), out.turns().last())
+        && out.profile.prefill == Some(false)
+    {
+        out.verdicts.refuse_part(&turn.src, Some("the last message may not be the assistant's"));
+    }
+    let write =
+        |(role, blocks): (&'static str, Vec<Json>)| Json::object([("role", Json::text(role)), ("content", content(blocks))]);
+    messages.into_iter().map(write).collect()
+}
+
+/// One text alone is a string.
+fn content(mut blocks: Vec<Json>) -> Json {
+    if let [Json::Object(members)] = blocks.as_mut_slice()
+        && let [(_, Json::Text(kind)), (_, Json::Text(text))] = members.as_mut_slice()
+        && kind == "text"
+    {
+        return Json::Text(std::mem::take(text));
+    }
+    Json::List(blocks)
+}
+
+fn authored(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+    match &part.kind {
+        PartKind::Text(text) => Some(text_block(text)),
+        PartKind::Media(media) => media_block(out, media),
+        PartKind::Code { language, text } => Some(text_block(&fenced(language, text))),
+        PartKind::CodeOutput { text, .. } => Some(text_block(&fenced("", text))),
+        PartKind::Opaque { protocol: Protocol::Anthropic, raw } => Some(Json::Raw(raw.clone())),
+        PartKind::Think { .. } => {
+            out.drop_thought(part);
+            None
+        }
+        PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => {
+            out.verdicts.refuse_part(&part.src, None);
+            None
+        }
+    }
+}
+
+/// A model turn. Neighbouring texts are pieces of one block; thinking blocks stand where they stood.
+fn model(out: &mut Outgoing<'_>, turn: &Turn) -> Vec<Json> {
+    let (mut blocks, mut text) = (Vec::new(), String::new());
+    for part in &turn.parts {
+        let block = match &part.kind {
+            PartKind::Text(piece) => {
+                text.push_str(piece);
+                continue;
+            }
+            PartKind::Code { language, text: code } => {
+                text.push_str(&fenced(language, code));
+                continue;
+            }
+            PartKind::CodeOutput { text: output, .. } => {
+                text.push_str(&fenced("", output));
+                continue;
+            }
+            PartKind::Think { .. } => {
+                let block = thinking_block(part);
+                if block.is_none() {
+                    out.drop_thought(part);
+                }
+                block
+            }
+            PartKind::Call { id, name, args, custom } => Some(Json::object([
+                ("type", Json::text("tool_use")),
+                ("id", Json::text(out.ids.get(id))),
+                ("name", Json::text(out.names.get(name))),
+                ("input", arguments(args, *custom)),
+            ])),
+            PartKind::Opaque { protocol: Protocol::Anthropic, raw } => Some(Json::Raw(raw.clone())),
+            PartKind::Media(media) => {
+                out.refuse_media(media);
+                None
+            }
+            PartKind::Result { .. } | PartKind::Opaque { .. } => {
+                out.verdicts.refuse_part(&part.src, None);
+                None
+            }
+        };
+        if let Some(block) = block {
+            end_text(&mut text, &mut blocks);
+            blocks.push(block);
+        }
+    }
+    end_text(&mut text, &mut blocks);
+    blocks
+}
+
+fn end_text(text: &mut String, blocks: &mut Vec<Json>) {
+    if !text.is_empty() {
+        blocks.push(text_block(&std::mem::take(text)));
+    }
+}
+
+/// A thinking block of this vendor's own; foreign thoughts never become one.
+pub(super) fn thinking_block(part: &Part) -> Option<Json> {
+    let PartKind::Think { text, redacted } = &part.kind else { return None };
+    if let Some(data) = redacted {
+        return Some(Json::object([("type", Json::text("redacted_thinking")), ("data", Json::text(data))]));
+    }
+    let signature = part.signature.as_ref().filter(|signature| signature.owner == Protocol::Anthropic)?;
+    Some(Json::object([
+        ("type", Json::text("thinking")),
+        ("thinking", Json::text(text)),
+        ("signature", Json::text(&signature.value)),
+    ]))
+}
+
+fn result(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+    let PartKind::Result { call_id, content, json, media, is_error, .. } = &part.kind else { return None };
+    let text = if *json && *is_error { error_text(content) } else { content.clone() };
+    let mut block = Members(vec![("type", Json::text("tool_result")), ("tool_use_id", Json::text(out.ids.get(call_id)))]);
+    let media: Vec<Json> = media.iter().filter_map(|item| media_block(out, item)).collect();
+    if media.is_empty() {
+        block.put("content", Json::Text(text));
+    } else {
+        let text = Some(text).filter(|text| !text.is_empty()).map(|text| text_block(&text));
+        block.put("content", Json::List(text.into_iter().chain(media).collect()));
+    }
+    if *is_error {
+        block.put("is_error", Json::Bool(true));
+    }
+    Some(block.json())
+}
+
+/// The text of `{"error": "…"}`; any other error object as it is.
+fn error_text(content: &str) -> String {
+    let tree = Tree::parse(content.as_bytes()).ok();
+    let text = tree.as_ref().and_then(|tree| tree.get("error")).and_then(Tree::str);
+    text.unwrap_or(content).to_owned()
+}
+
+fn media_block(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
+    let carried = out.carry(media)?;
+    let base64 = |mime: &str, data: String| {
+        Json::object([("type", Json::text("base64")), ("media_type", Json::text(mime)), ("data", Json::Text(data))])
+    };
+    let (kind, source) = match carried {
+        Carried::Bytes(mime, data) if matches!(mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp") => {
+            ("image", base64(&mime, data))
+        }
+        Carried::Bytes(mime, data) if mime == "application/pdf" => ("document", base64(&mime, data)),
+        Carried::Address(mime, url) => {
+            let kind = if mime == "application/pdf" { "document" } else { "image" };
+            (kind, Json::object([("type", Json::text("url")), ("url", Json::Text(url))]))
+        }
+        Carried::Bytes(..) => {
+            out.refuse_media(media);
+            return None;
+        }
+    };
+    let mut block = Members(vec![("type", Json::text(kind)), ("source", source)]);
+    if kind == "document" {
+        block.put_some("title", media.name.as_ref().map(Json::text));
+    }
+    Some(block.json())
+}

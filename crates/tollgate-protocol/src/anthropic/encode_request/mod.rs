@@ -1,0 +1,61 @@
+//! Requests for messages upstreams (API version 2023-06-01).
+
+mod messages;
+mod params;
+mod thinking;
+mod tools;
+
+use crate::{
+    Method, Protocol,
+    neutral::Ask,
+    translate::Outgoing,
+    written::{Json, Members},
+};
+
+/// Sent where neither the caller nor the profile names a limit; the protocol demands one.
+const MAX_TOKENS: u64 = 16_384;
+
+/// Writes the body and says which method it is for.
+pub(crate) fn encode(out: &mut Outgoing<'_>) -> (Method, Json) {
+    match &out.request.ask {
+        Ask::Generate => (Method::Chat, generate(out)),
+        Ask::Count => (Method::CountTokens, count(out)),
+        Ask::Embed(embed) => {
+            let field = if out.request.origin == Protocol::OpenAi {
+                "input"
+            } else if embed.list {
+                "requests"
+            } else {
+                "content"
+            };
+            out.verdicts.refuse_part(field, Some("the upstream protocol has no embeddings"));
+            (Method::Embeddings, Json::Object(Vec::new()))
+        }
+    }
+}
+
+fn generate(out: &mut Outgoing<'_>) -> Json {
+    let request = out.request;
+    let fallback = out.profile.default_max_tokens.unwrap_or(MAX_TOKENS);
+    let limit = request.params.max_tokens.as_ref().map_or(fallback, |given| given.value);
+    let mut body = Members(vec![("model", Json::text(out.model)), ("max_tokens", Json::uint(limit))]);
+    conversation(out, &mut body);
+    let thinking = thinking::thinking(out, limit);
+    tools::write(out, &mut body, thinking.budgeted);
+    params::write(out, &mut body, thinking);
+    body.json()
+}
+
+fn conversation(out: &mut Outgoing<'_>, body: &mut Members) {
+    body.put_some("system", messages::system(out));
+    let messages = messages::conversation(out);
+    body.put("messages", Json::List(messages));
+}
+
+/// Only what the counter reads.
+fn count(out: &mut Outgoing<'_>) -> Json {
+    let mut body = Members(vec![("model", Json::text(out.model))]);
+    conversation(out, &mut body);
+    tools::write(out, &mut body, false);
+    body.json()
+}

@@ -1,0 +1,97 @@
+//! Optional parameters.
+
+use serde_json::Number;
+
+use super::thinking::Written;
+use crate::{
+    Protocol,
+    neutral::{Format, Given, schema},
+    translate::Outgoing,
+    written::{Json, Members},
+};
+
+/// Lowest `top_p` beside a thinking budget.
+const TOP_P_LEAST: f64 = 0.95;
+
+/// Writes everything the caller asked for that has a place here.
+pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Written) {
+    let request = out.request;
+    let params = &request.params;
+    let mut allowed = out.allowed();
+    if thinking.budgeted {
+        let restrict = |number: &mut Option<&Number>, given: &Option<Given<Number>>, fine: &dyn Fn(f64) -> bool| {
+            let (Some(value), Some(given)) = (*number, given) else { return None };
+            if value.as_f64().is_some_and(fine) {
+                return None;
+            }
+            *number = None;
+            Some(given.src.clone())
+        };
+        let refused = [
+            restrict(&mut allowed.temperature, &params.temperature, &|value| value == 1.0),
+            restrict(&mut allowed.top_p, &params.top_p, &|value| value >= TOP_P_LEAST),
+            restrict(&mut allowed.top_k, &params.top_k, &|_| false),
+        ];
+        for field in refused.into_iter().flatten() {
+            out.verdicts.refuse_because(&field, "cannot be combined with thinking");
+        }
+    }
+    body.put_some("thinking", thinking.thinking);
+    let mut output = Members::default();
+    output.put_some("effort", thinking.effort.map(Json::Text));
+    output.put_some("format", format(out));
+    body.put_some("output_config", output.some());
+    body.put_some("temperature", allowed.temperature.map(Json::number));
+    body.put_some("top_p", allowed.top_p.map(Json::number));
+    body.put_some("top_k", allowed.top_k.map(Json::number));
+    if let (Some(stop), Some(given)) = (allowed.stop, &params.stop) {
+        if stop.iter().any(|sequence| sequence.trim().is_empty()) {
+            out.verdicts.refuse_because(&given.src, "a stop sequence must not be blank");
+        } else {
+            body.put("stop_sequences", Json::texts(stop));
+        }
+    }
+    refuse_foreign(out);
+    user(out, body);
+    if params.stream {
+        body.put("stream", Json::Bool(true));
+    }
+}
+
+/// Parameters without any counterpart.
+fn refuse_foreign(out: &mut Outgoing<'_>) {
+    let params = &out.request.params;
+    let google = &params.google;
+    let foreign = [
+        params.seed.as_ref().map(|given| &given.src),
+        params.tier.as_ref().map(|given| &given.src),
+        params.web_search.as_ref().map(|given| &given.src),
+        google.cached_content.as_ref().map(|given| &given.src),
+    ];
+    for field in foreign.into_iter().flatten() {
+        out.verdicts.refuse(field);
+    }
+    if let Some(safety) = &google.safety_settings {
+        out.verdicts.drop_field(&safety.src);
+    }
+}
+
+/// The person behind the caller travels only where the channel allows it.
+fn user(out: &mut Outgoing<'_>, body: &mut Members) {
+    let Some(user) = &out.request.params.user else { return };
+    if out.options.pass_user || out.request.origin == Protocol::Anthropic {
+        body.put("metadata", Json::object([("user_id", Json::text(&user.value))]));
+    } else {
+        out.verdicts.drop_field(&user.src);
+    }
+}
+
+fn format(out: &mut Outgoing<'_>) -> Option<Json> {
+    let Given { value, src } = out.request.params.format.as_ref()?;
+    let Format::Schema { schema, .. } = value else {
+        out.verdicts.refuse(src);
+        return None;
+    };
+    let schema = Json::value(&schema::to_json(schema));
+    Some(Json::object([("type", Json::text("json_schema")), ("schema", schema)]))
+}

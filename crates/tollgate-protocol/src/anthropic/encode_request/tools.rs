@@ -1,0 +1,73 @@
+//! Tools and how they may be chosen.
+
+use crate::{
+    Malformed, Protocol,
+    gemini::encode_request::free_text,
+    neutral::{Choice, ChoiceMode, Tool, schema},
+    translate::Outgoing,
+    written::{Json, Members},
+};
+
+/// Writes `tools` and `tool_choice`. `budgeted`: thinking is on with a budget, beside which no tool can be forced.
+pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, budgeted: bool) {
+    let request = out.request;
+    let choice = request.choice.as_ref();
+    // An allow-list has no form here: the tools themselves are cut to it.
+    let only = choice.filter(|choice| !choice.names.is_empty() && (choice.mode == ChoiceMode::Auto || choice.names.len() > 1));
+    let offered = request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name)));
+    let mut tools: Vec<Json> = offered.map(|tool| declaration(out, tool)).collect();
+    for tool in &request.server_tools {
+        if tool.owner == Protocol::Anthropic {
+            tools.push(Json::Raw(tool.raw.clone()));
+        } else {
+            out.verdicts.refuse(&tool.src);
+        }
+    }
+    let offered = !tools.is_empty();
+    if offered {
+        body.put("tools", Json::List(tools));
+    }
+    body.put_some("tool_choice", tool_choice(out, choice, offered, budgeted));
+}
+
+fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
+    let mut entry = Members(vec![("name", Json::text(out.names.get(&tool.name)))]);
+    entry.put_some("description", tool.description.as_ref().map(Json::text));
+    let schema = if tool.custom { Some(schema::to_json(&free_text())) } else { tool.schema.as_ref().map(schema::to_json) };
+    let mut schema = schema.unwrap_or_else(|| serde_json::json!({"type": "object", "properties": {}}));
+    if let serde_json::Value::Object(root) = &mut schema
+        && !root.contains_key("type")
+    {
+        root.insert("type".to_owned(), "object".into());
+    }
+    entry.put("input_schema", Json::value(&schema));
+    entry.json()
+}
+
+fn tool_choice(out: &mut Outgoing<'_>, choice: Option<&Choice>, offered: bool, budgeted: bool) -> Option<Json> {
+    let single = out.request.params.parallel.is_some();
+    if !offered {
+        if let Some(Choice { mode: ChoiceMode::Any, src, .. }) = choice {
+            out.verdicts.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+        }
+        return None;
+    }
+    let mut written = match choice {
+        None if single => Members(vec![("type", Json::text("auto"))]),
+        None => return None,
+        Some(Choice { mode: ChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
+        Some(Choice { mode: ChoiceMode::Auto, .. }) => Members(vec![("type", Json::text("auto"))]),
+        Some(Choice { src, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
+            out.verdicts.refuse(src);
+            return None;
+        }
+        Some(Choice { names, .. }) => match names.as_slice() {
+            [only] => Members(vec![("type", Json::text("tool")), ("name", Json::text(out.names.get(only)))]),
+            _ => Members(vec![("type", Json::text("any"))]),
+        },
+    };
+    if single {
+        written.put("disable_parallel_tool_use", Json::Bool(true));
+    }
+    Some(written.json())
+}

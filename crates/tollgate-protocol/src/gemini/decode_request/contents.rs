@@ -1,0 +1,205 @@
+//! Contents as turns.
+
+use super::FROM;
+use crate::{
+    Malformed, Protocol,
+    neutral::{
+        Media, Part, PartKind, Request, Role, Signature, Turn,
+        media::{self, BadMedia},
+    },
+    object::Fields,
+    tree::Tree,
+};
+
+/// Reads the system instruction: all its texts.
+pub(super) fn system(mut content: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let Some((parts, path)) = content.list("parts")? else { return Ok(()) };
+    for (index, item) in parts.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        match part(item, &path, request)? {
+            Some(part) if matches!(part.kind, PartKind::Text(_)) => push_system(part, request),
+            Some(_) => request.refuse_part(path),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn push_system(part: Part, request: &mut Request) {
+    if !matches!(&part.kind, PartKind::Text(text) if text.is_empty()) {
+        request.system.push(Part { signature: None, ..part });
+    }
+}
+
+/// Reads all contents. Function responses become turns of their own.
+pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> Result<(), Malformed> {
+    for (index, content) in contents.iter().enumerate() {
+        let src = format!("{path}[{index}]");
+        let mut fields = Fields::new(content, &src, FROM)?;
+        let role = role(&mut fields)?;
+        let (mut said, mut results) = (Vec::new(), Vec::new());
+        if let Some((parts, path)) = fields.list("parts")? {
+            for (index, item) in parts.iter().enumerate() {
+                let path = format!("{path}[{index}]");
+                let Some(part) = part(item, &path, request)? else { continue };
+                match part.kind {
+                    PartKind::Result { .. } => results.push(part),
+                    PartKind::Call { .. } if role != Role::Model => request.refuse_part(path),
+                    _ => said.push(part),
+                }
+            }
+        }
+        if role == Role::System && request.turns.is_empty() && results.is_empty() {
+            said.into_iter().for_each(|part| push_system(part, request));
+            continue;
+        }
+        if !said.is_empty() || results.is_empty() {
+            request.turns.push(Turn { role, parts: said, src: src.clone() });
+        }
+        if !results.is_empty() {
+            request.turns.push(Turn { role: Role::Results, parts: results, src });
+        }
+    }
+    Ok(())
+}
+
+fn role(fields: &mut Fields<'_, '_>) -> Result<Role, Malformed> {
+    let Some(role) = fields.text("role")? else { return Ok(Role::User) };
+    match role.value.as_str() {
+        "" | "user" | "function" | "tool" => Ok(Role::User),
+        "model" | "assistant" => Ok(Role::Model),
+        "system" => Ok(Role::System),
+        other => {
+            let why = format!("'{other}' is not a valid role; use 'user' or 'model'");
+            Err(Malformed::invalid(FROM, &role.src, &why))
+        }
+    }
+}
+
+/// One part. Nothing for an empty one and for a kind that cannot be expressed, which is noted.
+fn part(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Part>, Malformed> {
+    let mut fields = Fields::new(item, path, FROM)?;
+    let thought = fields.bool("thought")?.is_some_and(|thought| thought.value);
+    let signature = fields.text("thoughtSignature")?.filter(|given| !given.value.is_empty());
+    let signature = signature.map(|given| Signature { owner: Protocol::Gemini, value: given.value });
+    let detail = fields.take("mediaResolution").and_then(|field| resolution(field.value));
+    fields.ignore(&["videoMetadata", "partMetadata"]);
+    let kind = if let Some(text) = fields.text("text")? {
+        if thought { PartKind::Think { text: text.value, redacted: None } } else { PartKind::Text(text.value) }
+    } else if let Some(data) = fields.object("inlineData")? {
+        PartKind::Media(Media { detail, ..inline(data, path)? })
+    } else if let Some(data) = fields.object("fileData")? {
+        PartKind::Media(Media { detail, ..file(data, path)? })
+    } else if let Some(call) = fields.object("functionCall")? {
+        function_call(call)?
+    } else if let Some(response) = fields.object("functionResponse")? {
+        function_response(response, path)?
+    } else if let Some(code) = fields.object("executableCode")? {
+        executable_code(code)?
+    } else if let Some(output) = fields.object("codeExecutionResult")? {
+        code_output(output)?
+    } else if fields.take("toolCall").is_some() || fields.take("toolResponse").is_some() {
+        PartKind::Opaque { protocol: FROM, raw: item.compact() }
+    } else if !fields.rest().is_empty() {
+        request.refuse_part(path);
+        return Ok(None);
+    } else if signature.is_some() {
+        PartKind::Text(String::new())
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(Part { kind, signature, src: path.to_owned() }))
+}
+
+/// `{"level": "MEDIA_RESOLUTION_LOW"}` as `low`.
+fn resolution(value: &Tree<'_>) -> Option<String> {
+    let level = value.get_proto("level").and_then(Tree::str)?.to_ascii_lowercase();
+    let word = level.strip_prefix("media_resolution_").unwrap_or(&level);
+    (word != "unspecified").then(|| word.to_owned())
+}
+
+fn bad_media(fault: BadMedia, src: &str) -> Malformed {
+    let why = match fault {
+        BadMedia::Base64 => "the data is not base64",
+        BadMedia::Address => "is not an address that can be followed",
+    };
+    Malformed::invalid(FROM, src, why)
+}
+
+fn inline(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
+    let mime = data.required_text("mimeType")?;
+    let bytes = data.text("data")?.map(|data| data.value).unwrap_or_default();
+    media::inline(&mime, &bytes, path.to_owned()).map_err(|fault| bad_media(fault, path))
+}
+
+fn file(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
+    let mime = data.text("mimeType")?.map(|mime| media::mime_type(&mime.value));
+    let address = data.required_text("fileUri")?;
+    let media = match media::from_url(&address, path.to_owned()) {
+        Ok(media) => media,
+        // Anything else is a name of Google's own.
+        Err(BadMedia::Address) => {
+            let source = crate::neutral::MediaSource::Uri(address);
+            Media { mime: String::new(), source, name: None, detail: None, src: path.to_owned() }
+        }
+        Err(fault) => return Err(bad_media(fault, path)),
+    };
+    Ok(Media { mime: mime.unwrap_or(media.mime), ..media })
+}
+
+fn function_call(mut call: Fields<'_, '_>) -> Result<PartKind, Malformed> {
+    let id = call.text("id")?.map(|id| id.value).unwrap_or_default();
+    let name = call.required_text("name")?;
+    let args = match call.take("args") {
+        Some(field) if field.value.members().is_none() => return Err(Malformed::wrong_type(FROM, &field.path, "an object")),
+        Some(field) => field.value.compact(),
+        None => "{}".to_owned(),
+    };
+    Ok(PartKind::Call { id, name, args, custom: false })
+}
+
+/// `{"output": "text"}` is text; any other response stays the object it is.
+fn function_response(mut fields: Fields<'_, '_>, path: &str) -> Result<PartKind, Malformed> {
+    let call_id = fields.text("id")?.map(|id| id.value).unwrap_or_default();
+    let name = fields.required_text("name")?;
+    let (mut content, mut json, mut is_error) = ("{}".to_owned(), true, false);
+    if let Some(response) = fields.take("response") {
+        let Some(members) = response.value.members() else {
+            return Err(Malformed::wrong_type(FROM, &response.path, "an object"));
+        };
+        content = response.value.compact();
+        if let [(key, value)] = members {
+            is_error = key == "error";
+            if let ("output", Some(text)) = (&**key, value.str()) {
+                (content, json) = (text.to_owned(), false);
+            }
+        }
+    }
+    let mut media = Vec::new();
+    if let Some((parts, inner)) = fields.list("parts")? {
+        for (index, item) in parts.iter().enumerate() {
+            let src = format!("{inner}[{index}]");
+            let mut part = Fields::new(item, &src, FROM)?;
+            if let Some(data) = part.object("inlineData")? {
+                media.push(inline(data, &src)?);
+            } else if let Some(data) = part.object("fileData")? {
+                media.push(file(data, &src)?);
+            } else {
+                return Err(Malformed::invalid(FROM, path, "a functionResponse takes inlineData parts only"));
+            }
+        }
+    }
+    Ok(PartKind::Result { call_id, name, content, json, media, is_error })
+}
+
+fn executable_code(mut code: Fields<'_, '_>) -> Result<PartKind, Malformed> {
+    let language = code.text("language")?.map(|language| language.value.to_ascii_lowercase()).unwrap_or_default();
+    let text = code.text("code")?.map(|text| text.value).unwrap_or_default();
+    Ok(PartKind::Code { language, text })
+}
+
+fn code_output(mut output: Fields<'_, '_>) -> Result<PartKind, Malformed> {
+    let outcome = output.text("outcome")?.map(|outcome| outcome.value).unwrap_or_default();
+    let text = output.text("output")?.map(|text| text.value).unwrap_or_default();
+    Ok(PartKind::CodeOutput { outcome, text })
+}

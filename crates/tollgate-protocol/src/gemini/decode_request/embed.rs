@@ -1,0 +1,104 @@
+//! `:embedContent` and `:batchEmbedContents`.
+
+use super::{FROM, config::narrow};
+use crate::{
+    Malformed,
+    neutral::{Ask, EmbedRequest, Given, Request},
+    object::Fields,
+};
+
+/// One text's request.
+struct One {
+    text: String,
+    task: Option<Given<String>>,
+    title: Option<Given<String>>,
+    dimensions: Option<Given<u32>>,
+}
+
+/// Reads `:embedContent`.
+pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
+    let mut refused = Vec::new();
+    let One { text, task, title, dimensions } = read(&mut fields, &mut refused)?;
+    let embed = EmbedRequest { inputs: vec![text], list: false, dimensions, task, title, base64: false, user: None };
+    Ok(finished(model, embed, refused))
+}
+
+/// Reads `:batchEmbedContents`. All texts have to ask for the same: other protocols know one setting per request.
+pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
+    let Some((items, path)) = fields.list("requests")? else { return Err(Malformed::missing(FROM, "requests")) };
+    let (mut refused, mut inputs, mut first) = (Vec::new(), Vec::with_capacity(items.len()), None::<One>);
+    for (index, item) in items.iter().enumerate() {
+        let src = format!("{path}[{index}]");
+        let mut one = read(&mut Fields::new(item, &src, FROM)?, &mut refused)?;
+        inputs.push(std::mem::take(&mut one.text));
+        match &first {
+            None => first = Some(one),
+            Some(known)
+                if same(&known.task, &one.task) && same(&known.title, &one.title) && same(&known.dimensions, &one.dimensions) => {}
+            Some(_) => refused.push(src),
+        }
+    }
+    let Some(One { task, title, dimensions, .. }) = first else {
+        return Err(Malformed::invalid(FROM, &path, "must not be empty"));
+    };
+    fields.ignore(&["model"]);
+    refused.extend(fields.rest());
+    Ok(finished(model, EmbedRequest { inputs, list: true, dimensions, task, title, base64: false, user: None }, refused))
+}
+
+fn same<T: PartialEq>(left: &Option<Given<T>>, right: &Option<Given<T>>) -> bool {
+    left.as_ref().map(|given| &given.value) == right.as_ref().map(|given| &given.value)
+}
+
+fn finished(model: String, embed: EmbedRequest, refused: Vec<String>) -> Request {
+    let mut request = Request::new(model, FROM, Ask::Embed(Box::new(embed)));
+    for field in refused {
+        request.refuse(field);
+    }
+    request
+}
+
+fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<One, Malformed> {
+    let path = fields.path().to_owned();
+    let missing = if path.is_empty() { "content".to_owned() } else { format!("{path}.content") };
+    let mut content = fields.object("content")?.ok_or_else(|| Malformed::missing(FROM, &missing))?;
+    let mut texts = Vec::new();
+    if let Some((parts, path)) = content.list("parts")? {
+        for (index, item) in parts.iter().enumerate() {
+            let src = format!("{path}[{index}]");
+            match Fields::new(item, &src, FROM)?.text("text")? {
+                Some(text) => texts.push(text.value),
+                None => refused.push(src),
+            }
+        }
+    }
+    let mut one = settings(fields)?;
+    if let Some(mut config) = fields.object("embedContentConfig")? {
+        let newer = settings(&mut config)?;
+        one = One {
+            text: String::new(),
+            task: newer.task.or(one.task),
+            title: newer.title.or(one.title),
+            dimensions: newer.dimensions.or(one.dimensions),
+        };
+        for name in ["autoTruncate", "documentOcr", "audioTrackExtraction"] {
+            if let Some(enabled) = config.bool(name)?.filter(|enabled| enabled.value) {
+                refused.push(enabled.src);
+            }
+        }
+        refused.extend(config.rest());
+    }
+    fields.ignore(&["model"]);
+    refused.extend(fields.rest());
+    Ok(One { text: texts.join("\n"), ..one })
+}
+
+fn settings(fields: &mut Fields<'_, '_>) -> Result<One, Malformed> {
+    let task = fields.text("taskType")?.map(|task| Given::new(task.value.to_ascii_uppercase(), task.src));
+    Ok(One {
+        text: String::new(),
+        task: task.filter(|task| task.value != "TASK_TYPE_UNSPECIFIED"),
+        title: fields.text("title")?,
+        dimensions: fields.at_least("outputDimensionality", 1)?.map(narrow).transpose()?,
+    })
+}

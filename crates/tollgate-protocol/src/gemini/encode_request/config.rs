@@ -1,0 +1,107 @@
+//! `generationConfig`.
+
+use super::{is_native, tools::fitting};
+use crate::{
+    CanDisableThinking, Thinking,
+    neutral::{
+        Format, Given,
+        effort::{Source, Wish, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, wish},
+    },
+    translate::Outgoing,
+    written::{Json, Members},
+};
+
+/// Everything the caller asked for that has a place here.
+pub(super) fn generation_config(out: &mut Outgoing<'_>) -> Members {
+    let allowed = out.allowed();
+    let params = &out.request.params;
+    let mut config = Members::default();
+    config.put_some("temperature", allowed.temperature.map(Json::number));
+    config.put_some("topP", allowed.top_p.map(Json::number));
+    config.put_some("topK", allowed.top_k.map(Json::number));
+    config.put_some("candidateCount", allowed.n.map(|n| Json::Int(n.into())));
+    config.put_some("maxOutputTokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
+    config.put_some("stopSequences", allowed.stop.map(Json::texts));
+    // The field is 32 bits wide; a caller's wider seed stays as good a seed by its low bits.
+    let seed = |given: &Given<i64>| Json::Int(if is_native(out.request) { given.value } else { given.value & 0x7fff_ffff });
+    config.put_some("seed", params.seed.as_ref().map(seed));
+    config.put_some("presencePenalty", allowed.presence.map(Json::number));
+    config.put_some("frequencyPenalty", allowed.frequency.map(Json::number));
+    config.put_some("responseLogprobs", allowed.logprobs.then_some(Json::Bool(true)));
+    config.put_some("logprobs", allowed.top_logprobs.map(|count| Json::Int(count.into())));
+    if let Some(resolution) = &params.media_resolution {
+        config.put("mediaResolution", Json::text(format!("MEDIA_RESOLUTION_{}", resolution.value.to_ascii_uppercase())));
+    }
+    format(out, &mut config);
+    config.put_some("thinkingConfig", thinking(out).some());
+    config
+}
+
+fn format(out: &mut Outgoing<'_>, config: &mut Members) {
+    let Some(Given { value, src }) = &out.request.params.format else { return };
+    if !out.request.tools.is_empty() && out.profile.tools_with_json == Some(false) {
+        out.verdicts.refuse_because(src, "cannot be combined with 'tools'");
+        return;
+    }
+    config.put("responseMimeType", Json::text("application/json"));
+    if let Format::Schema { schema, .. } = value {
+        let (name, value) = fitting(out, schema, "responseSchema", "responseJsonSchema");
+        config.put(name, value);
+    }
+}
+
+/// Levels for level models, budgets for budget models, never both.
+fn thinking(out: &mut Outgoing<'_>) -> Members {
+    let mut config = Members::default();
+    let wish = wish(out.request);
+    match &out.profile.thinking {
+        Some(Thinking::Level(levels) | Thinking::Effort(levels) | Thinking::Adaptive(levels)) => {
+            config.put_some("thinkingLevel", level(out, &wish, levels).map(|level| Json::text(level.to_ascii_uppercase())));
+        }
+        Some(Thinking::Budget(range)) => config.put_some("thinkingBudget", budget(out, &wish, *range).map(Json::Int)),
+        Some(Thinking::None) | None => {
+            if let Wish::Effort(_, source) | Wish::Budget(_, source) = wish {
+                out.verdicts.refuse(source.path());
+            } else if let Some(include) = out.request.params.thinking.include.as_ref().filter(|include| include.value) {
+                out.verdicts.drop_field(&include.src);
+            }
+            return config;
+        }
+    }
+    let asked = out.request.params.thinking.include.is_some() || shows_thoughts(out.request);
+    match wish {
+        Wish::Off(_) => config.put("includeThoughts", Json::Bool(false)),
+        _ if asked => config.put("includeThoughts", Json::Bool(shows_thoughts(out.request))),
+        _ => {}
+    }
+    config
+}
+
+/// The model's level for the wish. No level stands for "off": such models always think, at their lowest then.
+fn level<'p>(out: &mut Outgoing<'_>, wish: &Wish<'_>, levels: &'p [String]) -> Option<&'p str> {
+    if let Wish::Off(source) = wish {
+        let level = lowest(levels)?;
+        out.verdicts.adjust(source.path(), &source.in_terms(level));
+        return Some(level);
+    }
+    let (wanted, source) = as_effort(wish)?;
+    let (level, changed) = nearest(wanted, levels)?;
+    if changed {
+        out.verdicts.adjust(source.path(), &source.in_terms(level));
+    }
+    Some(level)
+}
+
+fn budget(out: &mut Outgoing<'_>, wish: &Wish<'_>, range: [u64; 2]) -> Option<i64> {
+    let Wish::Off(source) = wish else {
+        let dynamic = out.request.params.thinking.budget.as_ref().is_some_and(|budget| budget.value < 0);
+        return if dynamic { Some(-1) } else { budget_within(wish, range, &mut out.verdicts) };
+    };
+    if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) {
+        return Some(0);
+    }
+    let least = i64::try_from(range[0]).unwrap_or(i64::MAX);
+    let used = if matches!(source, Source::Budget(_)) { least.to_string() } else { source.in_terms(effort_of(least)) };
+    out.verdicts.adjust(source.path(), &used);
+    Some(least)
+}

@@ -1,0 +1,230 @@
+//! Turns as contents.
+
+use super::is_native;
+use crate::{
+    Protocol,
+    neutral::{Media, Part, PartKind, Role, Turn, signature::PLACEHOLDER},
+    translate::{Carried, Outgoing},
+    tree::{Tree, compact},
+    written::{Json, Members},
+};
+
+/// A content being filled. Results never share a content with anything else.
+struct Content {
+    role: &'static str,
+    results: bool,
+    parts: Vec<Json>,
+}
+
+/// All contents. A history that begins with calls gets a blank user turn in front.
+pub(super) fn contents(out: &mut Outgoing<'_>) -> Vec<Json> {
+    let mut contents: Vec<Content> = Vec::new();
+    for turn in out.turns() {
+        match turn.role {
+            Role::System | Role::User => {
+                let parts = turn.parts.iter().filter_map(|part| authored(out, part)).collect();
+                add(&mut contents, parts);
+            }
+            Role::Model => {
+                let parts = model_parts(out, turn);
+                if contents.is_empty() && turn.parts.iter().any(|part| matches!(part.kind, PartKind::Call { .. })) {
+                    add(&mut contents, vec![text_part(" ")]);
+                }
+                if !parts.is_empty() {
+                    contents.push(Content { role: "model", results: false, parts });
+                }
+            }
+            Role::Results => {
+                let (parts, media) = results(out, turn);
+                contents.push(Content { role: "user", results: true, parts });
+                add(&mut contents, media);
+            }
+        }
+    }
+    let write = |content: Content| Json::object([("role", Json::text(content.role)), ("parts", Json::List(content.parts))]);
+    contents.into_iter().map(write).collect()
+}
+
+/// Adds what the user says, to the user content before it if there is one.
+fn add(contents: &mut Vec<Content>, parts: Vec<Json>) {
+    match contents.last_mut() {
+        _ if parts.is_empty() => {}
+        Some(last) if last.role == "user" && !last.results => last.parts.extend(parts),
+        _ => contents.push(Content { role: "user", results: false, parts }),
+    }
+}
+
+pub(super) fn text_of(part: &Part) -> Option<&str> {
+    if let PartKind::Text(text) = &part.kind { Some(text) } else { None }
+}
+
+pub(super) fn text_part(text: impl Into<String>) -> Json {
+    Json::object([("text", Json::text(text))])
+}
+
+/// What a user or system turn says.
+fn authored(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+    match &part.kind {
+        PartKind::Text(text) => Some(text_part(text)),
+        PartKind::Media(media) => media_part(out, media),
+        _ => model_part(out, part),
+    }
+}
+
+/// A model turn's parts. Where the model insists on signatures and no call has one, the first call gets the
+/// placeholder.
+fn model_parts(out: &mut Outgoing<'_>, turn: &Turn) -> Vec<Json> {
+    let is_call = |part: &&Part| matches!(part.kind, PartKind::Call { .. });
+    let signed = turn.parts.iter().filter(is_call).any(|part| google_signature(part).is_some());
+    let mut placeholder = out.profile.signature_required == Some(true) && !signed;
+    let mut parts = Vec::with_capacity(turn.parts.len());
+    for part in &turn.parts {
+        let Some(json) = model_part(out, part) else { continue };
+        let Json::Object(mut members) = json else { continue };
+        if let Some(signature) = google_signature(part) {
+            members.push(("thoughtSignature", Json::text(signature)));
+        } else if placeholder && is_call(&part) {
+            members.push(("thoughtSignature", Json::text(PLACEHOLDER)));
+            placeholder = false;
+        }
+        parts.push(Json::Object(members));
+    }
+    parts
+}
+
+fn google_signature(part: &Part) -> Option<&str> {
+    part.signature.as_ref().filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
+}
+
+fn model_part(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+    match &part.kind {
+        PartKind::Text(text) => Some(text_part(text)),
+        PartKind::Think { text, redacted: None }
+            if is_native(out.request) && part.signature.as_ref().is_none_or(|s| s.owner == Protocol::Gemini) =>
+        {
+            Some(Json::object([("text", Json::text(text)), ("thought", Json::Bool(true))]))
+        }
+        PartKind::Think { .. } => {
+            out.drop_thought(part);
+            None
+        }
+        PartKind::Media(media) => media_part(out, media),
+        PartKind::Call { id, name, args, custom } => {
+            let mut call = Members::default();
+            if out.profile.call_ids == Some(true) {
+                call.put("id", Json::text(id));
+            }
+            call.put("name", Json::text(out.names.get(name)));
+            call.put("args", arguments(args, *custom));
+            Some(Json::object([("functionCall", call.json())]))
+        }
+        PartKind::Code { language, text } => {
+            let code = [("language", Json::text(language.to_ascii_uppercase())), ("code", Json::text(text))];
+            Some(Json::object([("executableCode", Json::object(code))]))
+        }
+        PartKind::CodeOutput { outcome, text } => {
+            let output = [("outcome", Json::text(outcome)), ("output", Json::text(text))];
+            Some(Json::object([("codeExecutionResult", Json::object(output))]))
+        }
+        PartKind::Opaque { protocol: Protocol::Gemini, raw } => Some(raw_part(raw)),
+        PartKind::Opaque { .. } | PartKind::Result { .. } => {
+            out.verdicts.refuse_part(&part.src, None);
+            None
+        }
+    }
+}
+
+/// A part only Google knows; its one member keeps its name.
+fn raw_part(raw: &str) -> Json {
+    let known = ["toolCall", "toolResponse"];
+    let tree = Tree::parse(raw.as_bytes()).ok();
+    let member = tree
+        .as_ref()
+        .and_then(|tree| known.iter().find_map(|name| tree.get_proto(name).map(|value| (*name, Json::Raw(value.compact())))));
+    Json::Object(member.into_iter().collect())
+}
+
+/// Arguments as an object. What is no JSON object is kept as text, neither repaired nor thrown away.
+pub(crate) fn arguments(args: &str, custom: bool) -> Json {
+    if custom {
+        return Json::object([("input", Json::text(args))]);
+    }
+    if args.trim().is_empty() {
+        return Json::Object(Vec::new());
+    }
+    match Tree::parse(args.as_bytes()) {
+        Ok(tree) if tree.members().is_some() => Json::Raw(compact(tree.text)),
+        _ => Json::object([("_raw", Json::text(args))]),
+    }
+}
+
+/// Function responses, and the media that has to follow in a content of its own.
+fn results(out: &mut Outgoing<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
+    let (mut parts, mut behind) = (Vec::with_capacity(turn.parts.len()), Vec::new());
+    for part in &turn.parts {
+        let PartKind::Result { call_id, name, content, json, media, is_error } = &part.kind else { continue };
+        let mut response = Members::default();
+        if out.profile.call_ids == Some(true) {
+            response.put("id", Json::text(call_id));
+        }
+        response.put("name", Json::text(out.names.get(name)));
+        let value = match (json, is_error) {
+            (true, _) => Json::Raw(content.clone()),
+            (false, true) => Json::object([("error", Json::text(content))]),
+            (false, false) => Json::object([("output", Json::text(content))]),
+        };
+        response.put("response", value);
+        let mut inside = Vec::new();
+        for item in media {
+            match out.carry(item) {
+                Some(Carried::Bytes(mime, data)) if known(&mime) => {
+                    let bytes = Json::object([("inlineData", inline(&mime, data))]);
+                    if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { behind.push(bytes) }
+                }
+                Some(Carried::Bytes(..)) => out.refuse_media(item),
+                Some(Carried::Address(mime, address)) => behind.push(Json::object([("fileData", file(&mime, address))])),
+                None => {}
+            }
+        }
+        if !inside.is_empty() {
+            response.put("parts", Json::List(inside));
+        }
+        parts.push(Json::object([("functionResponse", response.json())]));
+    }
+    (parts, behind)
+}
+
+fn media_part(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
+    let mut part = Members::default();
+    match out.carry(media)? {
+        Carried::Bytes(mime, data) if known(&mime) => part.put("inlineData", inline(&mime, data)),
+        Carried::Bytes(..) => {
+            out.refuse_media(media);
+            return None;
+        }
+        Carried::Address(mime, address) => part.put("fileData", file(&mime, address)),
+    }
+    if let (Some(detail), Some(true)) = (&media.detail, out.profile.part_media_resolution) {
+        let level = format!("MEDIA_RESOLUTION_{}", detail.to_ascii_uppercase());
+        part.put("mediaResolution", Json::object([("level", Json::text(level))]));
+    }
+    Some(part.json())
+}
+
+/// Kinds of media the service takes at all.
+fn known(mime: &str) -> bool {
+    ["image/", "audio/", "video/", "text/"].iter().any(|kind| mime.starts_with(kind)) || mime == "application/pdf"
+}
+
+fn inline(mime: &str, data: String) -> Json {
+    Json::object([("mimeType", Json::text(mime)), ("data", Json::Text(data))])
+}
+
+fn file(mime: &str, address: String) -> Json {
+    let mut file = Members::default();
+    if !mime.is_empty() {
+        file.put("mimeType", Json::text(mime));
+    }
+    file.put("fileUri", Json::Text(address));
+    file.json()
+}

@@ -1,0 +1,105 @@
+//! Tools and tool configuration.
+
+use serde_json::Value;
+
+use super::is_native;
+use crate::{
+    Malformed, Protocol,
+    neutral::{Choice, ChoiceMode, Schema, Tool, schema},
+    translate::Outgoing,
+    written::{Json, Members},
+};
+
+/// All functions in one tool, then what only this protocol knows.
+pub(super) fn tools(out: &mut Outgoing<'_>) -> Vec<Json> {
+    let request = out.request;
+    let mut tools = Vec::new();
+    let offered = offered(out);
+    if !offered.is_empty() {
+        let declarations = offered.into_iter().map(|tool| declaration(out, tool)).collect();
+        tools.push(Json::object([("functionDeclarations", Json::List(declarations))]));
+    }
+    for tool in &request.server_tools {
+        if tool.owner == Protocol::Gemini {
+            tools.push(Json::Raw(tool.raw.clone()));
+        } else {
+            out.verdicts.refuse(&tool.src);
+        }
+    }
+    if let Some(search) = &request.params.web_search {
+        if out.options.server_tools {
+            tools.push(Json::object([("googleSearch", Json::Object(Vec::new()))]));
+        } else {
+            out.verdicts.refuse(&search.src);
+        }
+    }
+    tools
+}
+
+/// The tools, cut to the allowed ones where the model has no mode for that.
+fn offered<'a>(out: &Outgoing<'a>) -> Vec<&'a Tool> {
+    let request = out.request;
+    let only = request
+        .choice
+        .as_ref()
+        .filter(|choice| choice.mode == ChoiceMode::Auto && !choice.names.is_empty() && out.profile.validated_mode == Some(false));
+    request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name))).collect()
+}
+
+fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
+    let mut function = Members::default();
+    function.put("name", Json::text(out.names.get(&tool.name)));
+    function.put_some("description", tool.description.as_ref().map(Json::text));
+    let schema = if tool.custom { Some(free_text()) } else { tool.schema.clone() };
+    if let Some(schema) = schema.filter(|schema| is_native(out.request) || !schema::takes_nothing(&schema::to_json(schema))) {
+        let (name, value) = fitting(out, &schema, "parameters", "parametersJsonSchema");
+        function.put(name, value);
+    }
+    function.json()
+}
+
+/// The parameters of a tool that takes free text.
+pub(crate) fn free_text() -> Schema {
+    Schema::Json(serde_json::json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}))
+}
+
+/// A schema in the member that fits it and the model: real JSON Schema, else Google's own message.
+pub(super) fn fitting(out: &Outgoing<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
+    match schema {
+        Schema::Google(value) => (plain, Json::value(value)),
+        Schema::Json(value) if is_native(out.request) => (json, Json::value(value)),
+        Schema::Json(value) if out.profile.json_schema_fields.unwrap_or(true) => {
+            (json, Json::value(&schema::for_google_json(value.clone())))
+        }
+        Schema::Json(value) => {
+            let lowered: Value = schema::to_google(value);
+            (plain, Json::value(&lowered))
+        }
+    }
+}
+
+/// How functions may be chosen.
+pub(super) fn tool_config(out: &mut Outgoing<'_>) -> Option<Json> {
+    let Choice { mode, names, src } = out.request.choice.as_ref()?;
+    if *mode == ChoiceMode::Any && out.profile.forced_tools == Some(false) {
+        out.verdicts.refuse(src);
+        return None;
+    }
+    if *mode == ChoiceMode::Any && out.request.tools.is_empty() {
+        out.verdicts.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+        return None;
+    }
+    let validated = !names.is_empty() && out.profile.validated_mode.unwrap_or(true);
+    let word = match mode {
+        ChoiceMode::None => "NONE",
+        ChoiceMode::Any => "ANY",
+        ChoiceMode::Auto if validated => "VALIDATED",
+        ChoiceMode::Auto => "AUTO",
+    };
+    let mut config = Members(vec![("mode", Json::text(word))]);
+    if !names.is_empty() && matches!(word, "ANY" | "VALIDATED") {
+        let names: Vec<&str> = names.iter().map(|name| out.names.get(name)).collect();
+        config.put("allowedFunctionNames", Json::texts(&names));
+    }
+    Some(Json::object([("functionCallingConfig", config.json())]))
+}

@@ -1,0 +1,192 @@
+//! Media on its way through: data URLs, base64, mime types, and which addresses are whose (translation reference,
+//! section 1.9). Nothing here touches a network.
+
+use std::collections::HashMap;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::{Media, MediaSource};
+use crate::{FieldPath, translate::Fetched};
+
+/// Why a piece of media cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadMedia {
+    /// Not base64.
+    Base64,
+    /// An address of a kind nobody can follow.
+    Address,
+}
+
+/// Media behind the `url` of a caller: a data URL, a provider's own file, or a public address.
+pub(crate) fn from_url(url: &str, src: FieldPath) -> Result<Media, BadMedia> {
+    if let Some(rest) = strip_prefix_ignoring_case(url, "data:") {
+        return from_data_url(rest, src);
+    }
+    let source = address(url).ok_or(BadMedia::Address)?;
+    let mime = mime_by_name(url).unwrap_or_default().to_owned();
+    Ok(Media { mime, source, name: None, detail: None, src })
+}
+
+/// What kind of address this is.
+pub(crate) fn address(url: &str) -> Option<MediaSource> {
+    if strip_prefix_ignoring_case(url, "gs://").is_some() {
+        return Some(MediaSource::Uri(url.to_owned()));
+    }
+    let rest = strip_prefix_ignoring_case(url, "https://").or_else(|| strip_prefix_ignoring_case(url, "http://"))?;
+    let host = rest.split('/').next().unwrap_or_default();
+    if host == "generativelanguage.googleapis.com" && rest.contains("/files/") {
+        return Some(MediaSource::Uri(url.to_owned()));
+    }
+    Some(MediaSource::Remote(url.to_owned()))
+}
+
+/// Bytes given as base64 with a mime type.
+pub(crate) fn inline(mime: &str, base64: &str, src: FieldPath) -> Result<Media, BadMedia> {
+    let data = standard_base64(base64).ok_or(BadMedia::Base64)?;
+    Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, src })
+}
+
+/// The bytes of a remote address that the gateway fetched, under their served type.
+pub(crate) fn fetched(media: &Media, fetched: Option<&HashMap<String, Fetched>>) -> Option<Media> {
+    let MediaSource::Remote(url) = &media.source else { return None };
+    let found = fetched?.get(url)?;
+    let data = standard_base64(&found.data)?;
+    Some(Media { mime: mime_type(&found.mime), source: MediaSource::Inline(data), ..media.clone() })
+}
+
+fn from_data_url(rest: &str, src: FieldPath) -> Result<Media, BadMedia> {
+    let (head, payload) = rest.split_once(',').ok_or(BadMedia::Address)?;
+    let mime = if head.is_empty() || head.starts_with(';') { "text/plain" } else { head };
+    let is_base64 = head.rsplit(';').next().is_some_and(|last| last.trim().eq_ignore_ascii_case("base64"));
+    if is_base64 {
+        return inline(mime, payload, src);
+    }
+    let data = STANDARD.encode(percent_decoded(payload));
+    Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, src })
+}
+
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let escaped = (byte == b'%').then(|| bytes.get(at + 1..at + 3).and_then(|pair| hex::decode(pair).ok())).flatten();
+        if let Some(decoded) = escaped {
+            out.extend(decoded);
+            at += 3;
+        } else {
+            out.push(byte);
+            at += 1;
+        }
+    }
+    out
+}
+
+/// Base64 of either alphabet, padded or not, as standard padded base64.
+pub(crate) fn standard_base64(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len() + 2);
+    for letter in text.bytes() {
+        match letter {
+            b'-' => out.push('+'),
+            b'_' => out.push('/'),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => out.push(char::from(letter)),
+            b'=' | b' ' | b'\n' | b'\r' | b'\t' => {}
+            _ => return None,
+        }
+    }
+    match out.len() % 4 {
+        1 => return None,
+        2 => out.push_str("=="),
+        3 => out.push('='),
+        _ => {}
+    }
+    Some(out)
+}
+
+/// A mime type in lower case, without parameters, under its usual name.
+pub(crate) fn mime_type(mime: &str) -> String {
+    let plain = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match plain.as_str() {
+        "image/jpg" => "image/jpeg".to_owned(),
+        "audio/mpeg" => "audio/mp3".to_owned(),
+        "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => "audio/wav".to_owned(),
+        _ => plain,
+    }
+}
+
+/// The mime type that a file name or address ends in.
+pub(crate) fn mime_by_name(name: &str) -> Option<&'static str> {
+    let path = name.split(['?', '#']).next().unwrap_or_default();
+    let (_, ending) = path.rsplit('/').next().unwrap_or_default().rsplit_once('.')?;
+    Some(match ending.to_ascii_lowercase().as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "heic" => "image/heic",
+        "pdf" => "application/pdf",
+        "wav" => "audio/wav",
+        "mp3" => "audio/mp3",
+        "mp4" => "video/mp4",
+        "txt" => "text/plain",
+        _ => return None,
+    })
+}
+
+/// The mime type that base64 of a file begins like.
+pub(crate) fn mime_by_beginning(base64: &str) -> Option<&'static str> {
+    const BEGINNINGS: [(&str, &str); 5] = [
+        ("JVBER", "application/pdf"),
+        ("iVBOR", "image/png"),
+        ("/9j/", "image/jpeg"),
+        ("R0lGOD", "image/gif"),
+        ("SUQz", "audio/mp3"),
+    ];
+    BEGINNINGS.iter().find(|(beginning, _)| base64.starts_with(beginning)).map(|(_, mime)| *mime)
+}
+
+fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, mime: &str, source: MediaSource) {
+        let media = from_url(url, String::new()).unwrap();
+        assert_eq!((media.mime.as_str(), media.source), (mime, source), "{url}");
+    }
+
+    #[test]
+    fn data_urls_become_standard_base64() {
+        check("data:image/jpg;base64,_-8", "image/jpeg", MediaSource::Inline("/+8=".into()));
+        check("DATA:image/png;charset=x;base64,iV BO\n", "image/png", MediaSource::Inline("iVBO".into()));
+        check("data:,a%20b", "text/plain", MediaSource::Inline("YSBi".into()));
+    }
+
+    #[test]
+    fn addresses_are_told_apart() {
+        check("gs://b/a.png", "image/png", MediaSource::Uri("gs://b/a.png".into()));
+        let file = "https://generativelanguage.googleapis.com/v1beta/files/abc";
+        check(file, "", MediaSource::Uri(file.into()));
+        check("https://x.test/a.PNG?q=1", "image/png", MediaSource::Remote("https://x.test/a.PNG?q=1".into()));
+        assert_eq!(from_url("file:///etc/passwd", String::new()).unwrap_err(), BadMedia::Address);
+    }
+
+    #[test]
+    fn bad_base64_is_refused() {
+        assert_eq!(inline("image/png", "a", String::new()).unwrap_err(), BadMedia::Base64);
+        assert_eq!(inline("image/png", "a!bc", String::new()).unwrap_err(), BadMedia::Base64);
+    }
+
+    #[test]
+    fn the_served_type_wins_over_the_ending() {
+        let media = from_url("https://img.test/cat.jpg", String::new()).unwrap();
+        let found = Fetched { mime: "image/png; charset=binary".into(), data: "iVBO".into() };
+        let map = HashMap::from([("https://img.test/cat.jpg".to_owned(), found)]);
+        let inline = fetched(&media, Some(&map)).unwrap();
+        assert_eq!((inline.mime.as_str(), inline.source), ("image/png", MediaSource::Inline("iVBO".into())));
+    }
+}

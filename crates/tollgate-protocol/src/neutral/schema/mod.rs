@@ -1,0 +1,126 @@
+//! Schemas on their way between real JSON Schema and Google's subset (translation reference, section 2.8). Property
+//! names are data: no rule about keywords ever touches them.
+
+mod from_google;
+mod to_google;
+
+use serde_json::{Map, Value};
+
+use super::Schema;
+pub(crate) use to_google::to_google;
+
+/// Keywords whose value is a schema.
+const ONE: [&str; 12] = [
+    "items",
+    "additionalProperties",
+    "additionalItems",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "contains",
+    "propertyNames",
+    "contentSchema",
+    "not",
+    "if",
+    "then",
+    "else",
+];
+/// Keywords whose value is a list of schemas.
+const MANY: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
+/// Keywords whose value maps names to schemas.
+const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+
+/// Real JSON Schema, whatever it came as.
+pub(crate) fn to_json(schema: &Schema) -> Value {
+    match schema {
+        Schema::Json(value) => value.clone(),
+        Schema::Google(value) => from_google::from_google(value),
+    }
+}
+
+/// JSON Schema as Google's `…JsonSchema` members take it: no root `$schema`, `const` as an `enum` of one, a type on a
+/// root that has properties.
+pub(crate) fn for_google_json(mut schema: Value) -> Value {
+    if let Value::Object(root) = &mut schema {
+        root.shift_remove("$schema");
+        if root.contains_key("properties") && !root.contains_key("type") {
+            root.insert("type".to_owned(), Value::from("object"));
+        }
+    }
+    each_schema(&mut schema, &mut const_to_enum);
+    schema
+}
+
+/// Calls `edit` on a schema and on every schema inside it.
+fn each_schema(schema: &mut Value, edit: &mut dyn FnMut(&mut Map<String, Value>)) {
+    let Value::Object(object) = schema else { return };
+    edit(object);
+    for (keyword, value) in object.iter_mut() {
+        let keyword = keyword.as_str();
+        match value {
+            Value::Object(_) if ONE.contains(&keyword) => each_schema(value, edit),
+            Value::Array(items) if MANY.contains(&keyword) => items.iter_mut().for_each(|item| each_schema(item, edit)),
+            Value::Object(named) if NAMED.contains(&keyword) => named.values_mut().for_each(|item| each_schema(item, edit)),
+            _ => {}
+        }
+    }
+}
+
+fn const_to_enum(object: &mut Map<String, Value>) {
+    let Some(place) = object.keys().position(|key| key == "const") else { return };
+    if let Some(value) = object.shift_remove("const")
+        && !object.contains_key("enum")
+    {
+        object.shift_insert(place, "enum".to_owned(), Value::Array(vec![value]));
+    }
+}
+
+/// Whether a parameter schema says that there are no parameters.
+pub(crate) fn takes_nothing(schema: &Value) -> bool {
+    let Value::Object(object) = schema else { return schema.is_null() };
+    let is_object = object.get("type").is_none_or(|kind| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("object")));
+    let no_properties = object.get("properties").is_none_or(|named| named.as_object().is_none_or(Map::is_empty));
+    let more = |key: &str| match key {
+        "additionalProperties" => object.get(key).is_some_and(Value::is_object),
+        _ => ["$ref", "anyOf", "oneOf", "allOf", "patternProperties", "enum", "const", "if"].contains(&key),
+    };
+    is_object && no_properties && !object.keys().any(|key| more(key))
+}
+
+/// Whether the root may be something other than an object.
+pub(crate) fn root_is_object(schema: &Value) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind.eq_ignore_ascii_case("object"),
+        Some(_) => false,
+        None => schema.is_object(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn const_becomes_enum_everywhere_but_in_data() {
+        let schema = json!({
+            "$schema": "x",
+            "properties": {"const": {"const": 1}, "a": {"items": [{"const": "v"}], "default": {"const": 2}}},
+            "$defs": {"X": {"anyOf": [{"const": null}]}}
+        });
+        let expected = json!({
+            "type": "object",
+            "properties": {"const": {"enum": [1]}, "a": {"items": [{"enum": ["v"]}], "default": {"const": 2}}},
+            "$defs": {"X": {"anyOf": [{"enum": [null]}]}}
+        });
+        assert_eq!(for_google_json(schema), expected);
+    }
+
+    #[test]
+    fn a_free_form_map_is_not_nothing() {
+        assert!(takes_nothing(&json!({"type": "object", "properties": {}, "additionalProperties": false})));
+        assert!(takes_nothing(&json!({})));
+        assert!(!takes_nothing(&json!({"type": "object", "additionalProperties": {"type": "string"}})));
+        assert!(!takes_nothing(&json!({"$ref": "#/$defs/X"})));
+    }
+}

@@ -1,0 +1,356 @@
+//! JSON Schema as Google's `Schema` message, for models without real JSON Schema members.
+
+use serde_json::{Map, Value};
+
+/// What the message knows. Everything else is left out.
+const KNOWN: [&str; 20] = [
+    "type",
+    "format",
+    "title",
+    "description",
+    "nullable",
+    "enum",
+    "items",
+    "maxItems",
+    "minItems",
+    "properties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minimum",
+    "maximum",
+    "anyOf",
+    "default",
+];
+const FORMATS: [&str; 6] = ["enum", "date-time", "int32", "int64", "float", "double"];
+
+/// Deepest nesting of references and members that is followed; a schema beyond it is cut to a bare object.
+const DEPTH: usize = 64;
+
+/// Most schemas written; a document whose references multiply beyond it is cut to bare objects.
+const NODES: usize = 20_000;
+
+/// Converts a schema; local references are resolved against it.
+pub(crate) fn to_google(schema: &Value) -> Value {
+    Lowering { root: schema, path: Vec::new(), left: NODES }.lower(schema)
+}
+
+struct Lowering<'a> {
+    root: &'a Value,
+    path: Vec<String>,
+    left: usize,
+}
+
+fn bare_object() -> Value {
+    serde_json::json!({"type": "OBJECT"})
+}
+
+impl Lowering<'_> {
+    fn lower(&mut self, schema: &Value) -> Value {
+        let Value::Object(object) = schema else {
+            return Value::Object(Map::new());
+        };
+        if self.left == 0 || self.path.len() > DEPTH {
+            return bare_object();
+        }
+        self.left -= 1;
+        if let Some(Value::String(reference)) = object.get("$ref") {
+            return self.follow(reference, object);
+        }
+        let mut node = object.clone();
+        self.merge_all_of(&mut node);
+        if let Some(members) = node.shift_remove("oneOf") {
+            node.entry("anyOf").or_insert(members);
+        }
+        if let Some(value) = node.shift_remove("const") {
+            node.entry("enum").or_insert(Value::Array(vec![value]));
+        }
+        let mut nullable = node.get("nullable") == Some(&Value::Bool(true));
+        split_types(&mut node, &mut nullable);
+        self.path.push(String::new());
+        let out = self.write(node, nullable);
+        self.path.pop();
+        out
+    }
+
+    /// A local reference: the schema it names, with what stands beside it on top. A cycle ends in a bare object.
+    fn follow(&mut self, reference: &str, beside: &Map<String, Value>) -> Value {
+        let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let (Some(Value::Object(found)), false) = (found, self.path.iter().any(|open| open == reference)) else {
+            return bare_object();
+        };
+        let mut merged = found.clone();
+        merged.extend(beside.iter().filter(|(key, _)| *key != "$ref").map(|(key, value)| (key.clone(), value.clone())));
+        self.path.push(reference.to_owned());
+        let out = self.lower(&Value::Object(merged));
+        self.path.pop();
+        out
+    }
+
+    fn merge_all_of(&mut self, node: &mut Map<String, Value>) {
+        let Some(Value::Array(members)) = node.shift_remove("allOf") else { return };
+        for member in members {
+            let member = match member.get("$ref").and_then(Value::as_str) {
+                Some(reference) if !self.path.iter().any(|open| open == reference) => {
+                    reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)).cloned().unwrap_or_default()
+                }
+                _ => member,
+            };
+            let Value::Object(mut member) = member else { continue };
+            if self.left > 0 {
+                self.left -= 1;
+                self.merge_all_of(&mut member);
+            }
+            merge(node, member);
+        }
+    }
+
+    fn write(&mut self, mut node: Map<String, Value>, mut nullable: bool) -> Value {
+        if let Some(Value::Array(members)) = node.shift_remove("anyOf") {
+            let (nulls, mut others): (Vec<Value>, Vec<Value>) =
+                members.into_iter().partition(|member| member.get("type") == Some(&Value::from("null")));
+            nullable |= !nulls.is_empty();
+            match others.len() {
+                0 => {}
+                1 => {
+                    let Value::Object(only) = others.remove(0) else { return bare_object() };
+                    merge(&mut node, only);
+                    if nullable {
+                        node.insert("nullable".to_owned(), Value::Bool(true));
+                    }
+                    return self.lower(&Value::Object(node));
+                }
+                _ => return self.alternatives(&node, others, nullable),
+            }
+        }
+        write_enum(&mut node, &mut nullable);
+        self.write_members(node, nullable)
+    }
+
+    /// Several alternatives stand alone on their node; what was said about all of them moves into each.
+    fn alternatives(&mut self, node: &Map<String, Value>, members: Vec<Value>, nullable: bool) -> Value {
+        let mut lowered = Vec::with_capacity(members.len());
+        for member in members {
+            let mut member = self.lower(&member);
+            if let Value::Object(object) = &mut member {
+                for key in ["title", "description"] {
+                    if let (Some(text), false) = (node.get(key), object.contains_key(key)) {
+                        object.insert(key.to_owned(), text.clone());
+                    }
+                }
+                if nullable {
+                    object.insert("nullable".to_owned(), Value::Bool(true));
+                }
+            }
+            lowered.push(member);
+        }
+        Value::Object(Map::from_iter([("anyOf".to_owned(), Value::Array(lowered))]))
+    }
+
+    fn write_members(&mut self, node: Map<String, Value>, nullable: bool) -> Value {
+        let kind = node.get("type").and_then(Value::as_str).map(str::to_ascii_lowercase).or_else(|| inferred_type(&node));
+        let mut out = Map::new();
+        if let Some(kind) = &kind {
+            out.insert("type".to_owned(), Value::from(kind.to_ascii_uppercase()));
+        }
+        for (key, value) in node {
+            match key.as_str() {
+                "type" | "nullable" => {}
+                "properties" => {
+                    let Value::Object(named) = value else { continue };
+                    let named: Map<String, Value> = named.iter().map(|(name, member)| (name.clone(), self.lower(member))).collect();
+                    out.insert(key, Value::Object(named));
+                }
+                "items" => drop(out.insert(key, self.lower(&value))),
+                "format" if !value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {}
+                "default" if value.is_null() => {}
+                known if KNOWN.contains(&known) => drop(out.insert(key, value)),
+                _ => {}
+            }
+        }
+        if kind.as_deref() == Some("array")
+            && !out.get("items").is_some_and(|items| items.as_object().is_some_and(|m| !m.is_empty()))
+        {
+            out.insert("items".to_owned(), serde_json::json!({"type": "STRING"}));
+        }
+        keep_known_required(&mut out);
+        if nullable {
+            out.insert("nullable".to_owned(), Value::Bool(true));
+        }
+        Value::Object(out)
+    }
+}
+
+/// Adds what `from` says to `into`: properties and required names are united, for the rest the first word counts.
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {
+                for (name, member) in more {
+                    known.entry(name).or_insert(member);
+                }
+            }
+            (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
+                known.extend(more.into_iter().filter(|name| !known.contains(name)).collect::<Vec<_>>());
+            }
+            (Some(_), _) => {}
+            (None, value) => drop(into.insert(key, value)),
+        }
+    }
+}
+
+/// A list of types: `null` becomes `nullable`, several others become alternatives.
+fn split_types(node: &mut Map<String, Value>, nullable: &mut bool) {
+    let Some(Value::Array(types)) = node.get("type") else { return };
+    let mut kinds: Vec<Value> = types.clone();
+    kinds.retain(|kind| kind != "null");
+    *nullable |= kinds.len() < types.len();
+    node.shift_remove("type");
+    match kinds.len() {
+        0 => {}
+        1 => drop(node.insert("type".to_owned(), kinds.remove(0))),
+        _ => {
+            let rest: Map<String, Value> = node
+                .iter()
+                .filter(|(key, _)| !matches!(key.as_str(), "title" | "description"))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            let member = |kind: Value| {
+                let mut member = Map::from_iter([("type".to_owned(), kind)]);
+                member.extend(rest.clone());
+                Value::Object(member)
+            };
+            let members = kinds.into_iter().map(member).collect();
+            node.retain(|key, _| matches!(key.as_str(), "title" | "description"));
+            node.insert("anyOf".to_owned(), Value::Array(members));
+        }
+    }
+}
+
+/// Only strings can be enumerated; other values are told in words.
+fn write_enum(node: &mut Map<String, Value>, nullable: &mut bool) {
+    let Some(Value::Array(mut values)) = node.shift_remove("enum") else { return };
+    let before = values.len();
+    values.retain(|value| !value.is_null());
+    *nullable |= values.len() < before;
+    if values.is_empty() {
+        return;
+    }
+    if values.iter().all(Value::is_string) {
+        node.insert("type".to_owned(), Value::from("string"));
+        node.insert("enum".to_owned(), Value::Array(values));
+        return;
+    }
+    let words = format!("One of: {}", values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "));
+    let told = match node.get("description").and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => format!("{text} {words}"),
+        _ => words,
+    };
+    let kind = if values.iter().all(|value| value.is_i64() || value.is_u64()) {
+        Some("integer")
+    } else if values.iter().all(Value::is_number) {
+        Some("number")
+    } else if values.iter().all(Value::is_boolean) {
+        Some("boolean")
+    } else {
+        None
+    };
+    if let (Some(kind), false) = (kind, node.contains_key("type")) {
+        node.insert("type".to_owned(), Value::from(kind));
+    }
+    node.insert("description".to_owned(), Value::from(told));
+}
+
+fn inferred_type(node: &Map<String, Value>) -> Option<String> {
+    let kind = if node.contains_key("properties") {
+        "object"
+    } else if node.contains_key("items") {
+        "array"
+    } else {
+        return None;
+    };
+    Some(kind.to_owned())
+}
+
+/// The message refuses required names that are no properties.
+fn keep_known_required(out: &mut Map<String, Value>) {
+    let Some(Value::Array(names)) = out.get("required") else { return };
+    let known = out.get("properties").and_then(Value::as_object);
+    let kept: Vec<Value> = names
+        .iter()
+        .filter(|name| name.as_str().is_some_and(|name| known.is_some_and(|known| known.contains_key(name))))
+        .cloned()
+        .collect();
+    if kept.is_empty() {
+        out.shift_remove("required");
+    } else {
+        out.insert("required".to_owned(), Value::Array(kept));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(schema: Value, expected: &Value) {
+        assert_eq!(&to_google(&schema), expected, "{schema}");
+    }
+
+    #[test]
+    fn references_are_inlined_and_cycles_end() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"next": {"$ref": "#"}, "x": {"$ref": "#/$defs/X", "description": "d"}, "y": {"$ref": "http://x"}},
+            "$defs": {"X": {"type": "object", "properties": {"x": {"$ref": "#/$defs/X"}}}}
+        });
+        let got = to_google(&schema);
+        assert_eq!(got["properties"]["x"], json!({"type": "OBJECT", "description": "d", "properties": {"x": {"type": "OBJECT"}}}));
+        assert_eq!(got["properties"]["next"]["properties"]["next"], json!({"type": "OBJECT"}));
+        assert_eq!(got["properties"]["y"], json!({"type": "OBJECT"}));
+        assert!(got.get("$defs").is_none());
+    }
+
+    #[test]
+    fn names_of_properties_are_never_filtered() {
+        check(
+            json!({"type": "object", "properties": {"const": {"type": "string", "const": "a"}, "format": {"type": "number"}}, "required": ["const", "gone"]}),
+            &json!({"type": "OBJECT", "properties": {"const": {"type": "STRING", "enum": ["a"]}, "format": {"type": "NUMBER"}}, "required": ["const"]}),
+        );
+    }
+
+    #[test]
+    fn unions_stand_alone_and_null_becomes_a_flag() {
+        check(
+            json!({"type": ["string", "integer", "null"], "description": "d"}),
+            &json!({"anyOf": [{"type": "STRING", "description": "d", "nullable": true}, {"type": "INTEGER", "description": "d", "nullable": true}]}),
+        );
+        check(
+            json!({"oneOf": [{"type": "string"}, {"type": "null"}], "title": "t"}),
+            &json!({"type": "STRING", "title": "t", "nullable": true}),
+        );
+    }
+
+    #[test]
+    fn all_of_is_merged() {
+        check(
+            json!({"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, {"properties": {"b": {"type": "array", "items": {}}}, "required": ["b"]}]}),
+            &json!({"type": "OBJECT", "properties": {"a": {"type": "STRING"}, "b": {"type": "ARRAY", "items": {"type": "STRING"}}}, "required": ["a", "b"]}),
+        );
+    }
+
+    #[test]
+    fn a_document_whose_references_multiply_stays_bounded() {
+        let mut defs = Map::new();
+        for level in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/L{}", level + 1)});
+            defs.insert(format!("L{level}"), json!({"type": "object", "properties": {"a": next.clone(), "b": next}}));
+        }
+        let schema = json!({"$ref": "#/$defs/L0", "$defs": defs});
+        assert!(to_google(&schema).to_string().len() < 4_000_000);
+    }
+}

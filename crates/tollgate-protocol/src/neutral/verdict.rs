@@ -1,0 +1,130 @@
+//! Collects what becomes of the fields a target cannot take: refused, dropped, adjusted (translation reference,
+//! section 1.5).
+
+use std::collections::BTreeSet;
+
+use super::{Refused, Request};
+use crate::{FieldPath, Malformed, TranslateOptions, Untranslatable};
+
+/// The running account of one translation.
+#[derive(Debug)]
+pub(crate) struct Verdicts<'a> {
+    options: &'a TranslateOptions<'a>,
+    refused: Vec<Refused>,
+    dropped: BTreeSet<String>,
+    malformed: Option<Malformed>,
+}
+
+impl<'a> Verdicts<'a> {
+    /// Starts with what reading the request already found.
+    pub(crate) fn new(request: &Request, options: &'a TranslateOptions<'a>) -> Self {
+        let mut verdicts =
+            Self { options, refused: Vec::new(), dropped: request.dropped.iter().cloned().collect(), malformed: None };
+        for refused in &request.refused {
+            verdicts.judge(refused.clone());
+        }
+        verdicts
+    }
+
+    /// A parameter the target cannot take.
+    pub(crate) fn refuse(&mut self, field: &str) {
+        self.judge(Refused { field: field.to_owned(), reason: None, droppable: true });
+    }
+
+    /// A parameter the target cannot take, with a short reason.
+    pub(crate) fn refuse_because(&mut self, field: &str, reason: impl Into<String>) {
+        self.judge(Refused { field: field.to_owned(), reason: Some(reason.into()), droppable: true });
+    }
+
+    /// A message or part the target cannot take; policy cannot drop it.
+    pub(crate) fn refuse_part(&mut self, field: &str, reason: Option<&str>) {
+        self.judge(Refused { field: field.to_owned(), reason: reason.map(str::to_owned), droppable: false });
+    }
+
+    /// A field left out by policy.
+    pub(crate) fn drop_field(&mut self, field: &str) {
+        self.dropped.insert(field.to_owned());
+    }
+
+    /// A field whose value was changed; `value` is what was used, in the caller's terms.
+    pub(crate) fn adjust(&mut self, field: &str, value: &str) {
+        self.dropped.insert(format!("{field}={value}"));
+    }
+
+    /// A fault of the body that only translation finds; the first one counts.
+    pub(crate) fn fault(&mut self, fault: Malformed) {
+        self.malformed.get_or_insert(fault);
+    }
+
+    fn judge(&mut self, refused: Refused) {
+        let tolerated = self.options.lenient || self.options.droppable.iter().any(|field| same_field(field, &refused.field));
+        if refused.droppable && tolerated {
+            self.dropped.insert(refused.field);
+        } else if !self.refused.iter().any(|known| known.field == refused.field) {
+            self.refused.push(refused);
+        }
+    }
+
+    /// The dropped entries, sorted.
+    ///
+    /// # Errors
+    /// Everything that was refused, at once.
+    pub(crate) fn finish(self) -> Result<Vec<String>, Untranslatable> {
+        if let Some(fault) = self.malformed {
+            return Err(fault.into());
+        }
+        let Some(first) = self.refused.first() else { return Ok(self.dropped.into_iter().collect()) };
+        let reason = first.reason.clone().filter(|_| self.refused.iter().all(|refused| refused.reason == first.reason));
+        let fields: Vec<FieldPath> = self.refused.iter().map(|refused| refused.field.clone()).collect();
+        Err(Untranslatable::Unsupported { fields, reason })
+    }
+}
+
+/// Whether two paths name the same field, camelCase and `snake_case` alike.
+fn same_field(left: &str, right: &str) -> bool {
+    let plain =
+        |text: &str| text.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect::<String>();
+    left == right || plain(left) == plain(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdicts<'a>(options: &'a TranslateOptions<'a>) -> Verdicts<'a> {
+        Verdicts { options, refused: Vec::new(), dropped: BTreeSet::new(), malformed: None }
+    }
+
+    #[test]
+    fn a_shared_reason_is_given_and_different_ones_are_not() {
+        let options = TranslateOptions::default();
+        let mut one = verdicts(&options);
+        one.refuse_because("n", "at most 1");
+        let expected = Untranslatable::Unsupported { fields: vec!["n".into()], reason: Some("at most 1".into()) };
+        assert_eq!(one.finish(), Err(expected));
+        let mut two = verdicts(&options);
+        two.refuse_because("n", "at most 1");
+        two.refuse("stop");
+        let expected = Untranslatable::Unsupported { fields: vec!["n".into(), "stop".into()], reason: None };
+        assert_eq!(two.finish(), Err(expected));
+    }
+
+    #[test]
+    fn leniency_drops_parameters_but_never_parts() {
+        let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
+        let mut all = verdicts(&options);
+        all.refuse("n");
+        all.adjust("reasoning_effort", "low");
+        all.refuse_part("messages[0]", None);
+        assert_eq!(all.finish(), Err(Untranslatable::Unsupported { fields: vec!["messages[0]".into()], reason: None }));
+    }
+
+    #[test]
+    fn named_parameters_are_dropped_in_either_spelling() {
+        let droppable = ["generationConfig.topK".to_owned()];
+        let options = TranslateOptions { droppable: &droppable, ..TranslateOptions::default() };
+        let mut all = verdicts(&options);
+        all.refuse("generation_config.top_k");
+        assert_eq!(all.finish(), Ok(vec!["generation_config.top_k".to_owned()]));
+    }
+}

@@ -1,0 +1,148 @@
+//! The members of an object of a caller's body, with their paths and types, and which of them nobody asked for.
+
+use std::borrow::Cow;
+
+use serde_json::Number;
+
+use crate::{
+    Malformed, Protocol,
+    neutral::Given,
+    tree::{Kind, Tree, same_proto_name, whole},
+};
+
+/// A member found, with its path in the caller's spelling.
+#[derive(Clone, Debug)]
+pub(crate) struct Field<'t, 'a> {
+    /// Path.
+    pub(crate) path: String,
+    /// Value, never `null`.
+    pub(crate) value: &'t Tree<'a>,
+}
+
+/// An object's members, ticked off as they are read. Native bodies follow proto3 JSON: both spellings of a name, numbers
+/// also as strings.
+#[derive(Debug)]
+pub(crate) struct Fields<'t, 'a> {
+    members: &'t [(Cow<'a, str>, Tree<'a>)],
+    seen: Vec<bool>,
+    prefix: String,
+    from: Protocol,
+}
+
+impl<'t, 'a> Fields<'t, 'a> {
+    /// The members of `object`, which stands at `path` (empty for the body itself).
+    ///
+    /// # Errors
+    /// When it is not an object.
+    pub(crate) fn new(object: &'t Tree<'a>, path: &str, from: Protocol) -> Result<Self, Malformed> {
+        let members = object.members().ok_or_else(|| Malformed::wrong_type(from, path, "an object"))?;
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
+        Ok(Self { members, seen: vec![false; members.len()], prefix, from })
+    }
+
+    /// A member by name; the last one where it is repeated, none where it is `null`.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Field<'t, 'a>> {
+        let mut found = None;
+        for (index, (key, value)) in self.members.iter().enumerate() {
+            let same = if self.from == Protocol::Gemini { same_proto_name(key, name) } else { key == name };
+            if same {
+                self.seen[index] = true;
+                found = Some((key, value));
+            }
+        }
+        let (key, value) = found?;
+        (!matches!(value.kind, Kind::Null)).then(|| Field { path: format!("{}{key}", self.prefix), value })
+    }
+
+    /// Ticks members off whose value does not matter.
+    pub(crate) fn ignore(&mut self, names: &[&str]) {
+        for name in names {
+            self.take(name);
+        }
+    }
+
+    /// Paths of the members present among `names`.
+    pub(crate) fn paths(&mut self, names: &[&str]) -> Vec<String> {
+        names.iter().filter_map(|name| self.take(name)).map(|field| field.path).collect()
+    }
+
+    /// Paths of the members that were not read and are not `null`.
+    pub(crate) fn rest(&self) -> Vec<String> {
+        let unread = self.members.iter().zip(&self.seen).filter(|((_, value), seen)| !**seen && !value.is_null());
+        unread.map(|((key, _), _)| format!("{}{key}", self.prefix)).collect()
+    }
+
+    /// A string.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<Given<String>>, Malformed> {
+        let Some(field) = self.take(name) else { return Ok(None) };
+        let value = field.value.str().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a string"))?;
+        Ok(Some(Given::new(value, field.path)))
+    }
+
+    /// A string that must be there.
+    pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Malformed> {
+        let found = self.text(name)?.map(|given| given.value);
+        found.ok_or_else(|| Malformed::missing(self.from, &format!("{}{name}", self.prefix)))
+    }
+
+    /// A boolean.
+    pub(crate) fn bool(&mut self, name: &str) -> Result<Option<Given<bool>>, Malformed> {
+        let Some(field) = self.take(name) else { return Ok(None) };
+        let value = field.value.bool().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a boolean"))?;
+        Ok(Some(Given::new(value, field.path)))
+    }
+
+    /// A finite number.
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<Given<Number>>, Malformed> {
+        let Some(field) = self.take(name) else { return Ok(None) };
+        let spoken = field.value.str().filter(|_| self.from == Protocol::Gemini);
+        let number = spoken.map_or_else(|| field.value.number(), |text| serde_json::from_str(text.trim()).ok());
+        let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a number"))?;
+        Ok(Some(Given::new(value, field.path)))
+    }
+
+    /// A whole number.
+    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Given<i64>>, Malformed> {
+        let Some(field) = self.take(name) else { return Ok(None) };
+        let spoken = field.value.str().filter(|_| self.from == Protocol::Gemini);
+        let number = spoken.map_or_else(|| field.value.integer(), |text| whole(text.trim()));
+        let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a whole number"))?;
+        Ok(Some(Given::new(value, field.path)))
+    }
+
+    /// A whole number of at least `least`.
+    pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Given<u64>>, Malformed> {
+        let Some(Given { value, src }) = self.integer(name)? else { return Ok(None) };
+        let value = u64::try_from(value).ok().filter(|_| value >= least);
+        let value = value.ok_or_else(|| Malformed::invalid(self.from, &src, &format!("must be at least {least}")))?;
+        Ok(Some(Given { value, src }))
+    }
+
+    /// A list.
+    pub(crate) fn list(&mut self, name: &str) -> Result<Option<(&'t [Tree<'a>], String)>, Malformed> {
+        let Some(field) = self.take(name) else { return Ok(None) };
+        let items = field.value.list().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "an array"))?;
+        Ok(Some((items, field.path)))
+    }
+
+    /// A list of strings.
+    pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Given<Vec<String>>>, Malformed> {
+        let Some((items, src)) = self.list(name)? else { return Ok(None) };
+        let mut value = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let text = item.str().ok_or_else(|| Malformed::wrong_type(self.from, &format!("{src}[{index}]"), "a string"))?;
+            value.push(text.to_owned());
+        }
+        Ok(Some(Given { value, src }))
+    }
+
+    /// An object, ready to be read.
+    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, Malformed> {
+        self.take(name).map(|field| Self::new(field.value, &field.path, self.from)).transpose()
+    }
+
+    /// The path of the object itself.
+    pub(crate) fn path(&self) -> &str {
+        self.prefix.trim_end_matches('.')
+    }
+}

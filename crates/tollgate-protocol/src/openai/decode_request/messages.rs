@@ -1,0 +1,220 @@
+//! Messages as turns.
+
+use super::FROM;
+use crate::{
+    Malformed, Protocol,
+    neutral::{
+        Media, Part, PartKind, Request, Role, Signature, Turn,
+        media::{self, BadMedia},
+        signature::split_id,
+    },
+    object::Fields,
+    tree::Tree,
+};
+
+/// Reads all messages. System texts before the first other turn are the request's system texts.
+pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), Malformed> {
+    for (index, message) in messages.iter().enumerate() {
+        let src = format!("messages[{index}]");
+        let mut fields = Fields::new(message, &src, FROM)?;
+        let name = fields.required_text("role")?;
+        let role = match name.as_str() {
+            "system" | "developer" => Role::System,
+            "user" => Role::User,
+            "assistant" => Role::Model,
+            "tool" | "function" => Role::Results,
+            _ => {
+                let why = format!("'{name}' is not one of 'system', 'developer', 'user', 'assistant', 'tool', 'function'");
+                return Err(Malformed::invalid(FROM, &format!("{src}.role"), &why));
+            }
+        };
+        let parts = match role {
+            Role::System | Role::User => content(&mut fields, role, request)?,
+            Role::Model => assistant(&mut fields, request)?,
+            Role::Results => vec![result(&mut fields, name == "function", request)?],
+        };
+        if role == Role::System && request.turns.is_empty() {
+            request.system.extend(parts.into_iter().filter(|part| !matches!(&part.kind, PartKind::Text(text) if text.is_empty())));
+        } else {
+            request.turns.push(Turn { role, parts, src });
+        }
+    }
+    Ok(())
+}
+
+/// The parts of `content`: a string, or an array of typed parts.
+fn content(fields: &mut Fields<'_, '_>, role: Role, request: &mut Request) -> Result<Vec<Part>, Malformed> {
+    let Some(content) = fields.take("content") else { return Ok(Vec::new()) };
+    if let Some(text) = content.value.str() {
+        return Ok(vec![Part::text(text, content.path)]);
+    }
+    let items = content.value.list().ok_or_else(|| Malformed::wrong_type(FROM, &content.path, "a string or an array"))?;
+    let mut parts = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let path = format!("{}[{index}]", content.path);
+        match part(item, &path, role)? {
+            Some(part) => parts.push(part),
+            None => request.refuse_part(path),
+        }
+    }
+    Ok(parts)
+}
+
+/// One part; `None` for a kind that cannot be expressed.
+fn part(item: &Tree<'_>, path: &str, role: Role) -> Result<Option<Part>, Malformed> {
+    let mut fields = Fields::new(item, path, FROM)?;
+    let kind = fields.required_text("type")?;
+    Ok(match kind.as_str() {
+        "text" => Some(Part::text(fields.required_text("text")?, path)),
+        "refusal" => Some(Part::text(fields.required_text("refusal")?, path)),
+        "image_url" if role != Role::System => Some(media_part(image(&mut fields, path)?, path)),
+        "input_audio" if role != Role::System => Some(media_part(audio(&mut fields, path)?, path)),
+        "file" if role != Role::System => file(&mut fields, path)?.map(|media| media_part(media, path)),
+        _ => None,
+    })
+}
+
+fn media_part(media: Media, path: &str) -> Part {
+    Part::of(PartKind::Media(media), path)
+}
+
+/// `image_url` as an object or (a common mistake) as a bare string.
+fn image(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
+    let src = format!("{path}.image_url");
+    let field = fields.take("image_url").ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let (url, detail) = match field.value.str() {
+        Some(url) => (url.to_owned(), None),
+        None => {
+            let mut fields = Fields::new(field.value, &src, FROM)?;
+            let url = fields.required_text("url")?;
+            (url, fields.text("detail")?.map(|detail| detail.value).filter(|detail| detail != "auto"))
+        }
+    };
+    let media = media::from_url(&url, src.clone()).map_err(|fault| bad_media(fault, &src))?;
+    Ok(Media { detail, ..media })
+}
+
+fn audio(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
+    let src = format!("{path}.input_audio");
+    let mut fields = fields.object("input_audio")?.ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let data = fields.required_text("data")?;
+    let format = fields.required_text("format")?;
+    media::inline(&format!("audio/{format}"), &data, src.clone()).map_err(|fault| bad_media(fault, &src))
+}
+
+/// A file with its bytes; `None` for one that only its own provider can read.
+fn file(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malformed> {
+    let src = format!("{path}.file");
+    let mut fields = fields.object("file")?.ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let name = fields.text("filename")?.map(|name| name.value);
+    let Some(data) = fields.text("file_data")? else { return Ok(None) };
+    let media = if data.value.contains(':') {
+        media::from_url(&data.value, src.clone())
+    } else {
+        let by_name = name.as_deref().and_then(media::mime_by_name);
+        media::inline(media::mime_by_beginning(&data.value).or(by_name).unwrap_or_default(), &data.value, src.clone())
+    };
+    Ok(Some(Media { name, ..media.map_err(|fault| bad_media(fault, &src))? }))
+}
+
+fn bad_media(fault: BadMedia, src: &str) -> Malformed {
+    let why = match fault {
+        BadMedia::Base64 => "is not base64",
+        BadMedia::Address => "is neither a data: nor an https: address",
+    };
+    Malformed::invalid(FROM, src, why)
+}
+
+/// Thoughts, texts, then calls.
+fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<Part>, Malformed> {
+    let mut parts = Vec::new();
+    for name in ["reasoning_content", "reasoning"] {
+        let Some(field) = fields.take(name) else { continue };
+        if let Some(text) = field.value.str().filter(|text| !text.is_empty())
+            && parts.is_empty()
+        {
+            parts.push(Part::of(PartKind::Think { text: text.to_owned(), redacted: None }, field.path));
+        }
+    }
+    parts.extend(content(fields, Role::Model, request)?);
+    if let Some(refusal) = fields.text("refusal")? {
+        parts.push(Part::text(refusal.value, refusal.src));
+    }
+    if let Some(signature) = extra_signature(fields) {
+        sign_text(&mut parts, signature, fields.path());
+    }
+    if let Some(audio) = fields.take("audio") {
+        request.refuse_part(audio.path);
+    }
+    if let Some((calls, path)) = fields.list("tool_calls")? {
+        for (index, item) in calls.iter().enumerate() {
+            parts.push(call(item, &format!("{path}[{index}]"))?);
+        }
+    }
+    if let Some(mut function) = fields.object("function_call")? {
+        let src = function.path().to_owned();
+        let (name, args) = (function.required_text("name")?, arguments(&mut function)?);
+        parts.push(Part::of(PartKind::Call { id: String::new(), name, args, custom: false }, src));
+    }
+    Ok(parts)
+}
+
+/// The signature Google's own chat layer puts beside a call or a text.
+fn extra_signature(fields: &mut Fields<'_, '_>) -> Option<Signature> {
+    let extra = fields.take("extra_content")?;
+    let value = extra.value.get("google")?.get("thought_signature")?.str()?;
+    Some(Signature { owner: Protocol::Gemini, value: value.to_owned() })
+}
+
+/// Puts a text's signature on the last text, or on an empty one where there is none.
+fn sign_text(parts: &mut Vec<Part>, signature: Signature, src: &str) {
+    if let Some(part) = parts.iter_mut().rev().find(|part| matches!(part.kind, PartKind::Text(_))) {
+        part.signature = Some(signature);
+    } else {
+        parts.push(Part { signature: Some(signature), ..Part::text("", src) });
+    }
+}
+
+fn call(item: &Tree<'_>, path: &str) -> Result<Part, Malformed> {
+    let mut fields = Fields::new(item, path, FROM)?;
+    let given = fields.text("id")?.map(|id| id.value).unwrap_or_default();
+    let (id, carried) = split_id(&given);
+    let signature = extra_signature(&mut fields).or(carried);
+    let kind = if let Some(mut custom) = fields.object("custom")? {
+        let args = custom.text("input")?.map(|input| input.value).unwrap_or_default();
+        PartKind::Call { id: id.to_owned(), name: custom.required_text("name")?, args, custom: true }
+    } else {
+        let mut function = fields.object("function")?.ok_or_else(|| Malformed::missing(FROM, &format!("{path}.function")))?;
+        let name = function.required_text("name")?;
+        PartKind::Call { id: id.to_owned(), name, args: arguments(&mut function)?, custom: false }
+    };
+    Ok(Part { kind, signature, src: path.to_owned() })
+}
+
+/// Arguments as the caller wrote them; an object in place of a string (a common mistake) as its text.
+fn arguments(function: &mut Fields<'_, '_>) -> Result<String, Malformed> {
+    let Some(field) = function.take("arguments") else { return Ok(String::new()) };
+    match field.value.str() {
+        Some(text) => Ok(text.to_owned()),
+        None if field.value.members().is_some() => Ok(field.value.compact()),
+        None => Err(Malformed::wrong_type(FROM, &field.path, "a string")),
+    }
+}
+
+/// A `tool` or (deprecated) `function` message.
+fn result(fields: &mut Fields<'_, '_>, by_name: bool, request: &mut Request) -> Result<Part, Malformed> {
+    let src = fields.path().to_owned();
+    let name = if by_name { fields.required_text("name")? } else { String::new() };
+    let call_id = if by_name { String::new() } else { fields.required_text("tool_call_id")? };
+    let (mut texts, mut media) = (Vec::new(), Vec::new());
+    for part in content(fields, Role::Results, request)? {
+        match part.kind {
+            PartKind::Text(text) => texts.push(text),
+            PartKind::Media(item) => media.push(item),
+            _ => {}
+        }
+    }
+    let call_id = split_id(&call_id).0.to_owned();
+    let kind = PartKind::Result { call_id, name, content: texts.join("\n"), json: false, media, is_error: false };
+    Ok(Part::of(kind, src))
+}

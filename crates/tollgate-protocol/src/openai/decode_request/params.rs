@@ -1,0 +1,181 @@
+//! Optional parameters. What asks for the ordinary behaviour is left out here and so never refused anywhere.
+
+use serde_json::Number;
+
+use super::{FROM, narrow};
+use crate::{
+    Malformed,
+    neutral::{Format, Given, Request, Schema, effort::is_effort},
+    object::Fields,
+    tree::{Kind, Tree},
+};
+
+/// Bookkeeping that cannot change an answer.
+const DROPPED: [&str; 6] =
+    ["metadata", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"];
+
+/// Reads every optional field; what it does not know is left for the caller of this function to refuse.
+pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let params = &mut request.params;
+    params.temperature = fields.number("temperature")?;
+    params.top_p = fields.number("top_p")?;
+    let newer = fields.at_least("max_completion_tokens", 1)?;
+    let older = fields.at_least("max_tokens", 1)?;
+    params.max_tokens = newer.or(older);
+    params.n = fields.at_least("n", 1)?.filter(|n| n.value > 1).map(narrow).transpose()?;
+    params.stop = stop(fields)?;
+    params.seed = fields.integer("seed")?;
+    params.presence = fields.number("presence_penalty")?.filter(not_zero);
+    params.frequency = fields.number("frequency_penalty")?.filter(not_zero);
+    params.logprobs = fields.bool("logprobs")?.filter(|wanted| wanted.value);
+    params.top_logprobs = fields.at_least("top_logprobs", 0)?.map(narrow).transpose()?;
+    params.parallel = fields.bool("parallel_tool_calls")?.filter(|parallel| !parallel.value);
+    params.user = fields.text("user")?;
+    params.web_search = fields.take("web_search_options").map(|field| Given::new(field.value.compact(), field.path));
+    params.stream = fields.bool("stream")?.is_some_and(|stream| stream.value);
+    if let Some(mut options) = fields.object("stream_options")? {
+        params.include_usage = options.bool("include_usage")?.is_some_and(|wanted| wanted.value);
+    }
+    format(fields, request)?;
+    thinking(fields, request)?;
+    tier(fields, request)?;
+    harmless(fields, request)?;
+    request.dropped.extend(fields.paths(&DROPPED));
+    Ok(())
+}
+
+fn not_zero(number: &Given<Number>) -> bool {
+    number.value.as_f64() != Some(0.0)
+}
+
+fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Given<Vec<String>>>, Malformed> {
+    let Some(field) = fields.take("stop") else { return Ok(None) };
+    let value = match (field.value.str(), field.value.list()) {
+        (Some(text), _) => vec![text.to_owned()],
+        (None, Some(items)) => items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| {
+                let wrong = || Malformed::wrong_type(FROM, &format!("{}[{index}]", field.path), "a string");
+                item.str().map(str::to_owned).ok_or_else(wrong)
+            })
+            .collect::<Result<_, _>>()?,
+        (None, None) => return Err(Malformed::wrong_type(FROM, &field.path, "a string or an array of strings")),
+    };
+    Ok((!value.is_empty()).then(|| Given::new(value, field.path)))
+}
+
+fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let Some(mut format) = fields.object("response_format")? else { return Ok(()) };
+    let src = format.path().to_owned();
+    let value = match format.required_text("type")?.as_str() {
+        "text" => return Ok(()),
+        "json_object" => Format::Json,
+        "json_schema" => {
+            let path = format!("{src}.json_schema");
+            let mut named = format.object("json_schema")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
+            let name = Some(named.required_text("name")?);
+            let strict = named.bool("strict")?.map(|strict| strict.value);
+            match named.take("schema") {
+                Some(schema) => Format::Schema { schema: Schema::Json(schema.value.value()), name, strict },
+                None => Format::Json,
+            }
+        }
+        _ => {
+            request.refuse(src);
+            return Ok(());
+        }
+    };
+    request.params.format = Some(Given::new(value, src));
+    Ok(())
+}
+
+/// `reasoning_effort`, or Google's own spelling of the same wish inside `extra_body`.
+fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        if !is_effort(&effort.value) {
+            let why = "is not one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'";
+            return Err(Malformed::invalid(FROM, &effort.src, why));
+        }
+        request.params.thinking.effort = Some(effort);
+    }
+    let Some(mut extra) = fields.object("extra_body")? else { return Ok(()) };
+    if let Some(mut google) = extra.object("google")? {
+        if let Some(config) = google.take("thinking_config") {
+            google_thinking(config.value, &config.path, request)?;
+        }
+        request.params.google.cached_content = google.text("cached_content")?;
+        let safety = google.take("safety_settings");
+        request.params.google.safety_settings = safety.map(|field| Given::new(field.value.compact(), field.path));
+        for field in google.rest() {
+            request.refuse(field);
+        }
+    }
+    for field in extra.rest() {
+        request.refuse(field);
+    }
+    Ok(())
+}
+
+/// Google's `thinking_config`; its names come in either spelling here too.
+fn google_thinking(config: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malformed> {
+    let thinking = &mut request.params.thinking;
+    if thinking.effort.is_some() {
+        return Err(Malformed::invalid(FROM, path, "cannot be given together with 'reasoning_effort'"));
+    }
+    let Some(members) = config.members() else { return Err(Malformed::wrong_type(FROM, path, "an object")) };
+    let named = |camel: &str| {
+        let key = members.iter().rev().find(|(key, _)| crate::tree::same_proto_name(key, camel)).map_or(camel, |(key, _)| key);
+        format!("{path}.{key}")
+    };
+    if let Some(level) = config.get_proto("thinkingLevel") {
+        let src = named("thinkingLevel");
+        let word = level.str().map(str::to_ascii_lowercase).filter(|word| is_effort(word) && word != "none");
+        let word = word.ok_or_else(|| Malformed::invalid(FROM, &src, "is not a thinking level"))?;
+        thinking.level = Some(Given::new(word, src));
+    }
+    if let Some(budget) = config.get_proto("thinkingBudget") {
+        let src = named("thinkingBudget");
+        if thinking.level.is_some() {
+            return Err(Malformed::invalid(FROM, &src, "cannot be given together with a level"));
+        }
+        let number = budget.integer().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a whole number"))?;
+        thinking.budget = Some(Given::new(number, src));
+    }
+    if let Some(include) = config.get_proto("includeThoughts") {
+        let src = named("includeThoughts");
+        let value = include.bool().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a boolean"))?;
+        thinking.include = Some(Given::new(value, src));
+    }
+    Ok(())
+}
+
+fn tier(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let Some(tier) = fields.text("service_tier")? else { return Ok(()) };
+    match tier.value.as_str() {
+        "auto" | "default" => {}
+        "flex" | "priority" => request.params.tier = Some(tier),
+        _ => request.refuse(tier.src),
+    }
+    Ok(())
+}
+
+/// Fields that are fine as long as they ask for what happens anyway.
+fn harmless(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    if let Some(bias) = fields.take("logit_bias").filter(|bias| bias.value.members().is_none_or(|members| !members.is_empty())) {
+        request.refuse(bias.path);
+    }
+    if let Some(store) = fields.bool("store")?.filter(|store| store.value) {
+        request.refuse(store.src);
+    }
+    if let Some(verbosity) = fields.text("verbosity")?.filter(|verbosity| verbosity.value != "medium") {
+        request.refuse(verbosity.src);
+    }
+    if let Some(modalities) = fields.take("modalities") {
+        let only_text = matches!(&modalities.value.kind, Kind::List(items) if items.iter().all(|item| item.str() == Some("text")));
+        if !only_text {
+            request.refuse(modalities.path);
+        }
+    }
+    Ok(())
+}

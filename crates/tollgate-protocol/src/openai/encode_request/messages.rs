@@ -1,0 +1,181 @@
+//! Turns as messages.
+
+use crate::{
+    Protocol,
+    neutral::{Media, Part, PartKind, Request, Role, Turn},
+    translate::{Carried, Outgoing, fenced},
+    tree::compact,
+    written::{Json, Members},
+};
+
+/// The leading system texts: one message each as a chat caller sent them, one joined message for everybody else.
+pub(super) fn system(out: &Outgoing<'_>) -> Vec<Json> {
+    let texts: Vec<&str> = out.system().into_iter().filter_map(text_of).collect();
+    if texts.is_empty() {
+        return Vec::new();
+    }
+    if out.request.origin == Protocol::OpenAi {
+        return texts.into_iter().map(|text| system_message(out, Json::text(text))).collect();
+    }
+    vec![system_message(out, Json::text(texts.join("\n")))]
+}
+
+/// Adds a line to the first system message, or puts one in front.
+pub(super) fn add_system_line(messages: &mut Vec<Json>, line: &str) {
+    if let Some(Json::Object(members)) = messages.first_mut()
+        && let Some((_, Json::Text(text))) = members.iter_mut().find(|(name, _)| *name == "content")
+    {
+        text.push('\n');
+        text.push_str(line);
+        return;
+    }
+    messages.insert(0, Json::object([("role", Json::text("system")), ("content", Json::text(line))]));
+}
+
+fn system_message(out: &Outgoing<'_>, content: Json) -> Json {
+    let role = out.profile.system_role.as_deref().unwrap_or("system");
+    Json::object([("role", Json::text(role)), ("content", content)])
+}
+
+/// Whether any text holds the word, in any case.
+pub(super) fn mention(request: &Request, word: &str) -> bool {
+    let parts = request.system.iter().chain(request.turns.iter().flat_map(|turn| &turn.parts));
+    parts.filter_map(text_of).any(|text| text.to_ascii_lowercase().contains(word))
+}
+
+fn text_of(part: &Part) -> Option<&str> {
+    if let PartKind::Text(text) = &part.kind { Some(text) } else { None }
+}
+
+/// All turns.
+pub(super) fn conversation(out: &mut Outgoing<'_>) -> Vec<Json> {
+    let mut messages = Vec::new();
+    for turn in out.turns() {
+        match turn.role {
+            Role::System => {
+                let texts: Vec<&str> = turn.parts.iter().filter_map(text_of).collect();
+                let content = match texts.as_slice() {
+                    [only] => Json::text(*only),
+                    _ => Json::List(texts.into_iter().map(text_part).collect()),
+                };
+                messages.push(system_message(out, content));
+            }
+            Role::User => messages.extend(user(out, turn)),
+            Role::Model => messages.extend(assistant(out, turn)),
+            Role::Results => results(out, turn, &mut messages),
+        }
+    }
+    messages
+}
+
+fn text_part(text: &str) -> Json {
+    Json::object([("type", Json::text("text")), ("text", Json::text(text))])
+}
+
+fn user(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
+    if let [Part { kind: PartKind::Text(text), .. }] = turn.parts.as_slice() {
+        return Some(user_message(Json::text(text)));
+    }
+    let mut parts = Vec::with_capacity(turn.parts.len());
+    for part in &turn.parts {
+        match &part.kind {
+            PartKind::Text(text) => parts.push(text_part(text)),
+            PartKind::Media(media) => parts.extend(media_part(out, media)),
+            PartKind::Code { language, text } => parts.push(text_part(&fenced(language, text))),
+            PartKind::CodeOutput { text, .. } => parts.push(text_part(&fenced("", text))),
+            PartKind::Think { .. } => out.drop_thought(part),
+            PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => out.verdicts.refuse_part(&part.src, None),
+        }
+    }
+    (!parts.is_empty()).then(|| user_message(Json::List(parts)))
+}
+
+fn user_message(content: Json) -> Json {
+    Json::object([("role", Json::text("user")), ("content", content)])
+}
+
+/// A model turn; nothing when only thoughts were in it.
+fn assistant(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
+    let (mut content, mut thoughts, mut calls) = (String::new(), String::new(), Vec::new());
+    for part in &turn.parts {
+        match &part.kind {
+            PartKind::Text(text) => content.push_str(text),
+            PartKind::Think { text, .. } if out.request.origin == Protocol::OpenAi => thoughts.push_str(text),
+            PartKind::Think { .. } => out.drop_thought(part),
+            PartKind::Code { language, text } => content.push_str(&fenced(language, text)),
+            PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
+            PartKind::Call { id, name, args, custom } => calls.push(call(out, id, name, args, *custom)),
+            PartKind::Media(media) => out.refuse_media(media),
+            PartKind::Result { .. } | PartKind::Opaque { .. } => out.verdicts.refuse_part(&part.src, None),
+        }
+    }
+    if content.is_empty() && calls.is_empty() {
+        return None;
+    }
+    let mut message = Members(vec![("role", Json::text("assistant"))]);
+    message.put("content", if content.is_empty() { Json::Raw("null".to_owned()) } else { Json::Text(content) });
+    if !thoughts.is_empty() {
+        message.put("reasoning_content", Json::Text(thoughts));
+    }
+    if !calls.is_empty() {
+        message.put("tool_calls", Json::List(calls));
+    }
+    Some(message.json())
+}
+
+fn call(out: &Outgoing<'_>, id: &str, name: &str, args: &str, custom: bool) -> Json {
+    let name = Json::text(out.names.get(name));
+    let (kind, inner) = if custom {
+        ("custom", Json::object([("name", name), ("input", Json::text(args))]))
+    } else {
+        let args = if out.request.origin == Protocol::OpenAi { args.to_owned() } else { compact(args) };
+        ("function", Json::object([("name", name), ("arguments", Json::Text(args))]))
+    };
+    Json::object([("id", Json::text(out.ids.get(id))), ("type", Json::text(kind)), (kind, inner)])
+}
+
+/// One `tool` message per result; their media in a user message behind all of them.
+fn results(out: &mut Outgoing<'_>, turn: &Turn, messages: &mut Vec<Json>) {
+    let mut behind = Vec::new();
+    for part in &turn.parts {
+        let PartKind::Result { call_id, content, media, .. } = &part.kind else { continue };
+        messages.push(Json::object([
+            ("role", Json::text("tool")),
+            ("tool_call_id", Json::text(out.ids.get(call_id))),
+            ("content", Json::text(content)),
+        ]));
+        behind.extend(media.iter().filter_map(|item| media_part(out, item)));
+    }
+    if !behind.is_empty() {
+        messages.push(user_message(Json::List(behind)));
+    }
+}
+
+fn media_part(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
+    let carried = out.carry(media)?;
+    let detail = media.detail.as_deref().or_else(|| out.request.params.media_resolution.as_ref().map(|given| given.value.as_str()));
+    let detail = detail.filter(|detail| out.request.origin == Protocol::OpenAi || matches!(*detail, "low" | "high"));
+    let image = |url: String| {
+        let mut image = Members(vec![("url", Json::Text(url))]);
+        image.put_some("detail", detail.map(Json::text));
+        Json::object([("type", Json::text("image_url")), ("image_url", image.json())])
+    };
+    match carried {
+        Carried::Address(_, url) => Some(image(url)),
+        Carried::Bytes(mime, data) if mime.starts_with("image/") => Some(image(format!("data:{mime};base64,{data}"))),
+        Carried::Bytes(mime, data) if matches!(mime.as_str(), "audio/wav" | "audio/mp3") => {
+            let format = mime.trim_start_matches("audio/");
+            let audio = Json::object([("data", Json::Text(data)), ("format", Json::text(format))]);
+            Some(Json::object([("type", Json::text("input_audio")), ("input_audio", audio)]))
+        }
+        Carried::Bytes(mime, data) if mime == "application/pdf" => {
+            let name = media.name.as_deref().unwrap_or("file.pdf");
+            let file = [("filename", Json::text(name)), ("file_data", Json::Text(format!("data:{mime};base64,{data}")))];
+            Some(Json::object([("type", Json::text("file")), ("file", Json::object(file))]))
+        }
+        Carried::Bytes(..) => {
+            out.refuse_media(media);
+            None
+        }
+    }
+}

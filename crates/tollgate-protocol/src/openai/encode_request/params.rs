@@ -1,0 +1,114 @@
+//! Optional parameters.
+
+use crate::{
+    Protocol, Thinking,
+    neutral::{
+        Format, Given,
+        effort::{Wish, as_effort, lowest, nearest, wish},
+        schema,
+    },
+    translate::Outgoing,
+    written::{Json, Members},
+};
+
+/// Efforts of models that are said to take a budget in their own protocol.
+const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
+
+/// Writes everything the caller asked for that has a place here.
+pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
+    let allowed = out.allowed();
+    let request = out.request;
+    let params = &request.params;
+    body.put_some("temperature", allowed.temperature.map(Json::number));
+    body.put_some("top_p", allowed.top_p.map(Json::number));
+    body.put_some("top_k", allowed.top_k.map(Json::number));
+    let limit = if out.profile.max_tokens_field.as_deref() == Some("max_tokens") { "max_tokens" } else { "max_completion_tokens" };
+    body.put_some(limit, params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
+    body.put_some("n", allowed.n.map(|n| Json::Int(n.into())));
+    body.put_some("stop", allowed.stop.map(Json::texts));
+    body.put_some("seed", params.seed.as_ref().map(|given| Json::Int(given.value)));
+    body.put_some("presence_penalty", allowed.presence.map(Json::number));
+    body.put_some("frequency_penalty", allowed.frequency.map(Json::number));
+    body.put_some("logprobs", allowed.logprobs.then_some(Json::Bool(true)));
+    body.put_some("top_logprobs", allowed.top_logprobs.map(|count| Json::Int(count.into())));
+    body.put_some("response_format", format(out));
+    body.put_some("reasoning_effort", effort(out).map(Json::Text));
+    body.put_some("service_tier", params.tier.as_ref().map(|given| Json::text(&given.value)));
+    if let Some(search) = &params.web_search {
+        body.put("web_search_options", Json::Raw(search.value.clone()));
+    }
+    if let Some(user) = &params.user {
+        if request.origin == Protocol::OpenAi {
+            body.put("user", Json::text(&user.value));
+        } else {
+            out.verdicts.drop_field(&user.src);
+        }
+    }
+    google(out);
+    if params.stream {
+        body.put("stream", Json::Bool(true));
+        // Usage is always asked for: the gateway records it whether the caller wants to see it or not.
+        body.put("stream_options", Json::object([("include_usage", Json::Bool(true))]));
+    }
+}
+
+/// What only Google's service knows.
+fn google(out: &mut Outgoing<'_>) {
+    let google = &out.request.params.google;
+    if let Some(cached) = &google.cached_content {
+        out.verdicts.refuse(&cached.src);
+    }
+    if let Some(safety) = &google.safety_settings {
+        out.verdicts.drop_field(&safety.src);
+    }
+}
+
+fn format(out: &mut Outgoing<'_>) -> Option<Json> {
+    let Given { value, src } = out.request.params.format.as_ref()?;
+    let Format::Schema { schema, name, strict } = value else {
+        return Some(Json::object([("type", Json::text("json_object"))]));
+    };
+    let json = schema::to_json(schema);
+    if !schema::root_is_object(&json) {
+        out.verdicts.refuse_because(src, "the root type must be object");
+        return None;
+    }
+    let mut named = Members(vec![("name", Json::text(name.as_deref().unwrap_or("response")))]);
+    named.put("schema", Json::value(&json));
+    named.put_some("strict", strict.map(Json::Bool));
+    Some(Json::object([("type", Json::text("json_schema")), ("json_schema", named.json())]))
+}
+
+/// The effort word for the caller's wish. Whether thoughts come back is up to the upstream; a native caller who asked
+/// for them is told so.
+fn effort(out: &mut Outgoing<'_>) -> Option<String> {
+    let include = out.request.params.thinking.include.as_ref();
+    if let Some(include) = include.filter(|include| include.value && out.request.origin == Protocol::Gemini) {
+        out.verdicts.drop_field(&include.src);
+    }
+    let wish = wish(out.request);
+    let offered: Vec<String> = match &out.profile.thinking {
+        Some(Thinking::Effort(words) | Thinking::Level(words) | Thinking::Adaptive(words)) => words.clone(),
+        Some(Thinking::Budget(_)) => USUAL_EFFORTS.map(str::to_owned).to_vec(),
+        Some(Thinking::None) | None => {
+            if let Wish::Effort(_, source) | Wish::Budget(_, source) = wish {
+                out.verdicts.refuse(source.path());
+            }
+            return None;
+        }
+    };
+    if let Wish::Off(source) = wish {
+        if offered.iter().any(|word| word == "none") {
+            return Some("none".to_owned());
+        }
+        let word = lowest(&offered)?;
+        out.verdicts.adjust(source.path(), &source.in_terms(word));
+        return Some(word.to_owned());
+    }
+    let (wanted, source) = as_effort(&wish)?;
+    let (word, changed) = nearest(wanted, &offered)?;
+    if changed {
+        out.verdicts.adjust(source.path(), &source.in_terms(word));
+    }
+    Some(word.to_owned())
+}

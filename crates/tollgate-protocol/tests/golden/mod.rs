@@ -1,0 +1,266 @@
+//! Reads the golden cases and runs the requests among them.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    CanDisableThinking, F64, Fetched, Framing, MalformedKind, Method, Profile, Protocol, Target, Thinking, TranslateOptions,
+    Untranslatable, codec, decode_request, encode_request,
+};
+
+pub(crate) const DIRECTIONS: [&str; 6] = [
+    "openai_to_gemini",
+    "gemini_to_openai",
+    "openai_to_anthropic",
+    "gemini_to_anthropic",
+    "anthropic_to_gemini",
+    "anthropic_to_openai",
+];
+
+/// One line of a golden file.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    kind: String,
+    ctx: Value,
+    input: Value,
+    expected: Value,
+}
+
+impl Case {
+    /// All cases of a direction.
+    pub(crate) fn all(direction: &str) -> Vec<Self> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/golden/{direction}.jsonl"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let read = |line: &str| {
+            let mut line: Value = serde_json::from_str(line).expect("a case is JSON");
+            let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
+            Self {
+                name: text(line["name"].take()),
+                kind: text(line["kind"].take()),
+                ctx: line["ctx"].take(),
+                input: line["input"].take(),
+                expected: line["expected"].take(),
+            }
+        };
+        text.lines().map(read).collect()
+    }
+
+    /// Whether the input is a caller's request.
+    pub(crate) fn is_request(&self) -> bool {
+        self.kind == "request" || self.kind == "error" && self.input.get("upstream_status").is_none()
+    }
+}
+
+/// Runs one request case.
+pub(crate) fn run(direction: &str, name: &str) {
+    let case = Case::all(direction).into_iter().find(|case| case.name == name).expect("the case is in its file");
+    let (from, to) = direction.split_once("_to_").expect("a direction");
+    let (from, to) = (Protocol::parse(from).unwrap(), Protocol::parse(to).unwrap());
+    let word = case.ctx["profile"].as_str().unwrap_or(match to {
+        Protocol::OpenAi => "openai-chat",
+        Protocol::Gemini => "gemini-3-flash",
+        Protocol::Anthropic => "claude",
+    });
+    let method = match from {
+        Protocol::OpenAi | Protocol::Anthropic => Method::Chat,
+        Protocol::Gemini if case.ctx["stream"] == true => Method::StreamGenerate,
+        Protocol::Gemini => Method::Generate,
+    };
+    let target = Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
+    let fetched: HashMap<String, Fetched> = case.ctx["fetched"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(url, found)| {
+            let text = |name: &str| found[name].as_str().unwrap().to_owned();
+            (url.clone(), Fetched { mime: text("mime"), data: text("data") })
+        })
+        .collect();
+    let options = TranslateOptions { fetched: Some(&fetched), ..TranslateOptions::default() };
+    let body = serde_json::to_vec(&case.input).unwrap();
+    let outcome =
+        decode_request(from, &target, &body).and_then(|request| encode_request(to, &request, word, &profile(word), &options));
+    match (case.kind.as_str(), outcome) {
+        ("request", Ok(encoded)) => {
+            let written: Value = serde_json::from_slice(&encoded.body).expect("what is written is JSON");
+            assert_same(&written, &case.expected["body"]);
+            let dropped = case.expected.get("dropped").cloned().unwrap_or_else(|| json!([]));
+            assert_eq!(json!(encoded.dropped), dropped, "dropped");
+            let base = if to == Protocol::Gemini { "/v1beta" } else { "/v1" };
+            let path = format!("{base}{}", codec(to).upstream_path(encoded.method, word, Framing::Sse));
+            assert_eq!(path, case.expected["path"].as_str().unwrap(), "path");
+        }
+        ("error", Err(refusal)) => assert_refused(from, &refusal, &case.expected),
+        (_, outcome) => panic!("expected {}, got {outcome:?}", case.expected),
+    }
+}
+
+/// Bodies are equal with numbers compared by value.
+fn assert_same(written: &Value, expected: &Value) {
+    assert!(same(written, expected), "\n written {written}\nexpected {expected}");
+}
+
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => left == right || left.as_f64() == right.as_f64(),
+        (Value::Array(left), Value::Array(right)) => left.len() == right.len() && left.iter().zip(right).all(|(l, r)| same(l, r)),
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len() && left.iter().all(|(key, value)| right.get(key).is_some_and(|other| same(value, other)))
+        }
+        _ => left == right,
+    }
+}
+
+/// Compares a refusal with the error body the gateway has to make of it.
+fn assert_refused(from: Protocol, refusal: &Untranslatable, expected: &Value) {
+    assert_eq!(expected["status"], 400);
+    let error = &expected["body"]["error"];
+    let message = error["message"].as_str().unwrap();
+    let (fields, code, reason) = match refusal {
+        Untranslatable::Unsupported { fields, reason } => {
+            if let Some(reason) = reason {
+                assert!(!message.contains(" (") || message.contains(&format!("({reason})")), "{reason} is not in: {message}");
+            }
+            let descriptions = vec!["Unsupported parameter.".to_owned(); fields.len()];
+            (fields.iter().cloned().zip(descriptions).collect::<Vec<_>>(), "unsupported_parameter", "UNSUPPORTED_PARAMETER")
+        }
+        Untranslatable::Malformed(fault) => {
+            for word in quoted(message) {
+                assert!(fault.message.contains(&format!("'{word}'")), "'{word}' is not in: {}", fault.message);
+            }
+            let code = match fault.kind {
+                MalformedKind::NotJson => "invalid_json",
+                MalformedKind::Missing => "missing_required_parameter",
+                MalformedKind::WrongType => "invalid_type",
+                MalformedKind::InvalidValue => "invalid_value",
+            };
+            let told = fault.violations.iter().map(|violation| (violation.field.clone(), violation.description.clone()));
+            (told.collect(), code, "INVALID_BODY")
+        }
+        Untranslatable::NoCounter => panic!("no case counts"),
+    };
+    if from == Protocol::Gemini {
+        assert_eq!(error["details"][0]["reason"], reason);
+        let violations = error["details"][1]["fieldViolations"].as_array().unwrap();
+        assert_eq!(violations.len(), fields.len());
+        for (violation, (field, description)) in violations.iter().zip(&fields) {
+            assert_eq!(violation["field"], field.as_str());
+            let wanted = violation["description"].as_str().unwrap();
+            let told = wanted == description || quoted(wanted).all(|word| description.contains(&format!("'{word}'")));
+            assert!(told, "{description} does not tell {wanted}");
+        }
+    } else {
+        assert_eq!(error["code"], code);
+        assert_eq!(error["param"], fields[0].0.as_str());
+    }
+}
+
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\'').skip(1).step_by(2)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The profiles of the golden cases.
+fn profile(word: &str) -> Profile {
+    match word {
+        "gemini-3-flash" => gemini_3(&["minimal", "low", "medium", "high"]),
+        "gemini-3-pro" => gemini_3(&["low", "medium", "high"]),
+        "gemini-2.5-flash" => gemini_2(Thinking::Budget([1, 24_576]), CanDisableThinking::Yes, true),
+        "gemini-2.5-pro" => gemini_2(Thinking::Budget([128, 32_768]), CanDisableThinking::No, true),
+        "gemini-legacy" => gemini_2(Thinking::None, CanDisableThinking::Yes, false),
+        "openai-chat" => Profile {
+            thinking: Some(Thinking::None),
+            top_k: Some(false),
+            stop_max: Some(4),
+            max_tokens_field: Some("max_completion_tokens".to_owned()),
+            penalties: Some(true),
+            n_max: Some(128),
+            logprobs: Some(true),
+            ..Profile::default()
+        },
+        "openai-reasoning" => Profile {
+            thinking: Some(Thinking::Effort(words(&["none", "minimal", "low", "medium", "high", "xhigh"]))),
+            sampling: Some(false),
+            stop_max: Some(0),
+            penalties: Some(false),
+            logprobs: Some(false),
+            n_max: Some(8),
+            ..Profile::default()
+        },
+        "claude" => Profile {
+            thinking: Some(Thinking::Budget([1_024, 32_000])),
+            can_disable_thinking: Some(CanDisableThinking::Yes),
+            thinking_display: Some(false),
+            prefill: Some(true),
+            sampling: Some(true),
+            forced_tools: Some(true),
+            ..claude()
+        },
+        "claude-adaptive" => Profile {
+            thinking: Some(Thinking::Adaptive(words(&["low", "medium", "high", "xhigh", "max"]))),
+            can_disable_thinking: Some(CanDisableThinking::Yes),
+            forced_tools: Some(true),
+            ..claude()
+        },
+        "claude-always" => Profile {
+            thinking: Some(Thinking::Adaptive(words(&["low", "medium", "high", "max"]))),
+            can_disable_thinking: Some(CanDisableThinking::No),
+            forced_tools: Some(false),
+            ..claude()
+        },
+        other => panic!("no profile {other}"),
+    }
+}
+
+fn gemini_3(levels: &[&str]) -> Profile {
+    Profile {
+        thinking: Some(Thinking::Level(words(levels))),
+        can_disable_thinking: Some(CanDisableThinking::No),
+        call_ids: Some(true),
+        signature_required: Some(true),
+        penalties: Some(false),
+        n_max: Some(1),
+        logprobs: Some(false),
+        json_schema_fields: Some(true),
+        tools_with_json: Some(true),
+        media_in_results: Some(true),
+        stop_max: Some(5),
+        part_media_resolution: Some(true),
+        ..Profile::default()
+    }
+}
+
+fn gemini_2(thinking: Thinking, off: CanDisableThinking, json_schema_fields: bool) -> Profile {
+    Profile {
+        thinking: Some(thinking),
+        can_disable_thinking: Some(off),
+        call_ids: Some(false),
+        signature_required: Some(false),
+        penalties: Some(true),
+        n_max: Some(8),
+        logprobs: Some(true),
+        json_schema_fields: Some(json_schema_fields),
+        tools_with_json: Some(false),
+        media_in_results: Some(false),
+        stop_max: Some(5),
+        part_media_resolution: Some(false),
+        ..Profile::default()
+    }
+}
+
+fn claude() -> Profile {
+    Profile {
+        thinking_display: Some(true),
+        prefill: Some(false),
+        sampling: Some(false),
+        temperature_max: Some(F64(1.0)),
+        penalties: Some(false),
+        n_max: Some(1),
+        logprobs: Some(false),
+        default_max_tokens: Some(4_096),
+        ..Profile::default()
+    }
+}

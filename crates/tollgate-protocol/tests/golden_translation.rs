@@ -1,0 +1,149 @@
+//! Golden requests: what a caller sends in one protocol and what the upstream gets in another, or why it gets nothing.
+//! Every case of `fixtures/golden` of kind `request`, and of kind `error` whose input is a request, is a test of its own.
+
+mod golden;
+
+use golden::{Case, run};
+
+/// One `#[test]` per case, and the list of all of them.
+macro_rules! golden_requests {
+    ($($direction:ident { $($kind:ident: [$($name:ident),*],)* })*) => {
+        $(mod $direction {
+            $(mod $kind {
+                $(#[test]
+                fn $name() {
+                    crate::run(stringify!($direction), concat!(stringify!($kind), ".", stringify!($name)));
+                })*
+            })*
+        })*
+
+        /// Direction and name of every test above.
+        const LISTED: &[(&str, &str)] =
+            &[$($($((stringify!($direction), concat!(stringify!($kind), ".", stringify!($name))),)*)*)*];
+    };
+}
+
+golden_requests! {
+    openai_to_gemini {
+        request: [
+            minimal,
+            sampling_params,
+            zero_and_noop_values,
+            bookkeeping_fields_dropped,
+            leading_system_parts,
+            system_in_the_middle_stays,
+            system_between_call_and_result,
+            system_only,
+            consecutive_same_role_merge,
+            empty_contents,
+            parallel_tools_roundtrip,
+            no_ids_on_gemini_25,
+            signature_from_id,
+            signature_from_extra_content,
+            tool_result_with_ref,
+            broken_arguments_kept,
+            tool_schema_verbatim,
+            schema_subset_for_old_models,
+            tool_choice_named,
+            tool_choice_allowed_tools_auto,
+            json_schema_with_tools_on_g3,
+            effort_level,
+            effort_none_cannot_disable,
+            effort_budget,
+            google_extra_body,
+            media_parts,
+            remote_image_fetched,
+            deprecated_functions,
+            history_starts_with_tool_call
+        ],
+        error: [
+            logit_bias_rejected,
+            too_many_stops,
+            n_too_large,
+            json_with_tools_on_25,
+            unknown_part_type,
+            tool_result_missing,
+            remote_image_refused
+        ],
+    }
+    gemini_to_openai {
+        request: [
+            minimal,
+            role_absent_and_multi_text,
+            system_all_parts,
+            snake_case_and_number_forms,
+            same_function_twice_no_ids,
+            ids_win_over_order,
+            text_before_function_response,
+            thoughts_and_signatures_dropped,
+            tools_schema_conversion,
+            tool_config_any_one,
+            tool_config_any_many,
+            function_name_rewritten,
+            response_schema,
+            json_mode_word,
+            thinking_budget_to_effort,
+            safety_and_labels_dropped,
+            media
+        ],
+        error: [
+            messages_instead_of_contents,
+            top_k_unsupported,
+            google_search_unsupported,
+            stop_five,
+            orphan_function_response,
+            gs_uri,
+            root_array_schema
+        ],
+    }
+    openai_to_anthropic {
+        request: [
+            minimal_default_max_tokens,
+            system_params,
+            parallel_results_one_message,
+            gemini_ids_cleaned,
+            effort_and_schema,
+            images,
+            adaptive_effort_noop_sampling,
+            adaptive_effort_none,
+            always_effort_none_adjusted
+        ],
+        error: [
+            temperature_above_one,
+            n_two,
+            adaptive_temperature,
+            prefill_not_taken
+        ],
+    }
+    gemini_to_anthropic {
+        request: [
+            functions_and_candidates,
+            anthropic_thinking_returns,
+            omitted_signatures_return
+        ],
+    }
+    anthropic_to_gemini {
+        request: [
+            thinking_images_errors
+        ],
+    }
+    anthropic_to_openai {
+        request: [
+            tool_results_first
+        ],
+    }
+}
+
+#[test]
+fn every_request_case_is_listed() {
+    let mut present: Vec<(String, String)> = Vec::new();
+    for direction in golden::DIRECTIONS {
+        let cases = Case::all(direction).into_iter().filter(Case::is_request);
+        present.extend(cases.map(|case| (direction.to_owned(), case.name)));
+    }
+    let mut listed: Vec<(String, String)> =
+        LISTED.iter().map(|(direction, name)| ((*direction).to_owned(), (*name).to_owned())).collect();
+    present.sort();
+    listed.sort();
+    assert_eq!(listed, present);
+}
