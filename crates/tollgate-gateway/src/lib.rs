@@ -12,7 +12,6 @@ mod path;
 mod authenticate;
 mod receive;
 mod route;
-mod strip;
 mod translate;
 
 mod forward;

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, header};
 use tollgate_core::{Caller, Catalog, Offer, money_is_bounded, resolve};
-use tollgate_protocol::{Framing, Outline, Target, codec};
+use tollgate_protocol::{Framing, Outline, Target, codec, without_fields};
 
 use crate::{
     AnswerBody, Dice, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
@@ -17,7 +17,6 @@ use crate::{
     refusal::REQUEST_ID,
     relay::relay,
     route::{no_route, not_offered, plan},
-    strip::strip_fields,
     ticket::{Desk, Ending, Ticket, Unwritten},
     translate::Bodies,
 };
@@ -124,7 +123,7 @@ fn without_dropped(
     if offer.drop_fields.is_empty() {
         return Ok((body, outline));
     }
-    let body = strip_fields(&body, &offer.drop_fields);
+    let body = without_fields(&body, &offer.drop_fields);
     let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
     ticket.dropped(offer.drop_fields.clone());
     Ok((body, outline))
