@@ -48,7 +48,7 @@ pub use path::{Core, serve};
 pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use server::{Drained, ListenError, Listening, ModelPath, RunError, TlsError, listen, run};
-pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles};
+pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits};
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;
 pub use till::{Till, TillParts, TillQueue};

@@ -26,8 +26,6 @@ use crate::{
     ticket::{Ending, Ticket},
 };
 
-/// Longest silence towards the caller.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Shortest time between two notes of a stream's progress in the journal.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// How long the error event has to leave before the connection is aborted behind it.
@@ -73,6 +71,7 @@ pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> Ans
     let Streaming { relay, first, rest, idle_ms } = streaming;
     let first_content_us = ticket.first_content_us();
     let idle = Duration::from_millis(idle_ms);
+    let keep_alive = ticket.desk().shared.settings.upstream.keep_alive;
     let mut relayed = Relayed {
         relay,
         upstream: None,
@@ -82,11 +81,12 @@ pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> Ans
         head: Box::new(head),
         phase: Phase::Flowing,
         idle,
+        keep_alive,
         first_content_us,
         received: now,
         sent: now,
         noted: now,
-        timer: Box::pin(tokio::time::sleep_until(now + idle.min(KEEP_ALIVE_EVERY))),
+        timer: Box::pin(tokio::time::sleep_until(now + idle.min(keep_alive))),
     };
     match rest {
         Rest::ToCome(upstream) => {
@@ -117,6 +117,8 @@ struct Relayed {
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
+    /// Longest silence towards the caller.
+    keep_alive: Duration,
     first_content_us: Option<u64>,
     /// When the upstream last sent something.
     received: Instant,
@@ -276,11 +278,11 @@ impl Relayed {
                 self.break_off(&Break::Idle);
                 return Poll::Ready(());
             }
-            if now >= self.sent + KEEP_ALIVE_EVERY {
+            if now >= self.sent + self.keep_alive {
                 self.sent = now;
                 self.out.push_back(Bytes::from_static(self.relay.keep_alive()));
             }
-            self.timer.as_mut().reset((self.received + self.idle).min(self.sent + KEEP_ALIVE_EVERY));
+            self.timer.as_mut().reset((self.received + self.idle).min(self.sent + self.keep_alive));
             if !self.out.is_empty() {
                 return Poll::Ready(());
             }

@@ -15,6 +15,8 @@ pub struct Settings {
     pub http: HttpLimits,
     /// Limits of bodies.
     pub bounds: Bounds,
+    /// Limits towards upstreams that are the same for every channel.
+    pub upstream: UpstreamLimits,
     /// Wrong keys a minute from one address (IPv6: from one /64) before they are refused unseen.
     pub wrong_keys_per_minute: u32,
     /// Keys remembered, and as many wrong ones.
@@ -35,6 +37,7 @@ impl Default for Settings {
             tls: None,
             http: HttpLimits::default(),
             bounds: Bounds::default(),
+            upstream: UpstreamLimits::default(),
             wrong_keys_per_minute: 600,
             key_cache_entries: 100_000,
             wrong_key_memory: Duration::from_secs(10),
@@ -101,6 +104,21 @@ impl Default for HttpLimits {
             target_bytes: 8 * 1024,
             h2_streams: 256,
         }
+    }
+}
+
+/// Limits towards upstreams that are the same for every channel; the others are the channel's own.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamLimits {
+    /// Longest time for a request over all attempts, until its answer begins.
+    pub total: Duration,
+    /// Longest silence towards the caller of a stream.
+    pub keep_alive: Duration,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self { total: Duration::from_secs(600), keep_alive: Duration::from_secs(15) }
     }
 }
 

@@ -15,9 +15,6 @@ use crate::{
     translate::Bodies,
 };
 
-/// How long a request may take to its answer; a stream to its first content.
-const TOTAL: Duration = Duration::from_mins(10);
-
 /// Tries accounts until one answers.
 ///
 /// # Errors
@@ -30,7 +27,7 @@ pub(crate) async fn forward(
     unwritten: Unwritten,
     ticket: &mut Ticket,
 ) -> Result<Answered, Refusal> {
-    let deadline = head.started + TOTAL;
+    let deadline = head.started + core.shared.settings.upstream.total;
     core.retries.request(core.shared.clock.instant());
     let mut last: Option<(Verdict, &PlannedAttempt)> = None;
     for planned in plan.attempts() {
