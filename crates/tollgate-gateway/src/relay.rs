@@ -28,8 +28,6 @@ use crate::{
 
 /// Shortest time between two notes of a stream's progress in the journal.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
-/// How long the error event has to leave before the connection is aborted behind it.
-const ABORT_AFTER: Duration = Duration::from_millis(50);
 /// How long a complete answer waits for the upstream's own end, in case its usage comes late.
 const LATE_USAGE: Duration = Duration::from_millis(250);
 /// How long, and how far, a body nobody needs is read so that its connection can be used again.
@@ -138,9 +136,7 @@ enum Phase {
     Flushing { flush: Pin<Box<dyn Future<Output = ()> + Send>>, then: Close },
     /// The last bytes go out.
     Closing(Close),
-    /// The error event has gone out and gets a moment to leave.
-    Aborting,
-    /// Nothing is left.
+    /// Nothing is left. An abort waits in the server until what stood before it has left.
     Done,
 }
 
@@ -188,15 +184,10 @@ impl Body for Relayed {
                     match then {
                         Close::Cleanly => this.phase = Phase::Done,
                         Close::Abort => {
-                            this.timer.as_mut().reset(Instant::now() + ABORT_AFTER);
-                            this.phase = Phase::Aborting;
+                            this.phase = Phase::Done;
+                            return Poll::Ready(Some(Err(AnswerAborted)));
                         }
                     }
-                }
-                Phase::Aborting => {
-                    ready!(this.timer.as_mut().poll(context));
-                    this.phase = Phase::Done;
-                    return Poll::Ready(Some(Err(AnswerAborted)));
                 }
                 Phase::Done => return Poll::Ready(None),
             }
