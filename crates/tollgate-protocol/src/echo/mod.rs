@@ -46,7 +46,7 @@ pub enum EchoBody {
     /// Complete JSON.
     Whole(Bytes),
     /// Events, each a whole `data: …` with its blank line.
-    Events(EchoEvents),
+    Events(Box<EchoEvents>),
 }
 
 /// What is answered, apart from the wire.
@@ -86,7 +86,7 @@ pub fn echo(call: &EchoCall<'_>, body: &[u8]) -> EchoAnswer {
     let answered = answer(asked, prompt);
     let usage = answered.usage;
     let events = EchoEvents::new(call, answered, include_usage);
-    let body = if stream { EchoBody::Events(events) } else { EchoBody::Whole(events.whole()) };
+    let body = if stream { EchoBody::Events(Box::new(events)) } else { EchoBody::Whole(events.whole()) };
     EchoAnswer { status: 200, body, usage }
 }
 

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_limit_cuts_behind_a_word() {
         assert_eq!(pieces("a b c", Some(2)), (vec!["a".to_owned(), " b".to_owned()], true));
-        assert_eq!(pieces("a b c ", Some(3)).1, false);
+        assert!(!pieces("a b c ", Some(3)).1);
         assert_eq!(pieces("a b", Some(0)), (Vec::new(), true));
     }
 
