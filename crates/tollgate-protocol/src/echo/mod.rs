@@ -42,11 +42,12 @@ pub struct EchoAnswer {
 
 /// A body, or one that is streamed.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a request, moved once")]
 pub enum EchoBody {
     /// Complete JSON.
     Whole(Bytes),
     /// Events, each a whole `data: …` with its blank line.
-    Events(Box<EchoEvents>),
+    Events(EchoEvents),
 }
 
 /// What is answered, apart from the wire.
@@ -86,7 +87,7 @@ pub fn echo(call: &EchoCall<'_>, body: &[u8]) -> EchoAnswer {
     let answered = answer(asked, prompt);
     let usage = answered.usage;
     let events = EchoEvents::new(call, answered, include_usage);
-    let body = if stream { EchoBody::Events(Box::new(events)) } else { EchoBody::Whole(events.whole()) };
+    let body = if stream { EchoBody::Events(events) } else { EchoBody::Whole(events.whole()) };
     EchoAnswer { status: 200, body, usage }
 }
 
