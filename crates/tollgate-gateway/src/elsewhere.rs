@@ -32,7 +32,7 @@ const QUEUE: usize = 1_024;
 /// Pieces of an answer that may wait for the caller.
 const PIECES: usize = 8;
 /// Longest wait for the head of an answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A request for somebody else.
 #[derive(Debug)]

@@ -42,7 +42,7 @@ impl Default for Settings {
             key_cache_entries: 100_000,
             wrong_key_memory: Duration::from_secs(10),
             metrics: MetricsAccess::Guarded,
-            drain: Duration::from_secs(600),
+            drain: Duration::from_mins(10),
         }
     }
 }
@@ -98,7 +98,7 @@ impl Default for HttpLimits {
             connections_per_address: 4_096,
             requests: 16_384,
             header_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(1),
             header_bytes: 64 * 1024,
             header_count: 100,
             target_bytes: 8 * 1024,

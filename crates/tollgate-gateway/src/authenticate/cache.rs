@@ -29,7 +29,10 @@ pub(super) struct KeyCache {
 
 impl fmt::Debug for KeyCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyCache").field("keys", &self.keys.entry_count()).field("wrong", &self.wrong.entry_count()).finish()
+        f.debug_struct("KeyCache")
+            .field("keys", &self.keys.entry_count())
+            .field("wrong", &self.wrong.entry_count())
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,16 +13,13 @@ const KEY_HEADERS: [&str; 2] = ["x-native-api-key", "x-goog-api-key"];
 /// are ambiguous and make a key that no lookup knows.
 pub(crate) fn presented_key(from: Protocol, headers: &HeaderMap, query: Query<'_>) -> Option<Secret> {
     if from == Protocol::Gemini {
-        return KEY_HEADERS
-            .iter()
-            .find_map(|name| plain(headers, name))
-            .or_else(|| bearer(headers).flatten())
-            .or_else(|| in_query(query));
+        return KEY_HEADERS.iter().find_map(|name| plain(headers, name)).or_else(|| bearer(headers)).or_else(|| in_query(query));
     }
-    match bearer(headers) {
-        // Where the documented header is present, it alone decides.
-        Some(key) => key,
-        None => KEY_HEADERS.iter().find_map(|name| plain(headers, name)).or_else(|| in_query(query)),
+    // Where the documented header is present, it alone decides.
+    if headers.contains_key(header::AUTHORIZATION) {
+        bearer(headers)
+    } else {
+        KEY_HEADERS.iter().find_map(|name| plain(headers, name)).or_else(|| in_query(query))
     }
 }
 
@@ -33,28 +30,48 @@ pub(super) fn has_native_credentials(headers: &HeaderMap, query: Query<'_>) -> b
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
 }
 
-/// `Authorization: Bearer …`: `None` without the header, `Some(None)` when it holds no bearer key.
-fn bearer(headers: &HeaderMap) -> Option<Option<Secret>> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let first = values.next()?;
-    if values.next().is_some() {
-        return Some(Some(Secret::new(String::new())));
+/// What a header field says.
+enum Field {
+    Nothing,
+    Text(String),
+    Twice,
+}
+
+fn field(headers: &HeaderMap, name: &str) -> Field {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Field::Nothing,
+        (Some(_), Some(_)) => Field::Twice,
+        (Some(value), None) => match String::from_utf8_lossy(value.as_bytes()).trim() {
+            "" => Field::Nothing,
+            text => Field::Text(text.to_owned()),
+        },
     }
-    let text = String::from_utf8_lossy(first.as_bytes());
-    let Some((scheme, key)) = text.trim().split_once([' ', '\t']) else { return Some(None) };
+}
+
+/// The key nobody has.
+fn ambiguous() -> Secret {
+    Secret::new(String::new())
+}
+
+/// `Authorization: Bearer …`. Another scheme holds no key.
+fn bearer(headers: &HeaderMap) -> Option<Secret> {
+    let text = match field(headers, header::AUTHORIZATION.as_str()) {
+        Field::Nothing => return None,
+        Field::Twice => return Some(ambiguous()),
+        Field::Text(text) => text,
+    };
+    let (scheme, key) = text.split_once([' ', '\t'])?;
     let key = key.trim();
-    Some((scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then(|| Secret::new(key.to_owned())))
+    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then(|| Secret::new(key.to_owned()))
 }
 
 fn plain(headers: &HeaderMap, name: &str) -> Option<Secret> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    if values.next().is_some() {
-        return Some(Secret::new(String::new()));
+    match field(headers, name) {
+        Field::Nothing => None,
+        Field::Twice => Some(ambiguous()),
+        Field::Text(text) => Some(Secret::new(text)),
     }
-    let text = String::from_utf8_lossy(first.as_bytes());
-    let key = text.trim();
-    (!key.is_empty()).then(|| Secret::new(key.to_owned()))
 }
 
 fn in_query(query: Query<'_>) -> Option<Secret> {

@@ -10,8 +10,8 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
     })
 }
 
-fn at(method: HttpMethod, target: &'static str, fields: &[(&'static str, &str)]) -> Destination {
-    destination(&method, &Uri::from_static(target), &headers(fields))
+fn at(method: &HttpMethod, target: &'static str, fields: &[(&'static str, &str)]) -> Destination {
+    destination(method, &Uri::from_static(target), &headers(fields))
 }
 
 fn shown(destination: &Destination) -> String {
@@ -66,7 +66,7 @@ fn posted_paths() {
         ("/v2/chat/completions", "elsewhere"),
         ("/", "elsewhere"),
     ] {
-        assert_eq!(shown(&at(HttpMethod::POST, target, &[])), expected, "POST {target}");
+        assert_eq!(shown(&at(&HttpMethod::POST, target, &[])), expected, "POST {target}");
     }
 }
 
@@ -93,12 +93,12 @@ fn read_paths() {
         ("/v1/models/m?key=k", "gemini one m"),
         ("/favicon.ico", "elsewhere"),
     ] {
-        assert_eq!(shown(&at(HttpMethod::GET, target, &[])), expected, "GET {target}");
-        assert_eq!(shown(&at(HttpMethod::HEAD, target, &[])), expected, "HEAD {target}");
+        assert_eq!(shown(&at(&HttpMethod::GET, target, &[])), expected, "GET {target}");
+        assert_eq!(shown(&at(&HttpMethod::HEAD, target, &[])), expected, "HEAD {target}");
     }
-    assert_eq!(shown(&at(HttpMethod::DELETE, "/v1/models/m", &[])), "openai E11");
-    assert_eq!(shown(&at(HttpMethod::DELETE, "/v1beta/models/m", &[])), "gemini E11");
-    assert_eq!(shown(&at(HttpMethod::PUT, "/v1beta/models/m:generateContent", &[])), "gemini E11");
+    assert_eq!(shown(&at(&HttpMethod::DELETE, "/v1/models/m", &[])), "openai E11");
+    assert_eq!(shown(&at(&HttpMethod::DELETE, "/v1beta/models/m", &[])), "gemini E11");
+    assert_eq!(shown(&at(&HttpMethod::PUT, "/v1beta/models/m:generateContent", &[])), "gemini E11");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn the_credentials_tell_which_list_is_meant() {
         (&[("x-native-api-key", "k")], "gemini list - -"),
         (&[("x-goog-api-client", "google-genai-sdk/3.4.0"), ("authorization", "Bearer k")], "gemini list - -"),
     ] {
-        assert_eq!(shown(&at(HttpMethod::GET, "/v1/models", fields)), expected, "{fields:?}");
+        assert_eq!(shown(&at(&HttpMethod::GET, "/v1/models", fields)), expected, "{fields:?}");
     }
 }
 
@@ -122,7 +122,7 @@ fn only_alt_sse_selects_events() {
         ("/v1beta/models/m:streamGenerateContent?alt=json", Framing::JsonArray),
         ("/v1beta/models/m:streamGenerateContent?$alt=json;enum-encoding%3Dint", Framing::JsonArray),
     ] {
-        let Destination::Model(Protocol::Gemini, target) = at(HttpMethod::POST, target, &[]) else { panic!("{target}") };
+        let Destination::Model(Protocol::Gemini, target) = at(&HttpMethod::POST, target, &[]) else { panic!("{target}") };
         assert_eq!((target.method, target.framing), (Method::StreamGenerate, framing));
     }
 }

@@ -5,7 +5,6 @@ mod redact;
 mod respond;
 mod table;
 mod text;
-mod upstream;
 
 pub(crate) use respond::REQUEST_ID;
 
@@ -355,3 +354,6 @@ impl UpstreamFailure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,18 +40,14 @@ pub(super) async fn answer<P: ModelPath>(
     let version = parts.version;
     let destination = ingress::destination(&parts.method, &parts.uri, &parts.headers);
     let head = head_of(&core, &line, &parts, &destination, started);
-    let request_id = head.request_id;
+    let (from, request_id) = (head.from, head.request_id);
 
     let answered = AssertUnwindSafe(dispatch(&core, &line, head, destination, parts, framing, body, &mut under_way));
-    let mut response = match answered.catch_unwind().await {
-        Ok(response) => response,
-        Err(_) => {
-            tracing::error!(request.id = %request_id, "a panic while answering");
-            let mut head = anonymous_head(&core, &line, started);
-            head.request_id = request_id;
-            refuse(&core, &Refusal::Internal, &head)
-        }
-    };
+    let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(request.id = %request_id, "a panic while answering");
+        let head = Head { from, request_id, ..anonymous_head(&core, &line, started) };
+        refuse(&core, &Refusal::Internal, &head)
+    });
     let headers = response.headers_mut();
     if !headers.contains_key(REQUEST_ID)
         && let Ok(id) = HeaderValue::from_str(&request_id.to_string())
@@ -138,10 +134,10 @@ async fn elsewhere<P: ModelPath>(
 }
 
 fn with_hint(refusal: Refusal, head: &Head) -> Refusal {
-    match refusal {
-        Refusal::UnknownPath { .. } => Refusal::UnknownPath { hint: ingress::hint(&head.http_method, &head.path) },
-        other => other,
+    if matches!(refusal, Refusal::UnknownPath { .. }) {
+        return Refusal::UnknownPath { hint: ingress::hint(&head.http_method, &head.path) };
     }
+    refusal
 }
 
 /// A refusal that leaves no record: counted and logged here.

@@ -74,11 +74,11 @@ struct Gate {
 }
 
 impl Gate {
-    async fn open(settings: Settings) -> Self {
-        Self::with(settings, Arc::new(Nowhere)).await
+    fn open(settings: Settings) -> Self {
+        Self::with(settings, Arc::new(Nowhere))
     }
 
-    async fn with(mut settings: Settings, elsewhere: Arc<dyn Elsewhere>) -> Self {
+    fn with(mut settings: Settings, elsewhere: Arc<dyn Elsewhere>) -> Self {
         settings.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         settings.cores = 1;
         let listening = listen(&settings).unwrap();
@@ -101,7 +101,7 @@ impl Gate {
     async fn say(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut caller = self.connect().await;
         caller.send(bytes).await;
-        caller.to_end().await
+        caller.rest().await
     }
 
     /// Waits until nothing is being answered.
@@ -132,12 +132,12 @@ impl Caller {
     }
 
     /// Everything up to the end of the connection.
-    async fn to_end(&mut self) -> String {
+    async fn rest(&mut self) -> String {
         let mut text = String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned();
-        let mut rest = Vec::new();
+        let mut bytes = Vec::new();
         // A reset ends the connection as well as a close does.
-        let _ = timeout(PATIENCE, self.socket.read_to_end(&mut rest)).await.expect("the connection ends");
-        text.push_str(&String::from_utf8_lossy(&rest));
+        let _ = timeout(PATIENCE, self.socket.read_to_end(&mut bytes)).await.expect("the connection ends");
+        text.push_str(&String::from_utf8_lossy(&bytes));
         text
     }
 

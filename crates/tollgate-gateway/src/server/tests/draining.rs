@@ -14,7 +14,7 @@ async fn draining(gate: &Gate) {
 
 #[tokio::test]
 async fn answers_under_way_end_and_new_requests_are_refused() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut streaming = gate.connect().await;
     streaming.send(chat("X-Script: hang midway\r\n", "")).await;
     streaming.until("piece").await;
@@ -36,28 +36,28 @@ async fn answers_under_way_end_and_new_requests_are_refused() {
 
 #[tokio::test]
 async fn idle_connections_do_not_hold_up_a_shutdown() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut silent = gate.connect().await;
     let mut used = gate.connect().await;
     used.send(chat("", "")).await;
     used.until("length 0").await;
     draining(&gate).await;
-    assert_eq!(used.to_end().await, "");
+    assert_eq!(used.rest().await, "");
     assert_eq!(timeout(PATIENCE, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
-    assert_eq!(silent.to_end().await, "");
+    assert_eq!(silent.rest().await, "");
 }
 
 #[tokio::test]
 async fn a_drain_ends_when_its_time_is_over() {
     let settings = Settings { drain: Duration::from_millis(100), ..Settings::default() };
-    let gate = Gate::open(settings).await;
+    let gate = Gate::open(settings);
     let mut streaming = gate.connect().await;
     streaming.send(chat("X-Script: hang midway\r\n", "")).await;
     streaming.until("piece").await;
     let shared = Arc::clone(&gate.shared);
     assert_eq!(gate.close().await, Drained::CutOff(1));
     assert_eq!(shared.condition.in_flight(), 0, "what was cut off is dropped");
-    assert!(!streaming.to_end().await.ends_with("0\r\n\r\n"), "half an answer does not look whole");
+    assert!(!streaming.rest().await.ends_with("0\r\n\r\n"), "half an answer does not look whole");
 }
 
 #[tokio::test]

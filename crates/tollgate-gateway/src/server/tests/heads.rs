@@ -22,7 +22,7 @@ fn post(lines: &str, body: &str) -> String {
 }
 
 async fn check(rows: Vec<Row>) {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     for row in rows {
         let answer = gate.say(&row.sent).await;
         assert_eq!(statuses(&answer), row.statuses, "{}: {answer}", row.name);
@@ -97,7 +97,7 @@ async fn framing() {
 
 #[tokio::test]
 async fn bounds_of_a_head() {
-    let fields = |count: usize| (0..count).map(|n| format!("X-{n}: 1\r\n")).collect::<String>();
+    let fields = |count: usize| (0..count).map(|n| format!("X-{n}: 1")).collect::<Vec<_>>().join("\r\n") + "\r\n";
     check(vec![
         row("long target", format!("GET /healthz?{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "q".repeat(9_000)), &[414]),
         row("very long target", format!("GET /healthz?{} HTTP/1.1\r\nHost: x\r\n\r\n", "q".repeat(70_000)), &[414]),
@@ -113,7 +113,7 @@ async fn bounds_of_a_head() {
 
 #[tokio::test]
 async fn refusals_have_the_shape_of_their_path() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     for (target, openai) in [
         ("/v1/nothing", true),
         ("/foo", true),
@@ -134,7 +134,7 @@ async fn refusals_have_the_shape_of_their_path() {
 
 #[tokio::test]
 async fn a_connection_serves_one_request_after_the_other() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     for length in [0, 1, 3] {
         caller.send(chat("", &"x".repeat(length))).await;
@@ -143,7 +143,7 @@ async fn a_connection_serves_one_request_after_the_other() {
     }
     let pipelined = [chat("", "1"), chat("", "22"), chat("Connection: close\r\n", "333")].concat();
     caller.send(pipelined).await;
-    let answers = caller.to_end().await;
+    let answers = caller.rest().await;
     assert_eq!(statuses(&answers), [200, 200, 200]);
     let places = ["length 1", "length 2", "length 3"].map(|text| answers.find(text).unwrap());
     assert!(places.is_sorted(), "{answers}");
@@ -152,7 +152,7 @@ async fn a_connection_serves_one_request_after_the_other() {
 
 #[tokio::test]
 async fn a_head_request_gets_no_body() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     for target in ["/healthz", "/v1/chat/completions", "/v1beta/models"] {
         let answer = gate.say(format!("HEAD {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
         assert!(answer.ends_with("\r\n\r\n") && !answer.contains('{'), "{answer}");
@@ -162,24 +162,24 @@ async fn a_head_request_gets_no_body() {
 
 #[tokio::test]
 async fn only_a_known_caller_is_told_to_continue() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     let request = chat("Expect: 100-continue\r\nConnection: close\r\n", "12345");
     let (head, body) = request.split_at(request.len() - 5);
     caller.send(head).await;
     assert_eq!(statuses(&caller.until("\r\n\r\n").await), [100]);
     caller.send(body).await;
-    assert!(caller.to_end().await.ends_with("length 5"));
+    assert!(caller.rest().await.ends_with("length 5"));
 
     let mut stranger = gate.connect().await;
     stranger.send(head.replace(SECRET, "somebody-else-0123456789")).await;
-    assert_eq!(statuses(&stranger.to_end().await), [401]);
+    assert_eq!(statuses(&stranger.rest().await), [401]);
     gate.close().await;
 }
 
 #[tokio::test]
 async fn the_gateway_s_own_pages() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     for (target, found) in [
         ("/healthz", r#"{"status":"ok"}"#),
         ("/readyz", r#"{"status":"ready"}"#),
@@ -190,7 +190,7 @@ async fn the_gateway_s_own_pages() {
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(found), "{target}: {answer}");
     }
     gate.shared.condition.set_degraded(true);
-    assert!(gate.say("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.contains(r#"200 OK"#));
+    assert!(gate.say("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.contains("200 OK"));
     gate.shared.condition.set_without_catalog(true);
     assert!(gate.say("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.contains(r#"{"status":"starting"}"#));
     gate.close().await;
@@ -198,7 +198,7 @@ async fn the_gateway_s_own_pages() {
 
 #[tokio::test]
 async fn a_panic_is_an_answer_and_costs_nobody_else_anything() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: panic\r\n", "")).await;
     let answer = caller.until("to the operator.").await;

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_millis(150);
 
 #[tokio::test]
 async fn a_head_that_does_not_come_is_answered_with_408() {
-    let gate = Gate::open(settings(|http, _| http.header_timeout = SOON)).await;
+    let gate = Gate::open(settings(|http, _| http.header_timeout = SOON));
     for sent in ["P", "PRI", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"] {
         let answer = gate.say(sent).await;
         assert_eq!(statuses(&answer), [408], "{answer}");
@@ -25,22 +25,22 @@ async fn a_head_that_does_not_come_is_answered_with_408() {
 
 #[tokio::test]
 async fn the_second_head_of_a_connection_has_its_limit_too() {
-    let gate = Gate::open(settings(|http, _| http.header_timeout = SOON)).await;
+    let gate = Gate::open(settings(|http, _| http.header_timeout = SOON));
     let mut caller = gate.connect().await;
     caller.send(chat("", "")).await;
     caller.until("length 0").await;
     caller.send("POST /v1").await;
-    assert_eq!(statuses(&caller.to_end().await), [408]);
+    assert_eq!(statuses(&caller.rest().await), [408]);
     gate.close().await;
 }
 
 #[tokio::test]
 async fn a_connection_that_says_nothing_is_closed() {
-    let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON)).await;
+    let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON));
     assert_eq!(gate.say("").await, "");
     let mut caller = gate.connect().await;
     caller.send(chat("", "")).await;
-    let answer = caller.to_end().await;
+    let answer = caller.rest().await;
     assert!(answer.ends_with("length 0"), "{answer}");
     gate.close().await;
 }
@@ -51,8 +51,7 @@ async fn an_answer_may_take_longer_than_any_pause() {
         http.idle_timeout = SOON;
         http.header_timeout = SOON;
         bounds.body_timeout = SOON;
-    }))
-    .await;
+    }));
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: hang midway\r\n", "")).await;
     caller.until("piece").await;
@@ -65,7 +64,7 @@ async fn an_answer_may_take_longer_than_any_pause() {
 
 #[tokio::test]
 async fn a_body_that_does_not_come_is_answered_with_408() {
-    let gate = Gate::open(settings(|_, bounds| bounds.body_timeout = SOON)).await;
+    let gate = Gate::open(settings(|_, bounds| bounds.body_timeout = SOON));
     let whole = chat("", "12345");
     let answer = gate.say(&whole[..whole.len() - 2]).await;
     assert_eq!(statuses(&answer), [408], "{answer}");
@@ -75,7 +74,7 @@ async fn a_body_that_does_not_come_is_answered_with_408() {
 
 #[tokio::test]
 async fn too_large_a_body_is_answered_though_the_caller_goes_on_sending() {
-    let gate = Gate::open(settings(|_, bounds| bounds.body_bytes = 1_000)).await;
+    let gate = Gate::open(settings(|_, bounds| bounds.body_bytes = 1_000));
     let declared = chat("", &"x".repeat(5_000_000));
     let mut chunked = chat("Transfer-Encoding: chunked\r\n", "");
     chunked = chunked.replace("Content-Length: 0\r\n", "");
@@ -90,7 +89,7 @@ async fn too_large_a_body_is_answered_though_the_caller_goes_on_sending() {
 
 #[tokio::test]
 async fn a_stranger_s_body_is_not_read() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{").await;
     assert_eq!(statuses(&caller.until("}}").await), [401]);
@@ -99,7 +98,7 @@ async fn a_stranger_s_body_is_not_read() {
 
 #[tokio::test]
 async fn a_caller_that_does_not_take_his_answer_is_cut_off() {
-    let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON)).await;
+    let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON));
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: flood\r\n", "")).await;
     caller.until("\r\n\r\n").await;
@@ -110,7 +109,7 @@ async fn a_caller_that_does_not_take_his_answer_is_cut_off() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_ends_his_request() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: hang\r\n", "")).await;
     let entered = async {
@@ -129,8 +128,7 @@ async fn beyond_the_bounds_there_is_a_clear_answer() {
     let gate = Gate::open(settings(|http, _| {
         http.connections = 2;
         http.requests = 1;
-    }))
-    .await;
+    }));
     let mut first = gate.connect().await;
     first.send(chat("X-Script: hang midway\r\n", "")).await;
     first.until("piece").await;

@@ -34,7 +34,7 @@ async fn ask(sender: &mut Sender, script: &str, body: &'static str) -> (StatusCo
 
 #[tokio::test]
 async fn http2_with_prior_knowledge() {
-    let gate = Gate::open(Settings::default()).await;
+    let gate = Gate::open(Settings::default());
     let mut sender = http2(TcpStream::connect(gate.address).await.unwrap(), &gate.shared.tracker).await;
     let (status, headers, body) = ask(&mut sender, "", "12345").await;
     assert_eq!((status, &body[..]), (StatusCode::OK, &b"length 5"[..]));
@@ -53,7 +53,7 @@ async fn http2_with_prior_knowledge() {
 async fn an_http2_stream_nobody_takes_ends() {
     let mut settings = Settings::default();
     settings.http.idle_timeout = Duration::from_millis(150);
-    let gate = Gate::open(settings).await;
+    let gate = Gate::open(settings);
     let socket = TcpStream::connect(gate.address).await.unwrap();
     let (mut sender, connection) =
         http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1_024).handshake(TokioIo::new(socket)).await.unwrap();
@@ -76,7 +76,7 @@ fn fixture(name: &str) -> std::path::PathBuf {
 #[tokio::test]
 async fn tls_offers_both_protocols() {
     let files = TlsFiles { certificate: fixture("localhost.cert.pem"), key: fixture("localhost.key.pem") };
-    let gate = Gate::open(Settings { tls: Some(files), ..Settings::default() }).await;
+    let gate = Gate::open(Settings { tls: Some(files), ..Settings::default() });
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(fixture("localhost.cert.pem")).unwrap()).unwrap();
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -107,7 +107,7 @@ async fn tls_offers_both_protocols() {
 #[tokio::test]
 async fn other_paths_go_elsewhere() {
     let (elsewhere, mut visits) = queue();
-    let gate = Gate::with(Settings::default(), Arc::new(elsewhere)).await;
+    let gate = Gate::with(Settings::default(), Arc::new(elsewhere));
     gate.shared.tracker.spawn(async move {
         while let Some(waiting) = visits.next().await {
             let (head, body) = waiting.visit.request.into_parts();

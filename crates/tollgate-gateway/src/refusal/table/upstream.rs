@@ -1,12 +1,12 @@
-//! The error table's rows about accounts and upstreams (error reference, B6 and B7).
+//! B6 and B7: accounts and upstreams.
 
 use tollgate_core::{Cause, LimitLevel, NanoUsd, PriceFigures, PriceKind};
-use tollgate_protocol::{Problem, Protocol};
+use tollgate_protocol::Protocol;
 
-use super::{
+use super::{INVALID_REQUEST, Row, SERVER_ERROR, UNAVAILABLE_ERROR};
+use crate::refusal::{
     Rejection, UpstreamFailure,
     redact::redact,
-    table::{INVALID_REQUEST, Row, SERVER_ERROR, UNAVAILABLE_ERROR},
     text::{quoted, usd},
 };
 
@@ -67,91 +67,59 @@ fn no_accounts(message: String, model: String, cause: Cause, from: Protocol) -> 
 }
 
 /// E50 to E60.
-pub(super) fn upstream(model: &str, failure: &UpstreamFailure) -> Row {
-    let broke = |status, kind, code, native, reason, message: String| Row::new(status, kind, Some(code), native, reason, message);
+pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> Row {
     match failure {
-        UpstreamFailure::Unreachable => broke(
-            502,
-            SERVER_ERROR,
-            "upstream_unreachable",
-            "UNAVAILABLE",
-            "UPSTREAM_UNREACHABLE",
-            "The upstream provider could not be reached.".to_owned(),
-        )
-        .retry(5),
-        UpstreamFailure::TimedOut { secs } | UpstreamFailure::GatewayTimedOut { secs } => broke(
-            504,
-            SERVER_ERROR,
-            "upstream_timeout",
-            "DEADLINE_EXCEEDED",
-            "UPSTREAM_TIMEOUT",
-            format!("The upstream provider did not answer within {secs} s."),
-        ),
-        UpstreamFailure::Rejected(rejection) => rejected(rejection),
-        UpstreamFailure::AccountRefused => broke(
-            502,
-            SERVER_ERROR,
-            "upstream_account_error",
-            "UNAVAILABLE",
-            "UPSTREAM_ACCOUNT_ERROR",
-            "The upstream provider refused the gateway's account. The operator has been informed.".to_owned(),
-        )
-        .retry(10),
-        UpstreamFailure::RateLimited { retry_after } => {
-            let secs = retry_after.unwrap_or(5).clamp(1, 60);
-            broke(
-                429,
-                "rate_limit_error",
-                "upstream_rate_limited",
-                "RESOURCE_EXHAUSTED",
-                "UPSTREAM_RATE_LIMITED",
-                format!("The upstream provider's rate limit is reached for the model '{}'. Try again in {secs} s.", quoted(model)),
-            )
-            .retry(secs)
+        UpstreamFailure::Unreachable => {
+            broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
         }
-        UpstreamFailure::Failed { status } => broke(
-            502,
-            SERVER_ERROR,
-            "upstream_error",
-            "UNAVAILABLE",
-            "UPSTREAM_ERROR",
-            format!("The upstream provider failed with status {status}."),
-        )
-        .retry(2),
-        UpstreamFailure::Overloaded { retry_after } => broke(
-            503,
-            UNAVAILABLE_ERROR,
-            "upstream_overloaded",
-            "UNAVAILABLE",
-            "UPSTREAM_OVERLOADED",
-            "The upstream provider is overloaded.".to_owned(),
-        )
-        .retry(retry_after.unwrap_or(5)),
-        UpstreamFailure::BadResponse => broke(
-            502,
-            SERVER_ERROR,
-            "upstream_bad_response",
-            "UNAVAILABLE",
-            "UPSTREAM_BAD_RESPONSE",
-            "The upstream provider returned a response that could not be read.".to_owned(),
-        ),
-        UpstreamFailure::StreamInterrupted => broke(
-            502,
-            SERVER_ERROR,
-            "upstream_stream_interrupted",
-            "UNAVAILABLE",
-            "UPSTREAM_STREAM_INTERRUPTED",
-            "The upstream provider's stream ended before the answer was complete.".to_owned(),
-        ),
-        UpstreamFailure::StreamIdle { secs } => broke(
-            504,
-            SERVER_ERROR,
-            "upstream_timeout",
-            "DEADLINE_EXCEEDED",
-            "UPSTREAM_TIMEOUT",
-            format!("The upstream provider sent nothing for {secs} s; the answer is incomplete."),
-        ),
+        UpstreamFailure::TimedOut { secs } | UpstreamFailure::GatewayTimedOut { secs } => {
+            timed_out(format!("The upstream provider did not answer within {secs} s."))
+        }
+        UpstreamFailure::Rejected(rejection) => rejected(rejection),
+        UpstreamFailure::AccountRefused => {
+            let message = "The upstream provider refused the gateway's account. The operator has been informed.";
+            broken("upstream_account_error", "UPSTREAM_ACCOUNT_ERROR", message).retry(10)
+        }
+        UpstreamFailure::RateLimited { retry_after } => rate_limited(model, retry_after.unwrap_or(5).clamp(1, 60)),
+        UpstreamFailure::Failed { status } => {
+            let message = format!("The upstream provider failed with status {status}.");
+            broken("upstream_error", "UPSTREAM_ERROR", &message).retry(2)
+        }
+        UpstreamFailure::Overloaded { retry_after } => {
+            let message = "The upstream provider is overloaded.".to_owned();
+            Row::new(503, UNAVAILABLE_ERROR, Some("upstream_overloaded"), "UNAVAILABLE", "UPSTREAM_OVERLOADED", message)
+                .retry(retry_after.unwrap_or(5))
+        }
+        UpstreamFailure::BadResponse => {
+            let message = "The upstream provider returned a response that could not be read.";
+            broken("upstream_bad_response", "UPSTREAM_BAD_RESPONSE", message)
+        }
+        UpstreamFailure::StreamInterrupted => {
+            let message = "The upstream provider's stream ended before the answer was complete.";
+            broken("upstream_stream_interrupted", "UPSTREAM_STREAM_INTERRUPTED", message)
+        }
+        UpstreamFailure::StreamIdle { secs } => {
+            timed_out(format!("The upstream provider sent nothing for {secs} s; the answer is incomplete."))
+        }
     }
+}
+
+/// 502.
+fn broken(code: &str, reason: &str, message: &str) -> Row {
+    Row::new(502, SERVER_ERROR, Some(code), "UNAVAILABLE", reason, message.to_owned())
+}
+
+/// 504.
+fn timed_out(message: String) -> Row {
+    Row::new(504, SERVER_ERROR, Some("upstream_timeout"), "DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT", message)
+}
+
+/// E54.
+fn rate_limited(model: &str, secs: u32) -> Row {
+    let message =
+        format!("The upstream provider's rate limit is reached for the model '{}'. Try again in {secs} s.", quoted(model));
+    Row::new(429, "rate_limit_error", Some("upstream_rate_limited"), "RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED", message)
+        .retry(secs)
 }
 
 /// E52: the upstream's own words. A 404 that is not about a model is a fault of the channel's address, not of the
@@ -174,7 +142,7 @@ fn rejected(rejection: &Rejection) -> Row {
     };
     let kind = if status == 502 { SERVER_ERROR } else { INVALID_REQUEST };
     let mut row = Row::new(status, kind, Some("upstream_rejected"), native_status, "UPSTREAM_REJECTED", message);
-    let own_words: &mut Problem = row.problem();
+    let own_words = &mut row.0;
     if problem.recognised && status != 502 {
         match rejection.protocol {
             Protocol::OpenAi => {
@@ -185,7 +153,7 @@ fn rejected(rejection: &Rejection) -> Row {
                 own_words.openai.param = problem.param.as_deref().map(redact);
             }
             Protocol::Gemini => {
-                own_words.native.upstream_details = problem.details.iter().filter(|raw| harmless(raw)).cloned().collect()
+                own_words.native.upstream_details = problem.details.iter().filter(|raw| harmless(raw)).cloned().collect();
             }
             Protocol::Anthropic => {}
         }

@@ -1,0 +1,75 @@
+//! B4: the body.
+
+use tollgate_protocol::{Malformed, MalformedKind, Protocol, Violation};
+
+use super::{INVALID_REQUEST, Row};
+use crate::{Head, refusal::text::quoted};
+
+/// E19.
+pub(super) fn media_type(sent: &str) -> Row {
+    media(format!("Content-Type '{}' is not supported; send application/json.", quoted(sent)))
+}
+
+/// E23.
+pub(super) fn content_encoding(sent: &str) -> Row {
+    media(format!("Content-Encoding '{}' is not supported; use gzip or none.", quoted(sent)))
+}
+
+fn media(message: String) -> Row {
+    Row::new(415, INVALID_REQUEST, Some("unsupported_media_type"), "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", message)
+}
+
+/// E22.
+pub(super) fn too_large(limit: usize) -> Row {
+    let message = format!("The request body is larger than {limit} bytes.");
+    Row::new(413, INVALID_REQUEST, Some("request_too_large"), "INVALID_ARGUMENT", "REQUEST_TOO_LARGE", message)
+}
+
+/// E18 of a body that cannot even be unpacked.
+pub(super) fn unreadable(fault: &str) -> Row {
+    Row::invalid("invalid_json", "INVALID_JSON", format!("The request body is not valid JSON: {fault}."))
+}
+
+/// A header or a query parameter.
+pub(super) fn invalid_value(name: &str, message: &str) -> Row {
+    Row::invalid("invalid_value", "INVALID_VALUE", message.to_owned())
+        .param(name)
+        .violations(vec![Violation { field: name.to_owned(), description: message.to_owned() }])
+}
+
+/// E16, E18, E20, E21.
+pub(super) fn malformed(fault: &Malformed, from: Protocol) -> Row {
+    let code = match fault.kind {
+        MalformedKind::NotJson => return Row::invalid("invalid_json", "INVALID_JSON", fault.message.clone()),
+        MalformedKind::Missing => "missing_required_parameter",
+        MalformedKind::WrongType => "invalid_type",
+        MalformedKind::InvalidValue => "invalid_value",
+    };
+    let mut row = Row::invalid(code, "INVALID_BODY", fault.message.clone());
+    if from != Protocol::Gemini {
+        row.0.openai.param = fault.violations.first().map(|first| first.field.clone());
+    }
+    row.violations(fault.violations.clone())
+}
+
+/// E17.
+pub(super) fn unsupported(fields: &[String], model: &str, reason: Option<&str>, head: &Head) -> Row {
+    let names = fields.iter().map(|field| format!("'{}'", quoted(field))).collect::<Vec<_>>().join(", ");
+    let (verb, noun) = if fields.len() == 1 { ("is", "parameter") } else { ("are", "parameters") };
+    let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    let enough = match head.from {
+        Protocol::Gemini => "'contents' alone is",
+        Protocol::OpenAi | Protocol::Anthropic if head.path.ends_with("/embeddings") => "'model' and 'input' alone are",
+        Protocol::OpenAi | Protocol::Anthropic => "'model' and 'messages' alone are",
+    };
+    let message = format!(
+        "Unsupported parameter: {names} {verb} not supported with the model '{}'{reason}. Remove the unsupported {noun}; {enough} \
+         enough to verify the call.",
+        quoted(model)
+    );
+    let mut row = Row::invalid("unsupported_parameter", "UNSUPPORTED_PARAMETER", message).violations(
+        fields.iter().map(|field| Violation { field: field.clone(), description: "Unsupported parameter.".to_owned() }).collect(),
+    );
+    row.0.openai.param = fields.first().cloned();
+    row
+}

@@ -1,0 +1,92 @@
+//! B5: the caller's own limits.
+
+use tollgate_core::Window;
+
+use super::Row;
+use crate::{
+    Head,
+    refusal::{
+        BudgetSubject, LimitSubject, Limited, RateLimit, Spent,
+        text::{time, usd},
+    },
+};
+
+/// E31 without details.
+pub(super) fn wrong_keys(retry_after: u32) -> Row {
+    let message = format!("Too many invalid API keys were sent from this address. Try again in {retry_after} s.");
+    Row::new(429, "rate_limit_error", Some("rate_limit_exceeded"), "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", message)
+        .retry(retry_after)
+}
+
+/// E31.
+pub(super) fn rate_limited(limit: &RateLimit) -> Row {
+    let what = match limit.limited {
+        Limited::Requests => "requests per minute",
+        Limited::Tokens => "tokens per minute",
+        Limited::Concurrency => "concurrent requests",
+    };
+    let subject = match limit.subject {
+        LimitSubject::Key => "key",
+        LimitSubject::Member => "member",
+        LimitSubject::Group => "group",
+        LimitSubject::Address => "address",
+    };
+    let secs = limit.retry_after.clamp(1, 60);
+    let message = format!("Rate limit reached for {what}: limit {}, used {}. Try again in {secs} s.", limit.limit, limit.used);
+    Row::new(429, "rate_limit_error", Some("rate_limit_exceeded"), "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", message.clone())
+        .retry(secs)
+        .quota(subject, &message)
+}
+
+/// Whose money it is, in the words of messages and of `QuotaFailure`.
+fn owner_of(subject: BudgetSubject) -> (&'static str, &'static str) {
+    match subject {
+        BudgetSubject::Key => ("of this API key", "key"),
+        BudgetSubject::Member | BudgetSubject::Balance => ("of this API key's member", "member"),
+        BudgetSubject::Group => ("of this API key's group", "group"),
+    }
+}
+
+/// E32 and E33 share everything but the message.
+fn out_of_money(subject: BudgetSubject, message: String) -> Row {
+    let description = message.clone();
+    Row::new(429, "insufficient_quota", Some("insufficient_quota"), "RESOURCE_EXHAUSTED", "RESOURCE_QUOTA_EXCEEDED", message)
+        .stop()
+        .quota(owner_of(subject).1, &description)
+}
+
+/// E32.
+pub(super) fn spent(spent: &Spent, head: &Head) -> Row {
+    let (owner, _) = owner_of(spent.subject);
+    let what = match (spent.subject, spent.window) {
+        (BudgetSubject::Balance, _) => "balance",
+        (_, Window::Day) => "daily budget",
+        (_, Window::Month) => "monthly budget",
+        (_, Window::Total) => "budget",
+    };
+    let figures = match spent.subject {
+        BudgetSubject::Balance => format!(" ({} USD left)", usd(spent.amount)),
+        BudgetSubject::Key | BudgetSubject::Member | BudgetSubject::Group => {
+            format!(" ({} of {} USD)", usd(spent.spent), usd(spent.amount))
+        }
+    };
+    let then = match spent.renews_at {
+        Some(at) => format!("; it renews on {}.", time(at)),
+        None => ". Ask the operator to raise it.".to_owned(),
+    };
+    let row = out_of_money(spent.subject, format!("The {what} {owner} is spent{figures}{then}"));
+    let wait = spent
+        .renews_at
+        .map(|at| at.ms_since(head.arrived).max(0).unsigned_abs().div_ceil(1_000))
+        .and_then(|secs| u32::try_from(secs).ok());
+    match wait {
+        Some(secs) if secs <= 60 => row.retry(secs),
+        Some(_) | None => row,
+    }
+}
+
+/// E33.
+pub(super) fn too_dear(subject: BudgetSubject) -> Row {
+    let what = if subject == BudgetSubject::Balance { "balance" } else { "budget" };
+    out_of_money(subject, format!("The estimated cost of this request exceeds the remaining {what} {}.", owner_of(subject).0))
+}

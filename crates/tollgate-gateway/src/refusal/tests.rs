@@ -1,0 +1,269 @@
+//! One row of the error reference, one case: id, status, codes, waiting and text on both protocols, as written.
+
+mod rows;
+
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tollgate_core::Secret;
+
+use super::*;
+use crate::{Head, testing::head};
+
+/// What a row is to look like.
+struct Row {
+    id: &'static str,
+    refusal: Refusal,
+    status: u16,
+    /// `error.type`, `error.code`, `error.param`.
+    openai: (&'static str, Option<&'static str>, Option<&'static str>),
+    /// `error.status`, `ErrorInfo.reason`.
+    native: (&'static str, &'static str),
+    retry_after: Option<u32>,
+    stop: bool,
+    /// On chat; `{list}` stands for the list path and `{family}` for the family.
+    message: &'static str,
+}
+
+fn caller(path: &str) -> Head {
+    Head { presented_key: Some(Secret::new("abc-a-service-key-wxyz".to_owned())), ..head(path) }
+}
+
+const CHAT: &str = "/v1/chat/completions";
+const NATIVE: &str = "/v1beta/models/m:generateContent";
+
+async fn written(refusal: &Refusal, head: &Head) -> (http::response::Parts, Value) {
+    let (parts, body) = refusal.respond(head, &refusal.problem(head)).into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (parts, serde_json::from_slice(&body).unwrap())
+}
+
+fn header<'a>(parts: &'a http::response::Parts, name: &str) -> Option<&'a str> {
+    parts.headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+/// Headers and status, equal on both protocols.
+fn check_head(row: &Row, parts: &http::response::Parts, head: &Head) {
+    let id = row.id;
+    assert_eq!(parts.status.as_u16(), row.status, "{id}");
+    assert_eq!(header(parts, "content-type"), Some("application/json; charset=utf-8"), "{id}");
+    assert_eq!(header(parts, "x-request-id"), Some(head.request_id.to_string().as_str()), "{id}");
+    let secs = row.retry_after.map(|secs| secs.to_string());
+    assert_eq!(header(parts, "retry-after"), secs.as_deref(), "{id}");
+    let ms = row.retry_after.filter(|secs| *secs < 10).map(|secs| (secs * 1_000).to_string());
+    assert_eq!(header(parts, "retry-after-ms"), ms.as_deref(), "{id}");
+    assert_eq!(header(parts, "x-should-retry"), row.stop.then_some("false"), "{id}");
+    assert_eq!(header(parts, "www-authenticate"), (row.status == 401).then_some("Bearer"), "{id}");
+    let closes = ["E22", "E61", "E65", "E66"].contains(&id);
+    assert_eq!(header(parts, "connection"), closes.then_some("close"), "{id}");
+}
+
+#[tokio::test]
+async fn every_row_on_chat() {
+    let head = caller(CHAT);
+    for row in rows::all() {
+        let (parts, body) = written(&row.refusal, &head).await;
+        check_head(&row, &parts, &head);
+        assert_eq!(row.refusal.id(head.from), row.id);
+        let message = row.message.replace("{list}", "/v1/models").replace("{family}", "openai protocol family");
+        let (kind, code, param) = row.openai;
+        let expected = json!({"error": {"message": message.replace("{path}", CHAT), "type": kind, "param": param, "code": code}});
+        assert_eq!(body, expected, "{}", row.id);
+    }
+}
+
+#[tokio::test]
+async fn every_row_on_native() {
+    let head = caller(NATIVE);
+    for row in rows::all() {
+        // A blocked prompt is an answer on native; it has a test of its own.
+        if row.id == "E67" {
+            continue;
+        }
+        let (parts, body) = written(&row.refusal, &head).await;
+        check_head(&row, &parts, &head);
+        let id = row.refusal.id(head.from);
+        let native_id = if row.id == "E21" || row.id == "E16" { matches!(id, "E20" | "E16") } else { id == row.id };
+        assert!(native_id, "{id} for {}", row.id);
+        let error = &body["error"];
+        let message = row.message.replace("{list}", "/v1beta/models").replace("{family}", "native protocol family (gemini)");
+        let message = message.replace("'model' and 'messages' alone are", "'contents' alone is").replace("{path}", NATIVE);
+        assert_eq!(error["message"].as_str(), Some(message.as_str()), "{}", row.id);
+        assert_eq!(
+            (error["code"].as_u64(), error["status"].as_str()),
+            (Some(u64::from(row.status)), Some(row.native.0)),
+            "{}",
+            row.id
+        );
+        let details = error["details"].as_array().unwrap();
+        assert_eq!(details[0]["@type"], "type.googleapis.com/google.rpc.ErrorInfo", "{}", row.id);
+        assert_eq!(details[0]["reason"].as_str(), Some(row.native.1), "{}", row.id);
+        assert_eq!(details[0]["domain"], "tollgate");
+        let metadata = details[0]["metadata"].as_object().unwrap();
+        assert_eq!(metadata["requestId"].as_str(), Some(head.request_id.to_string().as_str()));
+        assert!(metadata.values().all(Value::is_string), "{}", row.id);
+        let delay = details.iter().find(|detail| detail["@type"] == "type.googleapis.com/google.rpc.RetryInfo");
+        let expected = row.retry_after.map(|secs| format!("{secs}s"));
+        assert_eq!(delay.and_then(|detail| detail["retryDelay"].as_str()), expected.as_deref(), "{}", row.id);
+    }
+}
+
+#[tokio::test]
+async fn a_blocked_prompt_is_an_answer_on_native() {
+    let (parts, body) = written(&Refusal::ContentPolicy, &caller(NATIVE)).await;
+    assert_eq!(parts.status, 200);
+    assert_eq!(body, json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}));
+}
+
+#[tokio::test]
+async fn a_hidden_model_is_answered_byte_for_byte_like_none() {
+    for path in [CHAT, NATIVE] {
+        let (head, mut answers) = (caller(path), Vec::new());
+        for hidden in [false, true] {
+            let refusal = Refusal::ModelNotFound { model: "m".to_owned(), hidden };
+            let (parts, body) = written(&refusal, &head).await;
+            answers.push(format!("{:?} {:?} {body}", parts.status, parts.headers));
+        }
+        assert_eq!(answers[0], answers[1]);
+    }
+}
+
+#[tokio::test]
+async fn details_of_the_native_protocol() {
+    let head = caller(NATIVE);
+    let (_, body) = written(&Refusal::ModelNotFound { model: "m".to_owned(), hidden: false }, &head).await;
+    assert_eq!(body["error"]["details"][0]["metadata"]["model"], "m");
+    let resource =
+        json!({"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceType": "model", "resourceName": "models/m"});
+    assert_eq!(body["error"]["details"][1], resource);
+    let (_, body) = written(&rows::no_route(Cause::Cooldown, false), &head).await;
+    let metadata = json!({"requestId": head.request_id.to_string(), "family": "gemini", "model": "m", "cause": "cooldown", "retryable": "true"});
+    assert_eq!(body["error"]["details"][0]["metadata"], metadata);
+    let (_, body) = written(&rows::rate_limit(), &head).await;
+    let quota = body["error"]["details"].as_array().unwrap().iter().find(|detail| detail["violations"].is_array()).unwrap();
+    assert_eq!(
+        (quota["@type"].as_str(), quota["violations"][0]["subject"].as_str()),
+        (Some("type.googleapis.com/google.rpc.QuotaFailure"), Some("key"))
+    );
+    let unsupported = Refusal::Unsupported { fields: vec!["logit_bias".to_owned()], model: "m".to_owned(), reason: None };
+    let (_, body) = written(&unsupported, &head).await;
+    let violation = &body["error"]["details"][1]["fieldViolations"][0];
+    assert_eq!(violation, &json!({"field": "logit_bias", "description": "Unsupported parameter."}));
+}
+
+#[tokio::test]
+async fn headers_only_some_rows_have() {
+    let head = caller(CHAT);
+    let (parts, _) = written(&Refusal::MethodNotAllowed { allow: "GET, HEAD" }, &head).await;
+    assert_eq!(header(&parts, "allow"), Some("GET, HEAD"));
+    for (cause, too_dear) in [(Cause::Concurrency, false), (Cause::PriceLimit, true)] {
+        let (parts, _) = written(&rows::no_route(cause, too_dear), &head).await;
+        assert_eq!(header(&parts, "x-tollgate-cause"), Some(cause.as_str()));
+    }
+    let (parts, _) = written(&rows::rate_limit(), &head).await;
+    for (name, value) in [
+        ("x-ratelimit-limit-requests", Some("60")),
+        ("x-ratelimit-remaining-requests", Some("0")),
+        ("x-ratelimit-reset-requests", Some("12s")),
+        ("x-ratelimit-limit-tokens", None),
+    ] {
+        assert_eq!(header(&parts, name), value, "{name}");
+    }
+}
+
+#[test]
+fn which_causes_are_worth_waiting_for() {
+    let head = caller(NATIVE);
+    for (cause, retryable) in [
+        (Cause::NoneConfigured, "false"),
+        (Cause::Disabled, "false"),
+        (Cause::PriceLimit, "false"),
+        (Cause::Cooldown, "true"),
+        (Cause::Concurrency, "true"),
+        (Cause::UpstreamRateLimited, "true"),
+        (Cause::UpstreamQuota, "true"),
+    ] {
+        let problem = rows::no_route(cause, false).problem(&head);
+        assert!(problem.native.metadata.contains(&("retryable", retryable.to_owned())), "{cause:?}");
+    }
+}
+
+#[test]
+fn waiting_stays_between_one_second_and_a_minute() {
+    let head = caller(CHAT);
+    for (asked, told) in [(None, 30), (Some(0), 1), (Some(7), 7), (Some(3_600), 60)] {
+        let refusal =
+            Refusal::NoRoute { model: "m".to_owned(), cause: Cause::Cooldown, too_dear: false, retry_after: asked, price: None };
+        assert_eq!(refusal.problem(&head).retry_after, Some(told));
+    }
+    for (asked, told) in [(None, 5), (Some(1_000_000_000), 60)] {
+        let failure = UpstreamFailure::RateLimited { retry_after: asked };
+        let problem = Refusal::Upstream { model: "m".to_owned(), failure }.problem(&head);
+        assert_eq!(problem.retry_after, Some(told));
+        assert!(problem.message.ends_with(&format!("Try again in {told} s.")));
+    }
+    let secs = Refusal::Overloaded.problem(&head).retry_after.unwrap();
+    assert!((1..=5).contains(&secs));
+}
+
+#[test]
+fn a_budget_that_renews_soon_says_when() {
+    let head = caller(CHAT);
+    let spent = |renews_at| {
+        let subject = BudgetSubject::Key;
+        let (spent, amount) = (NanoUsd(50_000_000_000), NanoUsd(50_000_000_000));
+        Refusal::Spent(Box::new(Spent { subject, window: tollgate_core::Window::Day, spent, amount, renews_at })).problem(&head)
+    };
+    assert_eq!(spent(Some(head.arrived.plus_ms(20_500))).retry_after, Some(21));
+    assert_eq!(spent(Some(head.arrived.plus_ms(61_000))).retry_after, None);
+    assert_eq!(spent(None).retry_after, None);
+    assert!(spent(None).stop);
+}
+
+fn rejected(protocol: Protocol, problem: UpstreamProblem) -> Refusal {
+    let rejection = Box::new(Rejection { protocol, problem });
+    Refusal::Upstream { model: "m".to_owned(), failure: UpstreamFailure::Rejected(rejection) }
+}
+
+#[test]
+fn an_upstream_s_own_words_pass_without_its_secrets() {
+    let said = UpstreamProblem {
+        status: 400,
+        message: "Unsupported parameter: 'x'. Key sk-abcdefghijklmnop of https://api.example.com/v1 is fine.".to_owned(),
+        kind: Some("invalid_request_error".to_owned()),
+        code: Some("unsupported_parameter".to_owned()),
+        param: Some("x".to_owned()),
+        recognised: true,
+        details: vec![r#"{"@type":"type.googleapis.com/google.rpc.Help"}"#.to_owned(), r#"{"a":"http://10.0.0.1/"}"#.to_owned()],
+        ..UpstreamProblem::default()
+    };
+    let problem = rejected(Protocol::OpenAi, said.clone()).problem(&caller(CHAT));
+    assert!(problem.message.starts_with("Unsupported parameter: 'x'. Key "), "{}", problem.message);
+    assert!(!problem.message.contains("abcdefgh") && !problem.message.contains("example.com"), "{}", problem.message);
+    assert_eq!((problem.openai.code.as_deref(), problem.openai.param.as_deref()), (Some("unsupported_parameter"), Some("x")));
+    assert!(problem.native.upstream_details.is_empty());
+    let problem = rejected(Protocol::Gemini, said.clone()).problem(&caller(NATIVE));
+    assert_eq!(problem.native.upstream_details, said.details[..1], "a detail with an address stays here");
+    assert_eq!(problem.openai.code.as_deref(), Some("upstream_rejected"));
+    let problem = rejected(Protocol::Anthropic, said).problem(&caller(CHAT));
+    assert_eq!(problem.openai.code.as_deref(), Some("upstream_rejected"));
+}
+
+#[test]
+fn only_a_404_about_a_model_is_the_caller_s() {
+    for (message, code, status) in [
+        ("The model `x` does not exist", None, 404),
+        ("no", Some("model_not_found"), 404),
+        ("404 page not found", None, 502),
+        ("", None, 502),
+    ] {
+        let said = UpstreamProblem {
+            status: 404,
+            message: message.to_owned(),
+            code: code.map(str::to_owned),
+            ..UpstreamProblem::default()
+        };
+        let problem = rejected(Protocol::OpenAi, said).problem(&caller(CHAT));
+        assert_eq!(problem.status, status, "{message}");
+        assert!(!problem.message.is_empty());
+    }
+}
