@@ -112,7 +112,7 @@ pub(crate) fn nearest<'a>(wanted: &str, offered: &'a [String]) -> Option<(&'a st
     }
     let wanted = rank(wanted).unwrap_or(TABLE.len());
     let higher = thinking().find(|word| rank(word).is_some_and(|rank| rank > wanted));
-    higher.or_else(|| thinking().last()).map(|word| (word.as_str(), true))
+    higher.or_else(|| thinking().next_back()).map(|word| (word.as_str(), true))
 }
 
 /// The lowest word that still thinks.

@@ -94,10 +94,6 @@ fn name_calls(turns: &mut [Turn]) {
     }
 }
 
-fn has_calls(turn: &Turn) -> bool {
-    turn.parts.iter().any(|part| matches!(part.kind, PartKind::Call { .. }))
-}
-
 /// Puts the results of each model turn directly behind it; whatever else stood in between follows.
 fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malformed> {
     let mut out = Vec::with_capacity(turns.len());
@@ -121,7 +117,7 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
             }
         }
         let goes_on = !results.is_empty() || !others.is_empty() || rest.peek().is_some();
-        if !has_calls(&turn) && results.is_empty() || !goes_on {
+        if !turn.parts.iter().any(Part::is_call) && results.is_empty() || !goes_on {
             out.push(turn);
         } else {
             let parts = in_order_of_calls(&turn, results, origin)?;
@@ -138,9 +134,9 @@ fn in_order_of_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Resul
     let calls: Vec<(&str, &str, &str)> = turn
         .parts
         .iter()
-        .filter_map(|part| match &part.kind {
-            PartKind::Call { id, name, .. } => Some((id.as_str(), name.as_str(), part.src.as_str())),
-            _ => None,
+        .filter_map(|part| {
+            let PartKind::Call { id, name, .. } = &part.kind else { return None };
+            Some((id.as_str(), name.as_str(), part.src.as_str()))
         })
         .collect();
     let mut answers: Vec<Option<Part>> = vec![None; calls.len()];
@@ -235,11 +231,14 @@ mod tests {
     fn normal(turns: Vec<Turn>) -> Result<Vec<String>, Malformed> {
         let mut request = Request { turns, ..Request::new("m", Protocol::OpenAi, Ask::Generate) };
         normalise(&mut request)?;
-        let tell = |part: &Part| match &part.kind {
-            PartKind::Text(text) => text.clone(),
-            PartKind::Call { id, name, .. } => format!("{name}({id})"),
-            PartKind::Result { call_id, name, .. } => format!("{name}={call_id}"),
-            other => format!("{other:?}"),
+        let tell = |part: &Part| {
+            if let PartKind::Call { id, name, .. } = &part.kind {
+                format!("{name}({id})")
+            } else if let PartKind::Result { call_id, name, .. } = &part.kind {
+                format!("{name}={call_id}")
+            } else {
+                part.as_text().unwrap_or("?").to_owned()
+            }
         };
         Ok(request.turns.iter().map(|turn| turn.parts.iter().map(tell).collect::<Vec<_>>().join(" ")).collect())
     }

@@ -118,6 +118,16 @@ impl Part {
         Self::of(PartKind::Text(text.into()), src)
     }
 
+    /// The text of a text part.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        if let PartKind::Text(text) = &self.kind { Some(text) } else { None }
+    }
+
+    /// Whether it is a tool call.
+    pub(crate) const fn is_call(&self) -> bool {
+        matches!(self.kind, PartKind::Call { .. })
+    }
+
     /// Anything unsigned that stood at `src`.
     pub(crate) fn of(kind: PartKind, src: impl Into<FieldPath>) -> Self {
         Self { kind, signature: None, src: src.into() }

@@ -134,12 +134,10 @@ mod tests {
     }
 
     fn told(parts: Vec<Part>) -> Vec<String> {
-        let tell = |part: Part| match part.kind {
-            PartKind::Think { text, redacted } => {
-                format!("{text}|{}|{}", part.signature.map(|s| s.value).unwrap_or_default(), redacted.unwrap_or_default())
-            }
-            PartKind::Text(text) => text,
-            other => format!("{other:?}"),
+        let tell = |part: Part| {
+            let PartKind::Think { text, redacted } = &part.kind else { return part.as_text().unwrap_or("?").to_owned() };
+            let signature = part.signature.as_ref().map_or("", |signature| signature.value.as_str());
+            format!("{text}|{signature}|{}", redacted.as_deref().unwrap_or_default())
         };
         unwrap_carried(parts).into_iter().map(tell).collect()
     }

@@ -139,7 +139,7 @@ impl<'a> Outgoing<'a> {
         match self.profile.stop_max {
             Some(0) => self.verdicts.refuse(src),
             Some(most) if value.len() > most as usize => {
-                self.verdicts.refuse_because(src, format!("at most {most} stop sequences"))
+                self.verdicts.refuse_because(src, format!("at most {most} stop sequences"));
             }
             _ => return Some(value),
         }

@@ -20,10 +20,10 @@ pub(super) fn system(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
     let Some(field) = fields.take("system") else { return Ok(()) };
     let parts = content(&field, request)?;
     for part in parts {
-        match &part.kind {
-            PartKind::Text(text) if text.is_empty() => {}
-            PartKind::Text(_) => request.system.push(part),
-            _ => request.refuse_part(part.src),
+        match part.as_text() {
+            Some("") => {}
+            Some(_) => request.system.push(part),
+            None => request.refuse_part(part.src),
         }
     }
     Ok(())
@@ -85,13 +85,13 @@ fn block(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Pa
             PartKind::Think { text, redacted: None }
         }
         "redacted_thinking" => PartKind::Think { text: String::new(), redacted: Some(fields.required_text("data")?) },
-        "image" | "document" => match source(&mut fields, path)? {
-            Some(media) => PartKind::Media(media),
-            None => {
+        "image" | "document" => {
+            let Some(media) = source(&mut fields, path)? else {
                 request.refuse_part(format!("{path}.source"));
                 return Ok(None);
-            }
-        },
+            };
+            PartKind::Media(media)
+        }
         "tool_use" => {
             let given = fields.required_text("id")?;
             let (id, carried) = split_id(&given);
@@ -140,10 +140,12 @@ fn result(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<PartKind
     let (mut texts, mut media) = (Vec::new(), Vec::new());
     if let Some(field) = fields.take("content") {
         for part in content(&field, request)? {
-            match part.kind {
-                PartKind::Text(text) => texts.push(text),
-                PartKind::Media(item) => media.push(item),
-                _ => request.refuse_part(part.src),
+            if let PartKind::Text(text) = part.kind {
+                texts.push(text);
+            } else if let PartKind::Media(item) = part.kind {
+                media.push(item);
+            } else {
+                request.refuse_part(part.src);
             }
         }
     }

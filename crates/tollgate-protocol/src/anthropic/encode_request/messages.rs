@@ -12,16 +12,12 @@ use crate::{
 
 /// `system`: a string, or blocks where there are several texts.
 pub(super) fn system(out: &Outgoing<'_>) -> Option<Json> {
-    let texts: Vec<&str> = out.system().into_iter().filter_map(text_of).collect();
+    let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
     match texts.as_slice() {
         [] => None,
         [only] => Some(Json::text(*only)),
         _ => Some(Json::List(texts.into_iter().map(text_block).collect())),
     }
-}
-
-fn text_of(part: &Part) -> Option<&str> {
-    if let PartKind::Text(text) = &part.kind { Some(text) } else { None }
 }
 
 fn text_block(text: &str) -> Json {

@@ -13,6 +13,11 @@ use crate::{
 /// Lowest `top_p` beside a thinking budget.
 const TOP_P_LEAST: f64 = 0.95;
 
+/// Exactly one: what the vendor calls unset.
+fn is_one(value: f64) -> bool {
+    (value - 1.0).abs() < f64::EPSILON
+}
+
 /// Writes everything the caller asked for that has a place here.
 pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Written) {
     let request = out.request;
@@ -28,7 +33,7 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Writte
             Some(given.src.clone())
         };
         let refused = [
-            restrict(&mut allowed.temperature, &params.temperature, &|value| value == 1.0),
+            restrict(&mut allowed.temperature, &params.temperature, &is_one),
             restrict(&mut allowed.top_p, &params.top_p, &|value| value >= TOP_P_LEAST),
             restrict(&mut allowed.top_k, &params.top_k, &|_| false),
         ];

@@ -42,15 +42,19 @@ pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> 
             for (index, item) in parts.iter().enumerate() {
                 let path = format!("{path}[{index}]");
                 let Some(part) = part(item, &path, request)? else { continue };
-                match part.kind {
-                    PartKind::Result { .. } => results.push(part),
-                    PartKind::Call { .. } if role != Role::Model => request.refuse_part(path),
-                    _ => said.push(part),
+                if matches!(part.kind, PartKind::Result { .. }) {
+                    results.push(part);
+                } else if part.is_call() && role != Role::Model {
+                    request.refuse_part(path);
+                } else {
+                    said.push(part);
                 }
             }
         }
         if role == Role::System && request.turns.is_empty() && results.is_empty() {
-            said.into_iter().for_each(|part| push_system(part, request));
+            for part in said {
+                push_system(part, request);
+            }
             continue;
         }
         if !said.is_empty() || results.is_empty() {

@@ -34,7 +34,9 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
         match &first {
             None => first = Some(one),
             Some(known)
-                if same(&known.task, &one.task) && same(&known.title, &one.title) && same(&known.dimensions, &one.dimensions) => {}
+                if same(known.task.as_ref(), one.task.as_ref())
+                    && same(known.title.as_ref(), one.title.as_ref())
+                    && same(known.dimensions.as_ref(), one.dimensions.as_ref()) => {}
             Some(_) => refused.push(src),
         }
     }
@@ -46,8 +48,8 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
     Ok(finished(model, EmbedRequest { inputs, list: true, dimensions, task, title, base64: false, user: None }, refused))
 }
 
-fn same<T: PartialEq>(left: &Option<Given<T>>, right: &Option<Given<T>>) -> bool {
-    left.as_ref().map(|given| &given.value) == right.as_ref().map(|given| &given.value)
+fn same<T: PartialEq>(left: Option<&Given<T>>, right: Option<&Given<T>>) -> bool {
+    left.map(|given| &given.value) == right.map(|given| &given.value)
 }
 
 fn finished(model: String, embed: EmbedRequest, refused: Vec<String>) -> Request {

@@ -7,7 +7,7 @@ mod embed;
 mod tools;
 
 use crate::{
-    Malformed, Method, Protocol, Target,
+    Malformed, MalformedKind, Method, Protocol, Target, Violation,
     neutral::{Ask, Given, Request, normalise::normalise},
     object::Fields,
     tree::Tree,
@@ -93,10 +93,8 @@ fn no_contents(fields: &mut Fields<'_, '_>) -> Malformed {
     if fields.take("messages").is_none() {
         return Malformed::missing(FROM, "contents");
     }
-    let mut fault = Malformed::missing(FROM, "messages");
-    fault.message = "The body could not be parsed: unknown field 'messages'; the native protocol expects 'contents' (array of \
-                     {role, parts}), not 'messages'."
-        .to_owned();
-    fault.violations[0].description = "Unknown field; use 'contents'.".to_owned();
-    fault
+    let message = "The body could not be parsed: unknown field 'messages'; the native protocol expects 'contents' (array of \
+                   {role, parts}), not 'messages'.";
+    let violation = Violation { field: "messages".to_owned(), description: "Unknown field; use 'contents'.".to_owned() };
+    Malformed { kind: MalformedKind::Missing, message: message.to_owned(), violations: vec![violation] }
 }

@@ -69,10 +69,10 @@ fn thinking(out: &mut Outgoing<'_>) -> Members {
         }
     }
     let asked = out.request.params.thinking.include.is_some() || shows_thoughts(out.request);
-    match wish {
-        Wish::Off(_) => config.put("includeThoughts", Json::Bool(false)),
-        _ if asked => config.put("includeThoughts", Json::Bool(shows_thoughts(out.request))),
-        _ => {}
+    if matches!(wish, Wish::Off(_)) {
+        config.put("includeThoughts", Json::Bool(false));
+    } else if asked {
+        config.put("includeThoughts", Json::Bool(shows_thoughts(out.request)));
     }
     config
 }

@@ -22,12 +22,12 @@ pub(super) fn contents(out: &mut Outgoing<'_>) -> Vec<Json> {
     for turn in out.turns() {
         match turn.role {
             Role::System | Role::User => {
-                let parts = turn.parts.iter().filter_map(|part| authored(out, part)).collect();
+                let parts = turn.parts.iter().filter_map(|part| part_of(out, part)).collect();
                 add(&mut contents, parts);
             }
             Role::Model => {
                 let parts = model_parts(out, turn);
-                if contents.is_empty() && turn.parts.iter().any(|part| matches!(part.kind, PartKind::Call { .. })) {
+                if contents.is_empty() && turn.parts.iter().any(Part::is_call) {
                     add(&mut contents, vec![text_part(" ")]);
                 }
                 if !parts.is_empty() {
@@ -54,36 +54,22 @@ fn add(contents: &mut Vec<Content>, parts: Vec<Json>) {
     }
 }
 
-pub(super) fn text_of(part: &Part) -> Option<&str> {
-    if let PartKind::Text(text) = &part.kind { Some(text) } else { None }
-}
-
 pub(super) fn text_part(text: impl Into<String>) -> Json {
     Json::object([("text", Json::text(text))])
-}
-
-/// What a user or system turn says.
-fn authored(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
-    match &part.kind {
-        PartKind::Text(text) => Some(text_part(text)),
-        PartKind::Media(media) => media_part(out, media),
-        _ => model_part(out, part),
-    }
 }
 
 /// A model turn's parts. Where the model insists on signatures and no call has one, the first call gets the
 /// placeholder.
 fn model_parts(out: &mut Outgoing<'_>, turn: &Turn) -> Vec<Json> {
-    let is_call = |part: &&Part| matches!(part.kind, PartKind::Call { .. });
-    let signed = turn.parts.iter().filter(is_call).any(|part| google_signature(part).is_some());
+    let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| google_signature(part).is_some());
     let mut placeholder = out.profile.signature_required == Some(true) && !signed;
     let mut parts = Vec::with_capacity(turn.parts.len());
     for part in &turn.parts {
-        let Some(json) = model_part(out, part) else { continue };
+        let Some(json) = part_of(out, part) else { continue };
         let Json::Object(mut members) = json else { continue };
         if let Some(signature) = google_signature(part) {
             members.push(("thoughtSignature", Json::text(signature)));
-        } else if placeholder && is_call(&part) {
+        } else if placeholder && part.is_call() {
             members.push(("thoughtSignature", Json::text(PLACEHOLDER)));
             placeholder = false;
         }
@@ -96,7 +82,8 @@ fn google_signature(part: &Part) -> Option<&str> {
     part.signature.as_ref().filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
 }
 
-fn model_part(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+/// Any part but a result.
+fn part_of(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
         PartKind::Text(text) => Some(text_part(text)),
         PartKind::Think { text, redacted: None }

@@ -9,7 +9,7 @@ pub(crate) use tools::free_text;
 
 use crate::{
     Method, Protocol,
-    neutral::{Ask, EmbedRequest, Request},
+    neutral::{Ask, EmbedRequest, Part, Request},
     translate::Outgoing,
     written::{Json, Members},
 };
@@ -45,7 +45,7 @@ fn generate(out: &mut Outgoing<'_>) -> Members {
 fn conversation(out: &mut Outgoing<'_>) -> Members {
     let mut body = Members::default();
     body.put("contents", Json::List(contents::contents(out)));
-    let system: Vec<Json> = out.system().into_iter().filter_map(contents::text_of).map(contents::text_part).collect();
+    let system: Vec<Json> = out.system().into_iter().filter_map(Part::as_text).map(contents::text_part).collect();
     if !system.is_empty() {
         body.put("systemInstruction", Json::object([("parts", Json::List(system))]));
     }

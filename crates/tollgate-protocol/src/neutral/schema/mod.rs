@@ -60,7 +60,7 @@ fn each_schema(schema: &mut Value, edit: &mut dyn FnMut(&mut Map<String, Value>)
             Value::Object(_) if ONE.contains(&keyword) => each_schema(value, edit),
             Value::Array(items) if MANY.contains(&keyword) => items.iter_mut().for_each(|item| each_schema(item, edit)),
             Value::Object(named) if NAMED.contains(&keyword) => named.values_mut().for_each(|item| each_schema(item, edit)),
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {}
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), M
             Role::Results => vec![result(&mut fields, name == "function", request)?],
         };
         if role == Role::System && request.turns.is_empty() {
-            request.system.extend(parts.into_iter().filter(|part| !matches!(&part.kind, PartKind::Text(text) if text.is_empty())));
+            request.system.extend(parts.into_iter().filter(|part| part.as_text() != Some("")));
         } else {
             request.turns.push(Turn { role, parts, src });
         }
@@ -82,13 +82,12 @@ fn media_part(media: Media, path: &str) -> Part {
 fn image(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
     let src = format!("{path}.image_url");
     let field = fields.take("image_url").ok_or_else(|| Malformed::missing(FROM, &src))?;
-    let (url, detail) = match field.value.str() {
-        Some(url) => (url.to_owned(), None),
-        None => {
-            let mut fields = Fields::new(field.value, &src, FROM)?;
-            let url = fields.required_text("url")?;
-            (url, fields.text("detail")?.map(|detail| detail.value).filter(|detail| detail != "auto"))
-        }
+    let (url, detail) = if let Some(url) = field.value.str() {
+        (url.to_owned(), None)
+    } else {
+        let mut fields = Fields::new(field.value, &src, FROM)?;
+        let url = fields.required_text("url")?;
+        (url, fields.text("detail")?.map(|detail| detail.value).filter(|detail| detail != "auto"))
     };
     let media = media::from_url(&url, src.clone()).map_err(|fault| bad_media(fault, &src))?;
     Ok(Media { detail, ..media })
@@ -208,10 +207,10 @@ fn result(fields: &mut Fields<'_, '_>, by_name: bool, request: &mut Request) -> 
     let call_id = if by_name { String::new() } else { fields.required_text("tool_call_id")? };
     let (mut texts, mut media) = (Vec::new(), Vec::new());
     for part in content(fields, Role::Results, request)? {
-        match part.kind {
-            PartKind::Text(text) => texts.push(text),
-            PartKind::Media(item) => media.push(item),
-            _ => {}
+        if let PartKind::Text(text) = part.kind {
+            texts.push(text);
+        } else if let PartKind::Media(item) = part.kind {
+            media.push(item);
         }
     }
     let call_id = split_id(&call_id).0.to_owned();

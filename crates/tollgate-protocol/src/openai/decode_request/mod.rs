@@ -5,7 +5,7 @@ mod params;
 mod tools;
 
 use crate::{
-    Malformed, Protocol,
+    Malformed, MalformedKind, Protocol, Violation,
     neutral::{Ask, EmbedRequest, Given, Request, normalise::normalise},
     object::Fields,
     tree::Tree,
@@ -51,7 +51,7 @@ pub(crate) fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
     if inputs.len() != count {
         refused.push(input.path); // Token numbers mean something to their own tokeniser only.
     }
-    let dimensions = fields.at_least("dimensions", 1)?.map(|given| narrow(given)).transpose()?;
+    let dimensions = fields.at_least("dimensions", 1)?.map(narrow).transpose()?;
     let format = fields.text("encoding_format")?;
     let base64 = format.as_ref().is_some_and(|format| format.value == "base64");
     if let Some(format) = format.filter(|format| !matches!(format.value.as_str(), "float" | "base64")) {
@@ -76,14 +76,13 @@ fn document(body: &[u8]) -> Result<Tree<'_>, Malformed> {
 }
 
 fn no_messages(contents: bool) -> Malformed {
-    let mut fault = Malformed::missing(FROM, "messages");
-    if contents {
-        fault.message = "Missing required parameter: 'messages'; chat completions expect 'messages' (array of {role, content}), \
-                         not 'contents'."
-            .to_owned();
-        fault.violations[0].description.clone_from(&fault.message);
+    if !contents {
+        return Malformed::missing(FROM, "messages");
     }
-    fault
+    let message = "Missing required parameter: 'messages'; chat completions expect 'messages' (array of {role, content}), not \
+                   'contents'.";
+    let violation = Violation { field: "messages".to_owned(), description: message.to_owned() };
+    Malformed { kind: MalformedKind::Missing, message: message.to_owned(), violations: vec![violation] }
 }
 
 fn narrow(given: Given<u64>) -> Result<Given<u32>, Malformed> {

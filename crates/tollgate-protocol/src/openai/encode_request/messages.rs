@@ -10,7 +10,7 @@ use crate::{
 
 /// The leading system texts: one message each as a chat caller sent them, one joined message for everybody else.
 pub(super) fn system(out: &Outgoing<'_>) -> Vec<Json> {
-    let texts: Vec<&str> = out.system().into_iter().filter_map(text_of).collect();
+    let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
     if texts.is_empty() {
         return Vec::new();
     }
@@ -40,11 +40,7 @@ fn system_message(out: &Outgoing<'_>, content: Json) -> Json {
 /// Whether any text holds the word, in any case.
 pub(super) fn mention(request: &Request, word: &str) -> bool {
     let parts = request.system.iter().chain(request.turns.iter().flat_map(|turn| &turn.parts));
-    parts.filter_map(text_of).any(|text| text.to_ascii_lowercase().contains(word))
-}
-
-fn text_of(part: &Part) -> Option<&str> {
-    if let PartKind::Text(text) = &part.kind { Some(text) } else { None }
+    parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
 /// All turns.
@@ -53,7 +49,7 @@ pub(super) fn conversation(out: &mut Outgoing<'_>) -> Vec<Json> {
     for turn in out.turns() {
         match turn.role {
             Role::System => {
-                let texts: Vec<&str> = turn.parts.iter().filter_map(text_of).collect();
+                let texts: Vec<&str> = turn.parts.iter().filter_map(Part::as_text).collect();
                 let content = match texts.as_slice() {
                     [only] => Json::text(*only),
                     _ => Json::List(texts.into_iter().map(text_part).collect()),

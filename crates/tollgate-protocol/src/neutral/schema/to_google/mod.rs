@@ -171,9 +171,7 @@ impl Lowering<'_> {
                 _ => {}
             }
         }
-        if kind.as_deref() == Some("array")
-            && !out.get("items").is_some_and(|items| items.as_object().is_some_and(|m| !m.is_empty()))
-        {
+        if kind.as_deref() == Some("array") && out.get("items").is_none_or(|items| items.as_object().is_none_or(Map::is_empty)) {
             out.insert("items".to_owned(), serde_json::json!({"type": "STRING"}));
         }
         keep_known_required(&mut out);
@@ -292,65 +290,4 @@ fn keep_known_required(out: &mut Map<String, Value>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn check(schema: Value, expected: &Value) {
-        assert_eq!(&to_google(&schema), expected, "{schema}");
-    }
-
-    #[test]
-    fn references_are_inlined_and_cycles_end() {
-        let schema = json!({
-            "type": "object",
-            "properties": {"next": {"$ref": "#"}, "x": {"$ref": "#/$defs/X", "description": "d"}, "y": {"$ref": "http://x"}},
-            "$defs": {"X": {"type": "object", "properties": {"x": {"$ref": "#/$defs/X"}}}}
-        });
-        let got = to_google(&schema);
-        assert_eq!(got["properties"]["x"], json!({"type": "OBJECT", "description": "d", "properties": {"x": {"type": "OBJECT"}}}));
-        assert_eq!(got["properties"]["next"]["properties"]["next"], json!({"type": "OBJECT"}));
-        assert_eq!(got["properties"]["y"], json!({"type": "OBJECT"}));
-        assert!(got.get("$defs").is_none());
-    }
-
-    #[test]
-    fn names_of_properties_are_never_filtered() {
-        check(
-            json!({"type": "object", "properties": {"const": {"type": "string", "const": "a"}, "format": {"type": "number"}}, "required": ["const", "gone"]}),
-            &json!({"type": "OBJECT", "properties": {"const": {"type": "STRING", "enum": ["a"]}, "format": {"type": "NUMBER"}}, "required": ["const"]}),
-        );
-    }
-
-    #[test]
-    fn unions_stand_alone_and_null_becomes_a_flag() {
-        check(
-            json!({"type": ["string", "integer", "null"], "description": "d"}),
-            &json!({"anyOf": [{"type": "STRING", "description": "d", "nullable": true}, {"type": "INTEGER", "description": "d", "nullable": true}]}),
-        );
-        check(
-            json!({"oneOf": [{"type": "string"}, {"type": "null"}], "title": "t"}),
-            &json!({"type": "STRING", "title": "t", "nullable": true}),
-        );
-    }
-
-    #[test]
-    fn all_of_is_merged() {
-        check(
-            json!({"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, {"properties": {"b": {"type": "array", "items": {}}}, "required": ["b"]}]}),
-            &json!({"type": "OBJECT", "properties": {"a": {"type": "STRING"}, "b": {"type": "ARRAY", "items": {"type": "STRING"}}}, "required": ["a", "b"]}),
-        );
-    }
-
-    #[test]
-    fn a_document_whose_references_multiply_stays_bounded() {
-        let mut defs = Map::new();
-        for level in 0..40 {
-            let next = json!({"$ref": format!("#/$defs/L{}", level + 1)});
-            defs.insert(format!("L{level}"), json!({"type": "object", "properties": {"a": next.clone(), "b": next}}));
-        }
-        let schema = json!({"$ref": "#/$defs/L0", "$defs": defs});
-        assert!(to_google(&schema).to_string().len() < 4_000_000);
-    }
-}
+mod tests;
