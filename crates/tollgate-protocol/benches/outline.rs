@@ -1,6 +1,6 @@
 //! What the light scan of a request costs: a short body as most are, and a long conversation.
 
-use std::hint::black_box;
+use std::{fmt::Write, hint::black_box};
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -16,7 +16,7 @@ fn chat_body(bytes: usize) -> Bytes {
     while body.len() < bytes {
         let role = if asks { "user" } else { "assistant" };
         let text = SENTENCE.repeat((bytes - body.len()).div_ceil(SENTENCE.len()).min(12));
-        body += &format!(r#",{{"role":"{role}","content":"{text}"}}"#);
+        write!(body, r#",{{"role":"{role}","content":"{text}"}}"#).expect("a String takes all");
         asks = !asks;
     }
     Bytes::from(body + "]}")
@@ -41,7 +41,7 @@ fn outlines(criterion: &mut Criterion) {
     ] {
         group.throughput(Throughput::Bytes(body.len() as u64));
         group.bench_function(name, |bencher| {
-            bencher.iter(|| codec(protocol).outline(target, black_box(&body)).expect("well formed"))
+            bencher.iter(|| codec(protocol).outline(target, black_box(&body)).expect("well formed"));
         });
     }
     group.finish();
