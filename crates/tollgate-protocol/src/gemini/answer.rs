@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{finish, usage};
+use super::{finish, usage::Counts};
 use crate::{
     Finish, Reading,
     reading::Candidates,
@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct Answer {
     /// What records need.
     pub reading: Reading,
+    /// Counts as far as this text and those before it say them.
+    pub counts: Counts,
     /// Candidates that began and ended.
     pub seen: Candidates,
     /// Number of candidates; `None` without a list of them.
@@ -33,14 +35,16 @@ pub(super) struct Answer {
     pub error: bool,
     /// `totalTokens` of a count.
     pub total_tokens: Option<u64>,
+    /// `cachedContentTokenCount` of a count.
+    pub cached_tokens: u64,
     /// `embedding` or `embeddings` with something in it.
     pub vectors: bool,
 }
 
 impl Answer {
-    /// Reads a whole document.
-    pub(super) fn read(text: &[u8]) -> Result<Self, Fault> {
-        let mut answer = Self::default();
+    /// Reads a whole document on top of the counts known so far.
+    pub(super) fn read(text: &[u8], counts: Counts) -> Result<Self, Fault> {
+        let mut answer = Self { counts, ..Self::default() };
         let mut scanner = Scanner::answer(text)?;
         if scanner.peek() != Kind::Object {
             return Err(Fault::new(scanner.position(), "expected an object"));
@@ -64,14 +68,11 @@ impl Answer {
                     Ok(())
                 })?;
             }
-            "usageMetadata" | "usage_metadata" => self.reading.usage = usage::read(scanner)?.or(self.reading.usage),
+            "usageMetadata" | "usage_metadata" => self.reading.usage = self.counts.merge(scanner)?.or(self.reading.usage),
             "modelVersion" if scanner.peek() == Kind::Text => self.models.push(scanner.skip()?),
             "error" => self.error = matches!(scanner.peek(), Kind::Object | Kind::Text),
             "totalTokens" => self.total_tokens = scanner.tokens()?.ok().flatten(),
-            "cachedContentTokenCount" => {
-                let cached = scanner.tokens()?.ok().flatten().unwrap_or(0);
-                self.reading.usage.get_or_insert_default().cached = cached;
-            }
+            "cachedContentTokenCount" => self.cached_tokens = scanner.tokens()?.ok().flatten().unwrap_or(0),
             "embedding" => {
                 scanner.members(|scanner, name| {
                     if name.decode() == "values" {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::{
     answer::{self, Answer},
     problem,
+    usage::Counts,
 };
 use crate::{
     Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
@@ -37,6 +38,7 @@ struct Chunks {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     reading: Reading,
+    counts: Counts,
     seen: Candidates,
     blocked: bool,
     call: bool,
@@ -56,6 +58,7 @@ impl Relay {
                 framing,
                 model: edits.caller_model.as_deref().map(edits::literal),
                 reading: Reading::default(),
+                counts: Counts::default(),
                 seen: Candidates::default(),
                 blocked: false,
                 call: false,
@@ -152,7 +155,7 @@ impl Chunks {
 
     /// Reads one chunk; the result is its text with the model put back, where that changes it.
     fn chunk(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, StreamFault> {
-        let Ok(answer) = Answer::read(data) else {
+        let Ok(answer) = Answer::read(data, self.counts) else {
             // The array form may hold errors that are wrapped once more.
             let problem = problem::decode(200, data);
             return Err(if data.trim_ascii_start().starts_with(b"[") && problem.recognised {
@@ -178,7 +181,8 @@ impl Chunks {
 
     fn note(&mut self, answer: &Answer) {
         let reading = &mut self.reading;
-        // Cumulative: the last one that can be read counts.
+        // Cumulative, member by member: the last one of each that can be read counts.
+        self.counts = answer.counts;
         reading.usage = answer.reading.usage.or(reading.usage);
         reading.finish = answer.reading.finish.or(reading.finish);
         reading.content |= answer.reading.content;

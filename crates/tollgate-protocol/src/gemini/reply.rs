@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::{
     answer::{self, Answer},
     problem,
+    usage::Counts,
 };
 use crate::{
     BadReply, Method, PassedReply, ReplyEdits, Usage,
@@ -14,7 +15,7 @@ use crate::{
 /// Checks and reads a 2xx body (E58 of the error table says what is no answer).
 pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
     crate::reading::plausible(body)?;
-    let Ok(mut answer) = Answer::read(body) else {
+    let Ok(mut answer) = Answer::read(body, Counts::default()) else {
         let problem = problem::decode(200, body);
         // Google's front end wraps error objects in an array.
         return Err(if body.trim_ascii_start().starts_with(b"[") && problem.recognised {
@@ -29,8 +30,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     match method {
         Method::CountTokens => {
             let Some(total) = answer.total_tokens else { return Err(BadReply::Unreadable("no member 'totalTokens'")) };
-            let cached = answer.reading.usage.map_or(0, |usage| usage.cached);
-            answer.reading.usage = Some(Usage { prompt_total: total, cached, ..Usage::default() }.bounded());
+            answer.reading.usage = Some(Usage { prompt_total: total, cached: answer.cached_tokens, ..Usage::default() }.bounded());
             answer.reading.content = true;
         }
         Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => {

@@ -141,7 +141,7 @@ fn usage_may_shrink_vanish_or_be_nonsense() {
         all.push(r#"{"candidates":[{"finishReason":"STOP"}]}"#);
         pass(&stream(&all)).2.usage.map(|usage| (usage.prompt_total, usage.completion_total))
     };
-    assert_eq!(last(&[r#"{"promptTokenCount":9,"candidatesTokenCount":9}"#, r#"{"promptTokenCount":3}"#]), Some((3, 0)));
+    assert_eq!(last(&[r#"{"promptTokenCount":9,"candidatesTokenCount":9}"#, r#"{"promptTokenCount":3}"#]), Some((3, 9)));
     assert_eq!(last(&[r#"{"promptTokenCount":9}"#, "null", "{}", r#"{"promptTokenCount":-1}"#]), Some((9, 0)));
     assert_eq!(last(&["null", "7", "\"x\""]), None);
 }
