@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_core::UsageRecord;
+use tollgate_core::{Standing, UsageRecord};
 use tollgate_store::{HealthStore, Journal, Records, UsageStore};
 
 use crate::{HealthBoard, Shared};
@@ -82,6 +82,7 @@ pub struct Till {
     journal: Arc<Journal>,
     board: Arc<HealthBoard>,
     shared: Arc<Shared>,
+    is_away: AtomicBool,
 }
 
 /// What a till works with.
@@ -106,7 +107,16 @@ impl Till {
         let (records, queue) = mpsc::channel(QUEUE);
         let spilled = Arc::new(AtomicBool::new(false));
         let TillParts { usage, health_store, journal, board, shared } = parts;
-        let till = Self { queue, spilled: Arc::clone(&spilled), usage, health_store, journal, board, shared };
+        let till = Self {
+            queue,
+            spilled: Arc::clone(&spilled),
+            usage,
+            health_store,
+            journal,
+            board,
+            shared,
+            is_away: AtomicBool::new(false),
+        };
         (TillQueue { records, spilled }, till)
     }
 
@@ -130,6 +140,7 @@ impl Till {
                 () = stop.cancelled() => false,
                 _ = health.tick() => {
                     self.save_health().await;
+                    self.show();
                     continue;
                 }
                 open = self.collect(&mut batch, &mut backlog), if retry.is_due() => open,
@@ -195,15 +206,31 @@ impl Till {
                 let ids: Vec<_> = records.iter().map(|record| record.id).collect();
                 self.journal.booked(&ids);
                 self.shared.metrics.booked(ids.len() as u64);
+                self.away(false);
                 batch.clear();
                 true
             }
             Err(fault) => {
                 self.shared.metrics.store_error("append_usage");
+                self.away(true);
                 tracing::warn!(%fault, records = batch.len(), "usage records wait in the journal: the database did not take them");
                 false
             }
         }
+    }
+
+    /// `/readyz` says so when the database is away; it is told on changes only, since others may tell it too.
+    fn away(&self, away: bool) {
+        if self.is_away.swap(away, Ordering::Relaxed) != away {
+            self.shared.condition.set_degraded(away);
+        }
+    }
+
+    /// The gauges that only this side knows.
+    fn show(&self) {
+        let now = self.shared.clock.now();
+        let age = self.journal.oldest().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
+        self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
     }
 
     async fn save_health(&self) {
@@ -211,7 +238,14 @@ impl Till {
         if changed.is_empty() {
             return;
         }
-        if let Err(fault) = self.health_store.save_health(&changed, self.shared.clock.now()).await {
+        let (now, catalog) = (self.shared.clock.now(), self.shared.catalog.load());
+        for (account, health) in &changed {
+            if let Some((channel, account)) = catalog.account(*account) {
+                let usable = matches!(health.standing(now), Standing::Usable | Standing::ProbeDue);
+                self.shared.metrics.account_usable(&channel.name, &account.name, usable);
+            }
+        }
+        if let Err(fault) = self.health_store.save_health(&changed, now).await {
             self.shared.metrics.store_error("save_health");
             tracing::debug!(%fault, "account health was not saved");
             self.board.put_back(changed.into_iter().map(|(account, _)| account));
@@ -283,3 +317,8 @@ impl Retry {
         self.at = Some(Instant::now() + self.wait);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod memory;
+#[cfg(test)]
+mod tests;

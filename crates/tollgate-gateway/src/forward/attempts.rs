@@ -1,7 +1,5 @@
 //! The attempt loop: the plan's accounts in order, at most three, until one answers or nothing is left to try.
 
-use std::time::Duration;
-
 use tollgate_core::{AttemptResult, Cause, Observation, Outcome, Plan, PlannedAttempt, Timestamp};
 
 use super::{

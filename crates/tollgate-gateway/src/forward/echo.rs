@@ -96,15 +96,12 @@ impl Echoed {
             Self::Elements { events, at } => {
                 let mut piece = BytesMut::new();
                 let before = std::mem::replace(at, Place::Later);
-                match events.next() {
-                    Some(event) => {
-                        piece.put_u8(if before == Place::First { b'[' } else { b',' });
-                        piece.extend_from_slice(event.strip_prefix(b"data: ").unwrap_or(&event).trim_ascii_end());
-                    }
-                    None => {
-                        *at = Place::Behind;
-                        piece.extend_from_slice(if before == Place::First { b"[]" } else { b"]" });
-                    }
+                if let Some(event) = events.next() {
+                    piece.put_u8(if before == Place::First { b'[' } else { b',' });
+                    piece.extend_from_slice(event.strip_prefix(b"data: ").unwrap_or(&event).trim_ascii_end());
+                } else {
+                    *at = Place::Behind;
+                    piece.extend_from_slice(if before == Place::First { b"[]" } else { b"]" });
                 }
                 Some(piece.freeze())
             }

@@ -6,88 +6,32 @@ mod streams;
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
-use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    AccountHealth, AccountId, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt,
-    RequestId, Revision, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision, Secret, StreamBreak,
+    Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_protocol::Method;
-use tollgate_store::{
-    HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter,
-    UsageStore,
-};
+use tollgate_store::{Journal, JournalOptions};
 
 use super::*;
 use crate::{
-    Clock, Condition, HealthBoard, KeyDoor, Metrics, RequestBody, Settings, Till, TillParts,
+    Clock, HealthBoard, RequestBody, Till, TillParts,
     clock::PausedClock,
     forward::{
         scripted::{Piece, Script},
         testing::{account, channel},
     },
     testing::{head, key},
+    till::memory::{self, Memory},
 };
 
 const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
 const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there"}]}"#;
 const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"up-m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
-
-/// A store that knows one key and takes records and health.
-#[derive(Debug)]
-pub(super) struct Memory {
-    key: Key,
-}
-
-#[async_trait]
-impl KeyStore for Memory {
-    async fn find(&self, _hash: &KeyHash) -> Result<Option<Key>, StoreError> {
-        Ok(Some(self.key.clone()))
-    }
-
-    async fn list(&self) -> Result<Vec<Key>, StoreError> {
-        Ok(vec![self.key.clone()])
-    }
-}
-
-#[async_trait]
-impl UsageStore for Memory {
-    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
-        Ok(records.len() as u64)
-    }
-
-    async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
-        Ok(Page { items: Vec::new(), next: None })
-    }
-
-    async fn find(&self, _id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
-        Ok(None)
-    }
-
-    async fn known(&self, _ids: &[RequestId]) -> Result<std::collections::HashSet<RequestId>, StoreError> {
-        Ok(std::collections::HashSet::new())
-    }
-
-    async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
-        Ok(Vec::new())
-    }
-}
-
-#[async_trait]
-impl HealthStore for Memory {
-    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn save_health(&self, _health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
 
 /// One core with everything around it.
 pub(super) struct Rig {
@@ -133,26 +77,8 @@ impl Rig {
         let (journal, script, board) = (Arc::new(journal), Arc::new(script), Arc::new(HealthBoard::default()));
         script.watch(&journal);
         let clock = Arc::new(PausedClock::start());
-        let store = Arc::new(Memory { key });
-        let settings = Settings::default();
-        let dyn_clock: Arc<dyn Clock> = clock.clone();
-        let keys = KeyDoor::new(
-            store.clone(),
-            KeyHasher::new(&[7; 32]),
-            &settings,
-            dyn_clock.clone(),
-            Handle::current(),
-            TaskTracker::new(),
-        );
-        let shared = Arc::new(Shared {
-            catalog: arc_swap::ArcSwap::from_pointee(catalog),
-            keys,
-            metrics: Metrics::new("test"),
-            clock: dyn_clock,
-            settings,
-            condition: Arc::new(Condition::default()),
-            tracker: TaskTracker::new(),
-        });
+        let store = Memory::new(key);
+        let shared = memory::shared(catalog, &store, clock.clone());
         let (queue, till) = Till::new(TillParts {
             usage: store.clone(),
             health_store: store,
