@@ -190,11 +190,9 @@ impl StreamEncoder for Encoder {
                 self.ready(c, out);
             }
             Event::Think { c, text, redacted, signature } => {
-                let shown = self.context.include_thoughts && !text.is_empty();
                 let held = self.held(c);
-                if shown {
-                    held.release_calls();
-                }
+                // Even where the text is not shown: the block's signature must not ride on a call in front of it.
+                held.release_calls();
                 held.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
                 self.ready(c, out);
             }

@@ -147,7 +147,11 @@ impl Decoder {
             return Err(StreamFault::Malformed("calls larger than the limit"));
         }
         call.waiting.push_str(&fragment.args);
-        if !call.id.is_empty() && !call.name.is_empty() {
+        // In order: a call is not opened in front of an earlier one whose id or name may still come.
+        for call in self.calls.iter_mut().filter(|call| call.c == c && !call.opened) {
+            if call.id.is_empty() || call.name.is_empty() {
+                break;
+            }
             call.release(out);
         }
         Ok(())

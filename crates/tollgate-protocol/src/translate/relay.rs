@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 use crate::{
     Codec, Problem, Protocol, Reading, StreamFault, StreamRelay, codec,
     neutral::{Event, Handover, ReplyContext, StreamDecoder, StreamEncoder},
-    sse::SseParser,
+    passing::{self, Opening},
+    sse::{SseEvent, SseParser},
 };
 
 /// A relay that puts a streamed answer of an upstream into the caller's protocol. Upstreams always stream events, whatever
@@ -16,8 +17,10 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
     let decoder = super::answers(upstream).stream_decoder();
     let marks_end = decoder.marks_end();
     Box::new(Translating {
+        opening: Opening::default(),
         parser: SseParser::new(),
         steps: Steps {
+            upstream: codec(upstream),
             decoder,
             handover: Handover::new(context),
             encoder: super::answers(caller).stream_encoder(upstream, context),
@@ -33,6 +36,8 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
 }
 
 struct Translating {
+    /// Whether the body is a stream at all.
+    opening: Opening,
     parser: SseParser,
     steps: Steps,
     caller: &'static dyn Codec,
@@ -45,6 +50,7 @@ struct Translating {
 
 /// The way of one event.
 struct Steps {
+    upstream: &'static dyn Codec,
     decoder: Box<dyn StreamDecoder>,
     handover: Handover,
     encoder: Box<dyn StreamEncoder>,
@@ -54,10 +60,21 @@ struct Steps {
 }
 
 impl Steps {
-    fn data(&mut self, data: &[u8]) -> Result<(), StreamFault> {
-        let read = self.decoder.push(data, &mut self.decoded);
+    fn event(&mut self, event: &SseEvent<'_>) -> Result<(), StreamFault> {
+        if self.handover.ended() {
+            return Ok(());
+        }
+        if event.name == b"error" {
+            return Err(StreamFault::Problem(Box::new(self.upstream.decode_problem(200, event.data))));
+        }
+        let read = self.decoder.push(event.data, &mut self.decoded);
         self.hand_on()?;
         read
+    }
+
+    fn end(&mut self) -> Result<(), StreamFault> {
+        self.decoded.push(Event::End);
+        self.hand_on()
     }
 
     /// Moves what was decoded on to the caller, up to a fault.
@@ -76,6 +93,33 @@ impl Steps {
 }
 
 impl Translating {
+    fn take(&mut self, chunk: &Bytes) -> Result<(), StreamFault> {
+        self.opening.look(chunk)?;
+        if matches!(self.opening, Opening::Array) {
+            // Google's front end wraps error objects in an array.
+            self.opening = Opening::Document(Vec::new());
+            self.opening.look(chunk)?;
+        }
+        if matches!(self.opening, Opening::Document(_)) {
+            return Ok(());
+        }
+        let steps = &mut self.steps;
+        self.parser.push(chunk, |event| steps.event(&event))
+    }
+
+    fn take_end(&mut self) -> Result<(), StreamFault> {
+        let steps = &mut self.steps;
+        if let Opening::Document(body) = &self.opening {
+            return Err(passing::document_fault(body, |status, body| steps.upstream.decode_problem(status, body)));
+        }
+        let tail = self.parser.finish(|event| steps.event(&event));
+        if steps.handover.ended() {
+            return Ok(());
+        }
+        passing::judge_tail(tail, steps.handover.finished())?;
+        steps.end()
+    }
+
     /// Hands out what was written and remembers how it went.
     fn settle(&mut self, result: Result<(), StreamFault>, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
         if !self.steps.out.is_empty() {
@@ -94,8 +138,10 @@ impl StreamRelay for Translating {
         if let Some(fault) = &self.broken {
             return Err(fault.clone());
         }
-        let steps = &mut self.steps;
-        let result = self.parser.push(chunk, |event| steps.data(event.data));
+        if self.steps.handover.ended() {
+            return Ok(());
+        }
+        let result = self.take(chunk);
         self.settle(result, out)
     }
 
@@ -103,11 +149,10 @@ impl StreamRelay for Translating {
         if let Some(fault) = &self.broken {
             return Err(fault.clone());
         }
-        let steps = &mut self.steps;
-        let result = self.parser.finish(|event| steps.data(event.data)).and_then(|()| {
-            steps.decoded.push(Event::End);
-            steps.hand_on()
-        });
+        if self.steps.handover.ended() {
+            return Ok(());
+        }
+        let result = self.take_end();
         self.settle(result, out)
     }
 

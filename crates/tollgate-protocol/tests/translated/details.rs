@@ -1,0 +1,372 @@
+//! Single rules of translated answers that no golden case shows.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    BadReply, Finish, Framing, NativeFace, Problem, Protocol,
+    neutral::{AnswerKind, ReplyContext},
+    translate_problem, translate_reply, translating_relay,
+};
+
+use crate::{
+    framed, relay,
+    schemas::{check_reply, check_stream},
+};
+
+const OPENAI_TO_GEMINI: (Protocol, Protocol) = (Protocol::Gemini, Protocol::OpenAi);
+const GEMINI_TO_OPENAI: (Protocol, Protocol) = (Protocol::OpenAi, Protocol::Gemini);
+
+fn context() -> ReplyContext {
+    ReplyContext { include_thoughts: true, carry_thinking: true, ..ReplyContext::new("r", 7, "m") }
+}
+
+#[track_caller]
+fn reply((upstream, caller): (Protocol, Protocol), context: &ReplyContext, body: &Value) -> Value {
+    let passed = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("an answer");
+    check_reply(caller, &passed.body)
+}
+
+#[track_caller]
+fn stream(way: (Protocol, Protocol), context: &ReplyContext, events: &[Value]) -> Vec<Value> {
+    let (out, fault) = relay(way, context, [&framed(way.0, events)[..]]);
+    assert_eq!(fault, None);
+    check_stream(way.1, &out)
+}
+
+fn chunk(delta: &Value, finish: Option<&str>) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
+}
+
+fn completion(message: &Value, finish: &str) -> Value {
+    json!({ "choices": [{ "index": 0, "message": message, "finish_reason": finish }] })
+}
+
+#[test]
+fn custom_tools_are_answered_as_custom_tools() {
+    let context = ReplyContext { custom_tools: vec!["sh".to_owned()], ..context() };
+    let part = json!({ "functionCall": { "id": "a", "name": "sh", "args": { "input": "ls \"é\"" } }, "thoughtSignature": "QUJD" });
+    let body = json!({ "candidates": [{ "content": { "parts": [part] }, "finishReason": "STOP" }] });
+    let call = json!({ "id": "a__sig1_QUJD", "type": "custom", "custom": { "name": "sh", "input": "ls \"é\"" } });
+    assert_eq!(reply(OPENAI_TO_GEMINI, &context, &body)["choices"][0]["message"]["tool_calls"], json!([call]));
+    let events = stream(OPENAI_TO_GEMINI, &context, &[body]);
+    let opening = &events[1]["choices"][0]["delta"]["tool_calls"][0];
+    assert_eq!(*opening, json!({ "index": 0, "id": "a__sig1_QUJD", "type": "custom", "custom": { "name": "sh", "input": "" } }));
+    assert_eq!(events[2]["choices"][0]["delta"]["tool_calls"][0], json!({ "index": 0, "custom": { "input": "ls \"é\"" } }));
+}
+
+#[test]
+fn upstreams_that_leave_indexes_or_ids_out_are_understood() {
+    let calls = |list: Value| chunk(&json!({ "tool_calls": list }), None);
+    let events = stream(
+        GEMINI_TO_OPENAI,
+        &context(),
+        &[
+            calls(json!([{ "id": "a", "function": { "name": "f", "arguments": "{\"x\"" } }])),
+            calls(json!([{ "function": { "arguments": ":1}" } }])),
+            calls(json!([{ "id": "b", "function": { "name": "g", "arguments": { "y": [2] } } }])),
+            calls(json!([{ "function": { "arguments": null } }])),
+            chunk(&json!({ "function_call": { "name": "h", "arguments": "" } }), Some("tool_calls")),
+        ],
+    );
+    let parts = events[0]["candidates"][0]["content"]["parts"].as_array().expect("parts");
+    let calls: Vec<&Value> = parts.iter().map(|part| &part["functionCall"]).collect();
+    assert_eq!(
+        calls,
+        [
+            &json!({ "id": "a", "name": "f", "args": { "x": 1 } }),
+            &json!({ "id": "b", "name": "g", "args": { "y": [2] } }),
+            &json!({ "id": "call_r_0", "name": "h", "args": {} }),
+        ]
+    );
+}
+
+#[test]
+fn the_first_id_and_name_of_a_call_count() {
+    let call = |id: &str, name: &str, args: &str| {
+        chunk(&json!({ "tool_calls": [{ "index": 0, "id": id, "function": { "name": name, "arguments": args } }] }), None)
+    };
+    let end = chunk(&json!({}), Some("stop"));
+    let events = stream(GEMINI_TO_OPENAI, &context(), &[call("", "f", "{"), call("a", "g", "}"), call("b", "", ""), end]);
+    let part = &events[0]["candidates"][0]["content"]["parts"][0];
+    assert_eq!(part["functionCall"], json!({ "id": "a", "name": "f", "args": {} }));
+}
+
+#[test]
+fn reasoning_is_read_under_both_names_and_parts_of_content_are_joined() {
+    let content = json!([{ "type": "text", "text": "a" }, { "type": "image" }, { "type": "text", "text": "b" }]);
+    let body = completion(&json!({ "content": content, "reasoning": "hm", "reasoning_content": null }), "stop");
+    let parts = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0]["content"]["parts"].clone();
+    assert_eq!(parts, json!([{ "text": "hm", "thought": true }, { "text": "ab" }]));
+    let both = completion(&json!({ "content": "a", "reasoning": "x", "reasoning_content": "hm" }), "eos");
+    let hidden = ReplyContext { include_thoughts: false, ..context() };
+    assert_eq!(reply(GEMINI_TO_OPENAI, &hidden, &both)["candidates"][0]["content"]["parts"], json!([{ "text": "a" }]));
+}
+
+#[test]
+fn generated_images_cross_in_both_directions() {
+    let image = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
+    let images = json!([image("data:image/PNG;base64,__4-"), image("https://a.test/b.png"), image("data:text/plain,x")]);
+    let body = completion(&json!({ "content": null, "images": images }), "stop");
+    let parts = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0]["content"]["parts"].clone();
+    let inline = json!({ "inlineData": { "mimeType": "image/png", "data": "//4+" } });
+    assert_eq!(parts, json!([inline, { "fileData": { "fileUri": "https://a.test/b.png" } }]));
+
+    let body = json!({ "candidates": [{ "content": { "parts": [inline, inline] }, "finishReason": "STOP" }] });
+    let message = &reply(OPENAI_TO_GEMINI, &context(), &body)["choices"][0]["message"];
+    assert_eq!((&message["content"], &message["images"][1]), (&Value::Null, &image("data:image/png;base64,//4+")));
+    let events = stream(OPENAI_TO_GEMINI, &context(), &[body]);
+    assert_eq!(events[2]["choices"][0]["delta"]["images"][0]["index"], 1);
+}
+
+#[test]
+fn annotations_become_grounding_in_bytes() {
+    let annotation = |start: u32, end: u32| json!({ "type": "url_citation", "url_citation": { "start_index": start, "end_index": end, "url": "https://a.test", "title": "A" } });
+    let annotations = json!([annotation(0, 6), annotation(7, 12), annotation(0, 99)]);
+    let expected = json!({
+        "groundingChunks": [{ "web": { "uri": "https://a.test", "title": "A" } }],
+        "groundingSupports": [
+            { "segment": { "startIndex": 0, "endIndex": 7 }, "groundingChunkIndices": [0] },
+            { "segment": { "startIndex": 8, "endIndex": 13 }, "groundingChunkIndices": [0] },
+        ],
+    });
+    let body = completion(&json!({ "content": "Zürich liegt", "annotations": annotations }), "stop");
+    assert_eq!(reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0]["groundingMetadata"], expected);
+    let events = stream(
+        GEMINI_TO_OPENAI,
+        &context(),
+        &[
+            chunk(&json!({ "content": "Zür" }), None),
+            chunk(&json!({ "content": "ich liegt" }), None),
+            chunk(&json!({ "annotations": annotations }), Some("stop")),
+        ],
+    );
+    assert_eq!(events.last().expect("an event")["candidates"][0]["groundingMetadata"], expected);
+}
+
+#[test]
+fn citations_of_messages_mark_their_block() {
+    let citation = json!({ "type": "web_search_result_location", "url": "https://a.test", "title": null, "cited_text": "x",
+        "encrypted_index": "y" });
+    let located = json!({ "type": "char_location", "cited_text": "x", "document_index": 0 });
+    let body = json!({ "type": "message", "stop_reason": "end_turn", "content": [
+        { "type": "text", "text": "é" },
+        { "type": "server_tool_use", "id": "s", "name": "web_search", "input": {} },
+        { "type": "text", "text": "ab", "citations": [citation, located] },
+    ] });
+    let message = &reply((Protocol::Anthropic, Protocol::OpenAi), &context(), &body)["choices"][0]["message"];
+    let place = &message["annotations"][0]["url_citation"];
+    assert_eq!((&place["start_index"], &place["end_index"], &place["title"]), (&json!(1), &json!(3), &json!("https://a.test")));
+    assert_eq!(message["annotations"].as_array().map(Vec::len), Some(1));
+    let events = stream(
+        (Protocol::Anthropic, Protocol::Gemini),
+        &context(),
+        &[
+            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "é" } }),
+            json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "citations_delta", "citation": citation } }),
+            json!({ "type": "content_block_stop", "index": 0 }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
+            json!({ "type": "message_stop" }),
+        ],
+    );
+    let support = &events.last().expect("an event")["candidates"][0]["groundingMetadata"]["groundingSupports"][0];
+    assert_eq!(support["segment"], json!({ "startIndex": 0, "endIndex": 2 }));
+}
+
+#[test]
+fn logprobs_ride_with_their_text() {
+    let logprobs = json!({ "chosenCandidates": [{ "token": "é", "logProbability": -0.5 }, { "token": "x" }] });
+    let body = json!({ "candidates": [{ "content": { "parts": [{ "text": "éx" }] }, "logprobsResult": logprobs, "finishReason": "STOP" }] });
+    let events = stream(OPENAI_TO_GEMINI, &context(), &[body]);
+    let content = &events[1]["choices"][0]["logprobs"]["content"];
+    assert_eq!((&content[0]["bytes"], &content[1]["logprob"]), (&json!([195, 169]), &json!(0)));
+
+    let token = |logprob: f64| json!({ "content": [{ "token": "a", "logprob": logprob, "bytes": [97], "top_logprobs": [] }] });
+    let with = |text: &str, logprob: f64| json!({ "choices": [{ "index": 0, "delta": { "content": text }, "logprobs": token(logprob), "finish_reason": null }] });
+    let events = stream(GEMINI_TO_OPENAI, &context(), &[with("a", -1.0), with("a", -3.0), chunk(&json!({}), Some("stop"))]);
+    assert_eq!(events[0]["candidates"][0]["logprobsResult"]["chosenCandidates"][0]["logProbability"], json!(-1.0));
+    assert_eq!(events[2]["candidates"][0]["avgLogprobs"], json!(-2.0));
+}
+
+#[test]
+fn refusals_keep_their_text_and_reason() {
+    let way = (Protocol::OpenAi, Protocol::Gemini);
+    let events =
+        stream(way, &context(), &[chunk(&json!({ "refusal": "No" }), None), chunk(&json!({ "refusal": "pe" }), Some("stop"))]);
+    let last = &events[2]["candidates"][0];
+    assert_eq!((&last["finishReason"], &last["finishMessage"]), (&json!("SAFETY"), &json!("Nope")));
+    let message = reply((Protocol::OpenAi, Protocol::Anthropic), &context(), &completion(&json!({ "refusal": "Nope" }), "stop"));
+    assert_eq!(message["stop_reason"], "refusal");
+    assert_eq!((&message["content"][0]["text"], &message["stop_details"]["explanation"]), (&json!("Nope"), &json!("Nope")));
+
+    let refused = json!({ "type": "message", "content": [], "stop_reason": "refusal", "stop_details": { "explanation": "No." } });
+    let candidate = reply((Protocol::Anthropic, Protocol::Gemini), &context(), &refused)["candidates"][0].clone();
+    assert_eq!((&candidate["finishReason"], &candidate["finishMessage"]), (&json!("SAFETY"), &json!("No.")));
+    let filtered = json!({ "candidates": [{ "finishReason": "SPII" }] });
+    let choice = reply(OPENAI_TO_GEMINI, &context(), &filtered)["choices"][0].clone();
+    assert_eq!(choice["message"]["refusal"], "The response was blocked by the upstream safety filter (SPII).");
+    assert_eq!((&choice["message"]["content"], &choice["native_finish_reason"]), (&Value::Null, &json!("SPII")));
+    let events = stream(OPENAI_TO_GEMINI, &context(), &[filtered]);
+    assert_eq!(events[1]["choices"][0]["delta"]["refusal"], choice["message"]["refusal"]);
+}
+
+#[test]
+fn a_blocked_prompt_reaches_every_caller() {
+    let body = json!({ "promptFeedback": { "blockReason": "OTHER", "blockReasonMessage": "Words." }, "usageMetadata": { "promptTokenCount": 3 } });
+    let choice = reply(OPENAI_TO_GEMINI, &context(), &body)["choices"][0].clone();
+    assert_eq!(
+        (&choice["message"]["refusal"], &choice["native_finish_reason"]),
+        (&json!("Words."), &json!("PROMPT_BLOCKED:OTHER"))
+    );
+    let way = (Protocol::Gemini, Protocol::Anthropic);
+    let message = reply(way, &context(), &body);
+    assert_eq!((&message["stop_reason"], &message["stop_details"]["explanation"]), (&json!("refusal"), &json!("Words.")));
+    let events = stream(way, &context(), &[body]);
+    assert_eq!(events[0]["message"]["usage"]["input_tokens"], 3);
+    assert_eq!(events[1]["delta"]["stop_details"]["explanation"], "Words.");
+}
+
+#[test]
+fn code_the_model_ran_is_fenced() {
+    let parts = json!([
+        { "executableCode": { "language": "PYTHON", "code": "print('```')\n" } },
+        { "codeExecutionResult": { "outcome": "OUTCOME_OK", "output": "```\n" } },
+        { "toolCall": { "id": "x" } },
+    ]);
+    let body = json!({ "candidates": [{ "content": { "parts": parts }, "finishReason": "STOP" }] });
+    let content = reply(OPENAI_TO_GEMINI, &context(), &body)["choices"][0]["message"]["content"].clone();
+    assert_eq!(content, "\n````python\nprint('```')\n````\n\n````\n```\n````\n");
+}
+
+#[test]
+fn arguments_that_are_no_object_are_shown_to_callers_of_messages() {
+    let call = json!({ "id": "a", "function": { "name": "f", "arguments": "{\"x\":" } });
+    let way = (Protocol::OpenAi, Protocol::Anthropic);
+    let broken = completion(&json!({ "tool_calls": [call] }), "tool_calls");
+    assert_eq!(reply(way, &context(), &broken)["content"][0]["input"], json!({ "_raw": "{\"x\":" }));
+    let cut = completion(&json!({ "tool_calls": [call] }), "length");
+    let message = reply(way, &context(), &cut);
+    assert_eq!((&message["content"], &message["stop_reason"]), (&json!([]), &json!("max_tokens")));
+}
+
+#[test]
+fn a_broken_call_does_not_take_a_sound_one_with_it() {
+    let call = |id: &str, args: &str| json!({ "id": id, "function": { "name": "f", "arguments": args } });
+    let body = completion(&json!({ "tool_calls": [call("a", "[]"), call("b", "{}")] }), "tool_calls");
+    let candidate = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0].clone();
+    assert_eq!(candidate["finishReason"], "MALFORMED_FUNCTION_CALL");
+    let parts = candidate["content"]["parts"].as_array().expect("parts");
+    assert_eq!((parts.len(), &parts[0]["functionCall"]["id"]), (1, &json!("b")));
+    assert_eq!(parts[0]["thoughtSignature"], "skip/thought/signature/validator");
+}
+
+#[test]
+fn what_waits_at_the_end_goes_on_an_empty_text() {
+    let body = json!({ "type": "message", "stop_reason": "end_turn", "content": [
+        { "type": "text", "text": "a" },
+        { "type": "thinking", "thinking": "", "signature": "SIG" },
+    ] });
+    let way = (Protocol::Anthropic, Protocol::Gemini);
+    let parts = reply(way, &context(), &body)["candidates"][0]["content"]["parts"].clone();
+    assert_eq!(parts, json!([{ "text": "a" }, { "text": "", "thoughtSignature": "dGcxLmEuU0lH" }]));
+    let dropped = ReplyContext { include_thoughts: false, carry_thinking: false, ..context() };
+    assert_eq!(reply(way, &dropped, &body)["candidates"][0]["content"]["parts"], json!([{ "text": "a" }]));
+}
+
+#[test]
+fn a_native_array_is_whole_only_with_its_end() {
+    let context = ReplyContext { framing: Framing::JsonArray, stream: true, ..context() };
+    let events = [chunk(&json!({ "content": "a" }), None), chunk(&json!({}), Some("stop")), "[DONE]".into()];
+    let (out, fault) = relay(GEMINI_TO_OPENAI, &context, [&framed(Protocol::OpenAi, &events)[..]]);
+    assert_eq!(fault, None);
+    let array: Vec<Value> = serde_json::from_slice(&out).expect("an array");
+    assert_eq!((array.len(), &array[1]["candidates"][0]["finishReason"]), (2, &json!("STOP")));
+
+    let mut relay = translating_relay(Protocol::OpenAi, Protocol::Gemini, &context);
+    let mut out = Vec::new();
+    relay.push(&Bytes::from(framed(Protocol::OpenAi, &events[..1])), &mut out).expect("no fault");
+    assert!(relay.reading().content && !relay.complete());
+    out.push(Bytes::from_static(relay.keep_alive()));
+    let problem = Problem {
+        status: 502,
+        message: "broken".to_owned(),
+        request_id: "r".to_owned(),
+        openai: tollgate_protocol::OpenAiFace::default(),
+        native: NativeFace { status: "UNAVAILABLE", reason: "X".to_owned(), ..NativeFace::default() },
+        retry_after: None,
+        stop: false,
+    };
+    out.push(relay.problem(&problem));
+    let text = String::from_utf8(out.concat()).expect("UTF-8");
+    let array: Vec<Value> = serde_json::from_str(&format!("{text}]")).expect("an array but for its end");
+    assert_eq!(array[1]["error"]["code"], 502);
+}
+
+#[test]
+fn an_answer_of_thoughts_nobody_asked_for_has_reached_nobody() {
+    let context = ReplyContext { include_thoughts: false, carry_thinking: false, ..context() };
+    let mut relay = translating_relay(Protocol::OpenAi, Protocol::Gemini, &context);
+    let mut out = Vec::new();
+    let thought = framed(Protocol::OpenAi, &[chunk(&json!({ "reasoning_content": "hm" }), None)]);
+    relay.push(&Bytes::from(thought), &mut out).expect("no fault");
+    assert!(out.is_empty() && !relay.reading().content);
+    assert_eq!(relay.reading().text_bytes, 2);
+}
+
+#[test]
+fn an_azure_block_is_framed_as_the_caller_asked() {
+    let problem = tollgate_protocol::UpstreamProblem {
+        status: 400,
+        code: Some("content_filter".to_owned()),
+        ..tollgate_protocol::UpstreamProblem::default()
+    };
+    let passed =
+        |context: &ReplyContext| translate_problem(Protocol::OpenAi, Protocol::Gemini, &problem, context).expect("an answer");
+    let streamed = ReplyContext { stream: true, ..context() };
+    assert_eq!(check_stream(Protocol::Gemini, &passed(&streamed).body)[0]["promptFeedback"]["blockReason"], "SAFETY");
+    let array = ReplyContext { framing: Framing::JsonArray, ..streamed };
+    assert_eq!(serde_json::from_slice::<Vec<Value>>(&passed(&array).body).expect("an array").len(), 1);
+    assert_eq!(passed(&context()).reading.finish, Some(Finish::Filter));
+    assert_eq!(translate_problem(Protocol::OpenAi, Protocol::OpenAi, &problem, &context()), None);
+    let other = tollgate_protocol::UpstreamProblem { status: 500, ..problem.clone() };
+    assert_eq!(translate_problem(Protocol::OpenAi, Protocol::Gemini, &other, &context()), None);
+}
+
+#[test]
+fn vectors_cross_in_both_directions() {
+    let vectors = |list, base64| ReplyContext { kind: AnswerKind::Vectors { list, base64 }, ..context() };
+    let data = json!([{ "index": 1, "embedding": [2] }, { "index": 0, "embedding": "AAAAPwAAAMA=" }]);
+    let body = json!({ "data": data, "usage": { "prompt_tokens": 3, "total_tokens": 3 } });
+    let translate = |(upstream, caller), context: &ReplyContext, body: &Value| {
+        let passed = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("vectors");
+        let value: Value = serde_json::from_slice(&passed.body).expect("JSON");
+        (value, passed.reading.usage.map(|usage| usage.prompt_total))
+    };
+    let (list, tokens) = translate(GEMINI_TO_OPENAI, &vectors(true, false), &body);
+    assert_eq!(
+        list,
+        json!({ "embeddings": [{ "values": [0.5, -2.0] }, { "values": [2] }], "usageMetadata": { "promptTokenCount": 3 } })
+    );
+    assert_eq!(tokens, Some(3));
+    let (single, _) = translate(GEMINI_TO_OPENAI, &vectors(false, false), &body);
+    assert_eq!(single["embedding"], json!({ "values": [0.5, -2.0] }));
+
+    let native = json!({ "embedding": { "values": [0.5, -2] } });
+    let (list, tokens) = translate(OPENAI_TO_GEMINI, &vectors(true, true), &native);
+    assert_eq!(
+        list,
+        json!({ "object": "list", "model": "m", "data": [{ "object": "embedding", "index": 0, "embedding": "AAAAPwAAAMA=" }] })
+    );
+    assert_eq!(tokens, None);
+    let empty = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{\"data\":[]}"), &vectors(true, false));
+    assert!(matches!(empty, Err(BadReply::Unreadable(_))));
+}
+
+#[test]
+fn token_counts_cross_from_messages() {
+    let count = ReplyContext { kind: AnswerKind::Count, ..context() };
+    let translate = |body: &'static str| translate_reply(Protocol::Anthropic, Protocol::Gemini, &Bytes::from(body), &count);
+    assert_eq!(translate("{\"input_tokens\":14}").expect("a count").body, "{\"totalTokens\":14}");
+    assert!(matches!(translate("{\"input_tokens\":-1}"), Err(BadReply::Unreadable(_))));
+    let chat = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{}"), &count);
+    assert!(matches!(chat, Err(BadReply::Unreadable(_))));
+}

@@ -1,0 +1,253 @@
+//! Upstream answers that must not hurt: a fault, or an answer of the right shape; never a panic, never an empty success.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tollgate_protocol::{BadReply, Protocol, StreamFault, neutral::ReplyContext, translate_reply};
+
+use crate::{
+    WAYS,
+    answers::answer,
+    framed, relay,
+    schemas::{check_reply, check_stream},
+};
+
+fn context() -> ReplyContext {
+    ReplyContext { include_usage: true, include_thoughts: true, carry_thinking: true, ..ReplyContext::new("r", 1, "m") }
+}
+
+/// Bodies that are no answer of the protocol.
+fn no_answers(upstream: Protocol) -> Vec<Vec<u8>> {
+    let mut bodies: Vec<Vec<u8>> = [
+        "",
+        " ",
+        "null",
+        "1",
+        "\"x\"",
+        "[]",
+        "[[]]",
+        "{}",
+        "{",
+        "<html>502</html>",
+        "{\"a\":1}{\"b\":2}",
+        "\u{0}",
+        "data: {}\n\n",
+        "[DONE]",
+    ]
+    .iter()
+    .map(|body| body.as_bytes().to_vec())
+    .collect();
+    bodies.push(b"{\"x\":\"\xff".to_vec());
+    bodies.push("[".repeat(100_000).into_bytes());
+    bodies.push(format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000)).into_bytes());
+    bodies.push("{\"a\":".repeat(100_000).into_bytes());
+    let shapes: &[&str] = match upstream {
+        Protocol::OpenAi => &[
+            r#"{"choices":null}"#,
+            r#"{"choices":[]}"#,
+            r#"{"choices":{}}"#,
+            r#"{"choices":[null]}"#,
+            r#"{"choices":[{}]}"#,
+            r#"{"choices":[{"index":0,"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{}}]}"#,
+            r#"{"choices":[{"message":{"content":5},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"tool_calls":[{}]},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"content":"a"},"message":{"content":"b"},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"index":4000000000,"message":{"content":"a"},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"message":{"content":null},"finish_reason":"error"}]}"#,
+        ],
+        Protocol::Gemini => &[
+            r#"{"candidates":null}"#,
+            r#"{"candidates":[]}"#,
+            r#"{"candidates":{}}"#,
+            r#"{"candidates":[null]}"#,
+            r#"{"candidates":[{}]}"#,
+            r#"{"candidates":[{"content":{"parts":[]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"text":1}]},"finishReason":"STOP"}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"functionCall":{}}]},"finishReason":"STOP"}]}"#,
+            r#"{"promptFeedback":{}}"#,
+            r#"{"promptFeedback":{"blockReason":""}}"#,
+            r#"{"usageMetadata":{"promptTokenCount":1}}"#,
+            r#"{"candidates":[{"finishReason":"NO_IMAGE"}]}"#,
+        ],
+        Protocol::Anthropic => &[
+            r#"{"content":null}"#,
+            r#"{"content":{}}"#,
+            r#"{"content":[]}"#,
+            r#"{"content":[null],"stop_reason":"end_turn"}"#,
+            r#"{"content":[{}],"stop_reason":"end_turn"}"#,
+            r#"{"content":[{"type":"text","text":[]}],"stop_reason":"end_turn"}"#,
+            r#"{"content":[{"type":"tool_use","id":"a"}],"stop_reason":"tool_use"}"#,
+            r#"{"type":"message","stop_reason":"end_turn"}"#,
+        ],
+    };
+    bodies.extend(shapes.iter().map(|shape| shape.as_bytes().to_vec()));
+    bodies
+}
+
+#[test]
+fn what_is_no_answer_is_a_fault() {
+    for way in WAYS {
+        for body in no_answers(way.0) {
+            let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
+            let result = translate_reply(way.0, way.1, &Bytes::from(body), &context());
+            assert!(matches!(result, Err(BadReply::Unreadable(_))), "{way:?} {shown}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_stream_is_a_fault() {
+    for way in WAYS {
+        for body in no_answers(way.0) {
+            let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
+            let (out, fault) = relay(way, &context(), [&body[..]]);
+            assert!(out.is_empty() && fault.is_some(), "{way:?} {shown}: {fault:?}");
+            if body.starts_with(br#"{"choices":[{"index":0,"finish_reason":"stop"}"#) {
+                // The last chunk of a stream may well look so.
+                continue;
+            }
+            let event = [b"data: ", &body[..], b"\n\n"].concat();
+            let (out, fault) = relay(way, &context(), [&event[..]]);
+            assert!(fault.is_some(), "{way:?} {shown}");
+            check_stream(way.1, &out);
+        }
+    }
+}
+
+#[test]
+fn an_error_inside_a_200_is_the_upstreams_problem() {
+    for way in WAYS {
+        let error = json!({ "type": "error", "error": { "code": 429, "type": "rate_limit_error", "status": "RESOURCE_EXHAUSTED",
+            "message": "slow down" } });
+        let result = translate_reply(way.0, way.1, &Bytes::from(error.to_string()), &context());
+        let Err(BadReply::Problem(problem)) = result else { panic!("{way:?}: {result:?}") };
+        assert_eq!((problem.status, problem.message.as_str()), (429, "slow down"), "{way:?}");
+        for bytes in [framed(way.0, std::slice::from_ref(&error)), error.to_string().into_bytes()] {
+            let (out, fault) = relay(way, &context(), [&bytes[..]]);
+            assert!(out.is_empty());
+            assert!(matches!(fault, Some(StreamFault::Problem(problem)) if problem.status == 429), "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn impossible_usage_loses_the_usage_not_the_answer() {
+    for figure in ["null", "-1", "1.5", "9223372036854775808", "\"x\"", "[]", "1e400", "true"] {
+        for way in WAYS {
+            let body = match way.0 {
+                Protocol::OpenAi => format!(
+                    r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":{figure},"completion_tokens":{figure}}}}}"#
+                ),
+                Protocol::Gemini => format!(
+                    r#"{{"candidates":[{{"content":{{"parts":[{{"text":"a"}}]}},"finishReason":"STOP"}}],"usageMetadata":{{"promptTokenCount":{figure},"candidatesTokenCount":{figure}}}}}"#
+                ),
+                Protocol::Anthropic => format!(
+                    r#"{{"content":[{{"type":"text","text":"a"}}],"stop_reason":"end_turn","usage":{{"input_tokens":{figure},"output_tokens":{figure}}}}}"#
+                ),
+            };
+            let passed = translate_reply(way.0, way.1, &Bytes::from(body), &context()).expect("an answer");
+            let fraction = figure == "1.5";
+            assert!(passed.reading.usage.is_none() || fraction, "{way:?} {figure}: {:?}", passed.reading.usage);
+            check_reply(way.1, &passed.body);
+        }
+    }
+}
+
+#[test]
+fn events_behind_the_end_and_a_missing_mark_do_no_harm() {
+    let text = json!({ "choices": [{ "index": 0, "delta": { "content": "a" }, "finish_reason": null }] });
+    let finish = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] });
+    let way = (Protocol::OpenAi, Protocol::Gemini);
+    let complete = framed(way.0, &[text.clone(), finish.clone(), "[DONE]".into()]);
+    let expected = relay(way, &context(), [&complete[..]]);
+    assert_eq!(expected.1, None);
+    assert_eq!(relay(way, &context(), [&framed(way.0, &[text.clone(), finish.clone()])[..]]), expected);
+    let more =
+        framed(way.0, &[text.clone(), finish.clone(), "[DONE]".into(), text.clone(), json!({ "error": { "message": "x" } })]);
+    assert_eq!(relay(way, &context(), [&more[..]]), expected);
+    let again = framed(way.0, &[text.clone(), finish.clone(), text, finish, "[DONE]".into()]);
+    assert_eq!(relay(way, &context(), [&again[..]]), expected);
+    let crlf = String::from_utf8(complete).expect("UTF-8").replace('\n', "\r\n").replace("data: ", ": note\r\ndata:");
+    assert_eq!(relay(way, &context(), crlf.as_bytes().chunks(3)), expected);
+}
+
+#[test]
+fn broken_characters_are_replaced() {
+    let body: &[u8] = b"{\"choices\":[{\"message\":{\"content\":\"a\\ud83d\xff\\u0000\"},\"finish_reason\":\"stop\"}]}";
+    let passed = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(body), &context()).expect("an answer");
+    let reply = check_reply(Protocol::Gemini, &passed.body);
+    let text = reply["candidates"][0]["content"]["parts"][0]["text"].as_str().expect("a text").to_owned();
+    assert!(text.starts_with("a\u{fffd}") && text.ends_with("\u{fffd}\u{0}"), "{text:?}");
+}
+
+/// Puts `with` somewhere into `value`.
+fn mutate(value: &mut Value, mut at: usize, with: &Value) {
+    loop {
+        let size = match value {
+            Value::Array(list) => list.len(),
+            Value::Object(map) => map.len(),
+            _ => 0,
+        };
+        if size == 0 || at.is_multiple_of(5) {
+            *value = with.clone();
+            return;
+        }
+        let next = at % size;
+        at /= 3;
+        match value {
+            Value::Array(list) => return mutate(&mut list[next], at, with),
+            Value::Object(map) => return mutate(map.values_mut().nth(next).expect("in range"), at, with),
+            _ => {}
+        }
+    }
+}
+
+fn anything() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!({})),
+        Just(json!([])),
+        Just(json!([[{}]])),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,4}".prop_map(Value::from),
+        Just(json!({ "type": "tool_use", "name": "f", "id": "" })),
+        Just(json!({ "text": "", "thought": true, "thoughtSignature": "x" })),
+        Just(json!([{ "index": 3, "id": "", "function": { "name": "", "arguments": "{" } }])),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(384))]
+
+    #[test]
+    fn damaged_answers_never_panic_and_keep_their_shape(
+        answer in answer(),
+        damage in proptest::collection::vec((any::<u32>(), any::<usize>(), anything()), 1..4),
+    ) {
+        for way in WAYS {
+            let mut whole = answer.whole(way.0);
+            let mut events = answer.streamed(way.0);
+            for (event, at, with) in &damage {
+                mutate(&mut whole, *at, with);
+                let event = *event as usize % events.len();
+                mutate(&mut events[event], *at, with);
+            }
+            if let Ok(passed) = translate_reply(way.0, way.1, &Bytes::from(whole.to_string()), &context()) {
+                check_reply(way.1, &passed.body);
+            }
+            let (out, _) = relay(way, &context(), [&framed(way.0, &events)[..]]);
+            check_stream(way.1, &out);
+        }
+    }
+
+    #[test]
+    fn bytes_of_any_kind_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for way in WAYS {
+            prop_assert!(translate_reply(way.0, way.1, &Bytes::copy_from_slice(&bytes), &context()).is_err());
+            let (_, fault) = relay(way, &context(), [&bytes[..]]);
+            prop_assert!(fault.is_some());
+        }
+    }
+}

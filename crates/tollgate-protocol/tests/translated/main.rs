@@ -1,0 +1,54 @@
+//! Properties of translated answers: what a streamed answer comes to equals the answer that is not streamed, everything
+//! written has the shape its protocol promises, and nothing an upstream sends hurts.
+
+mod answers;
+mod assembled;
+mod details;
+mod hostile;
+mod properties;
+mod schemas;
+
+use bytes::Bytes;
+use tollgate_protocol::{Protocol, StreamFault, neutral::ReplyContext, translating_relay};
+
+/// Every way an answer can take.
+const WAYS: [(Protocol, Protocol); 6] = [
+    (Protocol::Gemini, Protocol::OpenAi),
+    (Protocol::OpenAi, Protocol::Gemini),
+    (Protocol::Anthropic, Protocol::OpenAi),
+    (Protocol::Anthropic, Protocol::Gemini),
+    (Protocol::OpenAi, Protocol::Anthropic),
+    (Protocol::Gemini, Protocol::Anthropic),
+];
+
+/// What a caller is sent for `chunks`, and the fault that ended the stream.
+fn relay<'a>(
+    (upstream, caller): (Protocol, Protocol),
+    context: &ReplyContext,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<u8>, Option<StreamFault>) {
+    let mut relay = translating_relay(upstream, caller, context);
+    let mut out = Vec::new();
+    for chunk in chunks {
+        if let Err(fault) = relay.push(&Bytes::copy_from_slice(chunk), &mut out) {
+            assert_eq!(relay.finish(&mut out), Err(fault.clone()), "a fault stays");
+            return (out.concat(), Some(fault));
+        }
+    }
+    let fault = relay.finish(&mut out).err();
+    assert_eq!(relay.complete(), fault.is_none());
+    (out.concat(), fault)
+}
+
+/// A stream's bytes as an upstream frames them.
+fn framed(upstream: Protocol, events: &[serde_json::Value]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for event in events {
+        let data = event.as_str().map_or_else(|| event.to_string(), ToOwned::to_owned);
+        if upstream == Protocol::Anthropic {
+            bytes.extend_from_slice(format!("event: {}\n", event["type"].as_str().unwrap_or("x")).as_bytes());
+        }
+        bytes.extend_from_slice(format!("data: {data}\n\n").as_bytes());
+    }
+    bytes
+}

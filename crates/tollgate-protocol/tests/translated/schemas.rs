@@ -1,0 +1,66 @@
+//! The closed schemas of what callers are sent.
+
+use std::{collections::HashMap, fs, path::Path, sync::LazyLock};
+
+use serde_json::Value;
+use tollgate_protocol::Protocol;
+
+static VALIDATORS: LazyLock<HashMap<&str, jsonschema::Validator>> = LazyLock::new(|| {
+    let names = [
+        "openai-chat-response",
+        "openai-chat-chunk",
+        "gemini-generate-content-response",
+        "anthropic-messages-response",
+        "anthropic-stream-event",
+    ];
+    names.into_iter().map(|name| (name, validator(name))).collect()
+});
+
+fn validator(name: &str) -> jsonschema::Validator {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/schemas/{name}.closed.schema.json"));
+    let schema: Value = serde_json::from_str(&fs::read_to_string(file).expect("the schema")).expect("JSON");
+    jsonschema::validator_for(&schema).expect("a sound schema")
+}
+
+#[track_caller]
+fn check(name: &str, value: &Value) {
+    let faults: Vec<String> =
+        VALIDATORS[name].iter_errors(value).map(|fault| format!("{fault} at {}", fault.instance_path())).collect();
+    assert!(faults.is_empty(), "{name}: {faults:#?}\n{value}");
+}
+
+/// Checks a complete answer.
+#[track_caller]
+pub(crate) fn check_reply(caller: Protocol, body: &[u8]) -> Value {
+    let value: Value = serde_json::from_slice(body).expect("JSON");
+    let name = match caller {
+        Protocol::OpenAi => "openai-chat-response",
+        Protocol::Gemini => "gemini-generate-content-response",
+        Protocol::Anthropic => "anthropic-messages-response",
+    };
+    check(name, &value);
+    value
+}
+
+/// Takes a stream apart and checks every event of it; `[DONE]` is left out.
+#[track_caller]
+pub(crate) fn check_stream(caller: Protocol, out: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(out).expect("UTF-8");
+    assert!(text.is_empty() || text.ends_with("\n\n"), "whole events only: {text}");
+    let name = match caller {
+        Protocol::OpenAi => "openai-chat-chunk",
+        Protocol::Gemini => "gemini-generate-content-response",
+        Protocol::Anthropic => "anthropic-stream-event",
+    };
+    let mut events = Vec::new();
+    for event in text.split_terminator("\n\n") {
+        let (_, data) = event.split_once("data: ").expect("data");
+        assert!(!data.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']), "one line: {data:?}");
+        if data != "[DONE]" {
+            let value: Value = serde_json::from_str(data).expect("JSON");
+            check(name, &value);
+            events.push(value);
+        }
+    }
+    events
+}
