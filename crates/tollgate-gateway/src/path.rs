@@ -84,13 +84,13 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     ticket.outlined(&outline);
     let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
     ticket.offered(&offer);
-    let (body, outline) = without_dropped(head, target, body, outline, &offer, ticket)?;
-    let plan = plan(core, head, &catalog, &caller, &offer, &outline)?.map_err(|no| {
+    let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
+    let bodies = Bodies::new(head, target, &outline, body, (&offer.group, &offer.model), &offer.drop_fields);
+    let plan = plan(core, head, &catalog, &caller, &offer, &outline, &bodies)?.map_err(|no| {
         ticket.considered(no.trace());
-        no_route(core, &no, &outline)
+        no_route(core, &no, &bodies)
     })?;
     ticket.considered(plan.trace());
-    let bodies = Bodies::new(head.from, target, &outline, body);
     let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
     forward(core, head, &plan, &bodies, unwritten, ticket).await
 }
@@ -118,14 +118,12 @@ fn without_dropped(
     body: Bytes,
     outline: Outline,
     offer: &Offer,
-    ticket: &mut Ticket,
 ) -> Result<(Bytes, Outline), Refusal> {
     if offer.drop_fields.is_empty() {
         return Ok((body, outline));
     }
     let body = without_fields(&body, &offer.drop_fields);
     let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
-    ticket.dropped(offer.drop_fields.clone());
     Ok((body, outline))
 }
 
@@ -133,14 +131,14 @@ async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut hea
     let attempts = ticket.attempts();
     let dropped = ticket.dropped_entries().join(",");
     let (kind, body) = match answered {
-        Answered::Whole { body, reading } => {
+        Answered::Whole { body, reading, events } => {
             ticket.answering();
             ticket.delivered(reading);
             ticket.succeeded();
             if let Some(flush) = ticket.hand_in(Ending::completed()) {
                 flush.wait().await;
             }
-            (JSON, whole(body))
+            (if events { EVENT_STREAM } else { JSON }, whole(body))
         }
         Answered::Stream(streaming) => {
             // The body may live for long: it keeps of the head what an error event needs, and no secret.
@@ -168,7 +166,9 @@ fn finish(
 ) -> Response<AnswerBody> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, kind);
-    headers.insert(ATTEMPTS, HeaderValue::from(attempts));
+    if attempts > 0 {
+        headers.insert(ATTEMPTS, HeaderValue::from(attempts));
+    }
     if let Ok(value) = HeaderValue::from_str(request_id) {
         headers.insert(REQUEST_ID, value);
     }

@@ -1,9 +1,9 @@
 //! Stage 5 of 9. In: an offer and what the request asks; out: the accounts to try, in order, or why there is none.
 
-use tollgate_core::{Caller, Catalog, NoRoute, NotOffered, Offer, Plan, PriceLimit, RouteInput, Unloaded, parse_max_price};
+use tollgate_core::{Caller, Catalog, NoRoute, NotOffered, Offer, Plan, PriceLimit, RouteInput, parse_max_price};
 use tollgate_protocol::Outline;
 
-use crate::{Core, Head, Refusal, forward::seconds_until};
+use crate::{Core, Head, Refusal, forward::seconds_until, translate::Bodies};
 
 /// Header with which a caller bounds the price of one request.
 const MAX_PRICE: &str = "x-tollgate-max-price";
@@ -19,6 +19,7 @@ pub(crate) fn plan(
     caller: &Caller,
     offer: &Offer,
     outline: &Outline,
+    bodies: &Bodies<'_>,
 ) -> Result<Result<Plan, NoRoute>, Refusal> {
     let input = RouteInput {
         catalog,
@@ -27,22 +28,25 @@ pub(crate) fn plan(
         outline,
         from: head.from,
         health: &*core.desk.health,
-        view: &Unloaded,
+        view: bodies,
         now: core.shared.clock.now(),
         request_limit: max_price(head)?,
-        translates: false,
+        translates: true,
     };
     Ok(tollgate_core::route(&input, &mut || core.dice.throw_u32()))
 }
 
 /// What the caller is told when no account can be tried.
-pub(crate) fn no_route(core: &Core, no: &NoRoute, outline: &Outline) -> Refusal {
-    let model = outline.model.clone();
+pub(crate) fn no_route(core: &Core, no: &NoRoute, bodies: &Bodies<'_>) -> Refusal {
+    let model = bodies.model().to_owned();
     if let Some(supports) = no.only_other_protocol() {
         return Refusal::MethodUnsupported { model, supports };
     }
     if let Some(fields) = no.all_translate() {
-        return Refusal::Unsupported { fields, model, reason: None };
+        if let Some(fault) = bodies.malformed() {
+            return Refusal::Malformed(fault.clone());
+        }
+        return Refusal::Unsupported { fields, model, reason: bodies.reason() };
     }
     let now = core.shared.clock.now();
     let retry_after = no.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));

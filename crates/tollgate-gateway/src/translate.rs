@@ -1,11 +1,23 @@
-//! Stage 6 of 9. In: the caller's body and an attempt of the plan; out: the body for its upstream, and the way back
-//! for its answer. Same protocol: the caller's bytes, but for the model's name.
+//! Stage 6 of 9. In: the caller's body and the candidates; out: the body for each upstream, and the way back for its
+//! answer. Same protocol: the caller's bytes, but for the model's name. Another protocol: the request is decoded once,
+//! and written once for each channel that routing looks at, which is how routing learns what a channel cannot
+//! express.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use tollgate_core::PlannedAttempt;
-use tollgate_protocol::{
-    BadReply, Framing, Method, Outline, PassedReply, Protocol, ReplyEdits, RequestEdits, StreamRelay, Target, codec,
+use tollgate_core::{
+    CandidateView, Channel, ChannelId, Group, Model, OnUnsupported, PlannedAttempt, Provider, RefusedFields, Serves, Timestamp,
+    TranslationPolicy, count_input,
 };
+use tollgate_protocol::{
+    BadReply, FieldPath, Framing, Malformed, Method, Outline, PassedReply, Protocol, ReplyEdits, RequestEdits, StreamRelay, Target,
+    TranslateOptions, Untranslatable, UpstreamProblem, codec, decode_request, effective_profile, encode_request,
+    neutral::{Encoded, ReplyContext, Request},
+    translate_problem, translate_reply, translating_relay,
+};
+
+use crate::Head;
 
 /// One request's body, to be written for one upstream after another.
 pub(crate) struct Bodies<'a> {
@@ -13,6 +25,22 @@ pub(crate) struct Bodies<'a> {
     target: &'a Target,
     outline: &'a Outline,
     body: Bytes,
+    request_id: String,
+    arrived: Timestamp,
+    lenient: bool,
+    /// Fields that go where they would be refused.
+    droppable: &'a [FieldPath],
+    /// Fields that were taken out already.
+    dropped: &'a [FieldPath],
+    decoded: OnceLock<Result<Request, Untranslatable>>,
+    written: Mutex<Vec<Written>>,
+}
+
+/// The request as written for one channel's model.
+struct Written {
+    channel: ChannelId,
+    upstream_model: String,
+    outcome: Arc<Result<Encoded, Untranslatable>>,
 }
 
 /// What goes to one upstream, and how its answer comes back.
@@ -25,19 +53,51 @@ pub(crate) struct Prepared {
     pub stream: Option<Framing>,
     /// The body.
     pub body: Bytes,
+    /// Entries of `x-tollgate-dropped`.
+    pub dropped: Vec<String>,
     /// For the answer.
     pub way_back: WayBack,
 }
 
+/// How a request meets an upstream.
+pub(crate) enum Preparation {
+    /// It goes there.
+    Ready(Box<Prepared>),
+    /// The upstream cannot count tokens: this is our own count, as the caller's protocol writes it.
+    OwnCount(Bytes),
+}
+
 /// How an answer becomes the caller's.
-pub(crate) struct WayBack {
-    upstream: Protocol,
-    edits: ReplyEdits,
+pub(crate) enum WayBack {
+    /// The upstream speaks the caller's protocol.
+    Same { protocol: Protocol, edits: ReplyEdits },
+    /// It does not.
+    Translated { upstream: Protocol, caller: Protocol, context: Box<ReplyContext> },
 }
 
 impl<'a> Bodies<'a> {
-    pub(crate) fn new(from: Protocol, target: &'a Target, outline: &'a Outline, body: Bytes) -> Self {
-        Self { from, target, outline, body }
+    /// `body` and `outline` are without `dropped`, the fields that were taken out of the caller's.
+    pub(crate) fn new(
+        head: &Head,
+        target: &'a Target,
+        outline: &'a Outline,
+        body: Bytes,
+        (group, model): (&Group, &Model),
+        dropped: &'a [FieldPath],
+    ) -> Self {
+        Self {
+            from: head.from,
+            target,
+            outline,
+            body,
+            request_id: head.request_id.digits(),
+            arrived: head.arrived,
+            lenient: group.translation == TranslationPolicy::Lenient,
+            droppable: if model.on_unsupported == OnUnsupported::Drop { &outline.fields } else { &[] },
+            dropped,
+            decoded: OnceLock::new(),
+            written: Mutex::default(),
+        }
     }
 
     /// The model as the caller named it.
@@ -45,9 +105,40 @@ impl<'a> Bodies<'a> {
         &self.outline.model
     }
 
-    /// The body for an attempt.
-    pub(crate) fn prepare(&self, planned: &PlannedAttempt) -> Prepared {
-        debug_assert_eq!(planned.protocol, self.from, "routing plans only what can be prepared");
+    /// Whether the caller's answer is an event stream.
+    pub(crate) fn answers_in_events(&self) -> bool {
+        self.outline.stream && self.target.framing == Framing::Sse
+    }
+
+    /// The fault of a body that can be passed on but not be read in full.
+    pub(crate) fn malformed(&self) -> Option<&Malformed> {
+        if let Some(Err(Untranslatable::Malformed(fault))) = self.decoded.get() { Some(fault) } else { None }
+    }
+
+    /// Why the fields could not be translated, where all channels say the same.
+    pub(crate) fn reason(&self) -> Option<String> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = written.iter().map(|one| match &*one.outcome {
+            Err(Untranslatable::Unsupported { reason, .. }) => reason.clone(),
+            Ok(_) | Err(_) => None,
+        });
+        let first = reasons.next()?;
+        reasons.all(|other| other == first).then_some(first)?
+    }
+
+    /// The request for an attempt of the plan.
+    pub(crate) fn prepare(&self, planned: &PlannedAttempt) -> Preparation {
+        if planned.protocol == self.from {
+            return Preparation::Ready(Box::new(self.pass(planned)));
+        }
+        match &*self.write(&planned.channel, planned.serves()) {
+            Ok(encoded) => Preparation::Ready(Box::new(self.translated(planned, encoded))),
+            // Routing plans only what can be written; tokens alone are counted here where the upstream cannot.
+            Err(_) => Preparation::OwnCount(Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.outline).tokens))),
+        }
+    }
+
+    fn pass(&self, planned: &PlannedAttempt) -> Prepared {
         let outline = self.outline;
         let serves = planned.serves();
         let codec = codec(planned.protocol);
@@ -59,15 +150,77 @@ impl<'a> Bodies<'a> {
             max_output: None,
             output_limit_field: serves.profile.max_tokens_field.as_deref(),
         };
+        let back = ReplyEdits { caller_model: renamed.then(|| outline.model.clone()), hide_usage };
         Prepared {
             method: outline.method,
             path: codec.upstream_path(outline.method, &serves.upstream, self.target.framing),
             stream: outline.stream.then_some(self.target.framing),
             body: codec.forward_request(&self.body, outline, &edits),
-            way_back: WayBack {
-                upstream: planned.protocol,
-                edits: ReplyEdits { caller_model: renamed.then(|| outline.model.clone()), hide_usage },
-            },
+            dropped: self.dropped.to_vec(),
+            way_back: WayBack::Same { protocol: planned.protocol, edits: back },
+        }
+    }
+
+    fn translated(&self, planned: &PlannedAttempt, encoded: &Encoded) -> Prepared {
+        let context = ReplyContext {
+            request_id: self.request_id.clone(),
+            now: self.arrived.seconds(),
+            model: self.outline.model.clone(),
+            kind: encoded.kind,
+            framing: self.target.framing,
+            stream: encoded.stream,
+            include_usage: encoded.include_usage,
+            include_thoughts: encoded.include_thoughts,
+            carry_thinking: encoded.carry_thinking,
+            parallel: encoded.parallel,
+            custom_tools: encoded.custom_tools.clone(),
+            name_map: encoded.name_map.clone(),
+        };
+        let mut dropped = self.dropped.to_vec();
+        dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
+        Prepared {
+            method: encoded.method,
+            // Upstreams always stream events, whatever framing the caller asked for.
+            path: codec(planned.protocol).upstream_path(encoded.method, &planned.serves().upstream, Framing::Sse),
+            stream: encoded.stream.then_some(Framing::Sse),
+            body: encoded.body.clone(),
+            dropped,
+            way_back: WayBack::Translated { upstream: planned.protocol, caller: self.from, context: Box::new(context) },
+        }
+    }
+
+    /// The request as a channel needs it; written once.
+    fn write(&self, channel: &Channel, serves: &Serves) -> Arc<Result<Encoded, Untranslatable>> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = written.iter().find(|one| one.channel == channel.id && one.upstream_model == serves.upstream) {
+            return Arc::clone(&known.outcome);
+        }
+        let outcome = Arc::new(self.encode(channel, serves));
+        let upstream_model = serves.upstream.clone();
+        written.push(Written { channel: channel.id, upstream_model, outcome: Arc::clone(&outcome) });
+        outcome
+    }
+
+    fn encode(&self, channel: &Channel, serves: &Serves) -> Result<Encoded, Untranslatable> {
+        let request =
+            self.decoded.get_or_init(|| decode_request(self.from, self.target, &self.body)).as_ref().map_err(Clone::clone)?;
+        let profile = effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile);
+        let options = TranslateOptions { lenient: self.lenient, droppable: self.droppable, ..TranslateOptions::default() };
+        encode_request(channel.protocol, request, &serves.upstream, &profile, &options)
+    }
+}
+
+impl CandidateView for Bodies<'_> {
+    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
+        if channel.speaks(self.from) {
+            return RefusedFields::None;
+        }
+        match &*self.write(channel, serves) {
+            Ok(_) | Err(Untranslatable::NoCounter) => RefusedFields::None,
+            Err(Untranslatable::Unsupported { fields, .. }) => RefusedFields::CannotTranslate(fields.clone()),
+            Err(Untranslatable::Malformed(fault)) => {
+                RefusedFields::CannotTranslate(fault.violations.iter().map(|violation| violation.field.clone()).collect())
+            }
         }
     }
 }
@@ -75,11 +228,36 @@ impl<'a> Bodies<'a> {
 impl WayBack {
     /// Reads a complete 2xx body.
     pub(crate) fn read_reply(&self, method: Method, body: &Bytes) -> Result<PassedReply, BadReply> {
-        codec(self.upstream).read_reply(method, body, &self.edits)
+        match self {
+            Self::Same { protocol, edits } => codec(*protocol).read_reply(method, body, edits),
+            Self::Translated { upstream, caller, context } => translate_reply(*upstream, *caller, body, context),
+        }
     }
 
-    /// A relay for a streamed answer.
+    /// A relay for a streamed answer that the upstream cuts like this.
     pub(crate) fn relay(&self, framing: Framing) -> Box<dyn StreamRelay> {
-        codec(self.upstream).relay(framing, &self.edits)
+        match self {
+            Self::Same { protocol, edits } => codec(*protocol).relay(framing, edits),
+            Self::Translated { upstream, caller, context } => translating_relay(*upstream, *caller, context),
+        }
+    }
+
+    /// The answer the caller gets instead of an error that his protocol does not have: a blocked prompt.
+    pub(crate) fn instead_of(&self, problem: &UpstreamProblem) -> Option<PassedReply> {
+        match self {
+            Self::Same { .. } => None,
+            Self::Translated { upstream, caller, context } => translate_problem(*upstream, *caller, problem, context),
+        }
+    }
+}
+
+/// The word profiles know a provider by.
+const fn provider_word(provider: Provider) -> &'static str {
+    match provider {
+        Provider::OpenAi => "openai",
+        Provider::Gemini => "gemini",
+        Provider::Anthropic => "anthropic",
+        Provider::Compatible => "compatible",
+        Provider::Echo => "echo",
     }
 }

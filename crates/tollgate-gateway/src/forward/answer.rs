@@ -19,7 +19,7 @@ use super::{
 use crate::{
     relay::{Rest, Streaming, may_go_out},
     ticket::Ticket,
-    translate::Prepared,
+    translate::{Prepared, WayBack},
 };
 
 /// Largest complete answer.
@@ -41,6 +41,8 @@ pub(crate) enum Answered {
         body: Bytes,
         /// What it says.
         reading: Reading,
+        /// It is a whole event stream.
+        events: bool,
     },
     /// A stream whose first content is here.
     Stream(Streaming),
@@ -51,6 +53,8 @@ pub(crate) struct Attempt<'a> {
     pub upstream: &'a dyn Upstream,
     pub planned: &'a PlannedAttempt,
     pub request_id: RequestId,
+    /// Whether the caller's answer is an event stream.
+    pub events: bool,
     /// When the request as a whole must have an answer.
     pub deadline: Instant,
 }
@@ -58,7 +62,7 @@ pub(crate) struct Attempt<'a> {
 impl Attempt<'_> {
     /// Calls the upstream and reads its answer as far as it takes to know that it is one.
     pub(crate) async fn run(&self, prepared: Prepared, ticket: &mut Ticket) -> Result<Answered, Failure> {
-        let Prepared { method, path, stream, body, way_back } = prepared;
+        let Prepared { method, path, stream, body, way_back, dropped: _ } = prepared;
         let call = UpstreamCall {
             request_id: self.request_id,
             channel: self.planned.channel.clone(),
@@ -75,7 +79,10 @@ impl Attempt<'_> {
         ticket.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
             200..=299 => {}
-            400..=599 => return Err(self.problem(answer, ticket).await),
+            400..=599 => {
+                let failure = self.problem(answer, ticket).await;
+                return self.answer_instead(failure, &way_back, ticket);
+            }
             status => return Err(Failure::Unexpected { status }),
         }
         if let Some(encoding) = answer.headers.get(header::CONTENT_ENCODING)
@@ -91,7 +98,7 @@ impl Attempt<'_> {
                 let whole = self.whole(answer.body).await?;
                 let passed = way_back.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, ticket))?;
                 ticket.read(passed.reading);
-                Ok(Answered::Whole { body: passed.body, reading: passed.reading })
+                Ok(Answered::Whole { body: passed.body, reading: passed.reading, events: false })
             }
         }
     }
@@ -164,7 +171,7 @@ impl Attempt<'_> {
         &self,
         answer: UpstreamAnswer,
         framing: Framing,
-        way_back: &crate::translate::WayBack,
+        way_back: &WayBack,
         ticket: &mut Ticket,
     ) -> Result<Answered, Failure> {
         let UpstreamAnswer { headers, mut body, .. } = answer;
@@ -218,6 +225,17 @@ impl Attempt<'_> {
             Protocol::Gemini => tollgate_protocol::Method::Generate,
             Protocol::OpenAi | Protocol::Anthropic => tollgate_protocol::Method::Chat,
         }
+    }
+
+    /// An error that the caller's protocol says as an answer.
+    fn answer_instead(&self, failure: Failure, way_back: &WayBack, ticket: &mut Ticket) -> Result<Answered, Failure> {
+        if let Failure::Problem(problem) = &failure
+            && let Some(passed) = way_back.instead_of(&problem.problem)
+        {
+            ticket.read(passed.reading);
+            return Ok(Answered::Whole { body: passed.body, reading: passed.reading, events: self.events });
+        }
+        Err(failure)
     }
 
     async fn problem(&self, answer: UpstreamAnswer, ticket: &Ticket) -> Failure {

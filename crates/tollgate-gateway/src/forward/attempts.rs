@@ -2,6 +2,8 @@
 
 use tollgate_core::{AttemptResult, Cause, Observation, Outcome, Plan, PlannedAttempt, Timestamp};
 
+use tollgate_protocol::Reading;
+
 use super::{
     answer::{Answered, Attempt},
     retry_after::seconds_until,
@@ -10,7 +12,7 @@ use super::{
 use crate::{
     Core, Head, Refusal, UpstreamFailure,
     ticket::{Ticket, Unwritten},
-    translate::Bodies,
+    translate::{Bodies, Preparation},
 };
 
 /// Tries accounts until one answers.
@@ -34,13 +36,23 @@ pub(crate) async fn forward(
         {
             break;
         }
-        let prepared = bodies.prepare(planned);
+        let prepared = match bodies.prepare(planned) {
+            Preparation::Ready(prepared) => prepared,
+            Preparation::OwnCount(body) => return Ok(Answered::Whole { body, reading: Reading::default(), events: false }),
+        };
+        ticket.dropped(prepared.dropped.clone());
         if !ticket.begin_attempt(planned, unwritten) {
             ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
             return Err(Refusal::Overloaded);
         }
-        let attempt = Attempt { upstream: &*core.upstream, planned, request_id: head.request_id, deadline };
-        match attempt.run(prepared, ticket).await {
+        let attempt = Attempt {
+            upstream: &*core.upstream,
+            planned,
+            request_id: head.request_id,
+            events: bodies.answers_in_events(),
+            deadline,
+        };
+        match attempt.run(*prepared, ticket).await {
             Ok(answered) => return Ok(answered),
             Err(failure) => {
                 let verdict = verdict(&failure, planned.channel.timeouts.first_byte_ms, core.shared.clock.now());

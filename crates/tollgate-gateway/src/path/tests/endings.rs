@@ -124,13 +124,10 @@ async fn a_thousand_requests_leave_a_thousand_records() {
 #[tokio::test(start_paused = true)]
 async fn fields_the_models_row_says_to_drop_are_taken_out_and_named() {
     let mut rig = Rig::new(Script::new().replies(REPLY), 1);
-    let catalog = rig.core.shared.catalog.load_full();
-    let mut model = (*catalog.models["m"]).clone();
-    model.parameters = tollgate_core::ParameterRule::Except(vec!["logit_bias".to_owned()]);
-    model.on_unsupported = tollgate_core::OnUnsupported::Drop;
-    let rows = catalog.channels.values().map(|row| (**row).clone()).collect();
-    let groups = catalog.groups.values().map(|row| (**row).clone()).collect();
-    rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(Revision(8), rows, groups, vec![model])));
+    rig.change_model(|model| {
+        model.parameters = tollgate_core::ParameterRule::Except(vec!["logit_bias".to_owned()]);
+        model.on_unsupported = tollgate_core::OnUnsupported::Drop;
+    });
     let got = rig.ask(&CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},\"seed\":9007199254740993,")).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("logit_bias")));
     let sent = &rig.script.seen()[0].body;

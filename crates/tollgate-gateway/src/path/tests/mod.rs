@@ -3,6 +3,7 @@
 mod endings;
 mod failover;
 mod streams;
+mod translation;
 
 use std::{sync::Arc, time::Duration};
 
@@ -100,6 +101,45 @@ impl Rig {
         head.presented_key = Some(Secret::new(SECRET.to_owned()));
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
         Incoming { head, target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
+    }
+
+    /// A native request for the same model.
+    pub(super) fn native(&self, method: Method, body: &str) -> Incoming {
+        let mut incoming = self.incoming(body);
+        incoming.head.from = tollgate_protocol::Protocol::Gemini;
+        incoming.head.path = "/v1beta/models/m".to_owned();
+        incoming.target = Target { method, model: Some("m".to_owned()), framing: Framing::Sse };
+        incoming
+    }
+
+    /// A second channel beside the first, with an account of its own.
+    pub(super) fn add_channel(&self, change: impl FnOnce(&mut Channel)) {
+        self.change(|channels, groups, _| {
+            let mut second = channels[0].clone();
+            second.id = tollgate_core::ChannelId::from_parts(Timestamp(2), [2; 10]);
+            second.name = "two".to_owned();
+            second.accounts = vec![Arc::new(account(99))];
+            change(&mut second);
+            groups[0].channels.push(second.id);
+            channels.push(second);
+        });
+    }
+
+    pub(super) fn change_group(&self, change: impl FnOnce(&mut Group)) {
+        self.change(|_, groups, _| change(&mut groups[0]));
+    }
+
+    pub(super) fn change_model(&self, change: impl FnOnce(&mut Model)) {
+        self.change(|_, _, models| change(&mut models[0]));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Channel>, &mut Vec<Group>, &mut Vec<Model>)) {
+        let catalog = self.core.shared.catalog.load_full();
+        let mut channels = catalog.channels.values().map(|row| (**row).clone()).collect();
+        let mut groups = catalog.groups.values().map(|row| (**row).clone()).collect();
+        let mut models = catalog.models.values().map(|row| (**row).clone()).collect();
+        change(&mut channels, &mut groups, &mut models);
+        self.core.shared.catalog.store(Arc::new(Catalog::from_parts(Revision(8), channels, groups, models)));
     }
 
     /// Asks, and reads the answer to its end.

@@ -1,0 +1,150 @@
+//! Callers of one protocol, upstreams of the other.
+
+use tollgate_core::{OnUnsupported, Outcome, Provider, TokenSource};
+use tollgate_protocol::Protocol;
+
+use super::*;
+
+const GEMINI_REPLY: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
+const GENERATE: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hello there"}]}]}"#;
+
+fn gemini(channel: &mut Channel) {
+    channel.protocol = Protocol::Gemini;
+    channel.provider = Provider::Gemini;
+    channel.base_url = "http://127.0.0.1:1/v1beta".to_owned();
+}
+
+fn events(pieces: &[&str]) -> Vec<Piece> {
+    pieces.iter().map(|json| Piece::from(format!("data: {json}\n\n").as_str())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chat_caller_gets_a_gemini_answer_as_chat() {
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    let got = rig.ask(CHAT).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    let body: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+    assert_eq!(body["choices"][0]["message"]["content"], "hi");
+    assert_eq!((&body["model"], &body["object"]), (&"m".into(), &"chat.completion".into()));
+    let seen = rig.script.seen();
+    assert_eq!(seen[0].path, "/models/up-m:generateContent");
+    assert!(seen[0].body.contains("contents") && !seen[0].body.contains("messages"), "{}", seen[0].body);
+    let record = rig.record();
+    assert_eq!((record.protocol_in, record.protocol_out), (Protocol::OpenAi, Some(Protocol::Gemini)));
+    assert_eq!((record.tokens.input, record.tokens.output), (3, 1));
+    assert_eq!(body["id"], format!("chatcmpl-{}", record.id.digits()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chat_stream_from_gemini_is_relayed_and_breaks_like_a_chat_stream() {
+    let text = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"index":0}]}"#;
+    let end = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2,"totalTokenCount":5}}"#;
+    let mut rig = Rig::with(Script::new().streams(events(&[text, end])), 1, gemini);
+    let got = rig.ask(STREAM).await;
+    assert!(!got.aborted && got.body.contains("\"content\":\"hi\"") && got.body.ends_with("data: [DONE]\n\n"), "{}", got.body);
+    assert_eq!(rig.script.seen()[0].path, "/models/up-m:streamGenerateContent?alt=sse");
+    assert_eq!(rig.record().tokens.output, 2);
+
+    let mut pieces = events(&[text]);
+    pieces.push(Piece::Break);
+    let mut rig = Rig::with(Script::new().streams(pieces), 1, gemini);
+    let got = rig.ask(STREAM).await;
+    assert!(got.aborted && got.body.contains("upstream_stream_interrupted") && !got.body.contains("[DONE]"), "{}", got.body);
+    assert_eq!(rig.record().outcome, Outcome::UpstreamBroke);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_native_caller_gets_a_chat_answer_as_native() {
+    let mut rig = Rig::new(Script::new().replies(REPLY), 1);
+    let got = read(serve(&rig.core, rig.native(Method::Generate, GENERATE)).await).await;
+    let body: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+    assert_eq!(body["candidates"][0]["content"]["parts"][0]["text"], "hi", "{}", got.body);
+    assert_eq!(rig.script.seen()[0].path, "/chat/completions");
+    rig.record();
+
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail()]), 1);
+    let mut incoming = rig.native(Method::StreamGenerate, GENERATE);
+    incoming.target.framing = Framing::JsonArray;
+    let got = read(serve(&rig.core, incoming).await).await;
+    assert_eq!(got.header("content-type"), Some("application/json; charset=utf-8"));
+    let elements: Vec<serde_json::Value> = serde_json::from_str(&got.body).unwrap();
+    assert_eq!(elements[0]["candidates"][0]["content"]["parts"][0]["text"], "hi");
+    assert_eq!(rig.record().tokens.output, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_upstream_can_express_is_refused_by_name_before_anything_is_sent() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
+    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let got = rig.ask(&body).await;
+    assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
+    assert!(got.body.contains("'logit_bias'"), "{}", got.body);
+    assert_eq!(rig.script.seen().len(), 0);
+    let record = rig.record();
+    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E17"), "cannot_translate"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_cannot_express_a_field_is_passed_over_for_one_that_can() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
+    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 1);
+    rig.add_channel(|channel| {
+        gemini(channel);
+        channel.priority = 0;
+    });
+    assert_eq!(rig.ask(&body).await.status, 200);
+    let record = rig.record();
+    assert_eq!(record.protocol_out, Some(Protocol::OpenAi));
+    assert!(record.trace.iter().any(|entry| entry.code == "cannot_translate"), "{:?}", record.trace);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_over_crosses_protocols() {
+    let mut rig = Rig::with(Script::new().refuses(500, &[]).replies(GEMINI_REPLY), 1, |channel| channel.priority = 0);
+    rig.add_channel(|channel| {
+        gemini(channel);
+        channel.priority = 1;
+    });
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("2")));
+    let record = rig.record();
+    let spoken: Vec<_> = record.attempts.iter().map(|attempt| attempt.protocol).collect();
+    assert_eq!(spoken, [Protocol::OpenAi, Protocol::Gemini]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lenient_group_drops_and_names_what_a_strict_one_refuses() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    rig.change_group(|group| group.translation = TranslationPolicy::Lenient);
+    let got = rig.ask(&body).await;
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("logit_bias")), "{}", got.body);
+    assert_eq!(rig.record().dropped, ["logit_bias"]);
+
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    rig.change_model(|model| model.on_unsupported = OnUnsupported::Drop);
+    let got = rig.ask(&body).await;
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("logit_bias")), "{}", got.body);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_counted_here_where_the_upstream_cannot() {
+    let mut rig = Rig::new(Script::new(), 1);
+    let got = read(serve(&rig.core, rig.native(Method::CountTokens, GENERATE)).await).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, None), "{}", got.body);
+    let body: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+    assert!(body["totalTokens"].as_u64().unwrap() > 0);
+    let record = rig.record();
+    assert_eq!((record.outcome, record.tokens.source), (Outcome::Completed, TokenSource::Estimated));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_prompt_is_an_answer_to_a_native_caller() {
+    let blocked = r#"{"error":{"message":"filtered","type":"invalid_request_error","param":null,"code":"content_filter"}}"#;
+    let mut rig = Rig::new(Script::new().answers(400, &[], vec![blocked.into()]), 1);
+    let got = read(serve(&rig.core, rig.native(Method::Generate, GENERATE)).await).await;
+    assert_eq!(got.status, 200);
+    assert!(got.body.contains("\"blockReason\":\"SAFETY\""), "{}", got.body);
+    assert_eq!(rig.record().outcome, Outcome::Completed);
+}
