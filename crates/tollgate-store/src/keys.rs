@@ -145,7 +145,7 @@ pub fn looks_like_key(presented: &str) -> bool {
     check_import(presented).is_ok()
 }
 
-fn check_import(text: &str) -> Result<(), BadSecret> {
+pub(crate) fn check_import(text: &str) -> Result<(), BadSecret> {
     if !(16..=200).contains(&text.len()) {
         return Err(BadSecret::Length(text.chars().count()));
     }

@@ -5,6 +5,7 @@
 
 mod apply;
 mod assemble;
+pub mod catalog_file;
 mod change;
 #[cfg(test)]
 mod conformance;

@@ -1,0 +1,118 @@
+//! Channels with what they serve and their accounts.
+
+use std::collections::{HashMap, HashSet};
+
+use subtle::ConstantTimeEq as _;
+use tollgate_core::{Owner, Provider, Secret};
+
+use super::{
+    Mode, Planner, Sign,
+    difference::{differences, served_differences},
+};
+use crate::{
+    Change, ChannelSpec, CurrentAccount, CurrentChannel, Kind,
+    catalog_file::{FileAccount, FileChannel},
+};
+
+impl Planner<'_> {
+    pub(super) fn channels(&mut self) {
+        let (file, current) = (self.file, self.current);
+        let there: HashMap<&str, &CurrentChannel> = current.channels.iter().map(|row| (row.spec.name.as_str(), row)).collect();
+        for channel in &file.channels {
+            self.channel(channel, there.get(channel.row.spec.name.as_str()).copied());
+        }
+        let named: HashSet<&str> = file.channels.iter().map(|channel| channel.row.spec.name.as_str()).collect();
+        for channel in current.channels.iter().filter(|channel| !named.contains(channel.spec.name.as_str())) {
+            if self.removes(channel.owner) {
+                let name = &channel.spec.name;
+                self.line(Sign::Remove, Kind::Channel, name, "");
+                for account in &channel.accounts {
+                    self.line(Sign::Remove, Kind::Account, &format!("{name}/{}", account.spec.name), "with its channel");
+                }
+                self.last.push(Change::RemoveChannel { channel: name.clone() });
+            }
+        }
+    }
+
+    fn channel(&mut self, file: &FileChannel, there: Option<&CurrentChannel>) {
+        let name = file.row.spec.name.as_str();
+        let mut spec = file.row.spec.clone();
+        match there {
+            None => {
+                self.line(Sign::Add, Kind::Channel, name, "");
+                self.puts.push(Change::PutChannel(Box::new(spec)));
+            }
+            Some(old) => {
+                if !self.may_write(Kind::Channel, name, old.owner, file.row.place) {
+                    return;
+                }
+                if self.mode == (Mode::Apply { prune: false }) {
+                    // Nothing is removed without pruning, models that are served included.
+                    let named: HashSet<&str> = file.row.spec.serves.iter().map(|serves| serves.model.as_str()).collect();
+                    spec.serves.extend(old.spec.serves.iter().filter(|serves| !named.contains(serves.model.as_str())).cloned());
+                    spec = in_old_order(spec, &old.spec);
+                }
+                let mut details = differences(&old.spec, &spec);
+                details.extend(served_differences(&old.spec, &spec));
+                if details.is_empty() && old.spec != spec {
+                    details.push("order of its models".to_owned());
+                }
+                if self.compare(Kind::Channel, name, old.owner, details) {
+                    self.puts.push(Change::PutChannel(Box::new(spec)));
+                }
+            }
+        }
+        let accounts = there.map_or(&[][..], |old| &old.accounts);
+        for account in &file.accounts {
+            self.account(name, account, accounts.iter().find(|old| old.spec.name == account.spec.name), there.map(|old| old.owner));
+        }
+        let whole = match self.mode {
+            Mode::Served => true,
+            Mode::Apply { prune } => prune,
+        };
+        for old in accounts.iter().filter(|_| whole) {
+            if !file.accounts.iter().any(|account| account.spec.name == old.spec.name) {
+                self.line(Sign::Remove, Kind::Account, &format!("{name}/{}", old.spec.name), "");
+                self.puts.push(Change::RemoveAccount { channel: name.to_owned(), account: old.spec.name.clone() });
+            }
+        }
+    }
+
+    fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&CurrentAccount>, owner: Option<Owner>) {
+        let shown = format!("{channel}/{}", file.spec.name);
+        let is_echo = self.file.channels.iter().any(|it| it.row.spec.name == channel && it.row.spec.provider == Provider::Echo);
+        let mut credential = file.credential.clone();
+        let written = match there {
+            None => {
+                if credential.is_none() && !is_echo {
+                    self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
+                }
+                self.line(Sign::Add, Kind::Account, &shown, "");
+                true
+            }
+            Some(old) => {
+                let mut details = differences(&old.spec, &file.spec);
+                credential = credential.filter(|given| !old.credential.as_ref().is_some_and(|kept| is_same(kept, given)));
+                if credential.is_some() {
+                    details.push("credential replaced".to_owned());
+                }
+                self.compare(Kind::Account, &shown, owner.unwrap_or_else(|| self.owner()), details)
+            }
+        };
+        if written {
+            self.puts.push(Change::PutAccount { channel: channel.to_owned(), account: file.spec.clone(), credential });
+        }
+    }
+}
+
+/// Compares whole texts; how far they agree cannot be told from the time it takes.
+fn is_same(one: &Secret, other: &Secret) -> bool {
+    one.expose().as_bytes().ct_eq(other.expose().as_bytes()).into()
+}
+
+/// The served models in the order they had, new ones behind.
+fn in_old_order(mut spec: ChannelSpec, old: &ChannelSpec) -> ChannelSpec {
+    let place = |model: &str| old.serves.iter().position(|serves| serves.model == model).unwrap_or(usize::MAX);
+    spec.serves.sort_by_key(|serves| place(&serves.model));
+    spec
+}

@@ -1,0 +1,327 @@
+//! Reading TOML tables field by field, collecting every problem with its place instead of stopping at the first.
+
+use std::{cell::RefCell, ops::Range, path::Path};
+
+use tollgate_core::Secret;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{FileError, Place, Sources, nearest::hint};
+use crate::FieldProblem;
+
+/// A value with its place.
+pub(super) type Value<'i> = Spanned<DeValue<'i>>;
+
+/// The problems found so far.
+pub(super) struct Problems<'t> {
+    text: &'t str,
+    found: RefCell<Vec<FileError>>,
+}
+
+impl<'t> Problems<'t> {
+    pub(super) const fn new(text: &'t str) -> Self {
+        Self { text, found: RefCell::new(Vec::new()) }
+    }
+
+    pub(super) fn place(&self, offset: usize) -> Place {
+        let before = &self.text[..self.text.floor_char_boundary(offset)];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+    }
+
+    pub(super) fn add(&self, offset: usize, message: String) {
+        self.found.borrow_mut().push(self.place(offset).error(message));
+    }
+
+    pub(super) fn sorted(self) -> Vec<FileError> {
+        let mut found = self.found.into_inner();
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+/// One table being read. Fields that were never asked for are unknown ones.
+pub(super) struct Table<'a> {
+    fields: &'a DeTable<'a>,
+    span: Range<usize>,
+    /// What it is, for messages: `[[channel]]`.
+    what: &'static str,
+    asked: RefCell<Vec<&'static str>>,
+    /// Fields with a problem already.
+    bad: RefCell<Vec<&'static str>>,
+    problems: &'a Problems<'a>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) const fn new(fields: &'a DeTable<'a>, span: Range<usize>, what: &'static str, problems: &'a Problems<'a>) -> Self {
+        Self { fields, span, what, asked: RefCell::new(Vec::new()), bad: RefCell::new(Vec::new()), problems }
+    }
+
+    /// Where it begins.
+    pub(super) fn place(&self) -> Place {
+        self.problems.place(self.span.start)
+    }
+
+    /// Where a field stands; where the table begins when it is absent.
+    pub(super) fn place_of(&self, field: &str) -> Place {
+        self.problems.place(self.fields.get(field).map_or(self.span.start, |value| value.span().start))
+    }
+
+    /// A problem of the table itself.
+    pub(super) fn problem(&self, message: impl Into<String>) {
+        self.problems.add(self.span.start, message.into());
+    }
+
+    /// A problem of a field.
+    pub(super) fn field_problem(&self, field: &'static str, message: &str) {
+        self.bad.borrow_mut().push(field);
+        let at = self.fields.get(field).map_or(self.span.start, |value| value.span().start);
+        self.problems.add(at, format!("{field} in {}: {message}", self.what));
+    }
+
+    /// Whether no field had a problem so far.
+    pub(super) fn is_sound(&self) -> bool {
+        self.bad.borrow().is_empty()
+    }
+
+    /// Problems that the row as a whole has, at the fields they name; a field with a problem already is passed over.
+    pub(super) fn row_problems(&self, problems: Vec<FieldProblem>) {
+        for FieldProblem { field, message } in problems {
+            if !self.bad.borrow().contains(&field) {
+                self.field_problem(field, &message);
+            }
+        }
+    }
+
+    /// Reports the fields nobody asked for.
+    pub(super) fn finish(&self) {
+        let asked = self.asked.borrow();
+        for (name, _) in self.fields.iter().filter(|(name, _)| !asked.contains(&name.get_ref().as_ref())) {
+            let hint = hint(name.get_ref(), asked.iter().copied());
+            self.problems.add(name.span().start, format!("{} has no field '{}'{hint}", self.what, name.get_ref()));
+        }
+    }
+
+    pub(super) fn get(&self, field: &'static str) -> Option<&'a Value<'a>> {
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(&field) {
+            asked.push(field);
+        }
+        self.fields.get(field)
+    }
+
+    fn wrong<T>(&self, field: &'static str, expected: &str, found: &DeValue<'_>) -> Option<T> {
+        self.field_problem(field, &format!("expected {expected}, found {}", article(found)));
+        None
+    }
+
+    pub(super) fn text(&self, field: &'static str) -> Option<String> {
+        match self.get(field)?.get_ref() {
+            DeValue::String(text) => Some(text.as_ref().to_owned()),
+            other => self.wrong(field, "a string", other),
+        }
+    }
+
+    /// The name every row has.
+    pub(super) fn name(&self, field: &'static str) -> String {
+        if self.get(field).is_none() {
+            self.problem(format!("{} needs a {field}", self.what));
+            self.bad.borrow_mut().push(field);
+        }
+        self.text(field).unwrap_or_default()
+    }
+
+    pub(super) fn flag(&self, field: &'static str) -> Option<bool> {
+        match self.get(field)?.get_ref() {
+            DeValue::Boolean(flag) => Some(*flag),
+            other => self.wrong(field, "true or false", other),
+        }
+    }
+
+    /// A whole number that fits into `T`.
+    pub(super) fn whole<T: TryFrom<i64>>(&self, field: &'static str) -> Option<T> {
+        match self.get(field)?.get_ref() {
+            DeValue::Integer(number) => {
+                let number = i64::from_str_radix(number.as_str(), number.radix()).ok().and_then(|number| T::try_from(number).ok());
+                if number.is_none() {
+                    self.field_problem(field, "the number is out of range");
+                }
+                number
+            }
+            other => self.wrong(field, "a whole number", other),
+        }
+    }
+
+    /// One of some words.
+    pub(super) fn word<T: Copy>(&self, field: &'static str, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text(field)?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let hint = hint(&text, known.iter().copied());
+            self.field_problem(field, &format!("'{text}' is none of {}{hint}", known.join(", ")));
+        }
+        found
+    }
+
+    /// A decimal: a string as it is, a number in its shortest form.
+    pub(super) fn decimal<T>(&self, field: &'static str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        let text = match self.get(field)?.get_ref() {
+            DeValue::String(text) => text.as_ref().to_owned(),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => number.to_string(),
+                Err(_) => return self.wrong_number(field),
+            },
+            DeValue::Float(number) => match number.as_str().parse::<f64>() {
+                Ok(number) if number.is_finite() => number.to_string(),
+                Ok(_) | Err(_) => return self.wrong_number(field),
+            },
+            other => return self.wrong(field, "a decimal string or a number", other),
+        };
+        match read(&text) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.field_problem(field, &message);
+                None
+            }
+        }
+    }
+
+    fn wrong_number<T>(&self, field: &'static str) -> Option<T> {
+        self.field_problem(field, "the number is out of range");
+        None
+    }
+
+    /// A point in time: a string or a TOML date-time, with its offset.
+    pub(super) fn time(&self, field: &'static str) -> Option<tollgate_core::Timestamp> {
+        let text = match self.get(field)?.get_ref() {
+            DeValue::String(text) => text.as_ref().to_owned(),
+            DeValue::Datetime(time) => time.to_string(),
+            other => return self.wrong(field, "a time like \"2027-01-01T00:00:00Z\"", other),
+        };
+        match text.parse::<jiff::Timestamp>() {
+            Ok(time) => Some(tollgate_core::Timestamp(time.as_microsecond())),
+            Err(_) => {
+                self.field_problem(field, &format!("'{text}' is not a time like 2027-01-01T00:00:00Z, with its offset"));
+                None
+            }
+        }
+    }
+
+    /// A list of strings.
+    pub(super) fn texts(&self, field: &'static str) -> Option<Vec<String>> {
+        let DeValue::Array(values) = self.get(field)?.get_ref() else {
+            return self.wrong(field, "a list of strings", self.get(field)?.get_ref());
+        };
+        let mut texts = Vec::with_capacity(values.len());
+        for value in values.iter() {
+            match value.get_ref() {
+                DeValue::String(text) => texts.push(text.as_ref().to_owned()),
+                other => return self.wrong(field, "a list of strings", other),
+            }
+        }
+        Some(texts)
+    }
+
+    /// A table in a field.
+    pub(super) fn table(&self, field: &'static str) -> Option<Table<'a>> {
+        let value = self.get(field)?;
+        match value.get_ref() {
+            DeValue::Table(fields) => Some(Table::new(fields, value.span(), field, self.problems)),
+            other => self.wrong(field, "a table", other),
+        }
+    }
+
+    /// An array of tables (`[[…]]`).
+    pub(super) fn tables(&self, field: &'static str, what: &'static str) -> Vec<Table<'a>> {
+        match self.get(field).map(Spanned::get_ref) {
+            None => Vec::new(),
+            Some(DeValue::Array(_)) => self.one_or_more(field, what),
+            Some(other) => {
+                let found = article(other);
+                self.field_problem(field, &format!("expected {what}, found {found}"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// One table, or an array of them.
+    pub(super) fn one_or_more(&self, field: &'static str, what: &'static str) -> Vec<Table<'a>> {
+        let Some(value) = self.get(field) else { return Vec::new() };
+        let mut tables = Vec::new();
+        match value.get_ref() {
+            DeValue::Table(fields) => tables.push(Table::new(fields, value.span(), what, self.problems)),
+            DeValue::Array(values) => {
+                for value in values.iter() {
+                    match value.get_ref() {
+                        DeValue::Table(fields) => tables.push(Table::new(fields, value.span(), what, self.problems)),
+                        other => {
+                            self.field_problem(field, &format!("expected tables, found {}", article(other)));
+                        }
+                    }
+                }
+            }
+            other => self.field_problem(field, &format!("expected a table or a list of tables, found {}", article(other))),
+        }
+        tables
+    }
+
+    /// Strings by name, in order of name.
+    pub(super) fn text_map(&self, field: &'static str) -> Option<Vec<(String, String)>> {
+        let DeValue::Table(fields) = self.get(field)?.get_ref() else {
+            return self.wrong(field, "a table of strings", self.get(field)?.get_ref());
+        };
+        let mut map = Vec::with_capacity(fields.len());
+        for (name, value) in fields.iter() {
+            match value.get_ref() {
+                DeValue::String(text) => map.push((name.get_ref().as_ref().to_owned(), text.as_ref().to_owned())),
+                other => return self.wrong(field, "a table of strings", other),
+            }
+        }
+        map.sort();
+        Some(map)
+    }
+
+    /// A secret: the text itself, or where to find it. Messages never hold it.
+    pub(super) fn secret(&self, field: &'static str, sources: &Sources<'_>) -> Option<Secret> {
+        let text = match self.get(field)?.get_ref() {
+            DeValue::String(text) => text.as_ref(),
+            other => return self.wrong(field, "a string (env:NAME, file:PATH or the secret itself)", other),
+        };
+        let found = if let Some(name) = text.strip_prefix("env:") {
+            (sources.env)(name).ok_or_else(|| format!("the environment variable {name} is not set"))
+        } else if let Some(path) = text.strip_prefix("file:") {
+            let read = (sources.read_file)(Path::new(path));
+            read.map(|text| text.trim_end_matches(['\n', '\r']).to_owned()).map_err(|error| format!("cannot read {path}: {error}"))
+        } else {
+            Ok(text.to_owned())
+        };
+        match found {
+            Ok(secret) if !secret.is_empty() => Some(Secret::new(secret)),
+            Ok(_) => {
+                self.field_problem(field, "the secret is empty");
+                None
+            }
+            Err(message) => {
+                self.field_problem(field, &message);
+                None
+            }
+        }
+    }
+}
+
+/// What a value is, for people.
+fn article(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date-time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

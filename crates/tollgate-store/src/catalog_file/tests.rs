@@ -1,0 +1,483 @@
+//! Catalog files: what is read, what is refused, and that plan, apply and pull agree.
+
+use std::{io, path::Path};
+
+use tempfile::TempDir;
+use tollgate_core::{
+    NanoUsd, OnUnsupported, Owner, ParameterRule, PriceLimitMode, PriceLimitOn, Provider, StreamBreak, Timestamp, Window,
+};
+use tollgate_protocol::{CanDisableThinking, Protocol, Thinking};
+
+use super::*;
+use crate::{
+    Change, Door, KeyScope, Store, StoreUrl,
+    conformance::{actor, options, sqlite},
+    open,
+    samples::NOON,
+};
+
+const ACCEPTANCE: &str = include_str!("../../fixtures/catalog/acceptance.toml");
+const EXAMPLE: &str = include_str!("../../fixtures/catalog/example.toml");
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "UPSTREAM_KEY" => Some("upstream-secret".to_owned()),
+        "GATEWAY_KEY" => Some("tg-acceptance-key-0123456789abcdefghijklmnop".to_owned()),
+        "OPENAI_API_KEY" | "ANTHROPIC_API_KEY" => Some(format!("value of {name}")),
+        "TOLLGATE_CI_KEY" => Some("a-service-key-of-our-own".to_owned()),
+        _ => None,
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    if path == Path::new("/run/secrets/gemini") { Ok("gemini-secret\n".to_owned()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+fn parse_text(text: &str) -> Result<CatalogFile, Vec<String>> {
+    parse(text, &env, &read_file).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+fn good(text: &str) -> CatalogFile {
+    parse_text(text).unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+fn errors(text: &str) -> Vec<String> {
+    parse_text(text).expect_err("it must be refused")
+}
+
+async fn store(dir: &TempDir) -> Store {
+    open(options(sqlite(dir), dir)).await.unwrap()
+}
+
+async fn current(store: &Store) -> Current {
+    store.catalog.current(&KeyScope::All).await.unwrap()
+}
+
+use crate::Current;
+
+/// Plans and applies; what the plan said.
+async fn carry_out(store: &Store, text: &str, mode: Mode) -> Vec<String> {
+    let plan = plan(&good(text), &current(store).await, mode).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    let door = if mode == Mode::Served { Door::File } else { Door::Cli };
+    store.catalog.apply(&plan.changes, &actor(door), NOON).await.unwrap();
+    plan.lines.iter().map(ToString::to_string).collect()
+}
+
+async fn refused(store: &Store, text: &str, mode: Mode) -> Vec<String> {
+    let errors = plan(&good(text), &current(store).await, mode).expect_err("it must be refused");
+    errors.iter().map(ToString::to_string).collect()
+}
+
+const APPLY: Mode = Mode::Apply { prune: false };
+const PRUNE: Mode = Mode::Apply { prune: true };
+
+#[test]
+fn the_acceptance_catalog_is_read() {
+    let file = good(ACCEPTANCE);
+    assert_eq!((file.channels.len(), file.models.len(), file.groups.len(), file.keys.len()), (7, 7, 2, 1));
+    let messages = &file.channels[2];
+    assert_eq!(messages.row.spec.protocol, Protocol::Anthropic);
+    assert!(!messages.row.spec.cooling && !messages.row.spec.learn_unsupported && messages.row.spec.private_network);
+    let profile = &messages.row.spec.serves[0].profile;
+    assert_eq!(profile.thinking, Some(Thinking::Budget([1_024, 32_000])));
+    assert_eq!(profile.can_disable_thinking, Some(CanDisableThinking::Yes));
+    assert_eq!((profile.default_max_tokens, profile.temperature_max.map(|it| it.0)), (Some(4_096), Some(1.0)));
+    assert_eq!(messages.accounts[0].credential.as_ref().unwrap().expose(), "upstream-secret");
+    let limited = &file.models[3].spec;
+    assert_eq!(limited.parameters, ParameterRule::Except(vec!["temperature".to_owned()]));
+    assert_eq!(limited.on_unsupported, OnUnsupported::Refuse);
+    let limit = file.groups[0].spec.price_limit.unwrap();
+    let bound = Some(100_000_000_000);
+    assert_eq!((limit.mode, limit.on), (PriceLimitMode::Ceiling { max_input: bound, max_output: bound }, PriceLimitOn::Cost));
+}
+
+#[test]
+fn the_example_shows_every_section_and_is_read() {
+    let file = good(EXAMPLE);
+    let openai = &file.channels[0].row.spec;
+    assert_eq!((openai.provider, openai.weight, openai.timeouts.first_byte_ms), (Provider::OpenAi, 1, 120_000));
+    let cost = openai.serves[0].cost.as_ref().unwrap();
+    assert_eq!((openai.serves[0].upstream.as_str(), cost.0[0].price.cache_read), ("gpt-5-mini", Some(25_000_000)));
+    assert_eq!(file.channels[1].row.spec.protocol, Protocol::Gemini, "the provider sets it");
+    assert_eq!(file.channels[1].accounts[0].credential.as_ref().unwrap().expose(), "gemini-secret");
+    let thinking = file.channels[2].row.spec.serves[0].profile.can_disable_thinking;
+    assert_eq!(thinking, Some(CanDisableThinking::BetweenTools));
+    assert_eq!(file.groups[0].spec.stream_break, StreamBreak::Delivered);
+    let key = &file.keys[0].row.spec;
+    assert_eq!((key.budgets[0].amount, key.budgets[0].window), (NanoUsd(100_000_000_000), Window::Month));
+}
+
+#[test]
+fn providers_bring_their_addresses() {
+    let file = good("[[channel]]\nname = \"a\"\nprovider = \"gemini\"\n[[channel]]\nname = \"b\"\nprovider = \"echo\"\n");
+    assert_eq!(file.channels[0].row.spec.base_url, "https://generativelanguage.googleapis.com/v1beta");
+    assert_eq!(file.channels[1].row.spec.base_url, "");
+}
+
+#[test]
+fn every_problem_is_reported_at_once_with_its_place() {
+    let text = r#"
+[[channel]]
+name = "main"
+provider = "opnai"
+base_ulr = "http://127.0.0.1/v1"
+weight = "heavy"
+  [[channel.account]]
+  name = "a"
+  credential = "env:NOT_SET"
+  [[channel.serves]]
+  model = "fast"
+  cost = { input = "0.25x", ouput = 1 }
+  profile = { n_max = "two", sampling = true }
+
+[[group]]
+visibility = "open"
+price_limit = { mode = "ceiling" }
+
+[[key]]
+name = "ci"
+expires_at = "tomorrow"
+ip_allow = ["10.0.0.0/33"]
+"#;
+    assert_eq!(
+        errors(text),
+        [
+            "line 4, column 12: provider in [[channel]]: 'opnai' is none of openai, gemini, anthropic, compatible, echo; did you mean 'openai'?",
+            "line 5, column 1: [[channel]] has no field 'base_ulr'; did you mean 'base_url'?",
+            "line 6, column 10: weight in [[channel]]: expected a whole number, found a string",
+            "line 9, column 16: credential in [[channel.account]]: the environment variable NOT_SET is not set",
+            "line 12, column 20: input in cost: not a decimal amount with at most 9 decimals: '0.25x'",
+            "line 12, column 29: cost has no field 'ouput'; did you mean 'output'?",
+            "line 13, column 23: n_max in profile: invalid type: string \"two\", expected u32",
+            "line 15, column 1: [[group]] needs a name",
+            "line 16, column 14: visibility in [[group]]: 'open' is none of public, private",
+            "line 17, column 15: price_limit in [[group]]: a ceiling needs max_input, max_output or both",
+            "line 21, column 14: expires_at in [[key]]: 'tomorrow' is not a time like 2027-01-01T00:00:00Z, with its offset",
+            "line 22, column 12: ip_allow in [[key]]: '10.0.0.0/33' is neither an address nor a network like 10.0.0.0/8",
+        ]
+    );
+}
+
+#[test]
+fn broken_toml_is_reported_by_place() {
+    let found = errors("[[channel]]\nname = \"a\nweight = 1\n[[model\n");
+    assert!(found.len() >= 2 && found[0].starts_with("line 2, column "), "{found:?}");
+    assert!(errors("[[channel]]\nname = \"a\"\nname = \"b\"\n")[0].starts_with("line 3, column 1: duplicate key"));
+    assert_eq!(
+        errors("[channel]\nname = \"a\"\n"),
+        ["line 1, column 1: channel in the catalog: expected [[channel]], found a table"]
+    );
+    assert_eq!(errors("[[chanel]]\n"), ["line 1, column 3: the catalog has no field 'chanel'; did you mean 'channel'?"]);
+}
+
+#[test]
+fn a_name_given_twice_is_refused_with_both_lines() {
+    let text = "[[model]]\nname = \"a\"\n\n[[model]]\nname = \"a\"\n[[group]]\nname = \"a\"\n";
+    assert_eq!(errors(text), ["line 4, column 1: model 'a' is defined twice: in line 1 and in line 4"]);
+    let served =
+        "[[channel]]\nname = \"c\"\nprovider = \"openai\"\n[[channel.serves]]\nmodel = \"m\"\n[[channel.serves]]\nmodel = \"m\"\n";
+    assert_eq!(errors(served), ["line 6, column 1: served model 'c/m' is defined twice: in line 4 and in line 6"]);
+    let accounts =
+        "[[channel]]\nname = \"c\"\nprovider = \"echo\"\n[[channel.account]]\nname = \"m\"\n[[channel.account]]\nname = \"m\"\n";
+    assert_eq!(errors(accounts), ["line 6, column 1: account 'c/m' is defined twice: in line 4 and in line 6"]);
+}
+
+#[test]
+fn prices_take_strings_and_numbers_tiers_times_and_free() {
+    let price = |text: &str| {
+        let file = good(&format!("[[model]]\nname = \"m\"\nprice = {text}\n"));
+        file.models[0].spec.price.clone().unwrap().0
+    };
+    let input = |text: &str| price(&format!("{{ input = {text} }}"))[0].price.input;
+    assert_eq!(input("\"0.25\""), Some(250_000_000));
+    assert_eq!(input("0.1"), Some(100_000_000), "a number is read in its shortest decimal form");
+    assert_eq!(input("3"), Some(3_000_000_000));
+    assert_eq!(input("\"0.000000001\""), Some(1));
+    assert_eq!(price("{ free = true }")[0].price, price::free());
+    let tiers = price("{ input = \"1.25\", tiers = [{ above = 200000, input = \"2.50\" }, { above = 400000, output = 3 }] }");
+    assert_eq!((tiers[0].price.tiers.len(), tiers[0].price.tiers[0].above), (2, 200_000));
+    let times = price(
+        "[{ input = 1 }, { input = 2, valid_from = \"2026-12-01T00:00:00Z\" }, { input = 3, valid_from = 2027-01-01T00:00:00+01:00 }]",
+    );
+    let from: Vec<_> = times.iter().map(|price| price.valid_from).collect();
+    assert_eq!(from, [None, Some(Timestamp(1_796_083_200_000_000)), Some(Timestamp(1_798_758_000_000_000))]);
+
+    for bad in [
+        "{ input = -1 }",
+        "{ input = \"1e3\" }",
+        "{ input = \"0.0000000001\" }",
+        "{ input = 1e400 }",
+        "{ input = inf }",
+        "{ input = 99999999999999999999 }",
+        "{}",
+        "{ free = true, input = 1 }",
+        "{ input = 1, tiers = [{ input = 2 }] }",
+        "{ input = 1, tiers = [{ above = 5, input = 2 }, { above = 5, input = 3 }] }",
+        "[]",
+        "[{ input = 1 }, { input = 2 }]",
+        "[{ input = 1, valid_from = \"2026-12-01\" }]",
+        "\"0.25\"",
+    ] {
+        let found = errors(&format!("[[model]]\nname = \"m\"\nprice = {bad}\n"));
+        assert_eq!(found.len(), 1, "{bad}: {found:?}");
+    }
+}
+
+#[test]
+fn secrets_never_stand_in_messages() {
+    for text in [
+        "[[key]]\nname = \"k\"\nsecret = \"canary-17\\u0007-secret-of-length\"\n",
+        "[[key]]\nname = \"k\"\nsecret = \"canary-17\"\n",
+        "[[key]]\nname = \"k\"\nsecret = \"sk-tg-canary-17-with-some-length-to-it\"\n",
+        "[[channel]]\nname = \"c\"\nprovider = \"openai\"\n[[channel.account]]\nname = \"a\"\ncredential = \"canary-17\\n\"\n",
+        "[[channel]]\nname = \"c\"\nprovider = \"openai\"\n[[channel.account]]\nname = \"a\"\ncredential = \"file:/no/such/file\"\n",
+    ] {
+        let found = errors(text);
+        assert!(found.len() == 1 && !found[0].contains("canary"), "{found:?}");
+    }
+    let file =
+        good("[[channel]]\nname = \"c\"\nprovider = \"openai\"\n[[channel.account]]\nname = \"a\"\ncredential = \"canary-17\"\n");
+    assert!(!format!("{file:?}").contains("canary"));
+}
+
+#[tokio::test]
+async fn what_is_applied_and_pulled_changes_nothing_when_applied_again() {
+    for text in [ACCEPTANCE, EXAMPLE, EVERYTHING] {
+        let dir = TempDir::new().unwrap();
+        let store = store(&dir).await;
+        assert!(!carry_out(&store, text, APPLY).await.is_empty());
+        assert_eq!(carry_out(&store, text, APPLY).await, Vec::<String>::new(), "the same file again");
+        let pulled = render(&current(&store).await);
+        for secret in ["upstream-secret", "tg-acceptance", "gemini-secret", "value of", "a-service-key"] {
+            assert!(!pulled.contains(secret), "{secret} in {pulled}");
+        }
+        let revision = store.catalog.revision().await.unwrap();
+        for mode in [APPLY, PRUNE] {
+            assert_eq!(carry_out(&store, &pulled, mode).await, Vec::<String>::new(), "{pulled}");
+        }
+        assert_eq!(store.catalog.revision().await.unwrap(), revision);
+        assert_eq!(render(&current(&store).await), pulled);
+    }
+}
+
+/// Every field with a value of its own.
+const EVERYTHING: &str = r#"
+[[channel]]
+name = "every \"thing\""
+provider = "compatible"
+protocol = "gemini"
+base_url = "https://example.com/v1beta/"
+status = "off"
+cooling = false
+learn_unsupported = false
+private_network = true
+priority = -3
+weight = 7
+connect_timeout_ms = 1
+first_byte_timeout_ms = 2
+idle_timeout_ms = 3
+retry_uncertain = false
+headers = { x-b = "2", "x-a" = "1" }
+proxy = "socks5://127.0.0.1:1080"
+ca_file = "/etc/ssl/ca.pem"
+budget = [{ amount = "50.00", window = "day" }, { amount = 0.5, window = "total", action = "alert" }]
+  [[channel.account]]
+  name = "one"
+  credential = "upstream-secret"
+  status = "off"
+  concurrency = 64
+  rpm = 10
+  tpm = 20
+  cost_multiplier = 0.85
+  [[channel.serves]]
+  model = "z"
+  cost = [{ input = 1, output = 2, per_request = "0.001" }, { input = 2, valid_from = "2027-01-01T00:00:00Z", tiers = [{ above = 5, input = 3 }] }]
+  profile = { thinking = "none", can_disable_thinking = false, temperature_max = 2.0, stop_max = 4, system_role = "developer" }
+  [[channel.serves]]
+  model = "a"
+  upstream = "b"
+
+[[model]]
+name = "z"
+price = { free = true }
+context = 400000
+max_output = 128000
+supported_parameters = ["temperature", "generationConfig.topK"]
+on_unsupported = "drop"
+visible = false
+description = "a 'quoted' line\nand another"
+
+[[model]]
+name = "vectors"
+embeddings = true
+
+[[group]]
+name = "team"
+visibility = "private"
+channels = ["every \"thing\""]
+models = ["z*", "a?"]
+sale_multiplier = "1.25"
+translation = "lenient"
+stream_break = "none_if_empty"
+price_limit = { mode = "min_margin", min_margin = "0.2" }
+rpm = 1
+tpm = 2
+concurrency = 3
+budget = { amount = "1000", window = "month" }
+
+[[group]]
+name = "open"
+models = []
+price_limit = { mode = "priced_only", on = "cost" }
+
+[[member]]
+name = "ada"
+role = "operator"
+status = "suspended"
+groups = ["team"]
+default_group = "team"
+billing = "prepaid"
+rpm = 5
+budget = { amount = "200.00", window = "month" }
+
+[[key]]
+name = "ci"
+member = "ada"
+status = "disabled"
+groups = ["team", "open"]
+secret = "a-service-key-of-our-own"
+rpm = 1
+models = ["z"]
+ip_allow = ["127.0.0.1", "10.1.2.3/8", "::1"]
+expires_at = "2027-01-01T00:00:00.5Z"
+price_limit = { mode = "ceiling", max_input = "1.50" }
+
+[[key]]
+name = "ci"
+secret = "another-service-key-of-ours"
+"#;
+
+#[tokio::test]
+async fn a_plan_says_what_changes_in_the_words_of_the_file() {
+    let dir = TempDir::new().unwrap();
+    let store = store(&dir).await;
+    carry_out(&store, ACCEPTANCE, APPLY).await;
+    let changed = ACCEPTANCE
+        .replacen("cooling = false\n", "", 1)
+        .replacen("output = \"0.20\" }\n", "output = \"0.30\" }\n", 1)
+        .replace("translation = \"strict\"", "translation = \"lenient\"")
+        .replacen("credential = \"env:UPSTREAM_KEY\"", "credential = \"another\"\n  rpm = 5", 1)
+        + "[[model]]\nname = \"new\"\n";
+    let lines = carry_out(&store, &changed, APPLY).await;
+    assert_eq!(
+        lines,
+        [
+            "~ channel chat-upstream: cooling false -> default, serves chat-model \
+             (cost { input = \"0.10\", output = \"0.20\" } -> { input = \"0.10\", output = \"0.30\" })",
+            "~ account chat-upstream/chat-account: rpm default -> 5, credential replaced",
+            "+ model new",
+            "~ group default: translation default -> \"lenient\"",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn without_pruning_nothing_is_removed_and_with_it_all_that_is_not_named() {
+    let dir = TempDir::new().unwrap();
+    let store = store(&dir).await;
+    carry_out(&store, ACCEPTANCE, APPLY).await;
+    let less = r#"
+[[channel]]
+name = "chat-upstream"
+provider = "compatible"
+base_url = "http://127.0.0.1:4010/v1"
+cooling = false
+learn_unsupported = false
+private_network = true
+  [[channel.serves]]
+  model = "chat-model"
+  cost = { input = "0.10", output = "0.20" }
+"#;
+    assert_eq!(carry_out(&store, less, APPLY).await, Vec::<String>::new());
+    let lines = carry_out(&store, less, PRUNE).await;
+    assert_eq!(lines.iter().filter(|line| line.starts_with("- ")).count(), lines.len() - 1);
+    assert!(
+        lines.contains(&"~ channel chat-upstream: no longer serves limited-model, no longer serves forbidden-model".to_owned())
+    );
+    assert!(
+        lines.contains(&"- key owner/acceptance: revoked".to_owned())
+            && lines.contains(&"- account chat-upstream/chat-account".to_owned())
+    );
+    let catalog = store.catalog.load().await.unwrap();
+    assert_eq!((catalog.channels.len(), catalog.groups.len(), catalog.models.len()), (1, 0, 0));
+    assert_eq!(current(&store).await.members.len(), 1, "the admin stays");
+}
+
+#[tokio::test]
+async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
+    let dir = TempDir::new().unwrap();
+    let store = store(&dir).await;
+    carry_out(&store, "[[group]]\nname = \"default\"\n[[group]]\nname = \"mine\"\n", APPLY).await;
+    let lines = carry_out(&store, ACCEPTANCE, Mode::Served).await;
+    assert!(
+        lines.iter().any(|line| line.starts_with("! group default: passes from the database to the file, channels default -> "))
+    );
+    let catalog = store.catalog.load().await.unwrap();
+    assert_eq!(catalog.group_by_name("default").unwrap().owner, Owner::File);
+    assert_eq!(catalog.group_by_name("mine").unwrap().owner, Owner::Database);
+    assert_eq!(carry_out(&store, ACCEPTANCE, Mode::Served).await, Vec::<String>::new());
+
+    assert_eq!(
+        refused(&store, "[[group]]\nname = \"default\"\n", APPLY).await,
+        ["line 1, column 1: group 'default' is owned by the served catalog file; change it there"]
+    );
+    let without_key = ACCEPTANCE.split("[[key]]").next().unwrap().to_owned();
+    assert_eq!(carry_out(&store, &without_key, Mode::Served).await, ["- key owner/acceptance: revoked"]);
+    let hash = store.hasher.hash(&env("GATEWAY_KEY").unwrap());
+    assert_eq!(store.keys.find(&hash).await.unwrap().unwrap().status, tollgate_core::KeyStatus::Revoked);
+    assert_eq!(carry_out(&store, ACCEPTANCE, Mode::Served).await, ["+ key owner/acceptance"], "the same secret works again");
+    assert_eq!(store.keys.find(&hash).await.unwrap().unwrap().status, tollgate_core::KeyStatus::Active);
+    let renamed = ACCEPTANCE.replace("name = \"acceptance\"", "name = \"renamed\"");
+    assert_eq!(carry_out(&store, &renamed, Mode::Served).await, ["- key owner/acceptance: revoked", "+ key owner/renamed"]);
+    let all = carry_out(&store, "", Mode::Served).await;
+    assert!(all.iter().all(|line| line.starts_with("- ")), "{all:?}");
+    assert_eq!(store.catalog.load().await.unwrap().groups.len(), 1);
+}
+
+#[tokio::test]
+async fn names_and_secrets_nobody_has_are_refused_by_line() {
+    let dir = TempDir::new().unwrap();
+    let store = store(&dir).await;
+    let text = "[[channel]]\nname = \"main\"\nprovider = \"openai\"\n[[channel.account]]\nname = \"a\"\n\
+                [[group]]\nname = \"g\"\nchannels = [\"mian\"]\n[[key]]\nname = \"k\"\ngroups = [\"g\", \"h\"]\nmember = \"ada\"\n";
+    assert_eq!(
+        refused(&store, text, APPLY).await,
+        [
+            "line 4, column 1: account 'main/a' is new and needs its credential",
+            "line 8, column 12: group 'g' names channel 'mian', which does not exist; did you mean 'main'?",
+            "line 9, column 1: key 'ada/k' is new and needs its secret; `tollgate key create` makes one without",
+            "line 9, column 1: key 'k' names member 'ada', which does not exist",
+            "line 11, column 10: key 'k' names group 'h', which does not exist; did you mean 'g'?",
+        ]
+    );
+    let twice = "[[key]]\nname = \"a\"\nsecret = \"env:GATEWAY_KEY\"\n[[key]]\nname = \"b\"\nsecret = \"env:GATEWAY_KEY\"\n";
+    assert_eq!(refused(&store, twice, APPLY).await, ["line 4, column 1: the keys in line 1 and in line 4 have the same secret"]);
+    let same = "[[key]]\nname = \"a\"\nsecret = \"env:GATEWAY_KEY\"\n[[key]]\nname = \"a\"\nmember = \"owner\"\nsecret = \"env:TOLLGATE_CI_KEY\"\n";
+    assert_eq!(refused(&store, same, APPLY).await, ["line 4, column 1: key 'owner/a' is defined twice"]);
+}
+
+#[tokio::test]
+async fn a_plan_for_a_catalog_that_changed_meanwhile_is_refused() {
+    let store = open(options(StoreUrl::Memory, &TempDir::new().unwrap())).await.unwrap();
+    let old = plan(&good(ACCEPTANCE), &current(&store).await, APPLY).unwrap();
+    store
+        .catalog
+        .apply(
+            &[Change::PutGroup(Box::new(crate::GroupSpec { name: "g".to_owned(), ..Default::default() }))],
+            &actor(Door::Cli),
+            NOON,
+        )
+        .await
+        .unwrap();
+    assert!(store.catalog.apply(&old.changes, &actor(Door::Cli), NOON).await.is_err());
+}
