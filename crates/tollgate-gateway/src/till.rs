@@ -126,6 +126,12 @@ impl Till {
         std::iter::from_fn(|| self.queue.try_recv().ok()).collect()
     }
 
+    /// The next record in the queue.
+    #[cfg(test)]
+    pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
+        self.queue.recv().await
+    }
+
     /// Books until every queue is dropped or `stop` is cancelled, then what is left. `recovered` is what the last
     /// process had not booked. Returns how many records the database did not take; they stay in the journal.
     pub async fn run(mut self, recovered: Records, stop: CancellationToken) -> usize {
