@@ -124,3 +124,58 @@ const fn state_word(state: &HealthState) -> &'static str {
         HealthState::Probing { .. } => "probing",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{CoolingReason, Standing};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+    fn account(number: u8) -> AccountId {
+        AccountId::from_parts(Timestamp(1), [number; 10])
+    }
+
+    #[test]
+    fn nothing_known_is_healthy_and_a_failure_is_seen_by_everybody() {
+        let board = HealthBoard::default();
+        assert_eq!(board.of(account(1)).standing(NOW), Standing::Usable);
+        board.observe(account(1), &Observation::ConnectFailure, true, NOW);
+        let until = NOW.plus_ms(5_000);
+        assert_eq!(board.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
+        assert_eq!(board.of(account(2)).standing(NOW), Standing::Usable);
+        board.observe(account(2), &Observation::ConnectFailure, false, NOW);
+        assert_eq!(board.of(account(2)).standing(NOW), Standing::Usable, "cooling is switched off on its channel");
+    }
+
+    #[test]
+    fn after_cooling_one_request_is_the_probe() {
+        let board = HealthBoard::default();
+        board.observe(account(1), &Observation::ConnectFailure, true, NOW);
+        let later = NOW.plus_ms(6_000);
+        assert_eq!(board.of(account(1)).standing(later), Standing::ProbeDue);
+        board.begin(account(1), later);
+        assert!(!matches!(board.of(account(1)).standing(later), Standing::ProbeDue | Standing::Usable));
+        board.observe(account(1), &Observation::Success { first_token_us: None }, true, later);
+        assert_eq!(board.of(account(1)).standing(later), Standing::Usable);
+    }
+
+    #[test]
+    fn what_changed_is_taken_once_and_can_be_put_back() {
+        let board = HealthBoard::default();
+        for number in 1..=40 {
+            board.observe(account(number), &Observation::ServerError, true, NOW);
+            board.observe(account(number), &Observation::ServerError, true, NOW);
+        }
+        let taken = board.take_unsaved();
+        assert_eq!(taken.len(), 40);
+        assert_eq!(board.take_unsaved().len(), 0);
+        board.put_back(taken.iter().map(|(account, _)| *account));
+        assert_eq!(board.take_unsaved().len(), 40);
+        let again = HealthBoard::from_saved(taken.clone());
+        assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
+        again.retain(|it| it == account(1));
+        assert_eq!(again.of(account(2)), AccountHealth::default());
+    }
+}

@@ -39,6 +39,7 @@ pub struct Condition {
     degraded: AtomicBool,
     without_catalog: AtomicBool,
     draining: AtomicBool,
+    cutting_off: AtomicBool,
     in_flight: AtomicUsize,
     quiet: Notify,
 }
@@ -109,6 +110,16 @@ impl Condition {
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.quiet.notify_waiters();
+    }
+
+    /// The time to drain is over: whatever is under way ends here, and not because its caller left.
+    pub(crate) fn cut_off(&self) {
+        self.cutting_off.store(true, Ordering::Release);
+    }
+
+    /// Whether answers under way are being cut off.
+    pub(crate) fn is_cutting_off(&self) -> bool {
+        self.cutting_off.load(Ordering::Acquire)
     }
 
     /// Whether new requests are refused (E61).

@@ -352,12 +352,15 @@ impl Ticket {
             let seen = if content { Observation::Success { first_token_us: None } } else { Observation::Abandoned };
             self.end_attempt(AttemptResult::Cancelled, None, Some(seen));
         }
-        let ending = if std::thread::panicking() {
-            Ending { status: 500, outcome: Outcome::Refused, reason: Some("E62".to_owned()), detail: None }
+        let (status, outcome, reason) = if std::thread::panicking() {
+            (500, Outcome::Refused, "E62")
+        } else if self.desk.shared.condition.is_cutting_off() {
+            // As after a kill: nobody can tell what the caller saw.
+            (if self.answered { 200 } else { 0 }, Outcome::GatewayStopped, "gateway_stopped")
         } else {
-            let status = if self.answered { 200 } else { 499 };
-            Ending { status, outcome: Outcome::CallerLeft, reason: Some("E64".to_owned()), detail: None }
+            (if self.answered { 200 } else { 499 }, Outcome::CallerLeft, "E64")
         };
+        let ending = Ending { status, outcome, reason: Some(reason.to_owned()), detail: None };
         drop(self.hand_in(ending));
     }
 }

@@ -97,6 +97,9 @@ where
     draining.cancel();
     let quiet = timeout(shared.settings.drain, shared.condition.quiet()).await;
     let left = shared.condition.in_flight();
+    if left > 0 {
+        shared.condition.cut_off();
+    }
     closing.cancel();
     for core in cores {
         let _ = core.ended.await;

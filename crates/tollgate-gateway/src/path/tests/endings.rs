@@ -103,6 +103,36 @@ async fn a_caller_who_never_reads_his_stream_is_recorded_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_is_cut_off_by_the_end_of_a_drain_is_not_the_callers_doing() {
+    let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), Piece::Stall]).silent(), 1);
+    let streaming = serve(&rig.core, rig.incoming(STREAM)).await;
+    let waiting = Box::pin(serve(&rig.core, rig.incoming(CHAT)));
+    let waiting = match futures_util::future::select(waiting, Box::pin(tokio::time::sleep(SECOND))).await {
+        futures_util::future::Either::Left(_) => panic!("a silent upstream answered"),
+        futures_util::future::Either::Right(((), waiting)) => waiting,
+    };
+    rig.core.shared.condition.cut_off();
+    drop((streaming, waiting));
+    let records = rig.records();
+    assert!(records.iter().all(|record| record.outcome == Outcome::GatewayStopped), "{records:?}");
+    assert_eq!(records.iter().map(|record| record.status).collect::<Vec<_>>(), [200, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_group_mode_the_last_bytes_wait_for_the_disk_and_come() {
+    let options = |dir: &std::path::Path| {
+        let mut options = JournalOptions::new(dir.to_owned(), uuid::Uuid::nil());
+        options.sync = tollgate_store::JournalSync::Group;
+        options
+    };
+    let script = Script::new().replies(REPLY).streams(vec![role(), chunk("hi"), tail()]);
+    let mut rig = Rig::build(script, 1, options, |_| {});
+    assert_eq!(rig.ask(CHAT).await.body, REPLY.replace("up-m", "m"));
+    assert!(rig.ask(STREAM).await.body.ends_with("data: [DONE]\n\n"));
+    assert_eq!(rig.records().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thousand_requests_leave_a_thousand_records() {
     let script = (0..1_000).fold(Script::new(), |script, i| match i % 5 {
         0 => script.replies(REPLY),

@@ -64,6 +64,15 @@ impl Rig {
     }
 
     pub(super) fn with(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Self {
+        Self::build(script, accounts, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), change)
+    }
+
+    pub(super) fn build(
+        script: Script,
+        accounts: u8,
+        journal: impl FnOnce(&std::path::Path) -> JournalOptions,
+        change: impl FnOnce(&mut Channel),
+    ) -> Self {
         let mut channel = channel("http://127.0.0.1:1/v1");
         channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
         channel.serves[0].cost = Some(price(500_000_000, 1_000_000_000));
@@ -74,7 +83,7 @@ impl Rig {
         let model = Model { name: "m".to_owned(), price: Some(price(1_000_000_000, 2_000_000_000)), ..Model::default() };
         let catalog = Catalog::from_parts(Revision(7), vec![channel], vec![group], vec![model]);
         let dir = TempDir::new().unwrap();
-        let (journal, recovery) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
+        let (journal, recovery) = Journal::open(journal(dir.path())).unwrap();
         drop(recovery);
         let (journal, script, board) = (Arc::new(journal), Arc::new(script), Arc::new(HealthBoard::default()));
         script.watch(&journal);
