@@ -6,8 +6,6 @@ mod reply;
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
-
 pub(crate) use outgoing::{Carried, Outgoing, fenced};
 
 use crate::{
@@ -106,7 +104,7 @@ pub fn encode_request(
     let encoded = neutral::Encoded {
         method,
         stream: request.params.stream,
-        body: Bytes::from(body.to_text()),
+        body: body.to_bytes(),
         dropped: Vec::new(),
         name_map: Vec::new(),
         custom_tools: request.tools.iter().filter(|tool| tool.custom).map(|tool| tool.name.clone()).collect(),

@@ -1,5 +1,9 @@
 //! JSON on its way out: built as a small tree in which free-form values stay the text they were.
 
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::json_text::write_string;
+
 /// A value to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
@@ -49,47 +53,42 @@ impl Json {
     }
 
     /// Compact text.
-    pub(crate) fn to_text(&self) -> String {
-        let mut out = String::new();
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let mut out = BytesMut::new();
         self.write(&mut out);
-        out
+        out.freeze()
     }
 
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut BytesMut) {
         match self {
-            Self::Raw(text) => out.push_str(text),
-            Self::Text(text) => write_string(text, out),
-            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-            Self::Int(value) => out.push_str(&value.to_string()),
+            Self::Raw(text) => out.put_slice(text.as_bytes()),
+            Self::Text(text) => write_string(out, text),
+            Self::Bool(value) => out.put_slice(if *value { b"true" } else { b"false" }),
+            Self::Int(value) => out.put_slice(value.to_string().as_bytes()),
             Self::List(items) => {
-                out.push('[');
+                out.put_u8(b'[');
                 for (index, item) in items.iter().enumerate() {
                     if index > 0 {
-                        out.push(',');
+                        out.put_u8(b',');
                     }
                     item.write(out);
                 }
-                out.push(']');
+                out.put_u8(b']');
             }
             Self::Object(members) => {
-                out.push('{');
+                out.put_u8(b'{');
                 for (index, (name, value)) in members.iter().enumerate() {
                     if index > 0 {
-                        out.push(',');
+                        out.put_u8(b',');
                     }
-                    write_string(name, out);
-                    out.push(':');
+                    write_string(out, name);
+                    out.put_u8(b':');
                     value.write(out);
                 }
-                out.push('}');
+                out.put_u8(b'}');
             }
         }
     }
-}
-
-/// Writes a string literal.
-fn write_string(text: &str, out: &mut String) {
-    out.push_str(&serde_json::to_string(text).expect("a string always serialises"));
 }
 
 /// An object being filled.
@@ -131,6 +130,6 @@ mod tests {
             ("b", Json::List(vec![Json::text("x\"\n"), Json::Bool(true), Json::Int(-1)])),
             ("c", Json::uint(u64::MAX)),
         ]);
-        assert_eq!(json.to_text(), r#"{"a":1.0,"b":["x\"\n",true,-1],"c":18446744073709551615}"#);
+        assert_eq!(&json.to_bytes()[..], br#"{"a":1.0,"b":["x\"\n",true,-1],"c":18446744073709551615}"#);
     }
 }

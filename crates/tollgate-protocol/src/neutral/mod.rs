@@ -8,6 +8,7 @@ mod assemble;
 pub(crate) mod effort;
 mod embed;
 mod handover;
+mod loss;
 pub(crate) mod media;
 pub(crate) mod names;
 pub(crate) mod normalise;
@@ -22,6 +23,7 @@ mod text_map;
 pub(crate) mod verdict;
 
 pub use embed::EmbedRequest;
+pub use loss::{LossRow, LossVerdict, loss_matrix};
 pub use params::{Format, Given, GoogleParams, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
 pub use reply::{AnswerKind, Blocked, Candidate, Citation, Event, Reply, ReplyContext, TokenLogprob, Vectors};

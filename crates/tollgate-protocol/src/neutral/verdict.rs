@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Refused, Request};
+use super::{Ask, Refused, Request};
 use crate::{FieldPath, Malformed, TranslateOptions, Untranslatable};
 
 /// The running account of one translation.
@@ -20,7 +20,9 @@ impl<'a> Verdicts<'a> {
     pub(crate) fn new(request: &Request, options: &'a TranslateOptions<'a>) -> Self {
         let mut verdicts =
             Self { options, refused: Vec::new(), dropped: request.dropped.iter().cloned().collect(), malformed: None };
-        for refused in &request.refused {
+        // A parameter cannot change how many tokens are counted; a part can.
+        let counts = request.ask == Ask::Count;
+        for refused in request.refused.iter().filter(|refused| !(counts && refused.droppable)) {
             verdicts.judge(refused.clone());
         }
         verdicts

@@ -29,11 +29,7 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
         Method::CountTokens => {
             let mut request = Request::new(model, FROM, Ask::Count);
             let inner = fields.object("generateContentRequest")?;
-            let counted_alone = inner.is_none();
             generate(inner.unwrap_or(fields), &mut request)?;
-            if counted_alone {
-                request.refused.retain(|refused| !refused.droppable);
-            }
             Ok(request)
         }
         Method::Generate | Method::StreamGenerate | Method::Chat => {
