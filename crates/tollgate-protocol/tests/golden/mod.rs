@@ -55,7 +55,7 @@ impl Case {
 pub(crate) fn run(direction: &str, name: &str) {
     let case = Case::all(direction).into_iter().find(|case| case.name == name).expect("the case is in its file");
     let (from, to) = direction.split_once("_to_").expect("a direction");
-    let (from, to) = (Protocol::parse(from).unwrap(), Protocol::parse(to).unwrap());
+    let (from, to) = (Protocol::parse(from).expect("a sound case"), Protocol::parse(to).expect("a sound case"));
     let word = case.ctx["profile"].as_str().unwrap_or(match to {
         Protocol::OpenAi => "openai-chat",
         Protocol::Gemini => "gemini-3-flash",
@@ -72,12 +72,12 @@ pub(crate) fn run(direction: &str, name: &str) {
         .into_iter()
         .flatten()
         .map(|(url, found)| {
-            let text = |name: &str| found[name].as_str().unwrap().to_owned();
+            let text = |name: &str| found[name].as_str().expect("a sound case").to_owned();
             (url.clone(), Fetched { mime: text("mime"), data: text("data") })
         })
         .collect();
     let options = TranslateOptions { fetched: Some(&fetched), ..TranslateOptions::default() };
-    let body = serde_json::to_vec(&case.input).unwrap();
+    let body = serde_json::to_vec(&case.input).expect("a sound case");
     let outcome =
         decode_request(from, &target, &body).and_then(|request| encode_request(to, &request, word, &profile(word), &options));
     match (case.kind.as_str(), outcome) {
@@ -88,7 +88,7 @@ pub(crate) fn run(direction: &str, name: &str) {
             assert_eq!(json!(encoded.dropped), dropped, "dropped");
             let base = if to == Protocol::Gemini { "/v1beta" } else { "/v1" };
             let path = format!("{base}{}", codec(to).upstream_path(encoded.method, word, Framing::Sse));
-            assert_eq!(path, case.expected["path"].as_str().unwrap(), "path");
+            assert_eq!(path, case.expected["path"].as_str().expect("a sound case"), "path");
         }
         ("error", Err(refusal)) => assert_refused(from, &refusal, &case.expected),
         (_, outcome) => panic!("expected {}, got {outcome:?}", case.expected),
@@ -115,7 +115,7 @@ fn same(left: &Value, right: &Value) -> bool {
 fn assert_refused(from: Protocol, refusal: &Untranslatable, expected: &Value) {
     assert_eq!(expected["status"], 400);
     let error = &expected["body"]["error"];
-    let message = error["message"].as_str().unwrap();
+    let message = error["message"].as_str().expect("a sound case");
     let (fields, code, reason) = match refusal {
         Untranslatable::Unsupported { fields, reason } => {
             if let Some(reason) = reason {
@@ -141,11 +141,11 @@ fn assert_refused(from: Protocol, refusal: &Untranslatable, expected: &Value) {
     };
     if from == Protocol::Gemini {
         assert_eq!(error["details"][0]["reason"], reason);
-        let violations = error["details"][1]["fieldViolations"].as_array().unwrap();
+        let violations = error["details"][1]["fieldViolations"].as_array().expect("a sound case");
         assert_eq!(violations.len(), fields.len());
         for (violation, (field, description)) in violations.iter().zip(&fields) {
             assert_eq!(violation["field"], field.as_str());
-            let wanted = violation["description"].as_str().unwrap();
+            let wanted = violation["description"].as_str().expect("a sound case");
             let told = wanted == description || quoted(wanted).all(|word| description.contains(&format!("'{word}'")));
             assert!(told, "{description} does not tell {wanted}");
         }

@@ -1,0 +1,422 @@
+//! Requests across protocols where an operator's choice, a model's facts or the method decide.
+
+use std::collections::HashMap;
+
+use Protocol::{Anthropic, Gemini, OpenAi};
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    CanDisableThinking, Fetched, Framing, MalformedKind, Method, Profile, Protocol, Target, Thinking, TranslateOptions,
+    Untranslatable, decode_request, effective_profile, encode_request,
+    neutral::{AnswerKind, Encoded},
+    pending_media,
+};
+
+fn profile(to: Protocol) -> Profile {
+    let model = match to {
+        OpenAi => "gpt-4o",
+        Gemini => "gemini-3-flash",
+        Anthropic => "claude-opus-4-8",
+    };
+    effective_profile(to.as_str(), to, model, &Profile::default())
+}
+
+fn translate_as(
+    (from, to): (Protocol, Protocol),
+    method: Method,
+    body: &Value,
+    profile: &Profile,
+    options: &TranslateOptions<'_>,
+) -> Result<Encoded, Untranslatable> {
+    let target = Target { method, model: (from == Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
+    let request = decode_request(from, &target, body.to_string().as_bytes())?;
+    encode_request(to, &request, "up", profile, options)
+}
+
+fn translate(direction: (Protocol, Protocol), body: &Value, options: &TranslateOptions<'_>) -> Result<Encoded, Untranslatable> {
+    let method = if direction.0 == Gemini { Method::Generate } else { Method::Chat };
+    translate_as(direction, method, body, &profile(direction.1), options)
+}
+
+fn written(encoded: &Encoded) -> Value {
+    serde_json::from_slice(&encoded.body).expect("what is written is JSON")
+}
+
+fn chat(more: Value) -> Value {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+        body.extend(more);
+    }
+    body
+}
+
+fn native(config: &Value) -> Value {
+    json!({"contents": [{"parts": [{"text": "hi"}]}], "generationConfig": config})
+}
+
+fn unsupported(outcome: Result<Encoded, Untranslatable>) -> (Vec<String>, Option<String>) {
+    match outcome {
+        Err(Untranslatable::Unsupported { fields, reason }) => (fields, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+// === what the operator chooses ===
+
+#[test]
+fn all_unsupported_fields_are_named_at_once() {
+    let body = chat(json!({"logit_bias": {"1": 1}, "n": 3, "stop": ["1", "2", "3", "4", "5", "6"], "min_p": 1}));
+    let (fields, reason) = unsupported(translate((OpenAi, Gemini), &body, &TranslateOptions::default()));
+    assert_eq!((fields, reason), (vec!["logit_bias".into(), "min_p".into(), "n".into(), "stop".into()], None));
+}
+
+#[test]
+fn a_lenient_group_drops_parameters_and_says_so() {
+    let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
+    let body = chat(json!({"logit_bias": {"1": 1}, "n": 3, "user": "u"}));
+    let encoded = translate((OpenAi, Gemini), &body, &options).unwrap();
+    assert_eq!(encoded.dropped, ["logit_bias", "n", "user"]);
+    assert_eq!(written(&encoded), json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}));
+}
+
+#[test]
+fn a_model_may_drop_single_parameters() {
+    let droppable = ["generationConfig.topK".to_owned()];
+    let options = TranslateOptions { droppable: &droppable, ..TranslateOptions::default() };
+    let encoded = translate((Gemini, OpenAi), &native(&json!({"top_k": 4})), &options).unwrap();
+    assert_eq!(encoded.dropped, ["generationConfig.top_k"]);
+    let (fields, _) = unsupported(translate((Gemini, OpenAi), &native(&json!({"top_k": 4, "speechConfig": {}})), &options));
+    assert_eq!(fields, ["generationConfig.speechConfig"]);
+}
+
+#[test]
+fn later_system_texts_are_hoisted_only_on_request() {
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "s"}]});
+    let options = TranslateOptions { hoist: true, ..TranslateOptions::default() };
+    let hoisted = written(&translate((OpenAi, Gemini), &body, &options).unwrap());
+    assert_eq!(hoisted["systemInstruction"], json!({"parts": [{"text": "s"}]}));
+    assert_eq!(hoisted["contents"], json!([{"role": "user", "parts": [{"text": "a"}]}]));
+    let hoisted = written(&translate((OpenAi, Anthropic), &body, &options).unwrap());
+    assert_eq!((&hoisted["system"], &hoisted["messages"]), (&json!("s"), &json!([{"role": "user", "content": "a"}])));
+}
+
+#[test]
+fn server_tools_and_the_persons_id_need_the_channels_leave() {
+    let options = TranslateOptions { server_tools: true, pass_user: true, ..TranslateOptions::default() };
+    let search = written(&translate((OpenAi, Gemini), &chat(json!({"web_search_options": {}})), &options).unwrap());
+    assert_eq!(search["tools"], json!([{"googleSearch": {}}]));
+    let encoded = translate((OpenAi, Anthropic), &chat(json!({"user": "u"})), &options).unwrap();
+    assert_eq!((encoded.dropped.len(), &written(&encoded)["metadata"]), (0, &json!({"user_id": "u"})));
+}
+
+#[test]
+fn remote_media_is_named_fetched_and_sent_inline() {
+    let address = "https://img.test/cat";
+    let image = json!({"type": "image_url", "image_url": {"url": address}});
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": [image.clone(), image]}]});
+    let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+    let request = decode_request(OpenAi, &target, body.to_string().as_bytes()).unwrap();
+    assert_eq!(pending_media(Gemini, &request, &profile(Gemini)), [address]);
+    assert!(pending_media(Anthropic, &request, &profile(Anthropic)).is_empty(), "reads addresses itself");
+    let reads = Profile { fetches_urls: Some(true), ..profile(Gemini) };
+    assert!(pending_media(Gemini, &request, &reads).is_empty());
+    let found = Fetched { mime: "application/x-unknown".into(), data: "AAAA".into() };
+    let fetched = HashMap::from([(address.to_owned(), found)]);
+    let options = TranslateOptions { fetched: Some(&fetched), ..TranslateOptions::default() };
+    let (fields, _) = unsupported(encode_request(Gemini, &request, "up", &profile(Gemini), &options));
+    assert_eq!(fields, ["messages[0].content[0].image_url", "messages[0].content[1].image_url"]);
+}
+
+// === thinking ===
+
+fn claude(thinking: Thinking, off: CanDisableThinking) -> Profile {
+    let stated = Profile { thinking: Some(thinking), can_disable_thinking: Some(off), ..Profile::default() };
+    effective_profile("anthropic", Anthropic, "alias", &stated)
+}
+
+fn efforts(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Thinking, effort and report of a native request to a Claude model.
+fn claude_thinks(config: &Value, profile: &Profile) -> (Value, Value, Vec<String>) {
+    let body = native(&json!({"maxOutputTokens": 4_000, "thinkingConfig": config}));
+    let encoded = translate_as((Gemini, Anthropic), Method::Generate, &body, profile, &TranslateOptions::default())
+        .expect("a native wish is always understood");
+    let body = written(&encoded);
+    (body["thinking"].clone(), body["output_config"]["effort"].clone(), encoded.dropped)
+}
+
+#[test]
+fn native_thinking_becomes_adaptive_thinking() {
+    let adaptive = claude(Thinking::Adaptive(efforts(&["low", "high"])), CanDisableThinking::BetweenTools);
+    let on = |display: &str| json!({"type": "adaptive", "display": display});
+    let path = "generationConfig.thinkingConfig";
+    for (config, thinking, effort, dropped) in [
+        (json!({"thinkingLevel": "HIGH", "includeThoughts": true}), on("summarized"), json!("high"), vec![]),
+        (json!({"thinkingLevel": "MEDIUM"}), on("omitted"), json!("high"), vec![format!("{path}.thinkingLevel=HIGH")]),
+        (json!({"thinkingBudget": 5_000}), on("omitted"), json!("high"), vec![format!("{path}.thinkingBudget=24576")]),
+        (json!({"thinkingBudget": 0}), json!({"type": "between_tools"}), Value::Null, vec![]),
+        (json!({"thinkingBudget": -1}), on("omitted"), Value::Null, vec![]),
+        (json!({"includeThoughts": true}), on("summarized"), Value::Null, vec![]),
+        (json!({"includeThoughts": false}), Value::Null, Value::Null, vec![]),
+    ] {
+        assert_eq!(claude_thinks(&config, &adaptive), (thinking, effort, dropped), "{config}");
+    }
+    let always = claude(Thinking::Adaptive(efforts(&["low", "high"])), CanDisableThinking::No);
+    let off = claude_thinks(&json!({"thinkingBudget": 0}), &always);
+    assert_eq!(off, (on("omitted"), json!("low"), vec![format!("{path}.thinkingBudget=1024")]));
+}
+
+#[test]
+fn native_thinking_becomes_a_budget_below_the_limit() {
+    let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
+    let on = |tokens: i64| json!({"type": "enabled", "budget_tokens": tokens});
+    let path = "generationConfig.thinkingConfig";
+    for (config, thinking, dropped) in [
+        (json!({"thinkingBudget": 2_000}), on(2_000), vec![]),
+        (json!({"thinkingBudget": 9_000}), on(3_999), vec![format!("{path}.thinkingBudget=3999")]),
+        (json!({"thinkingBudget": 5}), on(1_024), vec![format!("{path}.thinkingBudget=1024")]),
+        (json!({"thinkingLevel": "HIGH"}), on(3_999), vec![]),
+        (json!({"thinkingBudget": 0}), json!({"type": "disabled"}), vec![]),
+        (json!({"thinkingBudget": -1}), Value::Null, vec![]),
+        (json!({"includeThoughts": true}), Value::Null, vec![format!("{path}.includeThoughts")]),
+    ] {
+        assert_eq!(claude_thinks(&config, &budget), (thinking, Value::Null, dropped), "{config}");
+    }
+}
+
+#[test]
+fn no_room_for_a_budget_switches_thinking_off_and_says_so() {
+    let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
+    let body = chat(json!({"reasoning_effort": "low", "max_tokens": 1_024}));
+    let encoded = translate_as((OpenAi, Anthropic), Method::Chat, &body, &budget, &TranslateOptions::default()).unwrap();
+    assert_eq!(
+        (&written(&encoded)["thinking"], encoded.dropped),
+        (&json!({"type": "disabled"}), efforts(&["reasoning_effort=none"]))
+    );
+}
+
+#[test]
+fn a_budget_restricts_sampling_and_forced_tools() {
+    let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let body =
+        chat(json!({"reasoning_effort": "low", "temperature": 0.5, "top_p": 0.9, "tools": tools, "tool_choice": "required"}));
+    let (fields, _) = unsupported(translate_as((OpenAi, Anthropic), Method::Chat, &body, &budget, &TranslateOptions::default()));
+    assert_eq!(fields, ["tool_choice", "temperature", "top_p"]);
+    let fine = chat(json!({"reasoning_effort": "low", "temperature": 1, "top_p": 0.95}));
+    assert!(translate_as((OpenAi, Anthropic), Method::Chat, &fine, &budget, &TranslateOptions::default()).is_ok());
+}
+
+#[test]
+fn a_budget_is_left_out_where_the_last_calls_have_no_block() {
+    let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
+    let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "r"}]);
+    let body = json!({"model": "m", "messages": messages, "reasoning_effort": "low"});
+    let encoded = translate_as((OpenAi, Anthropic), Method::Chat, &body, &budget, &TranslateOptions::default()).unwrap();
+    assert_eq!((written(&encoded).get("thinking"), encoded.dropped), (None, efforts(&["reasoning_effort"])));
+}
+
+#[test]
+fn models_that_do_not_think_refuse_depth_and_accept_none() {
+    let gemma = effective_profile("gemini", Gemini, "gemma-3", &Profile::default());
+    let try_effort = |effort: &str| {
+        let body = chat(json!({"reasoning_effort": effort}));
+        translate_as((OpenAi, Gemini), Method::Chat, &body, &gemma, &TranslateOptions::default())
+    };
+    assert_eq!(unsupported(try_effort("low")).0, ["reasoning_effort"]);
+    assert_eq!(try_effort("none").unwrap().dropped, Vec::<String>::new());
+    let (fields, _) = unsupported(translate(
+        (Gemini, OpenAi),
+        &native(&json!({"thinkingConfig": {"thinkingLevel": "LOW"}})),
+        &TranslateOptions::default(),
+    ));
+    assert_eq!(fields, ["generationConfig.thinkingConfig.thinkingLevel"]);
+}
+
+#[test]
+fn both_spellings_of_one_wish_together_are_refused() {
+    let body = chat(json!({"reasoning_effort": "low", "extra_body": {"google": {"thinking_config": {"thinking_budget": 5}}}}));
+    let Err(Untranslatable::Malformed(fault)) = translate((OpenAi, Gemini), &body, &TranslateOptions::default()) else {
+        panic!("accepted")
+    };
+    assert_eq!(
+        (fault.kind, fault.violations[0].field.as_str()),
+        (MalformedKind::InvalidValue, "extra_body.google.thinking_config")
+    );
+}
+
+// === messages ===
+
+#[test]
+fn custom_tools_go_out_as_functions_and_are_remembered() {
+    let call = json!({"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}});
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "r"}]);
+    let body = json!({"model": "m", "messages": messages, "tools": [{"type": "custom", "custom": {"name": "sh"}}]});
+    let encoded = translate((OpenAi, Anthropic), &body, &TranslateOptions::default()).unwrap();
+    assert_eq!(encoded.custom_tools, ["sh"]);
+    let written = written(&encoded);
+    assert_eq!(written["messages"][1]["content"][0]["input"], json!({"input": "ls"}));
+    assert_eq!(written["tools"][0]["input_schema"]["required"], json!(["input"]));
+}
+
+#[test]
+fn renamed_tools_are_remembered() {
+    let body =
+        json!({"contents": [{"parts": [{"text": "a"}]}], "tools": [{"functionDeclarations": [{"name": "a.b"}, {"name": "a_b"}]}]});
+    let encoded = translate((Gemini, Anthropic), &body, &TranslateOptions::default()).unwrap();
+    assert_eq!(encoded.name_map, [("a_b_2".to_owned(), "a.b".to_owned())]);
+}
+
+#[test]
+fn one_call_at_a_time_is_emulated_for_native_upstreams() {
+    let encoded = translate((OpenAi, Gemini), &chat(json!({"parallel_tool_calls": false})), &TranslateOptions::default()).unwrap();
+    assert!(!encoded.parallel);
+    assert!(!encoded.reply_context("1", 0, "m", Framing::Sse).parallel);
+}
+
+#[test]
+fn images_of_a_result_follow_it_where_the_upstream_takes_none_inside() {
+    let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}]});
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}, {"role": "user", "content": [result]}]);
+    let body = json!({"model": "m", "max_tokens": 5, "messages": messages});
+    let chat = written(&translate((Anthropic, OpenAi), &body, &TranslateOptions::default()).unwrap());
+    assert_eq!(chat["messages"][2], json!({"role": "tool", "tool_call_id": "t", "content": ""}));
+    assert_eq!(chat["messages"][3]["content"][0]["image_url"]["url"], "data:image/png;base64,iVBO");
+    let older = effective_profile("gemini", Gemini, "gemini-2.5-pro", &Profile::default());
+    let native = translate_as((Anthropic, Gemini), Method::Chat, &body, &older, &TranslateOptions::default()).unwrap();
+    assert_eq!(
+        written(&native)["contents"][3],
+        json!({"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "iVBO"}}]})
+    );
+}
+
+#[test]
+fn an_error_response_is_marked_as_one() {
+    let body = json!({"contents": [
+        {"parts": [{"text": "a"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "f"}}]},
+        {"parts": [{"functionResponse": {"name": "f", "response": {"error": "no net"}}}]}
+    ]});
+    let encoded = written(&translate((Gemini, Anthropic), &body, &TranslateOptions::default()).unwrap());
+    assert_eq!(
+        encoded["messages"][2]["content"][0],
+        json!({"type": "tool_result", "tool_use_id": "call_0", "content": "no net", "is_error": true})
+    );
+}
+
+#[test]
+fn numbers_and_letters_of_arguments_survive() {
+    let body = r#"{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f","args":{ "n": 12345678901234567890123, "x": 1.0, "e": "\u00e9" }}}]}]}"#;
+    let target = Target { method: Method::Generate, model: Some("m".into()), framing: Framing::Sse };
+    let request = decode_request(Gemini, &target, body.as_bytes()).unwrap();
+    let encoded = encode_request(OpenAi, &request, "up", &profile(OpenAi), &TranslateOptions::default()).unwrap();
+    let arguments = &written(&encoded)["messages"][1]["tool_calls"][0]["function"]["arguments"];
+    assert_eq!(arguments, r#"{"n":12345678901234567890123,"x":1.0,"e":"é"}"#);
+}
+
+#[test]
+fn a_forced_choice_without_tools_is_the_callers_fault() {
+    let outcome = translate((OpenAi, Gemini), &chat(json!({"tool_choice": "required"})), &TranslateOptions::default());
+    assert!(matches!(outcome, Err(Untranslatable::Malformed(fault)) if fault.violations[0].field == "tool_choice"));
+    let body = json!({"contents": [{"parts": [{"text": "a"}]}], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}});
+    for to in [OpenAi, Anthropic] {
+        let outcome = translate((Gemini, to), &body, &TranslateOptions::default());
+        assert!(matches!(outcome, Err(Untranslatable::Malformed(_))), "{outcome:?}");
+    }
+}
+
+// === other methods ===
+
+#[test]
+fn counting_goes_to_protocols_that_count() {
+    let inner = json!({"model": "models/m", "contents": [{"parts": [{"text": "a"}]}], "systemInstruction": {"parts": [{"text": "s"}]}, "generationConfig": {"speechConfig": {}, "topK": 4}});
+    let body = json!({"generateContentRequest": inner});
+    let count = |to: Protocol| translate_as((Gemini, to), Method::CountTokens, &body, &profile(to), &TranslateOptions::default());
+    assert_eq!(count(OpenAi), Err(Untranslatable::NoCounter));
+    let encoded = count(Anthropic).unwrap();
+    assert_eq!((encoded.method, encoded.kind), (Method::CountTokens, AnswerKind::Count));
+    assert_eq!(written(&encoded), json!({"model": "up", "system": "s", "messages": [{"role": "user", "content": "a"}]}));
+    let messages = json!({"model": "m", "system": "s", "messages": [{"role": "user", "content": "a"}]});
+    let encoded =
+        translate_as((Anthropic, Gemini), Method::CountTokens, &messages, &profile(Gemini), &TranslateOptions::default()).unwrap();
+    assert_eq!(
+        written(&encoded),
+        json!({"generateContentRequest": {"model": "models/up", "contents": [{"role": "user", "parts": [{"text": "a"}]}], "systemInstruction": {"parts": [{"text": "s"}]}}})
+    );
+}
+
+#[test]
+fn embeddings_cross_in_both_directions() {
+    let body = json!({"model": "m", "input": ["a", "b"], "dimensions": 3, "encoding_format": "base64", "user": "u"});
+    let encoded =
+        translate_as((OpenAi, Gemini), Method::Embeddings, &body, &profile(Gemini), &TranslateOptions::default()).unwrap();
+    let one = |text: &str| json!({"model": "models/up", "content": {"parts": [{"text": text}]}, "outputDimensionality": 3});
+    assert_eq!(written(&encoded), json!({"requests": [one("a"), one("b")]}));
+    assert_eq!((encoded.method, encoded.kind), (Method::BatchEmbedContents, AnswerKind::Vectors { list: true, base64: true }));
+    assert_eq!(encoded.dropped, ["user"]);
+    let body = json!({"content": {"parts": [{"text": "a"}]}, "output_dimensionality": "3"});
+    let encoded =
+        translate_as((Gemini, OpenAi), Method::EmbedContent, &body, &profile(OpenAi), &TranslateOptions::default()).unwrap();
+    assert_eq!(written(&encoded), json!({"model": "up", "input": ["a"], "dimensions": 3, "encoding_format": "float"}));
+    assert_eq!((encoded.method, encoded.kind), (Method::Embeddings, AnswerKind::Vectors { list: false, base64: false }));
+}
+
+#[test]
+fn embeddings_that_cannot_cross_are_refused_by_name() {
+    let refused = |direction: (Protocol, Protocol), method: Method, body: Value| {
+        unsupported(translate_as(direction, method, &body, &profile(direction.1), &TranslateOptions::default())).0
+    };
+    assert_eq!(refused((OpenAi, Gemini), Method::Embeddings, json!({"model": "m", "input": [1, 2]})), ["input"]);
+    let task = json!({"content": {"parts": [{"text": "a"}]}, "taskType": "CLUSTERING"});
+    assert_eq!(refused((Gemini, OpenAi), Method::EmbedContent, task), ["taskType"]);
+    let one = |size: u32| json!({"content": {"parts": [{"text": "a"}]}, "outputDimensionality": size});
+    let uneven = json!({"requests": [one(1), one(2)]});
+    assert_eq!(refused((Gemini, OpenAi), Method::BatchEmbedContents, uneven), ["requests[1]"]);
+    assert_eq!(refused((OpenAi, Anthropic), Method::Embeddings, json!({"model": "m", "input": "a"})), ["input"]);
+}
+
+// === bodies that are wrong ===
+
+#[test]
+fn faults_are_told_with_their_path() {
+    let fault = |from: Protocol, body: &str| {
+        let target =
+            Target { method: if from == Gemini { Method::Generate } else { Method::Chat }, model: None, framing: Framing::Sse };
+        match decode_request(from, &target, body.as_bytes()) {
+            Err(Untranslatable::Malformed(fault)) => {
+                (fault.kind, fault.violations.first().map(|v| v.field.clone()).unwrap_or_default())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let hi = r#"[{"role":"user","content":"hi"}]"#;
+    let with = |more: &str| format!(r#"{{"model":"m","messages":{hi},{more}}}"#);
+    for (from, body, kind, field) in [
+        (OpenAi, "[]".to_owned(), MalformedKind::NotJson, ""),
+        (OpenAi, r#"{"model":"m""#.to_owned(), MalformedKind::NotJson, ""),
+        (OpenAi, r#"{"model":"m","contents":[]}"#.to_owned(), MalformedKind::Missing, "messages"),
+        (OpenAi, r#"{"model":"m","messages":[{"role":"x"}]}"#.to_owned(), MalformedKind::InvalidValue, "messages[0].role"),
+        (OpenAi, with(r#""max_tokens":0"#), MalformedKind::InvalidValue, "max_tokens"),
+        (OpenAi, with(r#""temperature":"1""#), MalformedKind::WrongType, "temperature"),
+        (OpenAi, with(r#""stop":[1]"#), MalformedKind::WrongType, "stop[0]"),
+        (Gemini, r#"{"contents":[{"parts":[{"text":1}]}]}"#.to_owned(), MalformedKind::WrongType, "contents[0].parts[0].text"),
+        (
+            Gemini,
+            r#"{"contents":[{"parts":[{"inlineData":{"data":"AAAA"}}]}]}"#.to_owned(),
+            MalformedKind::Missing,
+            "contents[0].parts[0].inlineData.mimeType",
+        ),
+        (Gemini, r#"{"contents":[{"role":"x","parts":[]}]}"#.to_owned(), MalformedKind::InvalidValue, "contents[0].role"),
+        (Anthropic, format!(r#"{{"model":"m","messages":{hi}}}"#), MalformedKind::Missing, "max_tokens"),
+        (
+            Anthropic,
+            r#"{"model":"m","max_tokens":1,"messages":[{"role":"user"}]}"#.to_owned(),
+            MalformedKind::Missing,
+            "messages[0].content",
+        ),
+    ] {
+        assert_eq!(fault(from, &body), (kind, field.to_owned()), "{body}");
+    }
+}
