@@ -1,5 +1,5 @@
 //! How opaque state of one provider travels through the protocol of another and comes back with the history
-//! (translation reference, sections 1.6 and 1.9).
+//! (translation reference, section 1.6).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -47,27 +47,6 @@ pub(crate) fn wrap_items(items: &[String]) -> String {
     STANDARD.encode(items.join(","))
 }
 
-/// Base64 in the standard alphabet with padding, from either alphabet, padded or not. `None` for what is no base64.
-pub(crate) fn standard_base64(text: &str) -> Option<String> {
-    let mut out = String::with_capacity(text.len() + 3);
-    for byte in text.trim_end_matches(['=', '\r', '\n', ' ']).bytes() {
-        match byte {
-            b'-' => out.push('+'),
-            b'_' => out.push('/'),
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => out.push(char::from(byte)),
-            b'\r' | b'\n' | b' ' => {}
-            _ => return None,
-        }
-    }
-    match out.len() % 4 {
-        0 => {}
-        1 => return None,
-        2 => out.push_str("=="),
-        _ => out.push('='),
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,15 +65,5 @@ mod tests {
         assert_eq!(wrap_items(&[thinking_item("SIG")]), "dGcxLmEuU0lH");
         assert_eq!(wrap_items(&[thinking_item("U0lHMg=="), redacted_item("REFUQQ==")]), "dGcxLmEuVTBsSE1nPT0sdGcxLmUuUkVGVVFRPT0=");
         assert!(wrap_items(&[redacted_item("REFUQQ==")]).starts_with("dGcxLm"));
-    }
-
-    #[test]
-    fn base64_of_either_alphabet_becomes_standard() {
-        assert_eq!(standard_base64("__4-Pw==").as_deref(), Some("//4+Pw=="));
-        assert_eq!(standard_base64("-_8").as_deref(), Some("+/8="));
-        assert_eq!(standard_base64("iVBO").as_deref(), Some("iVBO"));
-        assert_eq!(standard_base64("").as_deref(), Some(""));
-        assert_eq!(standard_base64("A"), None);
-        assert_eq!(standard_base64("%%%%"), None);
     }
 }

@@ -3,6 +3,8 @@
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
+use crate::tree;
+
 /// Deepest nesting of a value that is handed on inside an answer.
 const DEPTH_LIMIT: usize = 128;
 
@@ -69,74 +71,27 @@ fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
     }
 }
 
-/// The compact text of a sound JSON value: no blanks, non-ASCII characters not escaped, everything else (member order,
-/// numbers, duplicates) as it was. `None` above 128 levels.
+/// The compact text of a sound JSON value: no blanks, no needless escapes, everything else (member order, numbers,
+/// duplicates) as it was. `None` above 128 levels.
 pub(crate) fn compact(raw: &RawValue) -> Option<String> {
-    let bytes = raw.get().as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let (mut at, mut depth, mut in_string) = (0, 0_usize, false);
-    while at < bytes.len() {
-        let byte = bytes[at];
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in raw.get().bytes() {
         if in_string {
-            if byte == b'\\' {
-                at += unescape(&bytes[at..], &mut out);
-                continue;
-            }
-            in_string = byte != b'"';
-        } else {
-            match byte {
-                b' ' | b'\n' | b'\r' | b'\t' => {
-                    at += 1;
-                    continue;
-                }
-                b'"' => in_string = true,
-                b'{' | b'[' => {
-                    depth += 1;
-                    if depth > DEPTH_LIMIT {
-                        return None;
-                    }
-                }
-                b'}' | b']' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
         }
-        out.push(byte);
-        at += 1;
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_LIMIT {
+            return None;
+        }
     }
-    String::from_utf8(out).ok()
-}
-
-/// Copies the escape at the beginning of `bytes`, resolved where it is a character beyond ASCII. Returns its length.
-fn unescape(bytes: &[u8], out: &mut Vec<u8>) -> usize {
-    if let Some(first) = code_unit(bytes) {
-        let mut buffer = [0; 4];
-        if let Some(character) = char::from_u32(first) {
-            if character.is_ascii() {
-                out.extend_from_slice(&bytes[..6]);
-            } else {
-                out.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-            }
-            return 6;
-        }
-        if (0xd800..0xdc00).contains(&first)
-            && let Some(second @ 0xdc00..0xe000) = code_unit(&bytes[6..])
-            && let Some(character) = char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00))
-        {
-            out.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-            return 12;
-        }
-        out.extend_from_slice(&bytes[..6]);
-        return 6;
-    }
-    let length = bytes.len().min(2);
-    out.extend_from_slice(&bytes[..length]);
-    length
-}
-
-fn code_unit(bytes: &[u8]) -> Option<u32> {
-    let [b'\\', b'u', digits @ ..] = bytes else { return None };
-    let digits = std::str::from_utf8(digits.get(..4)?).ok()?;
-    if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) { u32::from_str_radix(digits, 16).ok() } else { None }
+    Some(tree::compact(raw.get()))
 }
 
 /// Tool arguments as a compact JSON object: blank text is `{}`; `None` for what is no object.
@@ -174,14 +129,13 @@ mod tests {
     #[test]
     fn compacting_keeps_everything_but_blanks_and_needless_escapes() {
         let compacted = |json: &str| compact(serde_json::from_str(json).unwrap()).unwrap();
-        assert_eq!(compacted("{ \"b\" : 1.0 ,\n \"a\" : \" \\u00e9 \\ud83d\\ude00 \\u0041 \\n \\\" \" }"), {
-            r#"{"b":1.0,"a":" é 😀 \u0041 \n \" "}"#
-        });
+        let spaced = "{ \"b\" : 1.0 ,\n \"a\" : \" \\u00e9 \\ud83d\\ude00 [ \\n \\\" { \" }";
+        assert_eq!(compacted(spaced), r#"{"b":1.0,"a":" é 😀 [ \n \" { "}"#);
         assert_eq!(compacted(r#"{"x":"\ud83d"}"#), r#"{"x":"\ud83d"}"#);
-        assert_eq!(
-            compacted("{\"n\":123456789012345678901234567890,\"n\":1e400}"),
-            "{\"n\":123456789012345678901234567890,\"n\":1e400}"
-        );
+        let numbers = "{\"n\":123456789012345678901234567890,\"n\":1e400}";
+        assert_eq!(compacted(numbers), numbers);
+        let brackets = format!("[\"{}\"]", "[".repeat(1_000));
+        assert_eq!(compacted(&brackets), brackets);
     }
 
     #[test]

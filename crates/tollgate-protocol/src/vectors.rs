@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::value::RawValue;
 
-use crate::{carriers::standard_base64, json_text::compact, lenient::text_of};
+use crate::{json_text::compact, lenient::text_of, neutral::media::standard_base64};
 
 /// A vector as a compact JSON array of numbers, from such an array or from base64. `None` for anything else.
 pub(crate) fn read(raw: &RawValue) -> Option<String> {

@@ -5,10 +5,12 @@ use serde_json::value::RawValue;
 use super::wire::{Candidate, Grounding, Logprob, LogprobsResult, Part};
 use crate::{
     Protocol, StreamFault,
-    carriers::standard_base64,
     json_text::compact,
     lenient::Text,
-    neutral::{Citation, Event, Media, MediaSource, Signature, TokenLogprob},
+    neutral::{
+        Citation, Event, Media, MediaSource, Signature, TokenLogprob,
+        media::{self, standard_base64},
+    },
 };
 
 /// Appends the events of one candidate of an answer or of a stream's event. `calls` counts the calls of the whole answer.
@@ -50,12 +52,11 @@ fn part(c: u32, part: Part<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result
         out.push(Event::CallDone { c, k });
     } else if let Some(blob) = part.inline {
         let data = standard_base64(&blob.data.0).ok_or(StreamFault::Malformed("inline data that is not base64"))?;
-        out.push(Event::Media { c, media: media(blob.mime, MediaSource::Inline(data)) });
+        out.push(Event::Media { c, media: self::media(blob.mime, MediaSource::Inline(data)) });
     } else if let Some(file) = part.file {
         let uri = file.uri.0;
-        let remote = uri.starts_with("http://") || uri.starts_with("https://");
-        let source = if remote { MediaSource::Remote(uri) } else { MediaSource::Uri(uri) };
-        out.push(Event::Media { c, media: media(file.mime, source) });
+        let source = media::address(&uri).unwrap_or(MediaSource::Uri(uri));
+        out.push(Event::Media { c, media: self::media(file.mime, source) });
     } else if let Some(code) = part.code {
         let language = code.language.map(|language| language.0.to_lowercase()).unwrap_or_default();
         let text = fenced(&language, &code.code.unwrap_or_default().0);
@@ -80,8 +81,8 @@ fn arguments(raw: Option<&RawValue>) -> Result<String, StreamFault> {
 }
 
 fn media(mime: Option<Text>, source: MediaSource) -> Media {
-    let mime = mime.map(|mime| mime.0.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
-    Media { mime: mime.unwrap_or_default(), source, name: None, detail: None, src: String::new() }
+    let mime = mime.map(|mime| media::mime_type(&mime.0)).unwrap_or_default();
+    Media { mime, source, name: None, detail: None, src: String::new() }
 }
 
 /// Code between fences that are longer than any in it.

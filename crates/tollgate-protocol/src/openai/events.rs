@@ -4,9 +4,8 @@ use serde_json::value::RawValue;
 
 use super::wire::{Annotation, Image, Logprobs, Message};
 use crate::{
-    carriers::standard_base64,
     lenient::{filled_text_of, text_of},
-    neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob},
+    neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
 };
 
 /// Appends everything of a message but its calls, reasoning first. `map` follows the text for annotations.
@@ -46,19 +45,11 @@ fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {
         .collect()
 }
 
+/// Images by their addresses; a `data:` address of anything else is no image.
 fn images(raw: &RawValue) -> Vec<Media> {
     let images = serde_json::from_str::<Option<Vec<Image>>>(raw.get()).ok().flatten().unwrap_or_default();
-    images.into_iter().filter_map(|image| media(image.image_url?.url.0)).collect()
-}
-
-/// An image by its address; `None` for a `data:` address that is not base64.
-fn media(url: String) -> Option<Media> {
-    let media = |mime: &str, source| Media { mime: mime.to_owned(), source, name: None, detail: None, src: String::new() };
-    let Some(data) = url.strip_prefix("data:") else { return Some(media("", MediaSource::Remote(url))) };
-    let (head, data) = data.split_once(',')?;
-    let head = head.strip_suffix(";base64")?;
-    let mime = head.split(';').next().unwrap_or_default().to_ascii_lowercase();
-    Some(media(&mime, MediaSource::Inline(standard_base64(data)?)))
+    let media = images.into_iter().filter_map(|image| media::from_url(&image.image_url?.url.0, String::new()).ok());
+    media.filter(|media| media.mime.starts_with("image/") || !matches!(media.source, MediaSource::Inline(_))).collect()
 }
 
 /// Sources, their character offsets turned into bytes; what lies beyond the text is left out.

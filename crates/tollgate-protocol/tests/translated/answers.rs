@@ -64,7 +64,7 @@ impl Answer {
     /// The whole answer in an upstream's protocol.
     pub(crate) fn whole(&self, upstream: Protocol) -> Value {
         match upstream {
-            Protocol::Gemini => self.gemini_event(self.items.iter().map(gemini_part).collect(), true),
+            Protocol::Gemini => self.gemini_event(&self.items.iter().map(gemini_part).collect::<Vec<_>>(), true),
             Protocol::OpenAi => self.openai_whole(),
             Protocol::Anthropic => self.anthropic_whole(),
         }
@@ -83,7 +83,7 @@ impl Answer {
         self.items.iter().any(|item| matches!(item, Item::Call { .. }))
     }
 
-    fn gemini_event(&self, parts: Vec<Value>, last: bool) -> Value {
+    fn gemini_event(&self, parts: &[Value], last: bool) -> Value {
         let mut event = json!({ "candidates": [{ "index": 0, "content": { "role": "model", "parts": parts } }] });
         if last {
             let reason = match self.finish {
@@ -106,16 +106,15 @@ impl Answer {
         for item in &self.items {
             match item {
                 Item::Text(pieces) => {
-                    events.extend(pieces.iter().map(|text| self.gemini_event(vec![json!({ "text": text })], false)))
+                    events.extend(pieces.iter().map(|text| self.gemini_event(&[json!({ "text": text })], false)));
                 }
                 Item::Think { pieces, .. } => {
-                    events
-                        .extend(pieces.iter().map(|text| self.gemini_event(vec![json!({ "text": text, "thought": true })], false)));
+                    events.extend(pieces.iter().map(|text| self.gemini_event(&[json!({ "text": text, "thought": true })], false)));
                 }
-                Item::Call { .. } => events.push(self.gemini_event(vec![gemini_part(item)], false)),
+                Item::Call { .. } => events.push(self.gemini_event(&[gemini_part(item)], false)),
             }
         }
-        events.push(self.gemini_event(Vec::new(), true));
+        events.push(self.gemini_event(&[], true));
         events
     }
 

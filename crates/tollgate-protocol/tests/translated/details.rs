@@ -109,7 +109,7 @@ fn generated_images_cross_in_both_directions() {
     let body = completion(&json!({ "content": null, "images": images }), "stop");
     let parts = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0]["content"]["parts"].clone();
     let inline = json!({ "inlineData": { "mimeType": "image/png", "data": "//4+" } });
-    assert_eq!(parts, json!([inline, { "fileData": { "fileUri": "https://a.test/b.png" } }]));
+    assert_eq!(parts, json!([inline, { "fileData": { "mimeType": "image/png", "fileUri": "https://a.test/b.png" } }]));
 
     let body = json!({ "candidates": [{ "content": { "parts": [inline, inline] }, "finishReason": "STOP" }] });
     let message = &reply(OPENAI_TO_GEMINI, &context(), &body)["choices"][0]["message"];

@@ -187,7 +187,7 @@ fn mutate(value: &mut Value, mut at: usize, with: &Value) {
         let size = match value {
             Value::Array(list) => list.len(),
             Value::Object(map) => map.len(),
-            _ => 0,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
         };
         if size == 0 || at.is_multiple_of(5) {
             *value = with.clone();
@@ -198,7 +198,7 @@ fn mutate(value: &mut Value, mut at: usize, with: &Value) {
         match value {
             Value::Array(list) => return mutate(&mut list[next], at, with),
             Value::Object(map) => return mutate(map.values_mut().nth(next).expect("in range"), at, with),
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 }
