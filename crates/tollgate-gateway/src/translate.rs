@@ -162,20 +162,8 @@ impl<'a> Bodies<'a> {
     }
 
     fn translated(&self, planned: &PlannedAttempt, encoded: &Encoded) -> Prepared {
-        let context = ReplyContext {
-            request_id: self.request_id.clone(),
-            now: self.arrived.seconds(),
-            model: self.outline.model.clone(),
-            kind: encoded.kind,
-            framing: self.target.framing,
-            stream: encoded.stream,
-            include_usage: encoded.include_usage,
-            include_thoughts: encoded.include_thoughts,
-            carry_thinking: encoded.carry_thinking,
-            parallel: encoded.parallel,
-            custom_tools: encoded.custom_tools.clone(),
-            name_map: encoded.name_map.clone(),
-        };
+        let now = self.arrived.seconds();
+        let context = encoded.reply_context(&self.request_id, now, &self.outline.model, self.target.framing);
         let mut dropped = self.dropped.to_vec();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
         Prepared {

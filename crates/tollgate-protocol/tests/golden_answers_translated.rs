@@ -107,6 +107,7 @@ fn context(case: &Value) -> ReplyContext {
     let name_map = facts["name_map"].as_object().into_iter().flatten();
     ReplyContext {
         request_id: "req1".to_owned(),
+        response_id: "req1".to_owned(),
         now: 1_700_000_000,
         model: "m".to_owned(),
         kind: AnswerKind::Generated,

@@ -29,7 +29,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
         write_usage(&mut out, usage);
         out.put_u8(b',');
     }
-    out.put_slice(&identity(&context.model, &context.request_id));
+    out.put_slice(&identity(&context.model, &context.response_id));
     out.freeze()
 }
 

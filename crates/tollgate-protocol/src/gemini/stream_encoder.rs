@@ -69,7 +69,7 @@ impl Encoder {
     pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
             context: context.clone(),
-            identity: identity(&context.model, &context.request_id),
+            identity: identity(&context.model, &context.response_id),
             opened: false,
             candidates: Vec::new(),
             blocked: None,

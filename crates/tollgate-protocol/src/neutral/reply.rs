@@ -201,6 +201,8 @@ pub enum AnswerKind {
 pub struct ReplyContext {
     /// Our request id without `req_` (stands in generated ids).
     pub request_id: String,
+    /// Our request id as callers see it (`req_…`): the native `responseId`.
+    pub response_id: String,
     /// Unix seconds for `created`.
     pub now: i64,
     /// The caller's name of the model.
@@ -229,10 +231,12 @@ pub struct ReplyContext {
 
 impl ReplyContext {
     /// The context of a request that asked for nothing special: not streamed, no thoughts, no tools renamed.
+    /// `request_id` is ours without `req_`.
     #[must_use]
     pub fn new(request_id: &str, now: i64, model: &str) -> Self {
         Self {
             request_id: request_id.to_owned(),
+            response_id: format!("req_{request_id}"),
             now,
             model: model.to_owned(),
             kind: AnswerKind::Generated,

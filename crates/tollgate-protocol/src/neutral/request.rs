@@ -201,18 +201,16 @@ impl Encoded {
     #[must_use]
     pub fn reply_context(&self, request_id: &str, now: i64, model: &str, framing: Framing) -> ReplyContext {
         ReplyContext {
-            request_id: request_id.to_owned(),
-            now,
-            model: model.to_owned(),
+            kind: self.kind,
             framing,
             stream: self.stream,
             include_usage: self.include_usage,
             include_thoughts: self.include_thoughts,
             carry_thinking: self.carry_thinking,
-            kind: self.kind,
             parallel: self.parallel,
             custom_tools: self.custom_tools.clone(),
             name_map: self.name_map.clone(),
+            ..ReplyContext::new(request_id, now, model)
         }
     }
 }

@@ -6,6 +6,7 @@ mod assembled;
 mod details;
 mod hostile;
 mod properties;
+mod round_trips;
 mod schemas;
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! The closed schemas of what callers are sent.
+//! The schemas of what callers are sent (the closed ones) and of what upstreams are sent.
 
 use std::{collections::HashMap, fs, path::Path, sync::LazyLock};
 
@@ -7,17 +7,20 @@ use tollgate_protocol::Protocol;
 
 static VALIDATORS: LazyLock<HashMap<&str, jsonschema::Validator>> = LazyLock::new(|| {
     let names = [
-        "openai-chat-response",
-        "openai-chat-chunk",
-        "gemini-generate-content-response",
-        "anthropic-messages-response",
-        "anthropic-stream-event",
+        "openai-chat-response.closed",
+        "openai-chat-chunk.closed",
+        "gemini-generate-content-response.closed",
+        "anthropic-messages-response.closed",
+        "anthropic-stream-event.closed",
+        "openai-chat-request",
+        "gemini-generate-content-request",
+        "anthropic-messages-request",
     ];
     names.into_iter().map(|name| (name, validator(name))).collect()
 });
 
 fn validator(name: &str) -> jsonschema::Validator {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/schemas/{name}.closed.schema.json"));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/schemas/{name}.schema.json"));
     let schema: Value = serde_json::from_str(&fs::read_to_string(file).expect("the schema")).expect("JSON");
     jsonschema::validator_for(&schema).expect("a sound schema")
 }
@@ -34,9 +37,22 @@ fn check(name: &str, value: &Value) {
 pub(crate) fn check_reply(caller: Protocol, body: &[u8]) -> Value {
     let value: Value = serde_json::from_slice(body).expect("JSON");
     let name = match caller {
-        Protocol::OpenAi => "openai-chat-response",
-        Protocol::Gemini => "gemini-generate-content-response",
-        Protocol::Anthropic => "anthropic-messages-response",
+        Protocol::OpenAi => "openai-chat-response.closed",
+        Protocol::Gemini => "gemini-generate-content-response.closed",
+        Protocol::Anthropic => "anthropic-messages-response.closed",
+    };
+    check(name, &value);
+    value
+}
+
+/// Checks a request an upstream is sent.
+#[track_caller]
+pub(crate) fn check_request(upstream: Protocol, body: &[u8]) -> Value {
+    let value: Value = serde_json::from_slice(body).expect("JSON");
+    let name = match upstream {
+        Protocol::OpenAi => "openai-chat-request",
+        Protocol::Gemini => "gemini-generate-content-request",
+        Protocol::Anthropic => "anthropic-messages-request",
     };
     check(name, &value);
     value
@@ -48,9 +64,9 @@ pub(crate) fn check_stream(caller: Protocol, out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).expect("UTF-8");
     assert!(text.is_empty() || text.ends_with("\n\n"), "whole events only: {text}");
     let name = match caller {
-        Protocol::OpenAi => "openai-chat-chunk",
-        Protocol::Gemini => "gemini-generate-content-response",
-        Protocol::Anthropic => "anthropic-stream-event",
+        Protocol::OpenAi => "openai-chat-chunk.closed",
+        Protocol::Gemini => "gemini-generate-content-response.closed",
+        Protocol::Anthropic => "anthropic-stream-event.closed",
     };
     let mut events = Vec::new();
     for event in text.split_terminator("\n\n") {

@@ -1,0 +1,228 @@
+//! An answer that comes back as history: its calls, ids, signatures and thinking blocks arrive where they came from, and
+//! every other upstream can be given the same history.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    CanDisableThinking, Framing, Method, Profile, Protocol, Target, Thinking, TranslateOptions, decode_request, encode_request,
+    neutral::ReplyContext, translate_reply,
+};
+
+use crate::{
+    WAYS,
+    answers::{Answer, Item, answer},
+    assembled::{assemble, normalised},
+    framed, relay,
+    schemas::{check_reply, check_request, check_stream},
+};
+
+fn profile(upstream: Protocol) -> Profile {
+    let efforts = ["low", "medium", "high"].map(ToOwned::to_owned).to_vec();
+    match upstream {
+        Protocol::OpenAi => Profile { thinking: Some(Thinking::None), ..Profile::default() },
+        Protocol::Gemini => Profile {
+            thinking: Some(Thinking::Level(efforts)),
+            call_ids: Some(true),
+            signature_required: Some(true),
+            json_schema_fields: Some(true),
+            ..Profile::default()
+        },
+        Protocol::Anthropic => Profile {
+            thinking: Some(Thinking::Adaptive(efforts)),
+            can_disable_thinking: Some(CanDisableThinking::Yes),
+            thinking_display: Some(true),
+            forced_tools: Some(true),
+            default_max_tokens: Some(4096),
+            ..Profile::default()
+        },
+    }
+}
+
+/// What the upstream is sent for a caller's history.
+fn sent(caller: Protocol, upstream: Protocol, history: &Value) -> Value {
+    let (method, model) = match caller {
+        Protocol::Gemini => (Method::Generate, Some("m".to_owned())),
+        Protocol::OpenAi | Protocol::Anthropic => (Method::Chat, None),
+    };
+    let target = Target { method, model, framing: Framing::Sse };
+    let request = decode_request(caller, &target, history.to_string().as_bytes()).expect("a sound history");
+    let options = TranslateOptions::default();
+    let encoded = encode_request(upstream, &request, "u", &profile(upstream), &options).expect("a history any upstream takes");
+    check_request(upstream, &encoded.body)
+}
+
+/// The history a native client sends back: the contents as it got them, results, and the next question.
+fn native_history(contents: Vec<Value>) -> Value {
+    let calls = contents.iter().flat_map(|content| content["parts"].as_array().expect("parts"));
+    let results: Vec<Value> = calls
+        .filter_map(|part| part.get("functionCall"))
+        .map(|call| json!({ "functionResponse": { "id": call["id"], "name": call["name"], "response": { "output": "done" } } }))
+        .collect();
+    let mut list = vec![json!({ "role": "user", "parts": [{ "text": "hi" }] })];
+    list.extend(contents);
+    if !results.is_empty() {
+        list.push(json!({ "role": "user", "parts": results }));
+    }
+    list.push(json!({ "role": "user", "parts": [{ "text": "go on" }] }));
+    json!({ "contents": list })
+}
+
+/// The history a chat client sends back.
+fn chat_history(message: &Value) -> Value {
+    let mut list = vec![json!({ "role": "user", "content": "hi" }), message.clone()];
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        list.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": "done" }));
+    }
+    list.push(json!({ "role": "user", "content": "go on" }));
+    json!({ "model": "m", "messages": list })
+}
+
+/// The history a client of Messages sends back.
+fn messages_history(content: &Value) -> Value {
+    let calls = content.as_array().expect("content").iter().filter(|block| block["type"] == "tool_use");
+    let mut next: Vec<Value> =
+        calls.map(|call| json!({ "type": "tool_result", "tool_use_id": call["id"], "content": "done" })).collect();
+    next.push(json!({ "type": "text", "text": "go on" }));
+    json!({ "model": "m", "max_tokens": 10, "messages": [
+        { "role": "user", "content": "hi" },
+        { "role": "assistant", "content": content },
+        { "role": "user", "content": next },
+    ] })
+}
+
+fn whole((upstream, caller): (Protocol, Protocol), answer: &Answer, context: &ReplyContext) -> Value {
+    let body = Bytes::from(answer.whole(upstream).to_string());
+    check_reply(caller, &translate_reply(upstream, caller, &body, context).expect("an answer").body)
+}
+
+fn streamed(way: (Protocol, Protocol), answer: &Answer, context: &ReplyContext) -> Vec<Value> {
+    let context = ReplyContext { stream: true, ..context.clone() };
+    let (out, fault) = relay(way, &context, [&framed(way.0, &answer.streamed(way.0))[..]]);
+    assert_eq!(fault, None);
+    check_stream(way.1, &out)
+}
+
+/// The blocks of a message as they must come back: neighbouring texts are one, ids that were missing are made up.
+fn expected_blocks(answer: &Answer) -> Vec<Value> {
+    let mut blocks: Vec<Value> = Vec::new();
+    let mut made = 0;
+    let whole = answer.whole(Protocol::Anthropic);
+    for block in whole["content"].as_array().expect("content") {
+        let mut block = block.clone();
+        if block["id"] == "" {
+            block["id"] = format!("call_r_{made}").into();
+            made += 1;
+        }
+        match blocks.last_mut() {
+            Some(last) if block["type"] == "text" && last["type"] == "text" => {
+                last["text"] = format!("{}{}", last["text"].as_str().expect("text"), block["text"].as_str().expect("text")).into();
+            }
+            _ => blocks.push(block),
+        }
+    }
+    blocks
+}
+
+fn context(thoughts: bool) -> ReplyContext {
+    ReplyContext { include_thoughts: thoughts, carry_thinking: true, ..ReplyContext::new("r", 1, "m") }
+}
+
+/// Calls that share an id cannot be told apart in a history; upstreams do not make such answers.
+fn distinct_ids(mut answer: Answer) -> Answer {
+    for (at, item) in answer.items.iter_mut().enumerate() {
+        if let Item::Call { id: Some(id), .. } = item {
+            *id = format!("{id}{at}");
+        }
+    }
+    answer
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn thinking_blocks_come_back_through_a_native_client(answer in answer(), thoughts in any::<bool>(), pieces in any::<bool>()) {
+        let mut answer = distinct_ids(answer);
+        for item in &mut answer.items {
+            if let Item::Think { pieces, signed: true } = item
+                && !thoughts
+            {
+                // What was asked to be left out does not come.
+                *pieces = vec![String::new()];
+            }
+        }
+        prop_assume!(!answer.items.is_empty());
+        let way = (Protocol::Anthropic, Protocol::Gemini);
+        let contents = if pieces {
+            streamed(way, &answer, &context(thoughts)).iter().map(|event| event["candidates"][0]["content"].clone()).collect()
+        } else {
+            vec![whole(way, &answer, &context(thoughts))["candidates"][0]["content"].clone()]
+        };
+        let request = sent(Protocol::Gemini, Protocol::Anthropic, &native_history(contents));
+        let back = match &request["messages"][1]["content"] {
+            Value::String(text) => json!([{ "type": "text", "text": text }]),
+            blocks => blocks.clone(),
+        };
+        prop_assert_eq!(&back, &Value::from(expected_blocks(&answer)), "{}", &request);
+    }
+
+    #[test]
+    fn signatures_come_back_through_a_chat_client(answer in answer(), pieces in any::<bool>(), bare in any::<bool>()) {
+        let answer = distinct_ids(answer);
+        let way = (Protocol::Gemini, Protocol::OpenAi);
+        let reply = if pieces {
+            assemble(Protocol::OpenAi, &streamed(way, &answer, &context(true)))
+        } else {
+            whole(way, &answer, &context(true))
+        };
+        let mut message = reply["choices"][0]["message"].clone();
+        if bare {
+            // Most clients keep only the members they know.
+            for call in message["tool_calls"].as_array_mut().into_iter().flatten() {
+                call.as_object_mut().expect("a call").remove("extra_content");
+            }
+        }
+        let request = sent(Protocol::OpenAi, Protocol::Gemini, &chat_history(&message));
+        let contents = request["contents"].as_array().expect("contents");
+        let turns = contents.iter().filter(|content| content["role"] == "model");
+        let back: Vec<&Value> = turns
+            .flat_map(|content| content["parts"].as_array().expect("parts"))
+            .filter(|part| part.get("functionCall").is_some())
+            .collect();
+        let original = answer.whole(Protocol::Gemini);
+        let parts = original["candidates"][0]["content"]["parts"].as_array().expect("parts");
+        let went: Vec<&Value> = parts.iter().filter(|part| part.get("functionCall").is_some()).collect();
+        prop_assert_eq!(back.len(), went.len());
+        for (back, went) in back.iter().zip(went) {
+            prop_assert_eq!(&back["functionCall"]["args"], &went["functionCall"]["args"]);
+            if let Some(id) = went["functionCall"].get("id") {
+                prop_assert_eq!(&back["functionCall"]["id"], id);
+            }
+            if let Some(signature) = went.get("thoughtSignature") {
+                prop_assert_eq!(&back["thoughtSignature"], signature);
+            }
+        }
+    }
+
+    #[test]
+    fn a_history_of_any_upstream_goes_to_every_other(answer in answer()) {
+        let answer = distinct_ids(answer);
+        for way in WAYS {
+            let reply = normalised(way.1, whole(way, &answer, &context(true)));
+            let history = match way.1 {
+                Protocol::OpenAi => chat_history(&reply["choices"][0]["message"]),
+                Protocol::Gemini => native_history(vec![reply["candidates"][0]["content"].clone()]),
+                Protocol::Anthropic => messages_history(&reply["content"]),
+            };
+            for upstream in [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic] {
+                if upstream != way.1 {
+                    let request = sent(way.1, upstream, &history).to_string();
+                    if upstream != Protocol::Gemini {
+                        prop_assert!(!request.contains("__sig1_") && !request.contains("dGcxLm") && !request.contains("\"tg1."), "{}", &request);
+                    }
+                }
+            }
+        }
+    }
+}
