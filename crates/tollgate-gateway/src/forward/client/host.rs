@@ -68,12 +68,12 @@ struct Shared {
     most: Arc<AtomicUsize>,
 }
 
-/// Whether a connection had been used before.
+/// Which connection is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// It may have been closed by the far side in the meantime.
+    /// One that was used before, if there is one; the far side may have closed it meanwhile.
     Reused,
-    /// Just made.
+    /// No idle one.
     Fresh,
 }
 
@@ -81,7 +81,6 @@ pub(crate) enum Freshness {
 pub(crate) struct Lease {
     host: Arc<Host>,
     grip: Option<Grip>,
-    pub(crate) freshness: Freshness,
 }
 
 enum Grip {
@@ -148,7 +147,7 @@ impl Host {
                 Grip::Http2 { sender, in_flight }
             }
         };
-        Ok(Lease { host: Arc::clone(self), grip: Some(grip), freshness: Freshness::Fresh })
+        Ok(Lease { host: Arc::clone(self), grip: Some(grip) })
     }
 
     async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {
@@ -164,7 +163,7 @@ impl Host {
             }
             if !sender.is_closed() && (sender.is_ready() || sender.ready().await.is_ok()) {
                 let grip = Some(Grip::Http1 { sender, close });
-                return Some(Lease { host: Arc::clone(self), grip, freshness: Freshness::Reused });
+                return Some(Lease { host: Arc::clone(self), grip });
             }
         }
     }
@@ -181,7 +180,7 @@ impl Host {
         }
         least.in_flight.fetch_add(1, Ordering::Relaxed);
         let grip = Grip::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight) };
-        Some(Lease { host: Arc::clone(self), grip: Some(grip), freshness: Freshness::Reused })
+        Some(Lease { host: Arc::clone(self), grip: Some(grip) })
     }
 
     fn keep(&self, sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle) {

@@ -127,8 +127,9 @@ impl Upstream for Client {
                     let body = Box::pin(LeasedBody::new(body, lease));
                     return Ok(UpstreamAnswer { status: head.status.as_u16(), headers: head.headers, body });
                 }
-                // The keep-alive race: the far side closed while we took the connection up. Once, on a new one.
-                Err(fault) if fault.untouched && lease.freshness == Freshness::Reused && wanted == Freshness::Reused => {
+                // The far side closed while we took the connection up (the keep-alive race), or refused the stream
+                // unseen. Once more, not on an idle connection.
+                Err(fault) if fault.untouched && wanted == Freshness::Reused => {
                     wanted = Freshness::Fresh;
                 }
                 Err(fault) => return Err(fault.error),

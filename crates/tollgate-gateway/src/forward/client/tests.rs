@@ -1,21 +1,17 @@
 //! The pool against sockets that misbehave: every test has an upstream of its own on a free loopback port.
 
+mod tls;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use rustls::{
-    ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
     sync::mpsc,
     time::timeout,
 };
-use tokio_rustls::TlsAcceptor;
-use tokio_util::task::TaskTracker;
 
 use super::{
     super::{
@@ -371,95 +367,4 @@ async fn an_answer_before_the_request_was_read() {
             UpstreamError::Lost | UpstreamError::Unreadable(_) | UpstreamError::NotSent(ConnectFault::Closed)
         )),
     }
-}
-
-// === TLS ===
-
-const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/tls");
-
-/// A TLS server for one connection that answers over HTTP/2 or HTTP/1.1; says which one was agreed on.
-async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Receiver<&'static str>) {
-    let chain = CertificateDer::pem_file_iter(format!("{FIXTURES}/{certificate}")).unwrap().map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_file(format!("{FIXTURES}/server.key")).unwrap();
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
-    let (tell, told) = mpsc::channel(16);
-    let tasks = TaskTracker::new();
-    let own = tasks.clone();
-    tasks.spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let Ok(stream) = acceptor.accept(socket).await else { continue };
-            let spoken = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { "h2" } else { "http/1.1" };
-            let _ = tell.send(spoken).await;
-            own.spawn(async move {
-                let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async move {
-                    let secure = request.version() != http::Version::HTTP_2 || request.uri().scheme_str() == Some("https");
-                    let body = request.into_body().collect().await.unwrap().to_bytes();
-                    assert!(secure && !body.is_empty());
-                    Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(Bytes::from_static(b"{}"))))
-                });
-                let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
-                let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(stream), service).await;
-            });
-        }
-    });
-    (url, told)
-}
-
-fn trusting_call(url: &str) -> UpstreamCall {
-    let mut call = call(url);
-    let mut row = (*call.channel).clone();
-    row.ca_file = Some(format!("{FIXTURES}/ca.pem"));
-    call.channel = row.into();
-    call
-}
-
-#[tokio::test]
-async fn one_http2_connection_carries_many_requests() {
-    let (url, mut told) = tls_upstream("server.pem", &[b"h2", b"http/1.1"]).await;
-    let (client, call) = (client(), trusting_call(&url));
-    read(ask(&client, &call).await.unwrap().body).await.unwrap();
-    let all = futures_util::future::join_all((0..50).map(|_| async {
-        let answer = ask(&client, &call).await.unwrap();
-        assert_eq!(read(answer.body).await.unwrap(), "{}");
-    }));
-    all.await;
-    assert_eq!(told.recv().await, Some("h2"));
-    assert!(told.try_recv().is_err(), "no second connection");
-}
-
-#[tokio::test]
-async fn http1_is_spoken_over_tls_where_http2_is_not_offered() {
-    let (url, mut told) = tls_upstream("server.pem", &[b"http/1.1"]).await;
-    let (client, call) = (client(), trusting_call(&url));
-    for _ in 0..3 {
-        assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
-    }
-    assert_eq!(told.recv().await, Some("http/1.1"));
-    assert!(told.try_recv().is_err(), "no second connection");
-    assert_eq!(client.idle_count(&call.channel), 1);
-}
-
-#[tokio::test]
-async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
-    for certificate in ["other-name.pem", "expired.pem"] {
-        let (url, _told) = tls_upstream(certificate, &[b"h2"]).await;
-        let fault = ask(&client(), &trusting_call(&url)).await.unwrap_err();
-        assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls), "{certificate}");
-    }
-    let (url, _told) = tls_upstream("server.pem", &[b"h2"]).await;
-    assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Tls));
-    let mut call = trusting_call(&url);
-    let mut row = (*call.channel).clone();
-    row.ca_file = Some(format!("{FIXTURES}/server.key"));
-    call.channel = row.into();
-    assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::CaFile));
 }

@@ -31,7 +31,7 @@ struct Gate {
 }
 
 impl Gate {
-    async fn before(upstream: &RawUpstream) -> Self {
+    fn before(upstream: &RawUpstream) -> Self {
         let mut channel = channel(&upstream.url);
         channel.accounts = vec![Arc::new(account(1))];
         let group = group(&channel);
@@ -50,9 +50,7 @@ impl Gate {
             board: Arc::clone(&board),
             shared: Arc::clone(&shared),
         });
-        let mut settings = crate::Settings::default();
-        settings.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        settings.cores = 1;
+        let settings = crate::Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), cores: 1, ..crate::Settings::default() };
         let listening = listen(&settings).unwrap();
         let address = listening.address();
         let shutdown = CancellationToken::new();
@@ -139,7 +137,7 @@ async fn telling(answer: String) -> (RawUpstream, mpsc::Receiver<&'static str>) 
 async fn an_answer_has_its_length_and_the_connection_stays() {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{REPLY}", REPLY.len());
     let upstream = RawUpstream::answering(answer).await;
-    let mut gate = Gate::before(&upstream).await;
+    let mut gate = Gate::before(&upstream);
     let mut socket = gate.ask(CHAT).await;
     let seen = read_until(&mut socket, "\"total_tokens\":4}}").await;
     assert!(seen.starts_with("HTTP/1.1 200 OK\r\n") && seen.contains("content-length: "), "{seen}");
@@ -153,7 +151,7 @@ async fn an_answer_has_its_length_and_the_connection_stays() {
 async fn a_broken_stream_ends_with_the_error_event_and_without_the_last_chunk() {
     let broken = format!("{STREAM_HEAD}{}{}", chunked(&text(&role())), chunked(&text(&chunk("hello"))));
     let upstream = RawUpstream::answering_once(broken).await;
-    let mut gate = Gate::before(&upstream).await;
+    let mut gate = Gate::before(&upstream);
     let seen = read_all(gate.ask(STREAM).await).await;
     assert!(seen.contains("hello"), "{seen}");
     let (_, tail) = seen.split_once("upstream_stream_interrupted\"}}\n\n").expect("the error event arrives");
@@ -166,7 +164,7 @@ async fn a_broken_stream_ends_with_the_error_event_and_without_the_last_chunk() 
 async fn a_whole_stream_ends_with_the_last_chunk() {
     let whole = format!("{STREAM_HEAD}{}{}0\r\n\r\n", chunked(&text(&chunk("hello"))), chunked(&text(&tail())));
     let upstream = RawUpstream::answering(whole).await;
-    let mut gate = Gate::before(&upstream).await;
+    let mut gate = Gate::before(&upstream);
     let mut socket = gate.ask(STREAM).await;
     let seen = read_until(&mut socket, "0\r\n\r\n").await;
     assert!(seen.contains("data: [DONE]\n\n"), "{seen}");
@@ -178,7 +176,7 @@ async fn a_whole_stream_ends_with_the_last_chunk() {
 #[tokio::test]
 async fn a_caller_who_hangs_up_mid_stream_closes_the_upstream_at_once() {
     let (upstream, mut told) = telling(format!("{STREAM_HEAD}{}", chunked(&text(&chunk("hello"))))).await;
-    let mut gate = Gate::before(&upstream).await;
+    let mut gate = Gate::before(&upstream);
     let mut socket = gate.ask(STREAM).await;
     read_until(&mut socket, "hello").await;
     assert_eq!(told.recv().await, Some("asked"));
@@ -194,7 +192,7 @@ async fn a_caller_who_hangs_up_mid_stream_closes_the_upstream_at_once() {
 async fn a_caller_who_hangs_up_while_waiting_closes_the_upstream_at_once() {
     for body in [CHAT, STREAM] {
         let (upstream, mut told) = telling(String::new()).await;
-        let mut gate = Gate::before(&upstream).await;
+        let mut gate = Gate::before(&upstream);
         let socket = gate.ask(body).await;
         assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some("asked"));
         drop(socket);

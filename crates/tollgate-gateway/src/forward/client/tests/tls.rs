@@ -1,0 +1,167 @@
+//! TLS and HTTP/2: trust, versions, and what a far side can do to single streams.
+
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::task::TaskTracker;
+
+use super::*;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/tls");
+
+fn acceptor(certificate: &str, alpn: &[&[u8]]) -> TlsAcceptor {
+    let chain = CertificateDer::pem_file_iter(format!("{FIXTURES}/{certificate}")).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(format!("{FIXTURES}/server.key")).unwrap();
+    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// A TLS server that answers over HTTP/2 or HTTP/1.1; says of every connection which one was agreed on.
+async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Receiver<&'static str>) {
+    let acceptor = acceptor(certificate, alpn);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
+    let (tell, told) = mpsc::channel(16);
+    let tasks = TaskTracker::new();
+    let own = tasks.clone();
+    tasks.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(socket).await else { continue };
+            let spoken = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { "h2" } else { "http/1.1" };
+            let _ = tell.send(spoken).await;
+            own.spawn(async move {
+                let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async move {
+                    let secure = request.version() != http::Version::HTTP_2 || request.uri().scheme_str() == Some("https");
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    assert!(secure && !body.is_empty());
+                    Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(Bytes::from_static(b"{}"))))
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+                let _ = builder.serve_connection(hyper_util::rt::TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (url, told)
+}
+
+fn trusting_call(url: &str) -> UpstreamCall {
+    let mut call = call(url);
+    let mut row = (*call.channel).clone();
+    row.ca_file = Some(format!("{FIXTURES}/ca.pem"));
+    call.channel = row.into();
+    call
+}
+
+#[tokio::test]
+async fn one_http2_connection_carries_many_requests() {
+    let (url, mut told) = tls_upstream("server.pem", &[b"h2", b"http/1.1"]).await;
+    let (client, call) = (client(), trusting_call(&url));
+    read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    let all = futures_util::future::join_all((0..50).map(|_| async {
+        let answer = ask(&client, &call).await.unwrap();
+        assert_eq!(read(answer.body).await.unwrap(), "{}");
+    }));
+    all.await;
+    assert_eq!(told.recv().await, Some("h2"));
+    assert!(told.try_recv().is_err(), "no second connection");
+}
+
+#[tokio::test]
+async fn http1_is_spoken_over_tls_where_http2_is_not_offered() {
+    let (url, mut told) = tls_upstream("server.pem", &[b"http/1.1"]).await;
+    let (client, call) = (client(), trusting_call(&url));
+    for _ in 0..3 {
+        assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
+    }
+    assert_eq!(told.recv().await, Some("http/1.1"));
+    assert!(told.try_recv().is_err(), "no second connection");
+    assert_eq!(client.idle_count(&call.channel), 1);
+}
+
+#[tokio::test]
+async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
+    for certificate in ["other-name.pem", "expired.pem"] {
+        let (url, _told) = tls_upstream(certificate, &[b"h2"]).await;
+        let fault = ask(&client(), &trusting_call(&url)).await.unwrap_err();
+        assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls), "{certificate}");
+    }
+    let (url, _told) = tls_upstream("server.pem", &[b"h2"]).await;
+    assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Tls));
+    let mut call = trusting_call(&url);
+    let mut row = (*call.channel).clone();
+    row.ca_file = Some(format!("{FIXTURES}/server.key"));
+    call.channel = row.into();
+    assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::CaFile));
+}
+
+/// An HTTP/2 server that leaves every stream to `answer`, with the stream's number from 0.
+async fn http2_upstream<F>(answer: F) -> String
+where
+    F: Fn(usize, h2::server::SendResponse<Bytes>, &mut h2::server::Connection<TlsStream<tokio::net::TcpStream>, Bytes>)
+        + Send
+        + 'static,
+{
+    let acceptor = acceptor("server.pem", &[b"h2"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
+    TaskTracker::new().spawn(async move {
+        let mut number = 0;
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(socket).await else { continue };
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((_request, respond))) = connection.accept().await {
+                answer(number, respond, &mut connection);
+                number += 1;
+            }
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_refused_stream_was_not_looked_at_and_is_sent_again() {
+    let url = http2_upstream(|number, mut respond, _| {
+        if number == 0 {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+        } else {
+            let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+            body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+        }
+    })
+    .await;
+    let answer = ask(&client(), &trusting_call(&url)).await.expect("the second try is answered");
+    assert_eq!(read(answer.body).await.unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn streams_that_are_reset_are_lost_and_not_sent_again() {
+    let url = http2_upstream(|_, mut respond, _| respond.send_reset(h2::Reason::INTERNAL_ERROR)).await;
+    assert_eq!(ask(&client(), &trusting_call(&url)).await.unwrap_err(), UpstreamError::Lost);
+}
+
+#[tokio::test]
+async fn goaway_in_the_middle_ends_the_body_and_the_next_request_gets_a_new_connection() {
+    let url = http2_upstream(|number, mut respond, connection| {
+        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+        body.send_data(Bytes::from_static(b"{}"), number > 0).unwrap();
+        if number == 0 {
+            connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+        }
+    })
+    .await;
+    let (client, call) = (client(), trusting_call(&url));
+    match ask(&client, &call).await {
+        Ok(answer) => assert_eq!(read(answer.body).await.unwrap_err(), UpstreamBodyFault::Lost),
+        Err(fault) => assert_eq!(fault, UpstreamError::Lost),
+    }
+    let answer = ask(&client, &call).await.expect("a new connection");
+    assert_eq!(read(answer.body).await.unwrap(), "{}");
+}
