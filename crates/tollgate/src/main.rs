@@ -1,1 +1,57 @@
-fn main() {}
+//! tollgate: a model gateway. One key, both protocols, every upstream.
+//!
+//! This file only reads the command line and turns a failure into an exit code; what a verb does is in
+//! [`command`], how the crates are put together in [`compose`].
+
+mod catalog_watch;
+mod cli;
+mod command;
+mod compose;
+mod config;
+mod failure;
+mod first_start;
+mod logging;
+mod say;
+mod usage_line;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    cli::{Cli, Command},
+    failure::Failure,
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say::failure(&failure);
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let common = cli.common;
+    match cli.command.unwrap_or_default() {
+        Command::Serve(arguments) => command::serve::run(&common, &arguments),
+        Command::Check(arguments) => command::check::run(&common, &arguments),
+        Command::Doctor(arguments) => command::doctor::run(&common, &arguments),
+        Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
+        Command::Pull => command::catalog::pull(&common),
+        Command::Key(verb) => command::key::run(&common, verb),
+        Command::Channel(verb) => command::channel::run(&common, verb),
+        Command::Model(verb) => command::model::run(&common, &verb),
+        Command::Usage(verb) => command::usage::run(&common, verb),
+        Command::Explain(arguments) => command::explain::run(&common, &arguments),
+        Command::Completions { shell } => command::about::completions(shell),
+        Command::Man => command::about::man(),
+        Command::Version => command::about::version(&common),
+    }
+}

@@ -48,6 +48,21 @@ pub struct CatalogFile {
 }
 
 impl CatalogFile {
+    /// How many rows of each kind it names, kinds it does not name left out.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(Kind, usize)> {
+        let accounts = self.channels.iter().map(|channel| channel.accounts.len()).sum();
+        let all = [
+            (Kind::Channel, self.channels.len()),
+            (Kind::Account, accounts),
+            (Kind::Model, self.models.len()),
+            (Kind::Group, self.groups.len()),
+            (Kind::Member, self.members.len()),
+            (Kind::Key, self.keys.len()),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
     /// The names of its keys, for [`crate::KeyScope::FileAnd`].
     #[must_use]
     pub fn key_names(&self) -> std::collections::HashSet<String> {

@@ -1,0 +1,114 @@
+//! Keeps the running gateway's snapshot current: the catalog file on SIGHUP and when it changes, the database when
+//! anybody writes to it. A file that is refused changes nothing.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tollgate_core::{KeyId, Revision};
+use tollgate_gateway::{HealthBoard, Shared};
+use tollgate_store::{Actor, Door, Kind, Store, catalog_file::Mode};
+
+use crate::{command::catalog, compose, failure::Failure};
+
+/// How often the catalog file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Pause after the database did not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Brings the database in line with the served file. The number of lines of the plan.
+pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Failure> {
+    let file = catalog::read(path)?;
+    let plan = catalog::plan(store, path, &file, Mode::Served).await?;
+    if plan.is_empty() {
+        return Ok(0);
+    }
+    let actor = Actor { door: Door::File, name: path.display().to_string() };
+    store.catalog.apply(&plan.changes, &actor, compose::now()).await?;
+    for line in &plan.lines {
+        tracing::info!(change = %line, "catalog file");
+    }
+    Ok(plan.lines.len())
+}
+
+/// Reads the file again when it changes and on SIGHUP, until it is told to stop.
+pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationToken) {
+    let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
+    let mut seen = stamp(&path);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = hang_up.recv() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                if stamp(&path) == seen {
+                    continue;
+                }
+            }
+        }
+        seen = stamp(&path);
+        match serve_file(&store, &path).await {
+            Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
+            Err(failure) => {
+                tracing::error!(catalog.file = %path.display(), "catalog file refused, the old catalog serves on: {failure}")
+            }
+        }
+    }
+}
+
+/// What tells one state of a file from the next.
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Loads a new snapshot whenever the revision moves, whoever moved it, until it is told to stop.
+pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, board: Arc<HealthBoard>, stop: CancellationToken) {
+    let mut known = shared.catalog.load().revision;
+    loop {
+        let changed = tokio::select! {
+            () = stop.cancelled() => return,
+            changed = store.catalog.wait_for_change(known) => changed,
+        };
+        let followed = match changed {
+            Ok(_) => follow(&store, &shared, &board, known).await,
+            Err(error) => Err(error.into()),
+        };
+        match followed {
+            Ok(revision) => {
+                known = revision;
+                shared.condition.set_degraded(false);
+            }
+            Err(failure) => {
+                tracing::warn!("cannot read the catalog, the known one serves on: {failure}");
+                shared.condition.set_degraded(true);
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+}
+
+/// Takes a new snapshot into force and drops what caches hold of the rows that changed.
+async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revision) -> Result<Revision, Failure> {
+    let changed = store.catalog.changed_since(known).await?;
+    let catalog = store.catalog.load().await?;
+    let revision = catalog.revision;
+    let accounts: std::collections::HashSet<_> =
+        catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(|account| account.id)).collect();
+    shared.catalog.store(Arc::new(catalog));
+    board.retain(|account| accounts.contains(&account));
+    for row in changed {
+        match (row.kind, KeyId::parse(&row.id)) {
+            (Kind::Key, Some(key)) => {
+                shared.keys.drop_key(key);
+                shared.keys.clear_negatives();
+            }
+            (Kind::Member | Kind::Group | Kind::Key, _) => shared.keys.clear(),
+            (Kind::Channel | Kind::Account | Kind::Model, _) => {}
+        }
+    }
+    Ok(revision)
+}

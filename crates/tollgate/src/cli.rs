@@ -1,0 +1,272 @@
+//! The command line, as types.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A model gateway: one key, both protocols, every upstream.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, about, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What every verb takes.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Common {
+    /// Settings file [default: $TOLLGATE_CONFIG, ./tollgate.toml, /etc/tollgate/tollgate.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Data folder [default: ./tollgate-data]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print only what was asked for
+    #[arg(long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve callers (what happens without a verb)
+    Serve(Serve),
+    /// Check the settings and show their values and where they come from
+    Check(Check),
+    /// Look at folder, keys, database and journal, and say what to do
+    Doctor(Doctor),
+    /// Apply a catalog file to the database: plan, confirm, apply
+    Apply(Apply),
+    /// Print the current catalog as a file, without secrets
+    Pull,
+    /// Service keys
+    #[command(subcommand)]
+    Key(Key),
+    /// Channels and their accounts
+    #[command(subcommand)]
+    Channel(Channel),
+    /// Models
+    #[command(subcommand)]
+    Model(Model),
+    /// The usage log
+    #[command(subcommand)]
+    Usage(Usage),
+    /// Say which accounts a request would use, in order, and why not the others
+    Explain(Explain),
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+    /// Print the version
+    Version,
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self::Serve(Serve::default())
+    }
+}
+
+/// `serve`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Serve {
+    /// Catalog file to serve; what it names is owned by the file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+}
+
+/// `check`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Check {
+    /// Also check this catalog file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// Print the example settings file instead
+    #[arg(long)]
+    pub(crate) example: bool,
+}
+
+/// `doctor`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Doctor {
+    /// Move damaged journal segments aside, keeping what is whole; only while nothing serves
+    #[arg(long)]
+    pub(crate) repair: bool,
+}
+
+/// `apply`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Apply {
+    /// Catalog file
+    pub(crate) file: PathBuf,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Also remove what the file does not name
+    #[arg(long)]
+    pub(crate) prune: bool,
+}
+
+/// `key …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Key {
+    /// Make a key and print it, this once
+    Create {
+        /// Its name
+        name: String,
+        /// A group it reaches; repeat in order of preference
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<String>,
+        /// Whose it is
+        #[arg(long, default_value = "owner")]
+        member: String,
+        /// A model it may use, `*` and `?` allowed; repeat
+        #[arg(long = "model", value_name = "GLOB")]
+        models: Vec<String>,
+        /// When it ends, such as 2027-01-01T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+        /// Print `export` lines for a shell
+        #[arg(long)]
+        env: bool,
+    },
+    /// List keys
+    List,
+    /// End a key for good
+    Revoke {
+        /// Its id, or its name where only one has it
+        key: String,
+    },
+}
+
+/// `channel …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Channel {
+    /// List channels with their accounts and health
+    List,
+    /// Call a channel's accounts for real and show each step
+    Test {
+        /// Channel name
+        channel: String,
+        /// Only this account
+        #[arg(long)]
+        account: Option<String>,
+        /// With this model [default: the first it serves]
+        #[arg(long)]
+        model: Option<String>,
+    },
+    /// Switch a channel (or one account) on
+    Enable {
+        /// Channel name
+        channel: String,
+        /// Only this account
+        #[arg(long)]
+        account: Option<String>,
+    },
+    /// Switch a channel (or one account) off by hand
+    Disable {
+        /// Channel name
+        channel: String,
+        /// Only this account
+        #[arg(long)]
+        account: Option<String>,
+    },
+}
+
+/// `model …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Model {
+    /// List models with prices and the channels that serve them
+    List,
+}
+
+/// `usage …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Usage {
+    /// Show the newest records
+    Tail {
+        /// Keep showing new ones
+        #[arg(short, long)]
+        follow: bool,
+        /// How many to begin with
+        #[arg(short = 'n', long, default_value_t = 20)]
+        lines: u32,
+        #[command(flatten)]
+        filter: UsageFilter,
+    },
+    /// Sums
+    Summary {
+        /// Group by this
+        #[arg(long, value_enum, default_value_t = By::Day)]
+        by: By,
+        #[command(flatten)]
+        filter: UsageFilter,
+    },
+    /// Every record as CSV, or with --json one JSON object a line; those still in the journal included
+    Export {
+        #[command(flatten)]
+        filter: UsageFilter,
+    },
+}
+
+/// Which records.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct UsageFilter {
+    /// Of this key (id or name)
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// For this model
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// completed, caller_left, upstream_broke, refused or gateway_stopped
+    #[arg(long)]
+    pub(crate) outcome: Option<String>,
+    /// Arrived at or after, such as 2026-11-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Arrived before
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+}
+
+/// By what a summary groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// One line for everything
+    Nothing,
+    /// UTC day
+    Day,
+    /// Model
+    Model,
+    /// Key
+    Key,
+    /// Group
+    Group,
+    /// Outcome
+    Outcome,
+}
+
+/// `explain`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Explain {
+    /// Model as a caller names it
+    #[arg(long)]
+    pub(crate) model: String,
+    /// Key id, or its name where only one has it
+    #[arg(long)]
+    pub(crate) key: String,
+    /// openai or gemini
+    #[arg(long, default_value = "openai")]
+    pub(crate) protocol: String,
+}

@@ -1,0 +1,41 @@
+//! `completions`, `man`, `version`: about the program itself.
+
+use clap::CommandFactory;
+use serde_json::json;
+
+use crate::{
+    cli::{Cli, Common},
+    failure::Failure,
+    say,
+};
+
+/// Prints a completion script.
+#[expect(clippy::unnecessary_wraps, reason = "every verb has this form")]
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut script);
+    say::raw(&script);
+    Ok(())
+}
+
+/// Prints the manual page.
+pub(crate) fn man() -> Result<(), Failure> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command())
+        .render(&mut page)
+        .map_err(|error| Failure::Machine(format!("cannot write the manual page: {error}")))?;
+    say::raw(&page);
+    Ok(())
+}
+
+/// Prints the version.
+#[expect(clippy::unnecessary_wraps, reason = "every verb has this form")]
+pub(crate) fn version(common: &Common) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    if common.json {
+        say::json(&json!({"version": version}));
+    } else {
+        say::line(&format!("tollgate {version}"));
+    }
+    Ok(())
+}

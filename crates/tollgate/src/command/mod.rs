@@ -1,0 +1,12 @@
+//! One file a verb.
+
+pub(crate) mod about;
+pub(crate) mod catalog;
+pub(crate) mod channel;
+pub(crate) mod check;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod key;
+pub(crate) mod model;
+pub(crate) mod serve;
+pub(crate) mod usage;

@@ -1,0 +1,193 @@
+//! `serve`: from settings to a running gateway, and from SIGTERM to its end.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_gateway::{
+    Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, RunError, Shared, Till, TillParts, TillQueue, Trust,
+    listen, run as run_cores,
+};
+use tollgate_store::{Access, Actor, Change, Door, Journal, Records, Store};
+
+use crate::{
+    catalog_watch,
+    cli::{Common, Serve},
+    compose,
+    config::Config,
+    failure::Failure,
+    first_start, logging, say,
+};
+
+/// Serves until a signal ends it.
+pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
+    let mut flags = Vec::new();
+    if let Some(listen) = &arguments.listen {
+        flags.push(("server.listen", listen.clone()));
+    }
+    if let Some(catalog) = &arguments.catalog {
+        flags.push(("catalog.file", catalog.display().to_string()));
+    }
+    let config = compose::settings(common, &flags)?;
+    logging::start(&config);
+    compose::runtime()?.block_on(serve(common, &config))
+}
+
+/// Everything that was put together for serving.
+struct Put {
+    store: Store,
+    shared: Arc<Shared>,
+    journal: Arc<Journal>,
+    recovered: Records,
+    board: Arc<HealthBoard>,
+    /// The key of a first start, in clear text.
+    new_key: Option<String>,
+}
+
+async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
+    let put = put_together(config).await?;
+    let listening = listen(&put.shared.settings).map_err(|error| cannot_listen(&error))?;
+    let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
+    let background = TaskTracker::new();
+    let Put { store, shared, journal, recovered, board, new_key } = put;
+    if let Some(file) = &config.catalog_file {
+        background.spawn(catalog_watch::watch_file(store.clone(), file.clone(), stop_background.clone()));
+    }
+    background.spawn(catalog_watch::watch_database(
+        store.clone(),
+        Arc::clone(&shared),
+        Arc::clone(&board),
+        stop_background.clone(),
+    ));
+    background.spawn(end_on_signal(stop_cores.clone()));
+    let (queue, till) = Till::new(TillParts {
+        usage: Arc::clone(&store.usage),
+        health_store: Arc::clone(&store.health),
+        journal: Arc::clone(&journal),
+        board: Arc::clone(&board),
+        shared: Arc::clone(&shared),
+    });
+    let stop_till = CancellationToken::new();
+    let booking = background.spawn(till.run(recovered, stop_till.clone()));
+
+    announce(common, config, listening.address(), new_key.as_deref());
+    let path = paths(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&board));
+    let drained = run_cores(Arc::clone(&shared), listening, path, Arc::new(Nowhere), stop_cores.clone()).await;
+    // The cores are gone, so every ticket is handed in: what is left is booked, then the rest may go.
+    stop_cores.cancel();
+    stop_till.cancel();
+    let unbooked = booking.await.unwrap_or(0);
+    stop_background.cancel();
+    background.close();
+    background.wait().await;
+    if unbooked > 0 {
+        tracing::warn!(records = unbooked, "the database did not take the last records; they wait in the journal");
+    }
+    store.close().await;
+    match drained {
+        Ok(Drained::Complete) => Ok(()),
+        Ok(Drained::CutOff(count)) => {
+            let limit = config.number("server.drain_timeout_ms");
+            Err(Failure::Machine(format!("{count} answers were cut off after {limit} ms; server.drain_timeout_ms is the limit")))
+        }
+        Err(error) => Err(cannot_run(&error)),
+    }
+}
+
+/// Stores, journal, catalog: in the order in which a fault of one must be known before the next is touched.
+async fn put_together(config: &Config) -> Result<Put, Failure> {
+    let store = compose::open_as(config, Access::Serve).await?;
+    let (journal, recovery) = compose::journal(config)?;
+    for cut in &recovery.cut {
+        tracing::warn!(?cut, "the journal ended in the middle of an entry, as a kill leaves it");
+    }
+    if !recovery.stopped.is_empty() {
+        tracing::warn!(
+            requests = recovery.stopped.len(),
+            "requests that the last process left in the middle are recorded as stopped"
+        );
+    }
+    let mut new_key = None;
+    match &config.catalog_file {
+        Some(file) => {
+            catalog_watch::serve_file(&store, file).await?;
+        }
+        None if store.first_start => new_key = Some(first_start::make_echo(&store).await?),
+        // A file that is served no more owns nothing.
+        None => {
+            let actor = Actor { door: Door::Gateway, name: "start without a catalog file".to_owned() };
+            store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await?;
+        }
+    }
+    let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
+    let catalog = store.catalog.load().await?;
+    let shared = compose::shared(config, &store, catalog);
+    Ok(Put { store, shared, journal: Arc::new(journal), recovered: recovery.records, board, new_key })
+}
+
+/// Makes each core's path on the core's own thread.
+fn paths(
+    shared: Arc<Shared>,
+    journal: Arc<Journal>,
+    queue: TillQueue,
+    board: Arc<HealthBoard>,
+) -> impl Fn(u16) -> Result<Core, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static {
+    let trust = Arc::new(Trust::default());
+    move |core| {
+        let desk = Desk::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&board))?;
+        let outside = Outside::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
+        Ok(Core::new(desk, Arc::new(outside))?)
+    }
+}
+
+async fn end_on_signal(stop: CancellationToken) {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = stop.cancelled() => return,
+    }
+    tracing::info!("stopping: running answers go on, new requests are refused");
+    stop.cancel();
+}
+
+/// What a person who started it wants to know. Exactly two lines hold `curl `, and both work as they stand.
+fn announce(common: &Common, config: &Config, address: std::net::SocketAddr, key: Option<&str>) {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let data = config.data.display().to_string();
+    if common.json {
+        say::json(&json!({"address": address.to_string(), "url": format!("{scheme}://{address}"), "key": key, "data": data}));
+        return;
+    }
+    say::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
+    let Some(key) = key else {
+        say::line("keys: `tollgate key create NAME`");
+        return;
+    };
+    say::line(&format!("data: {data}"));
+    say::line(&format!("key (shown this once): {key}"));
+    say::line("try it, on both protocols:");
+    say::line(&format!(
+        "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
+         -d '{{\"model\":\"echo\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
+    ));
+    say::line(&format!(
+        "curl -s {scheme}://{address}/v1beta/models/echo:generateContent -H 'x-native-api-key: {key}' -H 'content-type: application/json' \
+         -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
+    ));
+    say::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
+}
+
+fn cannot_listen(error: &ListenError) -> Failure {
+    Failure::Machine(format!("{error}; choose another address with --listen, or stop whoever has it"))
+}
+
+fn cannot_run(error: &RunError) -> Failure {
+    match error {
+        RunError::Tls(_) => Failure::written(error.to_string()),
+        RunError::Core { .. } | RunError::Ended(_) => Failure::Machine(error.to_string()),
+    }
+}

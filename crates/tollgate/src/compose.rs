@@ -1,0 +1,171 @@
+//! The only place that knows every crate: from settings to stores, and from stores to a running gateway.
+
+use std::{future::Future, path::Path, sync::Arc};
+
+use arc_swap::ArcSwap;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_util::task::TaskTracker;
+use tollgate_core::{Catalog, Secret, Timestamp, UsageRecord};
+use tollgate_gateway::{
+    Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock, TlsFiles,
+    UpstreamLimits,
+};
+use tollgate_store::{
+    Access, Actor, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, MasterKeySource, OpenOptions, Random, Recovery,
+    Store, StoreUrl,
+};
+use uuid::Uuid;
+
+use crate::{
+    cli::Common,
+    config::{self, Asked, Config},
+    failure::Failure,
+};
+
+/// The settings of this process.
+pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Result<Config, Failure> {
+    let mut flags = flags.to_vec();
+    if let Some(data) = &common.data {
+        flags.push(("server.data", data.display().to_string()));
+    }
+    config::load(&Asked { file: common.config.clone(), flags }).map_err(Failure::Written)
+}
+
+/// The time it is.
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+/// Who makes changes from the command line.
+pub(crate) fn actor() -> Actor {
+    Actor { door: Door::Cli, name: "command line".to_owned() }
+}
+
+/// A runtime for background work and for commands.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("background")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))
+}
+
+/// Runs a command's future to its end.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    runtime()?.block_on(future)
+}
+
+/// Opens the store for one command, beside a running gateway or without one.
+pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
+    let config = settings(common, &[])?;
+    open_as(&config, Access::Command).await
+}
+
+/// Opens the store.
+pub(crate) async fn open_as(config: &Config, access: Access) -> Result<Store, Failure> {
+    let url = match &config.database_url {
+        Some(url) => StoreUrl::parse(url)?,
+        None => StoreUrl::Sqlite(config.data.join("tollgate.db")),
+    };
+    let master = master_key(config)?;
+    let options = OpenOptions { url, data: config.data.clone(), master, access, random: Random::system(), now: now() };
+    Ok(tollgate_store::open(options).await?)
+}
+
+fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
+    match config.master_key.as_deref() {
+        None => Ok(MasterKeySource::DataFolder),
+        Some(text) => match text.strip_prefix("file:") {
+            Some(path) => Ok(MasterKeySource::File(path.into())),
+            None => config::reference(text)
+                .map(|text| MasterKeySource::Text(Secret::new(text)))
+                .map_err(|fault| Failure::written(format!("database.master_key: {fault}"))),
+        },
+    }
+}
+
+/// Records that are in the journal and perhaps not in the database yet.
+pub(crate) fn unbooked(common: &Common) -> Result<Vec<UsageRecord>, Failure> {
+    let config = settings(common, &[])?;
+    let folder = journal_folder(&config.data);
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(tollgate_store::read_unbooked(&folder).map_err(|error| journal_failure(&error))?.collect())
+}
+
+/// Where the journal of a data folder is.
+pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
+    data.join("journal")
+}
+
+/// Opens and recovers the journal.
+pub(crate) fn journal(config: &Config) -> Result<(Journal, Recovery), Failure> {
+    let options = JournalOptions {
+        max_bytes: config.number("journal.max_bytes"),
+        sync: if config.journal_group_sync { JournalSync::Group } else { JournalSync::Background },
+        ..JournalOptions::new(journal_folder(&config.data), Uuid::nil())
+    };
+    Journal::open(options).map_err(|error| journal_failure(&error))
+}
+
+/// What a failure of the journal means for the process.
+pub(crate) fn journal_failure(error: &JournalError) -> Failure {
+    match error.fault() {
+        Fault::Operator => Failure::written(error.to_string()),
+        Fault::Unreachable => Failure::Unreachable(error.to_string()),
+        Fault::Data => Failure::Machine(error.to_string()),
+    }
+}
+
+/// What the cores share, with the catalog that was just loaded.
+pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog) -> Arc<Shared> {
+    let settings = gateway_settings(config);
+    let clock = Arc::new(SystemClock);
+    let tracker = TaskTracker::new();
+    let keys = KeyDoor::new(
+        Arc::clone(&store.keys),
+        store.hasher.clone(),
+        &settings,
+        Arc::clone(&clock) as _,
+        Handle::current(),
+        tracker.clone(),
+    );
+    Arc::new(Shared {
+        catalog: ArcSwap::from_pointee(catalog),
+        keys,
+        metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+        clock,
+        settings,
+        condition: Arc::new(Condition::default()),
+        tracker,
+    })
+}
+
+fn gateway_settings(config: &Config) -> Settings {
+    let per_address = config.count("server.max_connections_per_address");
+    let connections = config.count("server.max_connections");
+    Settings {
+        listen: config.listen,
+        cores: config.cores,
+        tls: config.tls.clone().map(|(certificate, key)| TlsFiles { certificate, key }),
+        http: HttpLimits {
+            connections,
+            requests: config.count("limits.in_flight"),
+            connections_per_address: if per_address == 0 { connections } else { per_address },
+            header_timeout: config.millis("server.header_timeout_ms"),
+            idle_timeout: config.millis("server.idle_timeout_ms"),
+            ..HttpLimits::default()
+        },
+        bounds: Bounds { body_bytes: config.count("limits.body_bytes"), body_timeout: config.millis("server.body_timeout_ms") },
+        upstream: UpstreamLimits {
+            total: config.millis("upstream.total_timeout_ms"),
+            keep_alive: config.millis("upstream.keep_alive_ms"),
+        },
+        wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
+        metrics: if config.flag("metrics.public") { MetricsAccess::Public } else { MetricsAccess::Guarded },
+        drain: config.millis("server.drain_timeout_ms"),
+        ..Settings::default()
+    }
+}

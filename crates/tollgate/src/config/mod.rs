@@ -1,0 +1,183 @@
+//! Settings: flag, then environment, then `tollgate.toml`, then default. Checked once; total afterwards.
+
+mod read;
+mod table;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+pub(crate) use read::{Source, Values};
+pub(crate) use table::{SETTINGS, example};
+
+/// The checked settings.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Data folder.
+    pub(crate) data: PathBuf,
+    /// Address of the one port.
+    pub(crate) listen: SocketAddr,
+    /// Runtimes for the model path.
+    pub(crate) cores: usize,
+    /// Certificate and key files.
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    /// `sqlite:…` or `postgres://…`; `None`: the data folder's own file.
+    pub(crate) database_url: Option<String>,
+    /// Reference to a master key (`env:`, `file:` or the text).
+    pub(crate) master_key: Option<String>,
+    /// Catalog file to serve.
+    pub(crate) catalog_file: Option<PathBuf>,
+    /// Wait for the journal's fsync before the last bytes.
+    pub(crate) journal_group_sync: bool,
+    /// Everything, with sources.
+    pub(crate) values: Values,
+}
+
+impl Config {
+    /// Checks what single settings cannot say by themselves.
+    ///
+    /// # Errors
+    /// Every fault, each a sentence.
+    pub(crate) fn check(values: Values) -> Result<Self, Vec<String>> {
+        let text = |path: &str| values.get(path).map(|value| value.text.clone()).filter(|text| !text.is_empty());
+        let mut faults = Vec::new();
+        let tls = match (text("server.tls_cert"), text("server.tls_key")) {
+            (Some(cert), Some(key)) => Some((PathBuf::from(cert), PathBuf::from(key))),
+            (None, None) => None,
+            _ => {
+                faults.push("server.tls_cert and server.tls_key belong together: set both or neither".to_owned());
+                None
+            }
+        };
+        if let Some(url) = text("database.url")
+            && !["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+        {
+            faults.push("database.url begins with sqlite: or postgres://".to_owned());
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Self {
+            data: PathBuf::from(text("server.data").expect("it has a default")),
+            listen: text("server.listen").and_then(|text| text.parse().ok()).expect("it was checked and has a default"),
+            cores: match number(&values, "server.cores") {
+                0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+                given => usize::try_from(given).unwrap_or(1),
+            },
+            tls,
+            database_url: text("database.url"),
+            master_key: text("database.master_key"),
+            catalog_file: text("catalog.file").map(PathBuf::from),
+            journal_group_sync: text("journal.sync").as_deref() == Some("group"),
+            values,
+        })
+    }
+
+    /// A number by path.
+    pub(crate) fn number(&self, path: &str) -> u64 {
+        number(&self.values, path)
+    }
+
+    /// A number by path that counts things in memory.
+    pub(crate) fn count(&self, path: &str) -> usize {
+        usize::try_from(self.number(path)).unwrap_or(usize::MAX)
+    }
+
+    /// A duration in milliseconds by path.
+    pub(crate) fn millis(&self, path: &str) -> Duration {
+        Duration::from_millis(self.number(path))
+    }
+
+    /// A text by path, empty when not set.
+    pub(crate) fn text(&self, path: &str) -> &str {
+        self.values.get(path).map_or("", |value| &value.text)
+    }
+
+    /// A switch by path.
+    pub(crate) fn flag(&self, path: &str) -> bool {
+        self.text(path) == "true"
+    }
+}
+
+fn number(values: &Values, path: &str) -> u64 {
+    values.get(path).and_then(|value| value.text.parse().ok()).expect("numbers are checked and have defaults")
+}
+
+/// What was asked on the command line about settings.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// `--config`.
+    pub(crate) file: Option<PathBuf>,
+    /// Flags that are settings: path and text.
+    pub(crate) flags: Vec<(&'static str, String)>,
+}
+
+/// Reads all sources of this process.
+///
+/// # Errors
+/// Every fault, each a sentence.
+pub(crate) fn load(asked: &Asked) -> Result<Config, Vec<String>> {
+    let (name, text) = match settings_file(asked)? {
+        Some((name, text)) => (name, Some(text)),
+        None => (String::new(), None),
+    };
+    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    let (names, look_up) =
+        (std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect::<Vec<_>>(), |name: &str| {
+            std::env::var(name).ok()
+        });
+    let values = read::values(text.as_deref().map(|text| (name.as_str(), text)), &environment(&look_up), &names, &asked.flags)?;
+    Config::check(values)
+}
+
+/// `TOLLGATE_MASTER_KEY_FILE=PATH` reads as `TOLLGATE_MASTER_KEY=file:PATH`.
+fn environment<'a>(look_up: &'a dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> + 'a {
+    move |name| {
+        look_up(name).or_else(|| {
+            (name == "TOLLGATE_MASTER_KEY")
+                .then(|| look_up("TOLLGATE_MASTER_KEY_FILE").map(|path| format!("file:{path}")))
+                .flatten()
+        })
+    }
+}
+
+/// The settings file: named ones must exist, the usual places may be empty.
+fn settings_file(asked: &Asked) -> Result<Option<(String, String)>, Vec<String>> {
+    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    let named = asked.file.clone().or_else(|| std::env::var_os("TOLLGATE_CONFIG").map(PathBuf::from));
+    if let Some(path) = named {
+        let shown = path.display().to_string();
+        return match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some((shown, text))),
+            Err(error) => Err(vec![format!("cannot read the settings file {shown}: {error}; check --config or $TOLLGATE_CONFIG")]),
+        };
+    }
+    for usual in ["tollgate.toml", "/etc/tollgate/tollgate.toml"] {
+        match std::fs::read_to_string(usual) {
+            Ok(text) => return Ok(Some((usual.to_owned(), text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(vec![format!("cannot read the settings file {usual}: {error}")]),
+        }
+    }
+    Ok(None)
+}
+
+/// A variable of the environment.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    std::env::var(name).ok()
+}
+
+/// Reads `env:NAME`, `file:PATH` or the text itself.
+///
+/// # Errors
+/// A sentence that names the missing variable or file.
+pub(crate) fn reference(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return variable(name).ok_or_else(|| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        return std::fs::read_to_string(path)
+            .map(|text| text.trim_end().to_owned())
+            .map_err(|error| format!("cannot read {path}: {error}"));
+    }
+    Ok(text.to_owned())
+}

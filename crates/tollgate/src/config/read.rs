@@ -1,0 +1,273 @@
+//! From flags, environment and file to one value per setting, with every fault named at once.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+use super::table::{self, Kind, SETTINGS, Setting};
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Built in.
+    Default,
+    /// The settings file.
+    File,
+    /// An environment variable.
+    Environment(String),
+    /// A flag.
+    Flag,
+}
+
+impl Source {
+    /// A word for the operator.
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Self::Default => "default".to_owned(),
+            Self::File => "file".to_owned(),
+            Self::Environment(name) => format!("environment ({name})"),
+            Self::Flag => "flag".to_owned(),
+        }
+    }
+}
+
+/// One value, as text without quotes, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    /// The text.
+    pub(crate) text: String,
+    /// Its source.
+    pub(crate) source: Source,
+}
+
+/// Values by path; a path that is not set anywhere and has no default is missing.
+pub(crate) type Values = BTreeMap<&'static str, Value>;
+
+/// Puts all sources together.
+///
+/// # Errors
+/// Every fault found, each a whole sentence for the operator.
+pub(crate) fn values(
+    file: Option<(&str, &str)>,
+    environment: &dyn Fn(&str) -> Option<String>,
+    environment_names: &[String],
+    flags: &[(&'static str, String)],
+) -> Result<Values, Vec<String>> {
+    let mut faults = Vec::new();
+    let mut values = Values::new();
+    for setting in SETTINGS {
+        if let Some(default) = setting.default {
+            values.insert(setting.path, Value { text: default.trim_matches('"').to_owned(), source: Source::Default });
+        }
+    }
+    if let Some((name, text)) = file {
+        from_file(name, text, &mut values, &mut faults);
+    }
+    from_environment(environment, environment_names, &mut values, &mut faults);
+    for (path, text) in flags {
+        let setting = table::find(path).expect("flags name settings of the table");
+        accept(setting, text, &format!("--{}", path.rsplit('.').next().unwrap_or(path)), Source::Flag, &mut values, &mut faults);
+    }
+    if faults.is_empty() { Ok(values) } else { Err(faults) }
+}
+
+fn from_file(name: &str, text: &str, values: &mut Values, faults: &mut Vec<String>) {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let at = error.span().map_or(String::new(), |span| position(text, span.start));
+        faults.push(format!("{name}:{at} {}", error.message()));
+    }
+    for (section, value) in document.get_ref() {
+        let at = position(text, section.span().start);
+        let Some(entries) = value.get_ref().as_table() else {
+            faults.push(format!("{name}:{at} '{}' is not a section; write [section] and below it the settings", section.get_ref()));
+            continue;
+        };
+        if !SETTINGS.iter().any(|setting| setting.path.starts_with(&format!("{}.", section.get_ref()))) {
+            let sections = SETTINGS.iter().filter_map(|setting| setting.path.split('.').next());
+            faults.push(format!("{name}:{at} unknown section [{}]{}", section.get_ref(), suggestion(section.get_ref(), sections)));
+            continue;
+        }
+        for (entry, value) in entries {
+            let path = format!("{}.{}", section.get_ref(), entry.get_ref());
+            let at = position(text, entry.span().start);
+            let Some(setting) = table::find(&path) else {
+                let near = suggestion(&path, SETTINGS.iter().map(|setting| setting.path));
+                faults.push(format!("{name}:{at} unknown setting '{path}'{near}"));
+                continue;
+            };
+            match plain(value.get_ref()) {
+                Some(found) if fits(setting.kind, value.get_ref()) => {
+                    accept(setting, &found, &format!("{name}:{at} '{path}'"), Source::File, values, faults);
+                }
+                _ => faults.push(format!("{name}:{at} '{path}' takes {}", expects(setting.kind))),
+            }
+        }
+    }
+}
+
+fn from_environment(environment: &dyn Fn(&str) -> Option<String>, names: &[String], values: &mut Values, faults: &mut Vec<String>) {
+    for setting in SETTINGS {
+        let variable = table::variable(setting.path);
+        let own = environment(&variable);
+        let alias = setting.alias.and_then(|alias| environment(alias).map(|text| (alias, text)));
+        match (own, alias) {
+            (Some(own), Some((alias, other))) if own != other => {
+                faults.push(format!("{variable} and {alias} are both set and differ; unset one of them"));
+            }
+            (Some(text), _) => accept(setting, &text, &variable, Source::Environment(variable.clone()), values, faults),
+            (None, Some((alias, text))) => accept(setting, &text, alias, Source::Environment(alias.to_owned()), values, faults),
+            (None, None) => {}
+        }
+    }
+    for name in names.iter().filter(|name| name.starts_with("TOLLGATE_") && name.contains("__")) {
+        if !SETTINGS.iter().any(|setting| table::variable(setting.path) == *name) {
+            let known: Vec<String> = SETTINGS.iter().map(|setting| table::variable(setting.path)).collect();
+            faults.push(format!("unknown environment variable {name}{}", suggestion(name, known.iter().map(String::as_str))));
+        }
+    }
+}
+
+/// Checks a text against the setting's kind and keeps it.
+fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, values: &mut Values, faults: &mut Vec<String>) {
+    let good = match setting.kind {
+        Kind::Text => true,
+        Kind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
+        Kind::Flag => ["true", "false"].contains(&text),
+        Kind::Number(least, most) => text.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)),
+        Kind::OneOf(words) => words.contains(&text),
+    };
+    if good {
+        values.insert(setting.path, Value { text: text.to_owned(), source });
+    } else {
+        let found = if setting.secret { String::new() } else { format!(", not '{text}'") };
+        faults.push(format!("{shown} takes {}{found}", expects(setting.kind)));
+    }
+}
+
+fn expects(kind: Kind) -> String {
+    match kind {
+        Kind::Text => "a text in quotes".to_owned(),
+        Kind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
+        Kind::Flag => "true or false".to_owned(),
+        Kind::Number(least, most) => format!("a whole number of {least} to {most}"),
+        Kind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
+    }
+}
+
+fn fits(kind: Kind, value: &DeValue<'_>) -> bool {
+    match kind {
+        Kind::Text | Kind::Address | Kind::OneOf(_) => value.is_str(),
+        Kind::Flag => value.is_bool(),
+        Kind::Number(..) => value.is_integer(),
+    }
+}
+
+fn plain(value: &DeValue<'_>) -> Option<String> {
+    if let Some(text) = value.as_str() {
+        return Some(text.to_owned());
+    }
+    if let Some(flag) = value.as_bool() {
+        return Some(flag.to_string());
+    }
+    value
+        .as_integer()
+        .and_then(|number| i128::from_str_radix(number.as_str(), number.radix()).ok())
+        .map(|number| number.to_string())
+}
+
+/// `LINE:COLUMN` of a byte offset, both from 1.
+fn position(text: &str, offset: usize) -> String {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    format!("{line}:{column}:")
+}
+
+/// `; did you mean 'x'?` when something is near enough.
+fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|word| (distance(wrong, word), word))
+        .min()
+        .filter(|(distance, word)| *distance <= 2.max(word.len() / 3))
+        .map_or(String::new(), |(_, word)| format!("; did you mean '{word}'?"))
+}
+
+/// Edits between two words (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(file: &str, environment: &[(&str, &str)]) -> Result<Values, Vec<String>> {
+        let names: Vec<String> = environment.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let look_up = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+        values(Some(("tollgate.toml", file)), &look_up, &names, &[])
+    }
+
+    #[test]
+    fn the_example_file_is_the_table_and_changes_nothing() {
+        let example = table::example();
+        let plain = check("", &[]).unwrap();
+        assert_eq!(check(&example, &[]).unwrap(), plain);
+        let switched_on: String = example
+            .lines()
+            .map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ") && !rest.ends_with("\"\"")).unwrap_or(line))
+            .fold(String::new(), |text, line| text + line + "\n");
+        let read = check(&switched_on, &[]).unwrap();
+        assert_eq!(read.len(), plain.len());
+        assert!(read.iter().all(|(path, value)| plain[path].text == value.text && value.source == Source::File));
+    }
+
+    #[test]
+    fn the_example_in_the_repository_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tollgate.example.toml");
+        let kept = std::fs::read_to_string(path).expect("tollgate.example.toml");
+        assert_eq!(kept, table::example(), "write it anew with `cargo run -- check --example > tollgate.example.toml`");
+    }
+
+    #[test]
+    fn every_fault_is_named_at_once_with_its_place_and_the_nearest_name() {
+        let faults = check("[server]\nlisten = 8080\nliste = \"x\"\n[jurnal]\n[log]\nlevel = \"loud\"\n", &[]).unwrap_err();
+        assert_eq!(
+            faults,
+            [
+                "tollgate.toml:4:2: unknown section [jurnal]; did you mean 'journal'?",
+                "tollgate.toml:6:1: 'log.level' takes one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", not 'loud'",
+                "tollgate.toml:2:1: 'server.listen' takes an address with a port, such as \"127.0.0.1:8080\"",
+                "tollgate.toml:3:1: unknown setting 'server.liste'; did you mean 'server.listen'?",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_environment_beats_the_file_and_aliases_must_agree() {
+        let read = check("[server]\nlisten = \"127.0.0.1:1\"\n", &[("TOLLGATE_SERVER__LISTEN", "127.0.0.1:2")]).unwrap();
+        assert_eq!(read["server.listen"].text, "127.0.0.1:2");
+        assert_eq!(check("", &[("DATABASE_URL", "sqlite:a")]).unwrap()["database.url"].text, "sqlite:a");
+        let faults = check("", &[("DATABASE_URL", "sqlite:a"), ("TOLLGATE_DATABASE__URL", "sqlite:b")]).unwrap_err();
+        assert_eq!(faults, ["TOLLGATE_DATABASE__URL and DATABASE_URL are both set and differ; unset one of them"]);
+        let faults = check("", &[("TOLLGATE_SERVER__LISTN", "x")]).unwrap_err();
+        assert_eq!(faults, ["unknown environment variable TOLLGATE_SERVER__LISTN; did you mean 'TOLLGATE_SERVER__LISTEN'?"]);
+    }
+
+    #[test]
+    fn a_secret_that_does_not_fit_is_not_repeated() {
+        let faults = check("[database]\nurl = 7\n", &[]).unwrap_err();
+        assert_eq!(faults, ["tollgate.toml:2:1: 'database.url' takes a text in quotes"]);
+    }
+}

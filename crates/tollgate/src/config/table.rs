@@ -1,0 +1,197 @@
+//! Every setting there is: name, kind, default, words. The example file, the environment overlay, `tollgate check`
+//! and the documentation are all made from this one table.
+
+/// One setting.
+pub(crate) struct Setting {
+    /// Section and name, such as `server.listen`.
+    pub(crate) path: &'static str,
+    /// What it takes.
+    pub(crate) kind: Kind,
+    /// Default, as TOML text; `None`: not set.
+    pub(crate) default: Option<&'static str>,
+    /// Sentences for the operator.
+    pub(crate) doc: &'static str,
+    /// Another environment variable with the same meaning.
+    pub(crate) alias: Option<&'static str>,
+    /// Shown as `***` wherever the effective settings are printed.
+    pub(crate) secret: bool,
+}
+
+/// What a setting takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Any text.
+    Text,
+    /// A socket address.
+    Address,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number within bounds.
+    Number(u64, u64),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+}
+
+const fn setting(path: &'static str, kind: Kind, default: Option<&'static str>, doc: &'static str) -> Setting {
+    Setting { path, kind, default, doc, alias: None, secret: false }
+}
+
+const DAY_MS: u64 = 86_400_000;
+const GIB: u64 = 1 << 30;
+
+/// The settings, in the order of the example file.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        alias: Some("TOLLGATE_DATA"),
+        ..setting(
+            "server.data",
+            Kind::Text,
+            Some("\"./tollgate-data\""),
+            "Folder of the database, the journal and the master key. Created when missing; one process at a time.",
+        )
+    },
+    setting("server.listen", Kind::Address, Some("\"127.0.0.1:8080\""), "Address of the one port that serves callers."),
+    setting("server.cores", Kind::Number(0, 256), Some("0"), "Cores for the model path, one runtime each; 0 takes all there are."),
+    setting(
+        "server.tls_cert",
+        Kind::Text,
+        None,
+        "PEM file with the certificate chain. With `tls_key` set the port speaks TLS (HTTP/1.1 and HTTP/2).",
+    ),
+    setting("server.tls_key", Kind::Text, None, "PEM file with the private key of `tls_cert`."),
+    setting(
+        "server.max_connections",
+        Kind::Number(1, 1_000_000),
+        Some("20000"),
+        "Connections at once; more are closed at the door.",
+    ),
+    setting(
+        "server.max_connections_per_address",
+        Kind::Number(0, 1_000_000),
+        Some("0"),
+        "Connections at once from one address (IPv6: one /64); 0 sets no bound, as behind a proxy.",
+    ),
+    setting(
+        "server.header_timeout_ms",
+        Kind::Number(1, DAY_MS),
+        Some("10000"),
+        "A request's head has to be complete within this time.",
+    ),
+    setting(
+        "server.body_timeout_ms",
+        Kind::Number(1, DAY_MS),
+        Some("30000"),
+        "Longest pause between two pieces of a request's body.",
+    ),
+    setting(
+        "server.idle_timeout_ms",
+        Kind::Number(1, DAY_MS),
+        Some("60000"),
+        "A connection without a request is closed after this time.",
+    ),
+    setting(
+        "server.drain_timeout_ms",
+        Kind::Number(0, DAY_MS),
+        Some("600000"),
+        "After SIGTERM running requests may go on this long.",
+    ),
+    setting("limits.body_bytes", Kind::Number(1_024, GIB), Some("33554432"), "Largest request body, after decompression."),
+    setting(
+        "limits.in_flight",
+        Kind::Number(1, 1_000_000),
+        Some("16384"),
+        "Requests in progress at once; more are answered 503 (E63).",
+    ),
+    setting(
+        "limits.wrong_keys_per_minute",
+        Kind::Number(1, 1_000_000),
+        Some("600"),
+        "Wrong keys accepted from one address in a minute before they get 429.",
+    ),
+    setting(
+        "upstream.total_timeout_ms",
+        Kind::Number(1, DAY_MS),
+        Some("600000"),
+        "Longest time for a request that is not streamed, over all attempts.",
+    ),
+    setting("upstream.keep_alive_ms", Kind::Number(100, DAY_MS), Some("15000"), "A silent stream gets a keep-alive this often."),
+    Setting {
+        alias: Some("DATABASE_URL"),
+        secret: true,
+        ..setting("database.url", Kind::Text, None, "sqlite:PATH or postgres://…; absent: `tollgate.db` in the data folder.")
+    },
+    Setting {
+        alias: Some("TOLLGATE_MASTER_KEY"),
+        secret: true,
+        ..setting(
+            "database.master_key",
+            Kind::Text,
+            None,
+            "Master key (`tgm1:…`), as env:NAME or file:PATH; absent: `master.key` in the data folder, created on first start.",
+        )
+    },
+    setting(
+        "catalog.file",
+        Kind::Text,
+        None,
+        "Catalog file to serve. What it names is owned by the file: read-only for the command line, re-read on SIGHUP and when it changes.",
+    ),
+    setting(
+        "journal.sync",
+        Kind::OneOf(&["background", "group"]),
+        Some("\"background\""),
+        "background: fsync every 5 ms, nobody waits. group: the last bytes of an answer wait for the group's fsync.",
+    ),
+    setting(
+        "journal.max_bytes",
+        Kind::Number(1 << 20, 1 << 50),
+        Some("4294967296"),
+        "Most bytes of entries waiting for the database.",
+    ),
+    setting("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"]), Some("\"info\""), "What is logged, to stderr."),
+    setting(
+        "log.format",
+        Kind::OneOf(&["auto", "text", "json"]),
+        Some("\"auto\""),
+        "auto: text on a terminal, JSON lines otherwise.",
+    ),
+    setting("metrics.public", Kind::Flag, Some("false"), "Serve /metrics to everyone; false: to loopback peers only."),
+];
+
+/// Finds a setting by path.
+pub(crate) fn find(path: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.path == path)
+}
+
+/// `server.listen` → `TOLLGATE_SERVER__LISTEN`.
+pub(crate) fn variable(path: &str) -> String {
+    format!("TOLLGATE_{}", path.replace('.', "__").to_uppercase())
+}
+
+/// The example file: every setting, commented out, with its words and default.
+pub(crate) fn example() -> String {
+    let mut text = String::from(
+        "# Every setting of tollgate with its default. Nothing here is needed: an empty file, or none, serves.\n\
+         #\n\
+         # Looked for as --config FILE, $TOLLGATE_CONFIG, ./tollgate.toml, /etc/tollgate/tollgate.toml.\n\
+         # A flag beats an environment variable, which beats this file. TOLLGATE_SERVER__LISTEN is server.listen, and so on.\n\
+         # The catalog (channels, models, prices, groups, keys) is a file of its own; see catalog.file.\n",
+    );
+    let mut section = "";
+    for setting in SETTINGS {
+        let (own, name) = setting.path.split_once('.').expect("each path has a section");
+        if own != section {
+            section = own;
+            text.push_str(&format!("\n[{own}]\n"));
+        }
+        text.push_str(&format!("# {}\n", setting.doc));
+        if let Kind::OneOf(words) = setting.kind {
+            text.push_str(&format!("# One of: {}.\n", words.join(", ")));
+        }
+        if let Some(alias) = setting.alias {
+            text.push_str(&format!("# Also read from the environment as {alias}.\n"));
+        }
+        text.push_str(&format!("# {name} = {}\n", setting.default.unwrap_or("\"\"")));
+    }
+    text
+}

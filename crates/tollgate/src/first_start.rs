@@ -1,0 +1,90 @@
+//! A first start without a catalog file: the echo channel, the group `default` and the key `first` (the store
+//! made the member `owner`). Ordinary rows, deletable; never made again.
+
+use tollgate_core::{Glob, KeyStatus, Limits, Multiplier, Price, PriceSchedule, PricedAt, Provider, Visibility};
+use tollgate_protocol::{Profile, Protocol};
+use tollgate_store::{
+    AccountSpec, Actor, Change, ChannelSpec, Door, GroupSpec, KeySpec, ModelSpec, NewKey, Random, ServesSpec, Store,
+};
+
+use crate::{compose, failure::Failure};
+
+/// The member every database begins with.
+const OWNER: &str = "owner";
+/// Names of what is made.
+const ECHO: &str = "echo";
+const GROUP: &str = "default";
+const KEY: &str = "first";
+
+/// Makes everything that lets two curl lines answer; gives the key in clear text, this once.
+pub(crate) async fn make_echo(store: &Store) -> Result<String, Failure> {
+    let new = NewKey::draw(&Random::system());
+    let changes = [
+        Change::PutChannel(Box::new(channel())),
+        Change::PutAccount { channel: ECHO.to_owned(), account: account(), credential: None },
+        Change::PutModel(Box::new(model())),
+        Change::PutGroup(Box::new(group())),
+        Change::PutKey { key: Box::new(key()), secret: Some(new.secret(&store.hasher)) },
+    ];
+    store.catalog.apply(&changes, &actor(), compose::now()).await?;
+    Ok(new.expose_once())
+}
+
+fn actor() -> Actor {
+    Actor { door: Door::Gateway, name: "first start".to_owned() }
+}
+
+fn channel() -> ChannelSpec {
+    let serves = ServesSpec { model: ECHO.to_owned(), upstream: ECHO.to_owned(), cost: Some(free()), profile: Profile::default() };
+    ChannelSpec {
+        name: ECHO.to_owned(),
+        provider: Provider::Echo,
+        protocol: Protocol::OpenAi,
+        serves: vec![serves],
+        ..ChannelSpec::default()
+    }
+}
+
+fn account() -> AccountSpec {
+    AccountSpec { name: ECHO.to_owned(), on: true, concurrency: 0, rpm: 0, tpm: 0, cost_multiplier: Multiplier::ONE }
+}
+
+fn model() -> ModelSpec {
+    ModelSpec {
+        name: ECHO.to_owned(),
+        price: Some(free()),
+        description: Some("Answers with what it was told.".to_owned()),
+        ..ModelSpec::default()
+    }
+}
+
+fn group() -> GroupSpec {
+    GroupSpec {
+        name: GROUP.to_owned(),
+        visibility: Visibility::Public,
+        channels: vec![ECHO.to_owned()],
+        models: vec![Glob("*".to_owned())],
+        ..GroupSpec::default()
+    }
+}
+
+fn key() -> KeySpec {
+    KeySpec {
+        name: KEY.to_owned(),
+        member: OWNER.to_owned(),
+        status: KeyStatus::Active,
+        expires_at: None,
+        groups: vec![GROUP.to_owned()],
+        models: vec![Glob("*".to_owned())],
+        ip_allow: Vec::new(),
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        price_limit: None,
+    }
+}
+
+/// Price 0, which is not the same as "not priced".
+fn free() -> PriceSchedule {
+    let price = Price { input: Some(0), output: Some(0), ..Price::default() };
+    PriceSchedule(vec![PricedAt { valid_from: None, price }])
+}

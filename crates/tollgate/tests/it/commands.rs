@@ -1,0 +1,192 @@
+//! The verbs of the command line on a running gateway's folder.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tollgate_testkit::{Gate, Reply, Request, Upstream};
+
+use crate::support::{self, PROGRAM};
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&out(output)).expect("--json prints JSON")
+}
+
+#[test]
+fn a_key_made_beside_the_running_gateway_works_at_once_and_ends_when_revoked() {
+    let gate = support::echo();
+    let made = json(&gate.run(&["key", "create", "second", "--json"]));
+    let key = made["key"].as_str().unwrap().to_owned();
+    let call = || gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status;
+    assert_eq!(call(), 200);
+    let listed = json(&gate.run(&["key", "list", "--json"]));
+    assert!(!listed.to_string().contains(&key), "a key is shown once");
+    assert!(listed["items"].as_array().unwrap().iter().any(|item| item["name"] == "second" && item["status"] == "active"));
+    out(&gate.run(&["key", "revoke", "second"]));
+    let begin = std::time::Instant::now();
+    while call() != 401 {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(1), "revoked keys end within a second");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn pull_gives_a_catalog_that_apply_finds_unchanged() {
+    let upstream = Upstream::start();
+    let gate = support::echo();
+    let file = gate.data().join("more.toml");
+    let text = support::channel("more", "openai", &upstream.openai(), "more-model", "").replace("{credential}", "secret-of-more")
+        + &support::prices(&["more-model"]);
+    std::fs::write(&file, text).unwrap();
+    let said = out(&gate.run(&["apply", file.to_str().unwrap(), "--yes"]));
+    assert!(said.contains("more"), "{said}");
+    let pulled = out(&gate.run(&["pull"]));
+    assert!(pulled.contains("more-model") && !pulled.contains("secret-of-more"), "{pulled}");
+    let again = gate.data().join("pulled.toml");
+    std::fs::write(&again, &pulled).unwrap();
+    let applied = json(&gate.run(&["apply", again.to_str().unwrap(), "--yes", "--json"]));
+    assert_eq!(applied["changes"], 0, "{applied}");
+    assert_eq!(out(&gate.run(&["pull"])), pulled);
+}
+
+#[test]
+fn apply_without_a_terminal_asks_for_yes_and_changes_nothing() {
+    let gate = support::echo();
+    let file = gate.data().join("more.toml");
+    std::fs::write(&file, "[[model]]\nname = \"x\"\nprice = { input = \"1\" }\n").unwrap();
+    let output = gate.run(&["apply", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--yes"));
+    assert!(!out(&gate.run(&["pull"])).contains("\"x\""));
+}
+
+#[test]
+fn a_channel_can_be_switched_off_and_on_while_serving() {
+    let gate = support::echo();
+    let call = || gate.chat(&support::chat("echo"));
+    assert_eq!(call().status, 200);
+    out(&gate.run(&["channel", "disable", "echo"]));
+    let wait_for = |status: u16| {
+        let begin = std::time::Instant::now();
+        loop {
+            let answer = call();
+            if answer.status == status {
+                return answer;
+            }
+            assert!(begin.elapsed() < std::time::Duration::from_secs(2), "still {}", answer.status);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let refused = wait_for(503);
+    assert_eq!(refused.header("x-tollgate-cause"), Some("disabled"));
+    let explained = json(&gate.run(&["explain", "--model", "echo", "--key", "first", "--json"]));
+    assert_eq!(explained["excluded"][0]["code"], "disabled", "{explained}");
+    out(&gate.run(&["channel", "enable", "echo"]));
+    wait_for(200);
+}
+
+#[test]
+fn explain_names_candidates_in_order_and_why_not_the_others() {
+    let upstream = Upstream::start();
+    let gate = support::before(&upstream);
+    let explained = json(&gate.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]));
+    assert_eq!(explained["planned"][0]["channel"], "chat", "{explained}");
+    assert_eq!(explained["planned"][0]["account"], "chat-account");
+    let people = out(&gate.run(&["explain", "--model", "chat-model", "--key", "caller"]));
+    assert!(people.contains("chat-account"), "{people}");
+    let output = gate.run(&["explain", "--model", "chat-model", "--key", "nobody"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn channel_test_shows_each_step_and_fails_with_the_upstreams_words() {
+    let upstream = Upstream::start();
+    let gate = support::before(&upstream);
+    let said = out(&gate.run(&["channel", "test", "chat"]));
+    for step in ["DNS", "TCP", "HTTP", "first byte", "usage"] {
+        assert!(said.contains(step), "no {step} in:\n{said}");
+    }
+    upstream.next(Reply::error(401, &serde_json::json!({"error": {"message": "this key is wrong"}})));
+    let output = gate.run(&["channel", "test", "chat"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("401") && said.contains("this key is wrong"), "{said}");
+}
+
+#[test]
+fn usage_can_be_tailed_summed_and_exported() {
+    let gate = support::echo();
+    for _ in 0..3 {
+        assert_eq!(gate.chat(&support::chat("echo")).status, 200);
+    }
+    assert_eq!(gate.chat(&support::chat("none")).status, 404);
+    let _ = gate.wait_for_record("refusal", |record| record["reason"] == "E13");
+    let csv = out(&gate.run(&["usage", "export"]));
+    assert!(csv.starts_with("id,at,outcome,reason,"), "{csv}");
+    assert_eq!(csv.lines().count(), 5, "{csv}");
+    let begin = std::time::Instant::now();
+    loop {
+        let summary = json(&gate.run(&["usage", "summary", "--by", "outcome", "--json"]));
+        let of = |word: &str| {
+            summary["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|item| item["of"] == word)
+                .map_or(0, |item| item["requests"].as_u64().unwrap())
+        };
+        if of("completed") == 3 && of("refused") == 1 {
+            break;
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(5), "not booked: {summary}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let tail = out(&gate.run(&["usage", "tail", "-n", "2"]));
+    assert_eq!(tail.lines().count(), 3, "{tail}");
+}
+
+#[test]
+fn check_shows_values_with_their_sources_and_masks_secrets() {
+    let output = Command::new(PROGRAM)
+        .args(["check", "--json"])
+        .env_clear()
+        .env("DATABASE_URL", "postgres://u:hidden@localhost/db")
+        .env("TOLLGATE_SERVER__LISTEN", "127.0.0.1:9999")
+        .current_dir(std::env::temp_dir())
+        .output()
+        .unwrap();
+    let shown = json(&output);
+    assert_eq!(shown["settings"]["server.listen"]["value"], "127.0.0.1:9999");
+    assert_eq!(shown["settings"]["server.listen"]["source"], "environment (TOLLGATE_SERVER__LISTEN)");
+    assert!(!shown.to_string().contains("hidden"));
+}
+
+#[test]
+fn version_manual_and_completions_are_printed() {
+    let run = |arguments: &[&str]| out(&Command::new(PROGRAM).args(arguments).output().unwrap());
+    assert_eq!(run(&["version"]).trim(), concat!("tollgate ", env!("CARGO_PKG_VERSION")));
+    assert!(run(&["man"]).contains(".TH"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["completions", shell]).contains("tollgate"), "{shell}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    let output = Command::new(PROGRAM).arg("srve").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("serve"), "the nearest verb is named");
+}
+
+#[test]
+fn rows_of_a_served_file_cannot_be_changed_by_hand() {
+    let upstream = Upstream::start();
+    let gate: Gate = support::before(&upstream);
+    let output = gate.run(&["channel", "disable", "chat"]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("catalog file"));
+}

@@ -1,0 +1,16 @@
+//! Tests on the real binary, in one executable; modules are named as the stages of the path.
+//!
+//! `Gate` starts the executable; when it goes it checks that every answered request left exactly one usage record
+//! and that no secret is in the log.
+
+mod commands;
+mod drain;
+mod faults;
+mod forward;
+mod hostile;
+mod journal;
+mod limits;
+mod lists;
+mod relay;
+mod start;
+mod support;

@@ -1,0 +1,70 @@
+//! What the tests share: the executable, catalogs, bodies.
+
+use serde_json::{Value, json};
+use tollgate_testkit::{Gate, GateBuilder, Upstream};
+
+/// The executable under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tollgate");
+
+/// A gate that serves nothing but the built-in echo.
+pub(crate) fn echo() -> Gate {
+    Gate::of(PROGRAM).spawn()
+}
+
+/// A gate in front of a scripted upstream: `chat-model` over chat completions, `native-model` over the native
+/// protocol, failures never rest an account.
+pub(crate) fn before(upstream: &Upstream) -> Gate {
+    builder(upstream, "cooling = false").spawn()
+}
+
+/// The same, with more lines in both channels.
+pub(crate) fn builder(upstream: &Upstream, channel_lines: &str) -> GateBuilder {
+    Gate::of(PROGRAM).catalog(&catalog(upstream, channel_lines))
+}
+
+/// The catalog of [`before`].
+pub(crate) fn catalog(upstream: &Upstream, channel_lines: &str) -> String {
+    channel("chat", "openai", &upstream.openai(), "chat-model", channel_lines)
+        + &channel("native", "gemini", &upstream.gemini(), "native-model", channel_lines)
+        + &prices(&["chat-model", "native-model"])
+        + &group(&["chat", "native"])
+}
+
+/// One channel with one account named like it; the upstream knows the model as `upstream-model`.
+pub(crate) fn channel(name: &str, protocol: &str, base_url: &str, model: &str, lines: &str) -> String {
+    format!(
+        "[[channel]]\nname = \"{name}\"\nprovider = \"compatible\"\nprotocol = \"{protocol}\"\nbase_url = \"{base_url}\"\n\
+         private_network = true\n{lines}\n\
+         [[channel.account]]\nname = \"{name}-account\"\ncredential = \"{{credential}}\"\n\
+         [[channel.serves]]\nmodel = \"{model}\"\nupstream = \"upstream-model\"\ncost = {{ input = \"1\", output = \"2\" }}\n"
+    )
+}
+
+/// Rows that price models at 10 and 20 USD per million tokens.
+pub(crate) fn prices(models: &[&str]) -> String {
+    models.iter().map(|model| format!("[[model]]\nname = \"{model}\"\nprice = {{ input = \"10\", output = \"20\" }}\n")).collect()
+}
+
+/// The group `default` over channels, and the key of the gate.
+pub(crate) fn group(channels: &[&str]) -> String {
+    format!(
+        "[[group]]\nname = \"default\"\nchannels = {channels:?}\n[[key]]\nname = \"caller\"\ngroups = [\"default\"]\nsecret = \"{{key}}\"\n"
+    )
+}
+
+/// A chat body for `chat-model`.
+pub(crate) fn chat(model: &str) -> Value {
+    json!({"model": model, "messages": [{"role": "user", "content": "prompt-canary hello"}]})
+}
+
+/// The same, streamed.
+pub(crate) fn chat_stream(model: &str) -> Value {
+    let mut body = chat(model);
+    body["stream"] = true.into();
+    body
+}
+
+/// A native body.
+pub(crate) fn native() -> Value {
+    json!({"contents": [{"role": "user", "parts": [{"text": "prompt-canary hello"}]}]})
+}
