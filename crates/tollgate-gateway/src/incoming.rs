@@ -5,6 +5,7 @@ use std::{
     future::Future as _,
     net::IpAddr,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -15,6 +16,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
+
+use crate::shared::Present;
 
 /// Everything about a request but its body. A refusal is written from it, so it exists before the path is known to
 /// be right.
@@ -59,13 +62,38 @@ pub enum RequestBodyFault {
     /// Nothing came for this long.
     #[error("nothing came for {} s", .0.as_secs())]
     TooSlow(Duration),
+    /// All bodies together need more memory than there is for them.
+    #[error("no room for another body")]
+    NoRoom,
     /// The connection broke, or its framing did.
     #[error("the body broke off")]
     Broken(#[source] hyper::Error),
 }
 
 /// A request body: on the wire, or already here (tests, in-process calls).
-pub struct RequestBody(Source);
+pub struct RequestBody {
+    source: Source,
+    room: Option<Room>,
+}
+
+/// Room for the bytes of one request's body among all others.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    present: Arc<Present>,
+    most: usize,
+}
+
+impl Room {
+    /// Room for the body of `present`, while all bodies together stay within `most` bytes.
+    pub(crate) fn new(present: Arc<Present>, most: usize) -> Self {
+        Self { present, most }
+    }
+
+    /// Takes room for bytes.
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), RequestBodyFault> {
+        if self.present.hold(bytes, self.most) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
+    }
+}
 
 enum Source {
     Wire { body: hyper::body::Incoming, patience: Duration, silence: Option<Pin<Box<Sleep>>> },
@@ -75,13 +103,24 @@ enum Source {
 impl RequestBody {
     /// A body on the wire that may be silent for so long between two pieces.
     pub(crate) fn wire(body: hyper::body::Incoming, patience: Duration) -> Self {
-        Self(Source::Wire { body, patience, silence: None })
+        Self { source: Source::Wire { body, patience, silence: None }, room: None }
+    }
+
+    /// Its bytes are to be counted.
+    pub(crate) fn within(mut self, room: Room) -> Self {
+        self.room = Some(room);
+        self
+    }
+
+    /// Where its bytes are counted.
+    pub(crate) fn room(&self) -> Option<Room> {
+        self.room.clone()
     }
 }
 
 impl From<Bytes> for RequestBody {
     fn from(bytes: Bytes) -> Self {
-        Self(Source::Here(Some(bytes)))
+        Self { source: Source::Here(Some(bytes)), room: None }
     }
 }
 
@@ -96,11 +135,17 @@ impl Body for RequestBody {
     type Error = RequestBodyFault;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyFault>>> {
-        match &mut self.get_mut().0 {
+        let Self { source, room } = self.get_mut();
+        match source {
             Source::Here(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))),
             Source::Wire { body, patience, silence } => {
                 if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
                     *silence = None;
+                    if let (Some(room), Some(Ok(frame))) = (room, &frame)
+                        && let Some(data) = frame.data_ref()
+                    {
+                        room.take(data.len())?;
+                    }
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }
                 // The timer exists only while nothing is there, so that a body that is already here costs none.
@@ -112,14 +157,14 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.source {
             Source::Wire { body, .. } => body.is_end_stream(),
             Source::Here(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.source {
             Source::Wire { body, .. } => body.size_hint(),
             Source::Here(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }

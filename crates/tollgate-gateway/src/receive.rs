@@ -27,17 +27,18 @@ enum Encoding {
 /// Reads the body of a request whose key is known.
 ///
 /// # Errors
-/// E19, E22, E23, E65; E18 for a packed body that cannot be unpacked; E64 when the caller leaves.
+/// E19, E22, E23, E63, E65; E18 for a packed body that cannot be unpacked; E64 when the caller leaves.
 pub async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
     content_type(&head.headers)?;
     let encoding = content_encoding(&head.headers)?;
     if body.size_hint().lower() > bounds.body_bytes as u64 {
         return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
     }
+    let room = body.room();
     let bytes = read(body, bounds).await?;
     match encoding {
         Encoding::Identity => Ok(bytes),
-        Encoding::Gzip => unpack::gunzip(bytes, bounds.body_bytes).await,
+        Encoding::Gzip => unpack::gunzip(bytes, bounds.body_bytes, room.as_ref()).await,
     }
 }
 
@@ -67,6 +68,7 @@ async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> 
 /// Broken framing is answered; where the connection is gone nobody reads an answer.
 fn refusal_of(fault: &RequestBodyFault) -> Refusal {
     match fault {
+        RequestBodyFault::NoRoom => Refusal::Overloaded,
         RequestBodyFault::TooSlow(limit) => Refusal::TooSlow { secs: limit.as_secs() },
         RequestBodyFault::Broken(fault) => {
             let io = fault.source().and_then(|source| source.downcast_ref::<io::Error>());

@@ -15,6 +15,8 @@ pub struct Settings {
     pub http: HttpLimits,
     /// Limits of bodies.
     pub bounds: Bounds,
+    /// Bytes of request bodies that are held at once, over all cores; beyond, E63.
+    pub body_memory_bytes: usize,
     /// Limits towards upstreams that are the same for every channel.
     pub upstream: UpstreamLimits,
     /// Wrong keys a minute from one address (IPv6: from one /64) before they are refused unseen.
@@ -37,6 +39,7 @@ impl Default for Settings {
             tls: None,
             http: HttpLimits::default(),
             bounds: Bounds::default(),
+            body_memory_bytes: 1024 * 1024 * 1024,
             upstream: UpstreamLimits::default(),
             wrong_keys_per_minute: 600,
             key_cache_entries: 100_000,

@@ -41,6 +41,8 @@ pub struct Condition {
     draining: AtomicBool,
     cutting_off: AtomicBool,
     in_flight: AtomicUsize,
+    /// Bytes of request bodies that are held.
+    body_bytes: AtomicUsize,
     quiet: Notify,
 }
 
@@ -137,7 +139,7 @@ impl Condition {
     /// One more, if there is room for it.
     pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<Present> {
         let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
-        let present = Present(Arc::clone(self));
+        let present = Present { condition: Arc::clone(self), body_bytes: AtomicUsize::new(0) };
         (before < most).then_some(present)
     }
 
@@ -155,12 +157,61 @@ impl Condition {
 
 /// A request being answered; dropped with the last byte.
 #[derive(Debug)]
-pub(crate) struct Present(Arc<Condition>);
+pub(crate) struct Present {
+    condition: Arc<Condition>,
+    body_bytes: AtomicUsize,
+}
+
+impl Present {
+    /// Counts bytes of its body, if all bodies together stay within `most`. Given back when the request is over: the
+    /// body may be sent more than once until then.
+    pub(crate) fn hold(&self, bytes: usize, most: usize) -> bool {
+        let before = self.condition.body_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.body_bytes.fetch_add(bytes, Ordering::AcqRel);
+        before.saturating_add(bytes) <= most
+    }
+}
 
 impl Drop for Present {
     fn drop(&mut self) {
-        if self.0.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.0.is_draining() {
-            self.0.quiet.notify_waiters();
+        self.condition.body_bytes.fetch_sub(self.body_bytes.load(Ordering::Acquire), Ordering::AcqRel);
+        if self.condition.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.condition.is_draining() {
+            self.condition.quiet.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_share_their_room_and_give_it_back() {
+        let condition = Arc::new(Condition::default());
+        let one = condition.enter(2).unwrap();
+        let other = condition.enter(2).unwrap();
+        assert!(condition.enter(2).is_none());
+        assert_eq!(condition.in_flight(), 2, "a request that did not get in is not counted");
+        assert!(one.hold(60, 100) && other.hold(40, 100));
+        assert!(!other.hold(1, 100));
+        drop(one);
+        assert!(other.hold(59, 100));
+        drop(other);
+        assert_eq!((condition.in_flight(), condition.body_bytes.load(Ordering::Acquire)), (0, 0));
+    }
+
+    #[test]
+    fn readiness_in_order() {
+        let condition = Condition::default();
+        assert_eq!(condition.readiness(), Readiness::Starting);
+        condition.listening();
+        assert_eq!(condition.readiness(), Readiness::Ready);
+        condition.set_degraded(true);
+        assert_eq!(condition.readiness(), Readiness::Degraded);
+        condition.set_without_catalog(true);
+        assert_eq!(condition.readiness(), Readiness::Starting);
+        condition.drain();
+        assert_eq!(condition.readiness(), Readiness::Draining);
+        assert!(!condition.readiness().serves());
     }
 }

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     Head, Incoming, MetricsAccess, Refusal, RequestBody, Visit, Visited,
     answer::AnswerBody,
+    incoming::Room,
     ingress::{self, Destination, WellKnown},
     lists,
     refusal::REQUEST_ID,
@@ -93,6 +94,8 @@ async fn dispatch<P: ModelPath>(
             let Some(present) = shared.condition.enter(shared.settings.http.requests) else {
                 return refuse(core, &Refusal::Overloaded, &head);
             };
+            let present = Arc::new(present);
+            let body = body.within(Room::new(Arc::clone(&present), shared.settings.body_memory_bytes));
             under_way.count(present, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
             head.headers = parts.headers;

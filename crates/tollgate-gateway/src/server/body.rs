@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct UnderWay {
     beat: Arc<Beat>,
     clock: Arc<dyn Clock>,
-    present: Option<(Present, Raised)>,
+    present: Option<(Arc<Present>, Raised)>,
 }
 
 impl UnderWay {
@@ -34,7 +34,7 @@ impl UnderWay {
     }
 
     /// Counted among the requests a drain waits for.
-    pub(super) fn count(&mut self, present: Present, raised: Raised) {
+    pub(super) fn count(&mut self, present: Arc<Present>, raised: Raised) {
         self.present = Some((present, raised));
     }
 }

@@ -1,6 +1,12 @@
 //! One connection from its first byte to its last: which protocol it speaks, its timers, and its end.
 
-use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{server::conn, service::service_fn};
@@ -13,6 +19,7 @@ use tokio::{
     net::TcpStream,
     time::{sleep_until, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -37,7 +44,14 @@ const PING: Duration = Duration::from_secs(30);
 pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, peer: SocketAddr) {
     // A socket that cannot be set up is a caller that is gone.
     let _ = socket.set_nodelay(true);
-    let Some(tls) = &core.tls else { return begin(core, socket, peer).await };
+    match core.tls.clone() {
+        None => begin(core, socket, peer).await,
+        // Boxed: a TLS stream is large, and plain connections should not keep its room.
+        Some(tls) => Box::pin(serve_tls(core, tls, socket, peer)).await,
+    }
+}
+
+async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: TcpStream, peer: SocketAddr) {
     let Ok(Ok(stream)) = timeout(core.shared.settings.http.header_timeout, tls.accept(socket)).await else { return };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         let line = line(&core, peer);
@@ -92,8 +106,9 @@ where
     // Its own timer would count the pause between two requests as part of the head.
     builder.header_read_timeout(None).max_buf_size(BUFFER);
     let (inner, of) = (Arc::clone(&core), line.clone());
-    let service = service_fn(move |request| answer(Arc::clone(&inner), of.clone(), request));
-    drive(&core, &line, builder.serve_connection(TokioIo::new(wire), service)).await;
+    // Boxed, so that an idle connection does not keep the room of a request.
+    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&inner), of.clone(), request)));
+    drive(&core, &line, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
 }
 
 async fn http2<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: Line)
@@ -110,8 +125,9 @@ where
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     let (inner, of) = (Arc::clone(&core), line.clone());
-    let service = service_fn(move |request| answer(Arc::clone(&inner), of.clone(), request));
-    drive(&core, &line, builder.serve_connection(TokioIo::new(wire), service)).await;
+    // Boxed, so that an idle connection does not keep the room of a request.
+    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&inner), of.clone(), request)));
+    drive(&core, &line, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
 }
 
 /// Runs the streams of HTTP/2 connections where a shutdown waits for them.
@@ -128,10 +144,9 @@ where
 }
 
 /// Drives a connection, holds it to its limits and ends it when the gateway drains.
-async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Line, connection: C) {
+async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Line, mut connection: Pin<Box<C>>) {
     let limits = &core.shared.settings.http;
     let now = || core.shared.clock.instant();
-    let mut connection = pin!(connection);
     let mut alarm = pin!(sleep_until(now() + limits.header_timeout.min(limits.idle_timeout)));
     let mut draining = pin!(core.draining.cancelled());
     let mut closing = pin!(core.closing.cancelled());

@@ -72,7 +72,8 @@ where
     for (index, socket) in (0_u16..).zip(listening.sockets) {
         let (path, shared, elsewhere) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&elsewhere));
         let (census, tls) = (Arc::clone(&census), tls.clone());
-        let (drain, close) = (draining.clone(), closing.clone());
+        // Each core has tokens of its own, so that their locks are not fought for.
+        let (drain, close) = (draining.child_token(), closing.child_token());
         let body = move |ready: oneshot::Sender<_>| {
             core_thread(socket, ready, move || {
                 let dice = Dice::shaken().map_err(|error| io::Error::other(error.to_string()))?;

@@ -145,3 +145,18 @@ async fn beyond_the_bounds_there_is_a_clear_answer() {
     second.until("length 0").await;
     gate.close().await;
 }
+
+#[tokio::test]
+async fn all_bodies_together_have_a_bound() {
+    let gate = Gate::open(Settings { body_memory_bytes: 1_000, ..Settings::default() });
+    let mut first = gate.connect().await;
+    first.send(chat("X-Script: hang midway\r\n", &"x".repeat(600))).await;
+    first.until("piece").await;
+    let refused = gate.say(chat("Connection: close\r\n", &"x".repeat(600))).await;
+    assert!(statuses(&refused) == [503] && refused.contains("server_overloaded"), "{refused}");
+    assert_eq!(statuses(&gate.say(chat("Connection: close\r\n", &"x".repeat(300))).await), [200]);
+    drop(first);
+    gate.quiet().await;
+    assert_eq!(statuses(&gate.say(chat("Connection: close\r\n", &"x".repeat(600))).await), [200]);
+    gate.close().await;
+}
