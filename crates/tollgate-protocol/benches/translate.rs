@@ -1,8 +1,11 @@
-//! What translating a streamed answer of 100 events costs, for each pair of protocols that callers meet.
+//! What translation costs: a request of 4 KiB on its way out, a streamed answer of 100 events on its way back.
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use tollgate_protocol::{Protocol, StreamRelay, neutral::ReplyContext, translating_relay};
+use tollgate_protocol::{
+    Framing, Method, Profile, Protocol, StreamRelay, Target, TranslateOptions, decode_request, encode_request,
+    neutral::ReplyContext, translating_relay,
+};
 
 const EVENTS: usize = 100;
 
@@ -64,5 +67,30 @@ fn streams(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, streams);
+/// A conversation of about 4 KiB with a tool.
+fn conversation() -> String {
+    let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "Nobody counts the cups of tea. ".repeat(12));
+    let turns: Vec<String> = (0..10).map(|n| turn(if n % 2 == 0 { "user" } else { "assistant" })).collect();
+    let tool = r#"{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}"#;
+    format!(r#"{{"model":"m","temperature":0.5,"max_tokens":100,"tools":[{tool}],"messages":[{}]}}"#, turns.join(","))
+}
+
+fn requests(criterion: &mut Criterion) {
+    let body = conversation();
+    let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+    let (profile, options) = (Profile { default_max_tokens: Some(4096), ..Profile::default() }, TranslateOptions::default());
+    let mut group = criterion.benchmark_group("translate_request_4_kib");
+    group.throughput(Throughput::Bytes(body.len() as u64));
+    for upstream in [Protocol::Gemini, Protocol::Anthropic] {
+        group.bench_function(format!("openai_to_{}", upstream.as_str()), |bencher| {
+            bencher.iter(|| {
+                let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).expect("a sound request");
+                encode_request(upstream, &request, "u", &profile, &options)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, requests, streams);
 criterion_main!(benches);
