@@ -78,14 +78,15 @@ fn conversation() -> String {
 fn requests(criterion: &mut Criterion) {
     let body = conversation();
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
-    let (profile, options) = (Profile { default_max_tokens: Some(4096), ..Profile::default() }, TranslateOptions::default());
+    let (profile, options) =
+        (Profile { default_max_tokens: Some(4096), sampling: Some(true), ..Profile::default() }, TranslateOptions::default());
     let mut group = criterion.benchmark_group("translate_request_4_kib");
     group.throughput(Throughput::Bytes(body.len() as u64));
     for upstream in [Protocol::Gemini, Protocol::Anthropic] {
         group.bench_function(format!("openai_to_{}", upstream.as_str()), |bencher| {
             bencher.iter(|| {
                 let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).expect("a sound request");
-                encode_request(upstream, &request, "u", &profile, &options)
+                encode_request(upstream, &request, "u", &profile, &options).expect("a request it takes")
             });
         });
     }
