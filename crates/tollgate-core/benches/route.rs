@@ -10,7 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Caller, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId, HealthState,
     HealthView, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision, Role,
-    RouteInput, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, Unloaded, Visibility, resolve, route,
+    RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, Unloaded, Visibility, resolve, route,
 };
 use tollgate_protocol::{Method, Outline, Profile, Protocol, SplicePoints};
 
@@ -52,6 +52,7 @@ fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
         weight: 1 + u32::try_from(n % 3).unwrap_or(0),
         timeouts: Timeouts::default(),
         retry_uncertain: true,
+        probe_interval_s: 0,
         headers: Vec::new(),
         proxy: None,
         ca_file: None,
@@ -73,6 +74,9 @@ fn catalog(channels: Vec<Channel>) -> Catalog {
         translation: TranslationPolicy::Strict,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
         limits: Limits::default(),
         budgets: Vec::new(),
     };

@@ -4,6 +4,7 @@
 //! their member with them.
 
 mod glob;
+mod routing;
 mod snapshot;
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
@@ -12,6 +13,8 @@ use indexmap::IndexMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Profile, Protocol};
+
+pub use routing::{Hedge, Routing};
 
 use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, PriceSchedule, Revision, Secret, Timestamp};
 
@@ -99,6 +102,8 @@ pub struct Channel {
     pub timeouts: Timeouts,
     /// Another attempt after "sent, but no answer".
     pub retry_uncertain: bool,
+    /// Seconds between two probes of each of its accounts; 0: only accounts that rest are probed.
+    pub probe_interval_s: u32,
     /// Added to every request upstream.
     pub headers: Vec<(String, String)>,
     /// `http://` (CONNECT) or `socks5://`.
@@ -236,6 +241,12 @@ pub struct Group {
     pub stream_break: StreamBreak,
     /// Which channels are accepted by price.
     pub price_limit: Option<PriceLimit>,
+    /// What orders usable accounts.
+    pub routing: Routing,
+    /// A second attempt where the first token is late; `None`: off.
+    pub hedge: Option<Hedge>,
+    /// Whether callers may see how their accounts were chosen (`x-tollgate-trace`).
+    pub trace: bool,
     /// Requests, tokens, concurrency.
     pub limits: Limits,
     /// Money over time.

@@ -19,9 +19,9 @@ mod time;
 mod samples;
 
 pub use catalog::{
-    Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Key, KeyStatus, Limits, Member, MemberStatus, Model,
-    OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, ServedBy, Serves, StreamBreak,
-    Timeouts, TranslationPolicy, Visibility, Window,
+    Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member, MemberStatus,
+    Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, ServedBy,
+    Serves, StreamBreak, Timeouts, TranslationPolicy, Visibility, Window,
 };
 pub use health::{AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, start_probe};
 pub use ids::{AccountId, ChannelId, GroupId, KeyId, MemberId, ModelId, RequestId, Revision};

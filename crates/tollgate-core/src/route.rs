@@ -10,7 +10,7 @@ use tollgate_protocol::{FieldPath, Outline, Protocol};
 
 pub use exclusion::{Cause, Excluded, Exclusion, LimitLevel, NoRoute, PriceFigures, PriceKind};
 
-use rank::{Usable, pick};
+use rank::{Order, Usable, pick};
 use sieve::{Sieve, cost_of};
 
 use crate::{
@@ -193,7 +193,8 @@ pub fn route(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Pl
     let Sieve { usable, mut excluded, hiccups, busy, .. } = sieve;
 
     let costs = |it: &Usable| input.cost_for_order(it);
-    let mut chosen = pick(usable, MAX_ATTEMPTS, input.outline.affinity, dice, &costs);
+    let order = Order { routing: input.offer.group.routing, affinity: input.outline.affinity, cost: &costs };
+    let mut chosen = pick(usable, MAX_ATTEMPTS, order, dice);
     if chosen.is_empty() && !busy {
         // The model's last account is tried all the same while it cools for a hiccup: the one that is back first, and
         // only that one, so that a total outage costs one attempt a request.

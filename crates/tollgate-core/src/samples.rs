@@ -6,7 +6,7 @@ use tollgate_protocol::{Method, Outline, Profile, Protocol};
 
 use crate::{
     Account, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member,
-    MemberId, MemberStatus, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Provider, Revision, Role, Serves,
+    MemberId, MemberStatus, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Provider, Revision, Role, Routing, Serves,
     StreamBreak, Timeouts, Timestamp, TranslationPolicy, Visibility,
 };
 
@@ -81,6 +81,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
         weight: 1,
         timeouts: Timeouts::default(),
         retry_uncertain: true,
+        probe_interval_s: 0,
         headers: Vec::new(),
         proxy: None,
         ca_file: None,
@@ -103,6 +104,9 @@ pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
         translation: TranslationPolicy::Strict,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
         limits: Limits::default(),
         budgets: Vec::new(),
     }

@@ -67,6 +67,7 @@ fn channel(row: &Row, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreE
         weight: spec.weight,
         timeouts: spec.timeouts,
         retry_uncertain: spec.retry_uncertain,
+        probe_interval_s: spec.probe_interval_s,
         headers: spec.headers,
         proxy: spec.proxy,
         ca_file: spec.ca_file,
@@ -111,6 +112,9 @@ fn group(row: &Row, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreE
         translation: spec.translation,
         stream_break: spec.stream_break,
         price_limit: spec.price_limit,
+        routing: spec.routing,
+        hedge: spec.hedge,
+        trace: spec.trace,
         limits: spec.limits,
         budgets: spec.budgets,
     })

@@ -4,8 +4,8 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    Billing, Budget, Glob, KeyStatus, Limits, MemberStatus, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule,
-    Provider, Role, StreamBreak, Timeouts, Timestamp, TranslationPolicy, Visibility,
+    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, OnUnsupported, ParameterRule, PriceLimit,
+    PriceSchedule, Provider, Role, Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
 
@@ -37,6 +37,8 @@ pub struct ChannelSpec {
     pub timeouts: Timeouts,
     /// Another attempt after "sent, but no answer".
     pub retry_uncertain: bool,
+    /// Seconds between two probes of each account; 0: only accounts that rest are probed.
+    pub probe_interval_s: u32,
     /// Added to every request upstream, in order of name.
     pub headers: Vec<(String, String)>,
     /// `http://` or `socks5://`.
@@ -64,6 +66,7 @@ impl Default for ChannelSpec {
             weight: 1,
             timeouts: Timeouts::default(),
             retry_uncertain: true,
+            probe_interval_s: 0,
             headers: Vec::new(),
             proxy: None,
             ca_file: None,
@@ -155,6 +158,12 @@ pub struct GroupSpec {
     pub stream_break: StreamBreak,
     /// Which channels are accepted by price.
     pub price_limit: Option<PriceLimit>,
+    /// What orders usable accounts.
+    pub routing: Routing,
+    /// A second attempt where the first token is late.
+    pub hedge: Option<Hedge>,
+    /// Whether callers may see how their accounts were chosen.
+    pub trace: bool,
     /// Requests, tokens, concurrency.
     pub limits: Limits,
     /// Money over time.

@@ -1,6 +1,7 @@
-//! The order of usable candidates: priority tiers, then affinity or weighted dice.
+//! The order of usable candidates: priority tiers, then what the group's routing says: affinity or weighted dice, the
+//! lowest cost, or the faster one of two.
 
-use crate::AccountId;
+use crate::{AccountId, Routing};
 
 /// Most that a channel's weight counts, so that sums cannot overflow.
 const MOST_WEIGHT: u32 = 1_000_000;
@@ -20,6 +21,19 @@ pub(super) struct Usable {
     pub(super) share: u32,
     /// For rendezvous hashing.
     pub(super) id: AccountId,
+    /// Average time to the first token, in microseconds; 0: not measured, or not asked for.
+    pub(super) first_token_us: u64,
+}
+
+/// What candidates are ordered by.
+#[derive(Clone, Copy)]
+pub(super) struct Order<'a> {
+    /// The group's choice.
+    pub(super) routing: Routing,
+    /// What requests of one conversation have in common.
+    pub(super) affinity: Option<u64>,
+    /// What a candidate costs; the highest value where that is not known.
+    pub(super) cost: &'a dyn Fn(&Usable) -> i128,
 }
 
 /// An account's part of its channel's weight, so that a channel's share does not depend on how many accounts it has.
@@ -29,14 +43,11 @@ pub(super) fn weight_of(channel_weight: u32, accounts: usize) -> u64 {
 
 /// Takes the first `most` candidates out, in order. With an affinity key the order within a tier is that of rendezvous
 /// hashing, the same on every node and for every turn of a conversation; without one it is drawn by weight and health.
-/// Candidates without weight come last in their tier, cheapest first as `cost` says.
-pub(super) fn pick(
-    mut usable: Vec<Usable>,
-    most: usize,
-    affinity: Option<u64>,
-    dice: &mut dyn FnMut() -> u32,
-    cost: &dyn Fn(&Usable) -> i128,
-) -> Vec<Usable> {
+/// Candidates without weight come last in their tier, cheapest first.
+///
+/// Routing by cost makes a tier of every cost within the tier. Routing by speed takes the first two of that order and
+/// prefers the faster one, so that a conversation stays with two accounts at most.
+pub(super) fn pick(mut usable: Vec<Usable>, most: usize, order: Order<'_>, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
     let mut picked = Vec::with_capacity(most.min(usable.len()));
     while picked.len() < most {
         let Some(priority) = usable.iter().map(|it| it.priority).min() else { break };
@@ -46,13 +57,28 @@ pub(super) fn pick(
             usable.extract_if(.., |it| it.priority != priority).collect()
         };
         let tier = std::mem::replace(&mut usable, rest);
-        Tier::new(tier, affinity).take(most, dice, cost, &mut picked);
+        match order.routing {
+            Routing::Weighted | Routing::Fastest => Tier::new(tier, order).take(most, dice, &mut picked),
+            Routing::Cheapest => take_cheapest(tier, most, order, dice, &mut picked),
+        }
     }
     picked
 }
 
+/// Members of equal cost are a tier of their own; those without weight stand behind all others.
+fn take_cheapest(members: Vec<Usable>, most: usize, order: Order<'_>, dice: &mut dyn FnMut() -> u32, picked: &mut Vec<Usable>) {
+    let mut members: Vec<(bool, i128, Usable)> = members.into_iter().map(|it| (it.part() == 0, (order.cost)(&it), it)).collect();
+    while picked.len() < most {
+        let Some(least) = members.iter().map(|(weightless, cost, _)| (*weightless, *cost)).min() else { return };
+        let equals = members.extract_if(.., |(weightless, cost, _)| (*weightless, *cost) == least).map(|(_, _, it)| it);
+        let equals = equals.collect();
+        Tier::new(equals, order).take(most, dice, picked);
+    }
+}
+
 /// Candidates of one priority.
-struct Tier {
+struct Tier<'a> {
+    order: Order<'a>,
     members: Vec<Usable>,
     /// Their ranks in rendezvous hashing, in step with `members`; `None` without affinity.
     ranks: Option<Vec<u64>>,
@@ -60,31 +86,57 @@ struct Tier {
     total: u64,
 }
 
-impl Tier {
-    fn new(members: Vec<Usable>, affinity: Option<u64>) -> Self {
+/// A member that was taken out.
+struct Drawn {
+    member: Usable,
+    rank: Option<u64>,
+}
+
+impl<'a> Tier<'a> {
+    fn new(members: Vec<Usable>, order: Order<'a>) -> Self {
         let total = members.iter().map(Usable::part).sum();
-        let ranks = affinity.map(|key| ranks(&members, key));
-        Self { members, ranks, total }
+        let ranks = order.affinity.map(|key| ranks(&members, key));
+        Self { order, members, ranks, total }
     }
 
     /// Moves members to `picked` until that has `most`.
-    fn take(mut self, most: usize, dice: &mut dyn FnMut() -> u32, cost: &dyn Fn(&Usable) -> i128, picked: &mut Vec<Usable>) {
+    fn take(mut self, most: usize, dice: &mut dyn FnMut() -> u32, picked: &mut Vec<Usable>) {
         while picked.len() < most {
-            let at = if self.total == 0 {
-                (0..self.members.len()).min_by_key(|at| cost(&self.members[*at]))
-            } else if let Some(ranks) = &self.ranks {
-                (0..ranks.len()).max_by_key(|at| ranks[*at])
-            } else {
-                Some(self.drawn(dice))
-            };
-            let Some(at) = at else { return };
-            if let Some(ranks) = &mut self.ranks {
-                ranks.swap_remove(at);
-            }
-            let member = self.members.swap_remove(at);
-            self.total -= member.part();
-            picked.push(member);
+            let Some(first) = self.next(dice) else { return };
+            picked.push(if self.order.routing == Routing::Fastest { self.faster(first, dice) } else { first.member });
         }
+    }
+
+    /// The faster one of a member and the next; the other one goes back. Members without weight are behind all others
+    /// however fast they are.
+    fn faster(&mut self, first: Drawn, dice: &mut dyn FnMut() -> u32) -> Usable {
+        if self.total == 0 && first.member.part() > 0 {
+            return first.member;
+        }
+        let Some(second) = self.next(dice) else { return first.member };
+        let sooner = second.member.first_token_us < first.member.first_token_us;
+        let (chosen, other) = if sooner { (second, first) } else { (first, second) };
+        self.total += other.member.part();
+        self.members.push(other.member);
+        if let (Some(ranks), Some(rank)) = (&mut self.ranks, other.rank) {
+            ranks.push(rank);
+        }
+        chosen.member
+    }
+
+    /// Takes the next member out.
+    fn next(&mut self, dice: &mut dyn FnMut() -> u32) -> Option<Drawn> {
+        let at = if self.total == 0 {
+            (0..self.members.len()).min_by_key(|at| (self.order.cost)(&self.members[*at]))?
+        } else if let Some(ranks) = &self.ranks {
+            (0..ranks.len()).max_by_key(|at| ranks[*at])?
+        } else {
+            self.drawn(dice)
+        };
+        let rank = self.ranks.as_mut().map(|ranks| ranks.swap_remove(at));
+        let member = self.members.swap_remove(at);
+        self.total -= member.part();
+        Some(Drawn { member, rank })
     }
 
     /// Where a die of `total` sides falls. The last member stands for what rounding could leave over, which is nothing.

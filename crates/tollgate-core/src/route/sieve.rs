@@ -9,7 +9,7 @@ use super::{
     rank::{Usable, weight_of},
 };
 use crate::{
-    Account, Channel, Price, Provider, Standing, Timestamp, estimate_input,
+    Account, AccountHealth, Channel, Price, Provider, Routing, Standing, Timestamp, estimate_input,
     offer::Use,
     price_limit::{Effective, PriceRules, money_is_bounded},
 };
@@ -31,6 +31,8 @@ pub(super) struct Sieve<'a, 'i> {
     pub(super) usable: Vec<Usable>,
     pub(super) excluded: Vec<Excluded>,
     pub(super) hiccups: Vec<Hiccup>,
+    /// Whether the speed of accounts matters.
+    fastest: bool,
     /// Whether healthy accounts are merely busy.
     pub(super) busy: bool,
 }
@@ -44,7 +46,9 @@ impl<'a, 'i> Sieve<'a, 'i> {
             if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, prompt_tokens) };
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
-        Self { input, prices, prompt_tokens, sale, usable: Vec::new(), excluded: Vec::new(), hiccups: Vec::new(), busy: false }
+        let fastest = input.offer.group.routing == Routing::Fastest;
+        let (usable, excluded, hiccups) = (Vec::new(), Vec::new(), Vec::new());
+        Self { input, prices, prompt_tokens, sale, usable, excluded, hiccups, fastest, busy: false }
     }
 
     /// Looks at one of the offer's candidates.
@@ -66,9 +70,13 @@ impl<'a, 'i> Sieve<'a, 'i> {
                 weight,
                 share: 1_000,
                 id: account.id,
+                first_token_us: 0,
             };
             match self.account_exclusion(channel, account, cost.as_deref()) {
-                Ok(share) => self.usable.push(Usable { share, ..usable }),
+                Ok(condition) => {
+                    let Condition { share, first_token_us } = condition;
+                    self.usable.push(Usable { share, first_token_us, ..usable });
+                }
                 Err(why) => {
                     if let Exclusion::Cooling { until, why } = &why
                         && why.is_hiccup()
@@ -114,8 +122,8 @@ impl<'a, 'i> Sieve<'a, 'i> {
         None
     }
 
-    /// What excludes one account, or the share of its weight that health leaves it.
-    fn account_exclusion(&self, channel: &Channel, account: &Account, cost: Option<&Price>) -> Result<u32, Exclusion> {
+    /// What excludes one account, or what health says of it.
+    fn account_exclusion(&self, channel: &Channel, account: &Account, cost: Option<&Price>) -> Result<Condition, Exclusion> {
         if !account.on {
             return Err(Exclusion::Disabled);
         }
@@ -125,14 +133,13 @@ impl<'a, 'i> Sieve<'a, 'i> {
                 return Err(why);
             }
         }
-        let mut share = 1_000;
-        if channel.cooling {
+        let mut condition = Condition { share: 1_000, first_token_us: 0 };
+        if channel.cooling || self.fastest {
             let health = self.input.health.of(account.id);
-            share = health.share();
-            match health.standing(self.input.now) {
-                Standing::Usable | Standing::ProbeDue => {}
-                Standing::Cooling { until, why } => return Err(Exclusion::Cooling { until, why }),
-                Standing::Resting { until, why } => return Err(Exclusion::Resting { until, why }),
+            condition.first_token_us = health.first_token_average_us;
+            if channel.cooling {
+                condition.share = health.share();
+                self.stands(&health)?;
             }
         }
         if account.concurrency != 0 || account.rpm != 0 || account.tpm != 0 {
@@ -142,8 +149,24 @@ impl<'a, 'i> Sieve<'a, 'i> {
                 AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
             }
         }
-        Ok(share)
+        Ok(condition)
     }
+
+    fn stands(&self, health: &AccountHealth) -> Result<(), Exclusion> {
+        match health.standing(self.input.now) {
+            Standing::Usable | Standing::ProbeDue => Ok(()),
+            Standing::Cooling { until, why } => Err(Exclusion::Cooling { until, why }),
+            Standing::Resting { until, why } => Err(Exclusion::Resting { until, why }),
+        }
+    }
+}
+
+/// What health says of an account that may be used.
+struct Condition {
+    /// What is left of its weight, thousandths.
+    share: u32,
+    /// Average time to the first token, in microseconds; 0: not measured.
+    first_token_us: u64,
 }
 
 /// What a channel charges for a model now. Echo charges nothing.

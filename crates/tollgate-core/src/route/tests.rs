@@ -2,6 +2,7 @@
 
 mod causes;
 mod order;
+mod routing;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,7 +10,8 @@ use tollgate_protocol::Method;
 
 use super::*;
 use crate::{
-    Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn, RestingReason, Window,
+    Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn, RestingReason,
+    Routing, Window,
     samples::{NOW, account, always, catalog, channel, group, key, model, outline, price},
 };
 use crate::{CoolingReason, Multiplier, samples::account_id};

@@ -35,6 +35,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
         weight: 1,
         timeouts: Timeouts::default(),
         retry_uncertain: true,
+        probe_interval_s: 0,
         headers: Vec::new(),
         proxy: None,
         ca_file: None,

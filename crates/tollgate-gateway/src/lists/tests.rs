@@ -1,7 +1,7 @@
 use http_body_util::BodyExt as _;
 use tollgate_core::{
-    Catalog, Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Provider, Revision, Secret, Serves, StreamBreak,
-    Timestamp, TranslationPolicy, Visibility,
+    Catalog, Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Provider, Revision, Routing, Secret, Serves,
+    StreamBreak, Timestamp, TranslationPolicy, Visibility,
 };
 
 use super::*;
@@ -37,6 +37,9 @@ fn catalog() -> Catalog {
         translation: TranslationPolicy::Strict,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
         limits: Limits::default(),
         budgets: Vec::new(),
     };

@@ -90,6 +90,11 @@ impl Check for ChannelSpec {
         ] {
             problems.unless((1..=86_400_000).contains(&value), field, "must lie between 1 and 86,400,000 (a day)");
         }
+        problems.unless(
+            self.probe_interval_s == 0 || (10..=86_400).contains(&self.probe_interval_s),
+            "probe_interval_s",
+            "must be 0 (off) or lie between 10 and 86,400 (a day)",
+        );
         problems.unless(self.headers.len() <= 32, "headers", "more than 32 headers");
         for (name, value) in &self.headers {
             if let Err(message) = check_header(name, value) {
@@ -147,6 +152,7 @@ impl Check for GroupSpec {
         problems.name("name", &self.name, 100);
         problems.unless(self.sale_multiplier.0 >= 0, "sale_multiplier", "is below zero");
         problems.price_limit(self.price_limit.as_ref());
+        problems.unless(self.hedge.is_none_or(|hedge| hedge.cost_cap.0 > 0), "hedge", "cost_cap must be above 0");
         problems.budgets(&self.budgets);
         problems.0
     }

@@ -1,8 +1,8 @@
 //! Money in the catalog file: prices with tiers and times, budgets, price limits.
 
 use tollgate_core::{
-    Budget, BudgetAction, Multiplier, NanoUsd, Price, PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, PriceTier, PricedAt,
-    Window, parse_usd,
+    Budget, BudgetAction, Hedge, Multiplier, NanoUsd, Price, PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, PriceTier,
+    PricedAt, Window, parse_usd,
 };
 
 use super::reader::Table;
@@ -90,6 +90,17 @@ pub(super) fn budgets(table: &Table<'_>) -> Vec<Budget> {
         budget
     };
     table.one_or_more("budget", "a budget").iter().map(budget).collect()
+}
+
+/// When a group's late streams get a second attempt.
+pub(super) fn hedge(table: &Table<'_>) -> Option<Hedge> {
+    let table = table.table("hedge")?;
+    if table.get("cost_cap").is_none() {
+        table.problem("hedge needs cost_cap, what second attempts may cost in a day");
+    }
+    let cost_cap = money(&table, "cost_cap").map(NanoUsd);
+    table.finish();
+    Some(Hedge { cost_cap: cost_cap? })
 }
 
 #[derive(Clone, Copy)]

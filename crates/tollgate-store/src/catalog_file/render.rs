@@ -122,6 +122,7 @@ impl FileForm for ChannelSpec {
         fields.differing("first_byte_timeout_ms", &timeouts.first_byte_ms, &usual.first_byte_ms, u64::to_string);
         fields.differing("idle_timeout_ms", &timeouts.idle_ms, &usual.idle_ms, u64::to_string);
         fields.differing("retry_uncertain", &self.retry_uncertain, &plain.retry_uncertain, bool::to_string);
+        fields.differing("probe_interval_s", &self.probe_interval_s, &plain.probe_interval_s, u32::to_string);
         fields.differing("headers", &self.headers, &Vec::new(), |headers| {
             let pairs: Vec<String> = headers.iter().map(|(name, value)| format!("{} = {}", text(name), text(value))).collect();
             format!("{{ {} }}", pairs.join(", "))
@@ -200,6 +201,9 @@ impl FileForm for GroupSpec {
         fields.differing("translation", &self.translation, &Default::default(), word);
         fields.differing("stream_break", &self.stream_break, &Default::default(), word);
         fields.some("price_limit", self.price_limit.as_ref(), price_limit);
+        fields.differing("routing", &self.routing, &Default::default(), word);
+        fields.some("hedge", self.hedge.as_ref(), |hedge| table(&[("cost_cap", usd(hedge.cost_cap.0))]));
+        fields.differing("trace", &self.trace, &false, bool::to_string);
         fields.limits(&self.limits);
         fields.budgets(&self.budgets);
         fields.0

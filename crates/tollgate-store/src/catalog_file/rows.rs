@@ -2,14 +2,14 @@
 
 use ipnet::IpNet;
 use tollgate_core::{
-    Billing, Glob, KeyStatus, Limits, MemberStatus, OnUnsupported, ParameterRule, Provider, Role, StreamBreak, Timeouts,
+    Billing, Glob, KeyStatus, Limits, MemberStatus, OnUnsupported, ParameterRule, Provider, Role, Routing, StreamBreak, Timeouts,
     TranslationPolicy, Visibility,
 };
 use tollgate_protocol::Protocol;
 
 use super::{
     FileAccount, FileChannel, FileKey, FileRow, Names, Sources,
-    price::{budgets, multiplier, price_limit, schedule},
+    price::{budgets, hedge, multiplier, price_limit, schedule},
     profile::profile,
     reader::Table,
 };
@@ -79,6 +79,7 @@ pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Name
             idle_ms: table.whole("idle_timeout_ms").unwrap_or(plain.timeouts.idle_ms),
         },
         retry_uncertain: table.flag("retry_uncertain").unwrap_or(plain.retry_uncertain),
+        probe_interval_s: table.whole("probe_interval_s").unwrap_or(plain.probe_interval_s),
         headers: table.text_map("headers").unwrap_or_default(),
         proxy: table.text("proxy"),
         ca_file: table.text("ca_file"),
@@ -175,6 +176,8 @@ pub(super) fn group(table: &Table<'_>) -> FileRow<GroupSpec> {
         ("delivered", StreamBreak::Delivered),
         ("none_if_empty", StreamBreak::NoneIfEmpty),
     ];
+    const ROUTING: [(&str, Routing); 3] =
+        [("weighted", Routing::Weighted), ("cheapest", Routing::Cheapest), ("fastest", Routing::Fastest)];
     let spec = GroupSpec {
         name: table.name("name"),
         visibility: table.word("visibility", &VISIBILITY).unwrap_or_default(),
@@ -184,6 +187,9 @@ pub(super) fn group(table: &Table<'_>) -> FileRow<GroupSpec> {
         translation: table.word("translation", &TRANSLATION).unwrap_or_default(),
         stream_break: table.word("stream_break", &STREAM_BREAK).unwrap_or_default(),
         price_limit: price_limit(table),
+        routing: table.word("routing", &ROUTING).unwrap_or_default(),
+        hedge: hedge(table),
+        trace: table.flag("trace").unwrap_or(false),
         limits: limits(table),
         budgets: budgets(table),
     };

@@ -277,6 +277,7 @@ connect_timeout_ms = 1
 first_byte_timeout_ms = 2
 idle_timeout_ms = 3
 retry_uncertain = false
+probe_interval_s = 30
 headers = { x-b = "2", "x-a" = "1" }
 proxy = "socks5://127.0.0.1:1080"
 ca_file = "/etc/ssl/ca.pem"
@@ -320,6 +321,9 @@ sale_multiplier = "1.25"
 translation = "lenient"
 stream_break = "none_if_empty"
 price_limit = { mode = "min_margin", min_margin = "0.2" }
+routing = "fastest"
+hedge = { cost_cap = "2.5" }
+trace = true
 rpm = 1
 tpm = 2
 concurrency = 3

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Dice that are different every time and the same in every run.
-fn dice(seed: u64) -> impl FnMut() -> u32 {
+pub(super) fn dice(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed;
     move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -16,7 +16,7 @@ fn dice(seed: u64) -> impl FnMut() -> u32 {
 }
 
 /// How often each account comes first in 4,000 draws.
-fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
+pub(super) fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     let mut dice = dice(42);
     for key in 0..4_000u64 {
@@ -28,7 +28,7 @@ fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
 }
 
 /// A share of 4,000 within 3 percentage points.
-fn near(count: Option<&u32>, percent: u32) -> bool {
+pub(super) fn near(count: Option<&u32>, percent: u32) -> bool {
     count.copied().unwrap_or(0).abs_diff(percent * 40) < 120
 }
 

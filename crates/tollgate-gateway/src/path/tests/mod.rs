@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision, Secret, StreamBreak,
-    Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision, Routing, Secret,
+    StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_protocol::Method;
 use tollgate_store::{Journal, JournalOptions};
@@ -221,6 +221,9 @@ fn group(channel: &Channel) -> Group {
         translation: TranslationPolicy::Strict,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
         limits: Limits::default(),
         budgets: Vec::new(),
     }
