@@ -68,8 +68,13 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// Paths of the members that were not read and are not `null`.
     pub(crate) fn rest(&self) -> Vec<String> {
+        self.unread().map(|(key, _)| format!("{}{key}", self.prefix)).collect()
+    }
+
+    /// Name and value of the members that were not read and are not `null`.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = (&'t str, &'t Tree<'a>)> + '_ {
         let unread = self.members.iter().zip(&self.seen).filter(|((_, value), seen)| !**seen && !value.is_null());
-        unread.map(|((key, _), _)| format!("{}{key}", self.prefix)).collect()
+        unread.map(|((key, value), _)| (&**key, value))
     }
 
     /// A string.

@@ -4,7 +4,7 @@ mod outgoing;
 mod relay;
 mod reply;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub(crate) use outgoing::{Carried, Outgoing, fenced};
 
@@ -140,11 +140,11 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
         | PartKind::CodeOutput { .. }
         | PartKind::Opaque { .. } => &[],
     });
-    let mut addresses = Vec::new();
+    let (mut addresses, mut known) = (Vec::new(), HashSet::new());
     for item in media {
         if let MediaSource::Remote(address) = &item.source
             && !outgoing::takes_address(to, request, profile, item)
-            && !addresses.contains(&address.as_str())
+            && known.insert(address.as_str())
         {
             addresses.push(address.as_str());
         }

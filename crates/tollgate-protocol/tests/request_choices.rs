@@ -420,3 +420,28 @@ fn faults_are_told_with_their_path() {
         assert_eq!(fault(from, &body), (kind, field.to_owned()), "{body}");
     }
 }
+
+// === bodies that are large ===
+
+#[test]
+fn a_refusal_names_a_hundred_fields_at_most() {
+    let more: serde_json::Map<String, Value> = (0..50_000).map(|number| (format!("x{number}"), json!(1))).collect();
+    let (fields, _) = unsupported(translate((OpenAi, Gemini), &chat(Value::Object(more)), &TranslateOptions::default()));
+    assert_eq!(fields.len(), 100);
+}
+
+#[test]
+fn many_calls_and_colliding_names_do_not_multiply_the_work() {
+    let letter = |number: u32| char::from_u32(0x4e00 + number % 20_000).unwrap_or('x');
+    let calls: Vec<Value> = (0..20_000).map(|number| json!({"functionCall": {"name": letter(number).to_string()}})).collect();
+    let responses: Vec<Value> =
+        (0..20_000).rev().map(|number| json!({"functionResponse": {"name": letter(number).to_string(), "response": {}}})).collect();
+    let body = json!({"contents": [
+        {"parts": [{"text": "a"}]},
+        {"role": "model", "parts": calls},
+        {"parts": responses}
+    ]});
+    let encoded = translate((Gemini, OpenAi), &body, &TranslateOptions::default()).unwrap();
+    assert_eq!(encoded.name_map.len(), 20_000);
+    assert_eq!(written(&encoded)["messages"].as_array().unwrap().len(), 20_002);
+}

@@ -21,7 +21,7 @@ impl Names {
     /// Names for everything the request calls a tool, in order of appearance.
     pub(crate) fn of(request: &Request, to: Protocol) -> Self {
         let mut names = Self::default();
-        let mut taken = HashSet::new();
+        let (mut taken, mut next) = (HashSet::new(), HashMap::new());
         let used = request.turns.iter().flat_map(|turn| &turn.parts).filter_map(tool_name);
         let chosen = request.choice.iter().flat_map(|choice| choice.names.iter().map(String::as_str));
         let all: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).chain(used).chain(chosen).collect();
@@ -34,7 +34,7 @@ impl Names {
             if names.map.contains_key(name) {
                 continue;
             }
-            let upstream = free(&legal(name, to), limit(to), &mut taken);
+            let upstream = free(&legal(name, to), limit(to), &mut taken, &mut next);
             names.renamed.push((upstream.clone(), name.to_owned()));
             names.map.insert(name.to_owned(), upstream);
         }
@@ -84,15 +84,15 @@ fn legal(name: &str, to: Protocol) -> String {
     out
 }
 
-/// The wish, or the wish with the first free number behind it.
-fn free(wish: &str, limit: usize, taken: &mut HashSet<String>) -> String {
+/// The wish, or the wish with the first free number behind it; `next` remembers where to look on for each wish.
+fn free(wish: &str, limit: usize, taken: &mut HashSet<String>, next: &mut HashMap<String, u32>) -> String {
     let mut name = wish.to_owned();
-    let mut number = 2_u32;
+    let number = next.entry(name.clone()).or_insert(2);
     while !taken.insert(name.clone()) {
         let suffix = format!("_{number}");
         let keep = wish.len().min(limit - suffix.len());
         name = format!("{}{suffix}", &wish[..keep]);
-        number += 1;
+        *number += 1;
     }
     name
 }

@@ -2,7 +2,7 @@
 //! model turns merged, results directly behind their calls and in the calls' order, every call with an id, no empty
 //! turns.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{Part, PartKind, Request, Role, Turn, signature};
 use crate::{Malformed, Protocol};
@@ -139,23 +139,30 @@ fn in_order_of_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Resul
             Some((id.as_str(), name.as_str(), part.src.as_str()))
         })
         .collect();
+    let (mut by_id, mut by_name) = (HashMap::<&str, VecDeque<usize>>::new(), HashMap::<&str, VecDeque<usize>>::new());
+    for (index, (id, name, _)) in calls.iter().enumerate() {
+        by_id.entry(id).or_default().push_back(index);
+        by_name.entry(name).or_default().push_back(index);
+    }
     let mut answers: Vec<Option<Part>> = vec![None; calls.len()];
     let mut unmatched = Vec::new();
     for result in results {
-        let free = |(index, (id, _, _)): (usize, &(&str, &str, &str))| answers[index].is_none() && result_id(&result) == *id;
-        match calls.iter().enumerate().position(free) {
+        match by_id.get_mut(result_id(&result)).and_then(VecDeque::pop_front) {
             Some(index) => answers[index] = Some(result),
             None => unmatched.push(result),
         }
     }
     // By name and order, once the ids have had their say.
     for result in unmatched {
-        let name = result_name(&result);
-        let free = |(index, call): (usize, &(&str, &str, &str))| !name.is_empty() && answers[index].is_none() && call.1 == name;
-        match calls.iter().enumerate().position(free) {
-            Some(index) => answers[index] = Some(result),
-            None => return Err(orphan(Some(&result), origin)),
-        }
+        let named = by_name.get_mut(result_name(&result));
+        let open = named.and_then(|indexes| {
+            while indexes.front().is_some_and(|index| answers[*index].is_some()) {
+                indexes.pop_front();
+            }
+            indexes.pop_front()
+        });
+        let Some(index) = open else { return Err(orphan(Some(&result), origin)) };
+        answers[index] = Some(result);
     }
     let mut ordered = Vec::with_capacity(calls.len());
     for ((id, name, src), answer) in calls.into_iter().zip(answers) {

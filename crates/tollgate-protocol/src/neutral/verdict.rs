@@ -1,16 +1,20 @@
 //! Collects what becomes of the fields a target cannot take: refused, dropped, adjusted (translation reference,
 //! section 1.5).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{Ask, Refused, Request};
 use crate::{FieldPath, Malformed, TranslateOptions, Untranslatable};
+
+/// Most fields that one refusal names.
+const MOST_NAMED: usize = 100;
 
 /// The running account of one translation.
 #[derive(Debug)]
 pub(crate) struct Verdicts<'a> {
     options: &'a TranslateOptions<'a>,
     refused: Vec<Refused>,
+    named: HashSet<FieldPath>,
     dropped: BTreeSet<String>,
     malformed: Option<Malformed>,
 }
@@ -18,8 +22,13 @@ pub(crate) struct Verdicts<'a> {
 impl<'a> Verdicts<'a> {
     /// Starts with what reading the request already found.
     pub(crate) fn new(request: &Request, options: &'a TranslateOptions<'a>) -> Self {
-        let mut verdicts =
-            Self { options, refused: Vec::new(), dropped: request.dropped.iter().cloned().collect(), malformed: None };
+        let mut verdicts = Self {
+            options,
+            refused: Vec::new(),
+            named: HashSet::new(),
+            dropped: request.dropped.iter().cloned().collect(),
+            malformed: None,
+        };
         // A parameter cannot change how many tokens are counted; a part can.
         let counts = request.ask == Ask::Count;
         for refused in request.refused.iter().filter(|refused| !(counts && refused.droppable)) {
@@ -62,7 +71,7 @@ impl<'a> Verdicts<'a> {
         let tolerated = self.options.lenient || self.options.droppable.iter().any(|field| same_field(field, &refused.field));
         if refused.droppable && tolerated {
             self.dropped.insert(refused.field);
-        } else if !self.refused.iter().any(|known| known.field == refused.field) {
+        } else if self.refused.len() < MOST_NAMED && self.named.insert(refused.field.clone()) {
             self.refused.push(refused);
         }
     }
@@ -94,7 +103,7 @@ mod tests {
     use super::*;
 
     fn verdicts<'a>(options: &'a TranslateOptions<'a>) -> Verdicts<'a> {
-        Verdicts { options, refused: Vec::new(), dropped: BTreeSet::new(), malformed: None }
+        Verdicts { options, refused: Vec::new(), named: HashSet::new(), dropped: BTreeSet::new(), malformed: None }
     }
 
     #[test]

@@ -37,13 +37,9 @@ fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malfor
             request.tools.push(tool);
         }
     }
-    let unread = fields.rest();
-    for (key, value) in item.members().unwrap_or_default() {
-        let src = format!("{path}.{key}");
-        if unread.contains(&src) {
-            let raw = format!("{{{}:{}}}", serde_json::Value::from(&**key), value.compact());
-            request.server_tools.push(ServerTool { owner: FROM, raw, src });
-        }
+    for (key, value) in fields.unread() {
+        let raw = format!("{{{}:{}}}", serde_json::Value::from(key), value.compact());
+        request.server_tools.push(ServerTool { owner: FROM, raw, src: format!("{path}.{key}") });
     }
     Ok(())
 }

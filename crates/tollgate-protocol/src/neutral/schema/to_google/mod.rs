@@ -30,37 +30,66 @@ const FORMATS: [&str; 6] = ["enum", "date-time", "int32", "int64", "float", "dou
 /// Deepest nesting of references and members that is followed; a schema beyond it is cut to a bare object.
 const DEPTH: usize = 64;
 
-/// Most schemas written; a document whose references multiply beyond it is cut to bare objects.
+/// Most schemas written. A document whose references or unions multiply beyond it is cut to bare objects.
 const NODES: usize = 20_000;
+
+/// Most that references and unions may copy, in bytes of text, roughly. What goes beyond becomes bare objects.
+const COPIED: usize = 8 << 20;
 
 /// Converts a schema; local references are resolved against it.
 pub(crate) fn to_google(schema: &Value) -> Value {
-    Lowering { root: schema, path: Vec::new(), left: NODES }.lower(schema)
+    Lowering { root: schema, path: Vec::new(), nodes: NODES, bytes: COPIED }.lower(schema.clone())
 }
 
 struct Lowering<'a> {
     root: &'a Value,
+    /// References being followed, and an empty entry for each level of members.
     path: Vec<String>,
-    left: usize,
+    nodes: usize,
+    bytes: usize,
 }
 
 fn bare_object() -> Value {
     serde_json::json!({"type": "OBJECT"})
 }
 
-impl Lowering<'_> {
-    fn lower(&mut self, schema: &Value) -> Value {
-        let Value::Object(object) = schema else {
-            return Value::Object(Map::new());
-        };
-        if self.left == 0 || self.path.len() > DEPTH {
+/// Roughly the text bytes of a value, counted no further than `most`.
+fn weight(value: &Value, most: usize) -> usize {
+    let mut sum = 8_usize;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(text) => sum += text.len(),
+        Value::Array(items) => {
+            for item in items {
+                if sum > most {
+                    break;
+                }
+                sum += weight(item, most - sum);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                sum += name.len();
+                if sum > most {
+                    break;
+                }
+                sum += weight(member, most - sum);
+            }
+        }
+    }
+    sum
+}
+
+impl<'a> Lowering<'a> {
+    fn lower(&mut self, schema: Value) -> Value {
+        let Value::Object(mut node) = schema else { return Value::Object(Map::new()) };
+        if self.nodes == 0 || self.path.len() > DEPTH {
             return bare_object();
         }
-        self.left -= 1;
-        if let Some(Value::String(reference)) = object.get("$ref") {
-            return self.follow(reference, object);
+        self.nodes -= 1;
+        if let Some(Value::String(reference)) = node.get("$ref").cloned() {
+            return self.follow(&reference, node);
         }
-        let mut node = object.clone();
         self.merge_all_of(&mut node);
         if let Some(members) = node.shift_remove("oneOf") {
             node.entry("anyOf").or_insert(members);
@@ -69,23 +98,37 @@ impl Lowering<'_> {
             node.entry("enum").or_insert(Value::Array(vec![value]));
         }
         let mut nullable = node.get("nullable") == Some(&Value::Bool(true));
-        split_types(&mut node, &mut nullable);
+        self.split_types(&mut node, &mut nullable);
         self.path.push(String::new());
         let out = self.write(node, nullable);
         self.path.pop();
         out
     }
 
+    /// Takes from what may be copied; once it does not suffice nothing more is copied.
+    fn afford(&mut self, value: &Value, times: usize) -> bool {
+        let price = weight(value, self.bytes).saturating_mul(times);
+        let affordable = price <= self.bytes;
+        self.bytes = if affordable { self.bytes - price } else { 0 };
+        affordable
+    }
+
+    /// What a local reference names; nothing for a foreign one, one that is being followed, or one too many.
+    fn named(&mut self, reference: &str) -> Option<Map<String, Value>> {
+        let root: &'a Value = self.root;
+        let found = root.pointer(reference.strip_prefix('#')?)?;
+        if self.path.iter().any(|open| open == reference) || !self.afford(found, 1) {
+            return None;
+        }
+        found.as_object().cloned()
+    }
+
     /// A local reference: the schema it names, with what stands beside it on top. A cycle ends in a bare object.
-    fn follow(&mut self, reference: &str, beside: &Map<String, Value>) -> Value {
-        let found = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        let (Some(Value::Object(found)), false) = (found, self.path.iter().any(|open| open == reference)) else {
-            return bare_object();
-        };
-        let mut merged = found.clone();
-        merged.extend(beside.iter().filter(|(key, _)| *key != "$ref").map(|(key, value)| (key.clone(), value.clone())));
+    fn follow(&mut self, reference: &str, beside: Map<String, Value>) -> Value {
+        let Some(mut merged) = self.named(reference) else { return bare_object() };
+        merged.extend(beside.into_iter().filter(|(key, _)| key != "$ref"));
         self.path.push(reference.to_owned());
-        let out = self.lower(&Value::Object(merged));
+        let out = self.lower(Value::Object(merged));
         self.path.pop();
         out
     }
@@ -93,17 +136,18 @@ impl Lowering<'_> {
     fn merge_all_of(&mut self, node: &mut Map<String, Value>) {
         let Some(Value::Array(members)) = node.shift_remove("allOf") else { return };
         for member in members {
-            let member = match member.get("$ref").and_then(Value::as_str) {
-                Some(reference) if !self.path.iter().any(|open| open == reference) => {
-                    reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)).cloned().unwrap_or_default()
-                }
-                _ => member,
-            };
             let Value::Object(mut member) = member else { continue };
-            if self.left > 0 {
-                self.left -= 1;
-                self.merge_all_of(&mut member);
+            let reference = member.get("$ref").and_then(Value::as_str).map(str::to_owned);
+            if let Some(reference) = &reference {
+                member = self.named(reference).unwrap_or_default();
             }
+            if self.nodes == 0 || self.path.len() > DEPTH {
+                return;
+            }
+            self.nodes -= 1;
+            self.path.push(reference.unwrap_or_default());
+            self.merge_all_of(&mut member);
+            self.path.pop();
             merge(node, member);
         }
     }
@@ -121,7 +165,7 @@ impl Lowering<'_> {
                     if nullable {
                         node.insert("nullable".to_owned(), Value::Bool(true));
                     }
-                    return self.lower(&Value::Object(node));
+                    return self.lower(Value::Object(node));
                 }
                 _ => return self.alternatives(&node, others, nullable),
             }
@@ -130,14 +174,42 @@ impl Lowering<'_> {
         self.write_members(node, nullable)
     }
 
+    /// A list of types: `null` becomes `nullable`, several others become alternatives.
+    fn split_types(&mut self, node: &mut Map<String, Value>, nullable: &mut bool) {
+        let Some(Value::Array(types)) = node.get("type") else { return };
+        *nullable |= types.iter().any(|kind| kind == "null");
+        let known = ["string", "number", "integer", "boolean", "array", "object"];
+        let kinds: Vec<&str> = known.into_iter().filter(|known| types.iter().any(|kind| kind == known)).collect();
+        node.shift_remove("type");
+        match kinds.as_slice() {
+            [] => {}
+            [only] => drop(node.insert("type".to_owned(), Value::from(*only))),
+            several => {
+                let about = |key: &String| matches!(key.as_str(), "title" | "description");
+                let (about, rest): (Map<_, _>, Map<_, _>) = std::mem::take(node).into_iter().partition(|(key, _)| about(key));
+                *node = about;
+                let rest = Value::Object(rest);
+                let copies = if self.afford(&rest, several.len()) { rest } else { Value::Object(Map::new()) };
+                let member = |kind: &&str| {
+                    let mut member = copies.clone();
+                    member["type"] = Value::from(*kind);
+                    member
+                };
+                node.insert("anyOf".to_owned(), several.iter().map(member).collect());
+            }
+        }
+    }
+
     /// Several alternatives stand alone on their node; what was said about all of them moves into each.
     fn alternatives(&mut self, node: &Map<String, Value>, members: Vec<Value>, nullable: bool) -> Value {
         let mut lowered = Vec::with_capacity(members.len());
         for member in members {
-            let mut member = self.lower(&member);
+            let mut member = self.lower(member);
             if let Value::Object(object) = &mut member {
                 for key in ["title", "description"] {
-                    if let (Some(text), false) = (node.get(key), object.contains_key(key)) {
+                    if let (Some(text), false) = (node.get(key), object.contains_key(key))
+                        && self.afford(text, 1)
+                    {
                         object.insert(key.to_owned(), text.clone());
                     }
                 }
@@ -161,10 +233,10 @@ impl Lowering<'_> {
                 "type" | "nullable" => {}
                 "properties" => {
                     let Value::Object(named) = value else { continue };
-                    let named: Map<String, Value> = named.iter().map(|(name, member)| (name.clone(), self.lower(member))).collect();
+                    let named: Map<String, Value> = named.into_iter().map(|(name, member)| (name, self.lower(member))).collect();
                     out.insert(key, Value::Object(named));
                 }
-                "items" => drop(out.insert(key, self.lower(&value))),
+                "items" => drop(out.insert(key, self.lower(value))),
                 "format" if !value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {}
                 "default" if value.is_null() => {}
                 known if KNOWN.contains(&known) => drop(out.insert(key, value)),
@@ -196,34 +268,6 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
             }
             (Some(_), _) => {}
             (None, value) => drop(into.insert(key, value)),
-        }
-    }
-}
-
-/// A list of types: `null` becomes `nullable`, several others become alternatives.
-fn split_types(node: &mut Map<String, Value>, nullable: &mut bool) {
-    let Some(Value::Array(types)) = node.get("type") else { return };
-    let mut kinds: Vec<Value> = types.clone();
-    kinds.retain(|kind| kind != "null");
-    *nullable |= kinds.len() < types.len();
-    node.shift_remove("type");
-    match kinds.len() {
-        0 => {}
-        1 => drop(node.insert("type".to_owned(), kinds.remove(0))),
-        _ => {
-            let rest: Map<String, Value> = node
-                .iter()
-                .filter(|(key, _)| !matches!(key.as_str(), "title" | "description"))
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect();
-            let member = |kind: Value| {
-                let mut member = Map::from_iter([("type".to_owned(), kind)]);
-                member.extend(rest.clone());
-                Value::Object(member)
-            };
-            let members = kinds.into_iter().map(member).collect();
-            node.retain(|key, _| matches!(key.as_str(), "title" | "description"));
-            node.insert("anyOf".to_owned(), Value::Array(members));
         }
     }
 }

@@ -60,3 +60,30 @@ fn a_document_whose_references_multiply_stays_bounded() {
     let schema = json!({"$ref": "#/$defs/L0", "$defs": defs});
     assert!(to_google(&schema).to_string().len() < 4_000_000);
 }
+
+#[test]
+fn references_to_themselves_in_all_of_end() {
+    let schema = json!({"$ref": "#/$defs/A", "$defs": {"A": {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "type": "object"}, "B": {"allOf": [{"$ref": "#/$defs/A"}]}}});
+    assert_eq!(to_google(&schema)["type"], "OBJECT");
+}
+
+#[test]
+fn unions_within_unions_stay_bounded() {
+    let mut schema = json!({"type": "string"});
+    for _ in 0..50 {
+        schema =
+            json!({"type": ["string", "number", "integer", "boolean", "object"], "properties": {"a": schema.clone(), "b": schema}});
+        if schema.to_string().len() > 100_000 {
+            break;
+        }
+    }
+    assert!(to_google(&schema).to_string().len() < 8_000_000);
+}
+
+#[test]
+fn a_large_definition_is_not_copied_without_end() {
+    let text = "x".repeat(1 << 20);
+    let uses: Map<String, Value> = (0..1_000).map(|number| (format!("p{number}"), json!({"$ref": "#/$defs/T"}))).collect();
+    let schema = json!({"type": "object", "properties": uses, "$defs": {"T": {"type": "string", "description": text}}});
+    assert!(to_google(&schema).to_string().len() < 16 << 20);
+}
