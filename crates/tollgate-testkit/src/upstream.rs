@@ -4,7 +4,7 @@
 //! # use tollgate_testkit::{Reply, Upstream};
 //! let upstream = Upstream::start();
 //! upstream.next(Reply::status(429).header("retry-after", "2"));
-//! upstream.next(Reply::chat_stream(&["hel", "lo"]).cut_after(17));
+//! upstream.next(Reply::chat_stream(&["hel", "lo"]).cut_after(2));
 //! ```
 
 use std::{
@@ -223,17 +223,17 @@ impl Reply {
         self
     }
 
-    /// Resets the connection after so many bytes of the body.
+    /// Ends the connection after so many pieces (events) of the body.
     #[must_use]
-    pub fn cut_after(mut self, bytes: usize) -> Self {
-        self.cut_after = Some(bytes);
+    pub fn cut_after(mut self, pieces: usize) -> Self {
+        self.cut_after = Some(pieces);
         self
     }
 
-    /// Goes silent after so many bytes of the body, until the gateway closes.
+    /// Goes silent after so many pieces (events) of the body, until the gateway closes.
     #[must_use]
-    pub fn stall_after(mut self, bytes: usize) -> Self {
-        self.stall_after = Some(bytes);
+    pub fn stall_after(mut self, pieces: usize) -> Self {
+        self.stall_after = Some(pieces);
         self
     }
 }
@@ -419,31 +419,24 @@ fn answer(mut stream: &TcpStream, reply: &Reply) -> std::io::Result<bool> {
         }
         stream.write_all(head.as_bytes())?;
     }
-    let mut sent = 0;
     for (number, piece) in reply.pieces.iter().enumerate() {
+        if reply.stall_after == Some(number) {
+            let _ = left_within(stream, Duration::from_mins(2));
+            return Ok(false);
+        }
+        if reply.cut_after == Some(number) {
+            stream.shutdown(Shutdown::Both)?;
+            return Ok(false);
+        }
         if number > 0 && !reply.pause.is_zero() && left_within(stream, reply.pause) {
             return Ok(false);
         }
-        let limit = reply.cut_after.or(reply.stall_after).map_or(piece.len(), |limit| piece.len().min(limit.saturating_sub(sent)));
-        let part = &piece[..limit];
         if chunked && !reply.raw {
-            if !part.is_empty() {
-                stream.write_all(format!("{:x}\r\n", part.len()).as_bytes())?;
-                stream.write_all(part)?;
-                stream.write_all(b"\r\n")?;
-            }
+            stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes())?;
+            stream.write_all(piece)?;
+            stream.write_all(b"\r\n")?;
         } else {
-            stream.write_all(part)?;
-        }
-        sent += limit;
-        if limit < piece.len() || reply.cut_after == Some(sent) || reply.stall_after == Some(sent) {
-            if reply.stall_after.is_some() {
-                let _ = left_within(stream, Duration::from_mins(2));
-            } else {
-                // Linger 0 turns the close into a reset.
-                stream.shutdown(Shutdown::Both)?;
-            }
-            return Ok(false);
+            stream.write_all(piece)?;
         }
     }
     if chunked && !reply.raw {

@@ -39,7 +39,7 @@ fn running_streams_end_well_and_the_process_ends_within_a_second_of_the_last() {
 #[test]
 fn a_second_limit_ends_what_does_not_end_by_itself() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat_stream(&["one"]).stall_after(450));
+    upstream.otherwise(Reply::chat_stream(&["one"]).stall_after(2));
     let mut gate = support::builder(&upstream, "cooling = false").env("TOLLGATE_SERVER__DRAIN_TIMEOUT_MS", "300").spawn();
     let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gate.key());
     let mut open = gate.open(&request);

@@ -65,7 +65,7 @@ fn the_first_piece_reaches_the_caller_before_the_second_is_sent() {
 fn a_stream_cut_in_the_middle_ends_with_the_error_event_and_an_abort() {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
-    upstream.next(Reply::chat_stream(&["hello", "world"]).cut_after(450));
+    upstream.next(Reply::chat_stream(&["hello", "world"]).cut_after(2));
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert_eq!(answer.status, 200);
     assert!(!answer.whole, "the body must not end as if all were well");
@@ -75,7 +75,7 @@ fn a_stream_cut_in_the_middle_ends_with_the_error_event_and_an_abort() {
     let record = gate.record_of(&answer);
     assert_eq!((record["outcome"].as_str(), record["reason"].as_str()), (Some("upstream_broke"), Some("E59")));
 
-    upstream.next(Reply::native_stream(&["hello", "world"]).cut_after(250));
+    upstream.next(Reply::native_stream(&["hello", "world"]).cut_after(1));
     let answer = gate.native("native-model", "streamGenerateContent?alt=sse", &support::native());
     assert!(!answer.whole);
     let last = answer.events().last().unwrap().clone();
@@ -85,7 +85,7 @@ fn a_stream_cut_in_the_middle_ends_with_the_error_event_and_an_abort() {
 #[test]
 fn a_stream_that_breaks_before_its_content_is_an_ordinary_error() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat_stream(&["hello"]).cut_after(20));
+    upstream.otherwise(Reply::chat_stream(&["hello"]).cut_after(1));
     let gate = support::before(&upstream);
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert_eq!(answer.status, 502, "{}", answer.text());
@@ -96,7 +96,7 @@ fn a_stream_that_breaks_before_its_content_is_an_ordinary_error() {
 #[test]
 fn silence_in_the_middle_ends_after_the_idle_limit() {
     let upstream = Upstream::start();
-    upstream.next(Reply::chat_stream(&["hello", "world"]).stall_after(450));
+    upstream.next(Reply::chat_stream(&["hello", "world"]).stall_after(2));
     let gate = support::builder(&upstream, "idle_timeout_ms = 300").spawn();
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert!(!answer.whole);
@@ -114,7 +114,7 @@ fn a_silent_stream_is_kept_alive_in_the_form_of_its_protocol() {
     assert!(answer.text().contains(": keep-alive\n\n"), "{}", answer.text());
     upstream.next(Reply::native_stream(&["one", "two"]).every(Duration::from_millis(350)));
     let answer = gate.native("native-model", "streamGenerateContent?alt=sse", &support::native());
-    assert!(answer.text().contains("\n\n\n\n") && !answer.text().contains(": "), "{:?}", answer.text());
+    assert!(answer.text().contains("\n\n\n\n") && !answer.text().contains("\n:"), "{:?}", answer.text());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_upstream_is_closed_within_100_ms_of_the_caller_leaving() {
     for streamed in [true, false] {
         let before = upstream.seen().len();
         let (reply, body) = if streamed {
-            (Reply::chat_stream(&["hello", "world"]).stall_after(450), support::chat_stream("chat-model"))
+            (Reply::chat_stream(&["hello", "world"]).stall_after(2), support::chat_stream("chat-model"))
         } else {
             (Reply::chat("never").after(Duration::from_secs(30)), support::chat("chat-model"))
         };
