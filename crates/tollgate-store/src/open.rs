@@ -253,3 +253,6 @@ impl FolderLock {
         Ok(Self(file))
     }
 }
+
+#[cfg(test)]
+mod tests;

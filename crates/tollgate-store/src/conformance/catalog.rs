@@ -151,3 +151,20 @@ pub(super) async fn who_waits_for_a_change_learns_of_it(store: &Store) {
     let current = store.catalog.current(&KeyScope::All).await.unwrap();
     assert_eq!(current.channels[0].spec, channel("main"));
 }
+
+pub(super) async fn batches_at_the_same_time_follow_each_other(store: &Store) {
+    let before = store.catalog.revision().await.unwrap();
+    let names: Vec<String> = (0..8).map(|n| format!("channel-{n}")).collect();
+    let batches: Vec<_> = names.iter().map(|name| [put_channel(name), put_account(name, "a", Some("secret"))]).collect();
+    let (a, b, c, d) = tokio::join!(
+        async { (apply(store, &batches[0]).await.unwrap(), apply(store, &batches[1]).await.unwrap()) },
+        async { (apply(store, &batches[2]).await.unwrap(), apply(store, &batches[3]).await.unwrap()) },
+        async { (apply(store, &batches[4]).await.unwrap(), apply(store, &batches[5]).await.unwrap()) },
+        async { (apply(store, &batches[6]).await.unwrap(), apply(store, &batches[7]).await.unwrap()) },
+    );
+    let mut revisions = [a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1].map(|revision| revision.0);
+    revisions.sort_unstable();
+    assert_eq!(revisions.to_vec(), (before.0 + 1..=before.0 + 8).collect::<Vec<_>>());
+    assert_eq!(store.catalog.load().await.unwrap().channels.len(), 8);
+    assert_eq!(store.catalog.changed_since(before).await.unwrap().len(), 16);
+}

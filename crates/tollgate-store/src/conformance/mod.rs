@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use tollgate_core::{Budget, BudgetAction, NanoUsd, Provider, Secret, Window};
 
 use crate::{
-    Access, AccountSpec, Actor, Change, ChannelSpec, Door, GroupSpec, KeySpec, MasterKeySource, OpenOptions, Random, ServesSpec,
-    Store, StoreUrl, open, samples::NOON,
+    Access, AccountSpec, Actor, Change, ChannelSpec, Door, Fault, GroupSpec, KeySpec, MasterKeySource, OpenOptions, Random,
+    ServesSpec, Store, StoreError, StoreUrl, open, samples::NOON,
 };
 
 /// Options that open a database in a folder.
@@ -69,8 +69,8 @@ pub(crate) fn put_key(store: &Store, name: &str, groups: &[&str], secret: Option
     Change::PutKey { key, secret: secret.map(|text| store.hasher.import(&Secret::new(text.to_owned())).unwrap()) }
 }
 
-/// Opens an empty schema of its own on PostgreSQL; `None`, said aloud, when there is none to test on.
-async fn postgres(dir: &TempDir, check: &str) -> Option<Store> {
+/// The address of an empty schema of its own on PostgreSQL; `None`, said aloud, when there is none to test on.
+async fn postgres(check: &str) -> Option<StoreUrl> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     #[expect(clippy::disallowed_methods, reason = "the address of a test database comes from whoever runs the tests")]
     let Ok(url) = std::env::var("TOLLGATE_TEST_POSTGRES") else {
@@ -81,8 +81,21 @@ async fn postgres(dir: &TempDir, check: &str) -> Option<Store> {
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     connection.execute(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await.unwrap();
     let join = if url.contains('?') { '&' } else { '?' };
-    let url = StoreUrl::parse(&format!("{url}{join}options=-csearch_path%3D{schema}")).unwrap();
-    Some(open(options(url, dir)).await.unwrap())
+    Some(StoreUrl::parse(&format!("{url}{join}options=-csearch_path%3D{schema}")).unwrap())
+}
+
+#[tokio::test]
+async fn a_second_server_on_one_postgres_database_is_turned_away() {
+    let Some(url) = postgres("a_second_server").await else { return };
+    let (one, two) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let serve = |dir| OpenOptions { access: Access::Serve, ..options(url.clone(), dir) };
+    let first = open(serve(&one)).await.unwrap();
+    std::fs::copy(one.path().join("master.key"), two.path().join("master.key")).unwrap();
+    let refused = open(serve(&two)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::SecondNode { .. }) && refused.fault() == Fault::Operator, "{refused}");
+    open(options(url.clone(), &two)).await.unwrap().close().await;
+    first.close().await;
+    open(serve(&two)).await.unwrap().close().await;
 }
 
 /// Runs every check of every file on every backend.
@@ -105,8 +118,9 @@ macro_rules! conformance {
 
             #[tokio::test]
             async fn on_postgres() {
-                let dir = TempDir::new().unwrap();
-                if let Some(store) = postgres(&dir, stringify!($check)).await {
+                if let Some(url) = postgres(stringify!($check)).await {
+                    let dir = TempDir::new().unwrap();
+                    let store = open(options(url, &dir)).await.unwrap();
                     $file::$check(&store).await;
                     store.close().await;
                 }
@@ -125,6 +139,7 @@ conformance! {
         a_change_for_another_revision_is_refused,
         every_change_is_in_the_audit_log_without_secrets,
         the_last_admin_stays,
+        batches_at_the_same_time_follow_each_other,
         who_waits_for_a_change_learns_of_it;
     keys:
         a_key_is_found_by_its_hash_with_its_member,
@@ -135,6 +150,7 @@ conformance! {
         keys_without_a_member_belong_to_the_owner;
     usage:
         a_record_is_booked_exactly_once,
+        two_tills_with_the_same_records_book_each_once,
         pages_follow_each_other_without_gap_or_overlap,
         filters_narrow_pages_and_sums,
         records_survive_with_every_field,

@@ -138,3 +138,12 @@ pub(super) async fn known_names_what_is_booked(store: &Store) {
     assert_eq!(known, ids[..3]);
     assert!(store.usage.known(&[]).await.unwrap().is_empty());
 }
+
+pub(super) async fn two_tills_with_the_same_records_book_each_once(store: &Store) {
+    let records: Vec<UsageRecord> = (0..200).map(record).collect();
+    let reversed: Vec<UsageRecord> = records.iter().rev().cloned().collect();
+    let (one, two) = tokio::join!(store.usage.append(&records), store.usage.append(&reversed));
+    assert_eq!(one.unwrap() + two.unwrap(), 200);
+    let (items, _) = page(store, &UsageFilter { limit: 1_000, order: Order::Oldest, ..UsageFilter::default() }).await;
+    assert_eq!(items, records);
+}

@@ -107,8 +107,8 @@ pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
 
 /// Takes the lock that says that a server runs on this PostgreSQL database; it goes with its connection.
 async fn serve_alone(options: &AnyConnectOptions, place: &str) -> Result<Mutex<AnyConnection>, StoreError> {
-    // "tollgate" in two 32-bit halves.
-    let sql = "SELECT CASE WHEN pg_try_advisory_lock(1953459308, 1734440037) THEN 1 ELSE 0 END";
+    // The first number is "toll" in four bytes; the second one tells apart several schemas of one database.
+    let sql = "SELECT CASE WHEN pg_try_advisory_lock(1953459308, hashtext(current_schema())) THEN 1 ELSE 0 END";
     let query = |error| failed(place, "take the server's lock", error);
     let mut connection = AnyConnection::connect_with(options).await.map_err(query)?;
     let row = sqlx::query(sql).fetch_one(&mut connection).await.map_err(query)?;

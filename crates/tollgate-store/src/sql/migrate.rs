@@ -138,3 +138,63 @@ fn migration_failed(place: &str, error: MigrateError) -> StoreError {
         other => StoreError::Corrupt { place: place.to_owned(), detail: other.to_string() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+
+    use sqlx::{Connection as _, any::AnyConnectOptions};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::samples::NOON;
+
+    const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
+    const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
+
+    fn step(version: i64, sql: &'static str) -> Step {
+        Step { version, name: "later", sqlite: sql, postgres: sql }
+    }
+
+    async fn open(place: &str) -> AnyConnection {
+        sqlx::any::install_default_drivers();
+        AnyConnection::connect_with(&AnyConnectOptions::from_str(&format!("sqlite:{place}?mode=rwc")).unwrap()).await.unwrap()
+    }
+
+    fn backups(dir: &TempDir) -> Vec<std::path::PathBuf> {
+        let paths = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.to_string_lossy().contains(".backup")).collect()
+    }
+
+    #[tokio::test]
+    async fn a_schema_that_changes_is_copied_first_and_changes_once() {
+        let dir = TempDir::new().unwrap();
+        let place = dir.path().join("x.db").display().to_string();
+        let mut connection = open(&place).await;
+        run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
+        assert_eq!(backups(&dir).len(), 0, "nothing changed");
+        let steps = [ALL, &[step(2, LATER)]].concat();
+        run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2]);
+        let copies = backups(&dir);
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v1-2026-11-21.backup"), "{copies:?}");
+        let mut copy = open(&copies[0].display().to_string()).await;
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1]);
+        assert!(matches!(check(&mut connection, Dialect::Sqlite, &place).await, Err(StoreError::Newer { found: 2, known: 1, .. })));
+    }
+
+    #[tokio::test]
+    async fn a_step_that_fails_leaves_the_schema_as_it_was() {
+        let dir = TempDir::new().unwrap();
+        let place = dir.path().join("x.db").display().to_string();
+        let mut connection = open(&place).await;
+        run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
+        let steps = [ALL, &[step(2, BROKEN)]].concat();
+        run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1]);
+        let steps = [ALL, &[step(2, LATER)]].concat();
+        run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
+        assert_eq!(backups(&dir).len(), 2, "a copy is never written over");
+    }
+}

@@ -82,11 +82,11 @@ impl Conditions {
 }
 
 impl SqlStore {
-    async fn append_rows(&self, transaction: &mut sqlx::AnyConnection, records: &[UsageRecord]) -> Result<u64, StoreError> {
+    async fn append_rows(&self, transaction: &mut sqlx::AnyConnection, records: &[&UsageRecord]) -> Result<u64, StoreError> {
         let failed = |error| self.failed(APPEND, error);
         let head = format!("INSERT INTO usage ({USAGE_COLUMNS}) VALUES");
         let sql = statement::values(&head, records.len(), USAGE_WIDTH, " ON CONFLICT DO NOTHING RETURNING id");
-        let query = records.iter().fold(sqlx::query(sql), bind_record);
+        let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
         let rows = query.fetch_all(&mut *transaction).await.map_err(failed)?;
         let inserted = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<String>, _>>().map_err(failed)?;
         let attempts: Vec<(RequestId, i64, &AttemptRecord)> = records
@@ -132,6 +132,9 @@ impl UsageStore for SqlStore {
         if records.is_empty() {
             return Ok(0);
         }
+        // In one order, whoever writes: two writers of the same records wait for each other instead of deadlocking.
+        let mut records: Vec<&UsageRecord> = records.iter().collect();
+        records.sort_unstable_by_key(|record| record.id);
         let mut transaction = self.begin(APPEND).await?;
         let mut added = 0;
         for records in records.chunks(ROWS_AT_ONCE) {

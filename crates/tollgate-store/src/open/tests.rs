@@ -1,0 +1,206 @@
+//! Opening: first starts, second processes, wrong keys, and files that are not what they should be.
+
+use std::{fs, path::Path};
+
+use sqlx::{Connection as _, SqliteConnection};
+use tempfile::TempDir;
+use tollgate_core::{Revision, Secret};
+
+use super::*;
+use crate::{
+    Fault,
+    conformance::{options, put_account, put_channel, sqlite},
+    samples::{NOON, record},
+};
+
+const CLI: Door = Door::Cli;
+
+async fn open_in(dir: &TempDir) -> Result<Store, StoreError> {
+    open(options(sqlite(dir), dir)).await
+}
+
+/// A store with a sealed credential, closed again.
+async fn filled(dir: &TempDir) {
+    let store = open_in(dir).await.unwrap();
+    let batch = [put_channel("main"), put_account("main", "a", Some("sk-upstream"))];
+    store.catalog.apply(&batch, &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
+    store.close().await;
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_first_start_makes_the_owner_and_later_ones_find_everything() {
+    let dir = TempDir::new().unwrap();
+    let nested = OpenOptions { data: dir.path().join("a/b"), ..options(StoreUrl::Sqlite(dir.path().join("a/b/x.db")), &dir) };
+    let first = open(nested.clone()).await.unwrap();
+    assert!(first.first_start);
+    first.usage.append(&[record(1)]).await.unwrap();
+    first.close().await;
+    assert_eq!(files(&dir.path().join("a/b")), ["master.key", "x.db"]);
+    let second = open(nested).await.unwrap();
+    assert!(!second.first_start);
+    assert_eq!(second.catalog.revision().await.unwrap(), Revision(1));
+    assert_eq!(second.usage.find(record(1).id).await.unwrap(), Some(record(1)));
+    assert_eq!(first.hasher.hash("x"), second.hasher.hash("x"));
+}
+
+#[tokio::test]
+async fn what_was_committed_is_there_after_a_kill() {
+    let dir = TempDir::new().unwrap();
+    let store = open_in(&dir).await.unwrap();
+    store.usage.append(&[record(1), record(2)]).await.unwrap();
+    // Neither closed nor dropped: the file keeps its write-ahead log, as after a kill.
+    std::mem::forget(store);
+    let again = open_in(&dir).await.unwrap();
+    assert_eq!(again.usage.append(&[record(1), record(2), record(3)]).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_second_server_is_turned_away_and_commands_are_not() {
+    let dir = TempDir::new().unwrap();
+    let serve = OpenOptions { access: Access::Serve, ..options(sqlite(&dir), &dir) };
+    let first = open(serve.clone()).await.unwrap();
+    let refused = open(serve.clone()).await.unwrap_err();
+    assert!(matches!(refused, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()), "{refused}");
+    assert_eq!(refused.fault(), Fault::Data);
+    let beside = open_in(&dir).await.unwrap();
+    beside.catalog.apply(&[put_channel("main")], &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
+    assert_eq!(first.catalog.load().await.unwrap().channels.len(), 1);
+    drop(first);
+    open(serve).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_or_missing_master_key_changes_nothing() {
+    let dir = TempDir::new().unwrap();
+    filled(&dir).await;
+    let database = fs::read(dir.path().join("tollgate.db")).unwrap();
+    let key = fs::read_to_string(dir.path().join("master.key")).unwrap();
+
+    let other = OpenOptions { data: dir.path().join("other"), ..options(StoreUrl::Sqlite(dir.path().join("other/x.db")), &dir) };
+    open(other).await.unwrap().close().await;
+    let wrong = fs::read_to_string(dir.path().join("other/master.key")).unwrap();
+    for master in [MasterKeySource::Text(Secret::new(wrong.clone())), MasterKeySource::File(dir.path().join("other/master.key"))] {
+        let refused = open(OpenOptions { master, ..options(sqlite(&dir), &dir) }).await.unwrap_err();
+        assert!(matches!(refused, StoreError::MasterKeyWrong { .. }), "{refused}");
+        assert_eq!(refused.fault(), Fault::Operator);
+    }
+    fs::remove_file(dir.path().join("master.key")).unwrap();
+    let refused = open_in(&dir).await.unwrap_err();
+    assert!(matches!(refused, StoreError::MasterKeyMissing { .. }), "{refused}");
+    assert_eq!(refused.fault(), Fault::Operator);
+    assert!(!dir.path().join("master.key").exists(), "no new key beside a database sealed with another");
+    assert_eq!(fs::read(dir.path().join("tollgate.db")).unwrap(), database);
+
+    // Both keys, the right one second: it still opens.
+    let both = MasterKeySource::Text(Secret::new(format!("{wrong}{key}")));
+    let store = open(OpenOptions { master: both.clone(), ..options(sqlite(&dir), &dir) }).await.unwrap();
+    let credential = |catalog: &tollgate_core::Catalog| {
+        catalog.channel_by_name("main").unwrap().accounts[0].credential.clone().unwrap().expose().to_owned()
+    };
+    assert_eq!(credential(&store.catalog.load().await.unwrap()), "sk-upstream");
+    // After a rotation the first one alone does, and the old one no more.
+    store.rotate_master_key(&both, dir.path()).await.unwrap();
+    store.close().await;
+    let alone =
+        |text: &str| OpenOptions { master: MasterKeySource::Text(Secret::new(text.to_owned())), ..options(sqlite(&dir), &dir) };
+    let store = open(alone(&wrong)).await.unwrap();
+    assert_eq!(credential(&store.catalog.load().await.unwrap()), "sk-upstream");
+    assert!(matches!(open(alone(&key)).await, Err(StoreError::MasterKeyWrong { .. })));
+}
+
+#[tokio::test]
+async fn what_is_not_a_sound_database_is_refused_and_left_alone() {
+    let sound = {
+        let dir = TempDir::new().unwrap();
+        filled(&dir).await;
+        fs::read(dir.path().join("tollgate.db")).unwrap()
+    };
+    let mut damaged = sound.clone();
+    damaged[4_096..12_288].fill(0x5a);
+    for bytes in [
+        Vec::new(),
+        b"SQLite format 3\0".to_vec(),
+        b"just some text that is no database".to_vec(),
+        sound[..5_000].to_vec(),
+        damaged,
+    ] {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("tollgate.db");
+        fs::write(&path, &bytes).unwrap();
+        let refused = open_in(&dir).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Corrupt { .. }), "{} bytes: {refused:?}", bytes.len());
+        assert_eq!(refused.fault(), Fault::Data);
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        assert!(!dir.path().join("master.key").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_another_program_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("tollgate.db");
+    let mut other = SqliteConnection::connect(&format!("sqlite:{}?mode=rwc", path.display())).await.unwrap();
+    sqlx::raw_sql("CREATE TABLE songs (name TEXT)").execute(&mut other).await.unwrap();
+    other.close().await.unwrap();
+    let refused = open_in(&dir).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused() {
+    let dir = TempDir::new().unwrap();
+    filled(&dir).await;
+    let path = dir.path().join("tollgate.db");
+    let mut newer = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let sql =
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (99, 'later', 1, x'00', 0)";
+    sqlx::raw_sql(sql).execute(&mut newer).await.unwrap();
+    newer.close().await.unwrap();
+    let refused = open_in(&dir).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
+    assert_eq!(refused.fault(), Fault::Data);
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_named() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let options = OpenOptions { data: dir.path().join("file/data"), ..options(sqlite(&dir), &dir) };
+    let refused = open(options).await.unwrap_err();
+    assert!(refused.to_string().contains("file/data"), "{refused}");
+    assert_eq!(refused.fault(), Fault::Data);
+}
+
+#[tokio::test]
+async fn a_database_nobody_answers_for_is_away_and_not_wrong() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let dir = TempDir::new().unwrap();
+    let url = StoreUrl::parse(&format!("postgres://me:hidden@127.0.0.1:{port}/tollgate")).unwrap();
+    let refused = open(options(url, &dir)).await.unwrap_err();
+    assert!(refused.is_away(), "{refused:?}");
+    assert_eq!(refused.fault(), Fault::Unreachable);
+    assert!(!refused.to_string().contains("hidden"), "{refused}");
+}
+
+#[test]
+fn addresses_are_read_and_shown_without_passwords() {
+    assert_eq!(StoreUrl::parse("sqlite:./x/y.db").unwrap().shown(), "sqlite:./x/y.db");
+    assert_eq!(StoreUrl::parse("sqlite:///x/y.db").unwrap().shown(), "sqlite:/x/y.db");
+    assert_eq!(StoreUrl::parse("memory:").unwrap().shown(), "memory:");
+    let postgres = StoreUrl::parse("postgres://me:canary@host:5433/name?sslmode=require").unwrap();
+    assert_eq!(format!("{postgres:?}"), "postgres://me:***@host:5433/name");
+    for bad in ["", "sqlite:", "sqlite::memory:", "sqlite:x.db?mode=ro", "mysql://me:canary@host/x", "me:canary@host"] {
+        let error = StoreUrl::parse(bad).unwrap_err();
+        assert_eq!(error.fault(), Fault::Operator, "{bad}");
+        assert!(!error.to_string().contains("canary"), "{error}");
+    }
+}
