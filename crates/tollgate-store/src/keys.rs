@@ -40,6 +40,9 @@ pub struct KeyHasher(Hmac<Sha256>);
 
 impl KeyHasher {
     /// A hasher with this pepper.
+    ///
+    /// # Panics
+    /// Never: HMAC takes keys of every length.
     #[must_use]
     pub fn new(pepper: &[u8; 32]) -> Self {
         Self(Hmac::new_from_slice(pepper).expect("HMAC takes keys of every length"))

@@ -3,6 +3,8 @@
 //! Small traits, one per kind of remembering; the backends behind them are private and [`open`] is the one door.
 //! Time and randomness are arguments: nothing here reads a clock of its own.
 
+#![warn(missing_docs)]
+
 mod apply;
 mod assemble;
 pub mod catalog_file;

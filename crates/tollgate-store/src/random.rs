@@ -4,10 +4,15 @@ use std::{fmt, sync::Arc};
 
 /// A source of random bytes, handed to [`crate::open`] and to whatever draws keys.
 #[derive(Clone)]
-pub struct Random(Arc<dyn Fn(&mut [u8]) + Send + Sync>);
+pub struct Random(Arc<Fill>);
+
+type Fill = dyn Fn(&mut [u8]) + Send + Sync;
 
 impl Random {
     /// The operating system's generator.
+    ///
+    /// # Panics
+    /// Where bytes are drawn, when the system has none to give.
     #[must_use]
     pub fn system() -> Self {
         Self(Arc::new(|bytes| getrandom::fill(bytes).expect("the operating system gives random bytes, or nothing here is safe")))

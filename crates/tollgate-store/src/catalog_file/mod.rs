@@ -180,14 +180,14 @@ fn read_root(root: &Table<'_>, sources: &Sources<'_>) -> CatalogFile {
 
 /// Names that were seen, to find those given twice.
 #[derive(Default)]
-pub(crate) struct Names(HashMap<(&'static str, String), Place>);
+struct Names(HashMap<(&'static str, String), Place>);
 
 impl Names {
-    pub(crate) fn add(&mut self, table: &Table<'_>, kind: Kind, name: &str, place: Place) {
+    fn add(&mut self, table: &Table<'_>, kind: Kind, name: &str, place: Place) {
         self.add_word(table, kind.as_str(), name, place);
     }
 
-    pub(crate) fn add_word(&mut self, table: &Table<'_>, word: &'static str, name: &str, place: Place) {
+    fn add_word(&mut self, table: &Table<'_>, word: &'static str, name: &str, place: Place) {
         if name.is_empty() {
             return;
         }

@@ -119,10 +119,9 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn text(&self, field: &'static str) -> Option<String> {
-        match self.get(field)?.get_ref() {
-            DeValue::String(text) => Some(text.as_ref().to_owned()),
-            other => self.wrong(field, "a string", other),
-        }
+        let value = self.get(field)?.get_ref();
+        let Some(text) = value.as_str() else { return self.wrong(field, "a string", value) };
+        Some(text.to_owned())
     }
 
     /// The name every row has.
@@ -135,24 +134,16 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn flag(&self, field: &'static str) -> Option<bool> {
-        match self.get(field)?.get_ref() {
-            DeValue::Boolean(flag) => Some(*flag),
-            other => self.wrong(field, "true or false", other),
-        }
+        let value = self.get(field)?.get_ref();
+        value.as_bool().or_else(|| self.wrong(field, "true or false", value))
     }
 
     /// A whole number that fits into `T`.
     pub(super) fn whole<T: TryFrom<i64>>(&self, field: &'static str) -> Option<T> {
-        match self.get(field)?.get_ref() {
-            DeValue::Integer(number) => {
-                let number = i64::from_str_radix(number.as_str(), number.radix()).ok().and_then(|number| T::try_from(number).ok());
-                if number.is_none() {
-                    self.field_problem(field, "the number is out of range");
-                }
-                number
-            }
-            other => self.wrong(field, "a whole number", other),
-        }
+        let value = self.get(field)?.get_ref();
+        let Some(number) = value.as_integer() else { return self.wrong(field, "a whole number", value) };
+        let number = i64::from_str_radix(number.as_str(), number.radix()).ok().and_then(|number| T::try_from(number).ok());
+        number.or_else(|| self.wrong_number(field))
     }
 
     /// One of some words.
@@ -169,17 +160,18 @@ impl<'a> Table<'a> {
 
     /// A decimal: a string as it is, a number in its shortest form.
     pub(super) fn decimal<T>(&self, field: &'static str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        let text = match self.get(field)?.get_ref() {
-            DeValue::String(text) => text.as_ref().to_owned(),
-            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => number.to_string(),
-                Err(_) => return self.wrong_number(field),
-            },
-            DeValue::Float(number) => match number.as_str().parse::<f64>() {
-                Ok(number) if number.is_finite() => number.to_string(),
-                Ok(_) | Err(_) => return self.wrong_number(field),
-            },
-            other => return self.wrong(field, "a decimal string or a number", other),
+        let value = self.get(field)?.get_ref();
+        let text = if let Some(text) = value.as_str() {
+            text.to_owned()
+        } else if let Some(number) = value.as_integer() {
+            let Ok(number) = i64::from_str_radix(number.as_str(), number.radix()) else { return self.wrong_number(field) };
+            number.to_string()
+        } else if let Some(number) = value.as_float() {
+            let number = number.as_str().parse::<f64>().ok().filter(|number| number.is_finite());
+            let Some(number) = number else { return self.wrong_number(field) };
+            number.to_string()
+        } else {
+            return self.wrong(field, "a decimal string or a number", value);
         };
         match read(&text) {
             Ok(value) => Some(value),
@@ -197,31 +189,28 @@ impl<'a> Table<'a> {
 
     /// A point in time: a string or a TOML date-time, with its offset.
     pub(super) fn time(&self, field: &'static str) -> Option<tollgate_core::Timestamp> {
-        let text = match self.get(field)?.get_ref() {
-            DeValue::String(text) => text.as_ref().to_owned(),
-            DeValue::Datetime(time) => time.to_string(),
-            other => return self.wrong(field, "a time like \"2027-01-01T00:00:00Z\"", other),
+        let value = self.get(field)?.get_ref();
+        let text = match (value.as_str(), value.as_datetime()) {
+            (Some(text), _) => text.to_owned(),
+            (None, Some(time)) => time.to_string(),
+            (None, None) => return self.wrong(field, "a time like \"2027-01-01T00:00:00Z\"", value),
         };
-        match text.parse::<jiff::Timestamp>() {
-            Ok(time) => Some(tollgate_core::Timestamp(time.as_microsecond())),
-            Err(_) => {
-                self.field_problem(field, &format!("'{text}' is not a time like 2027-01-01T00:00:00Z, with its offset"));
-                None
-            }
-        }
+        let Ok(time) = text.parse::<jiff::Timestamp>() else {
+            self.field_problem(field, &format!("'{text}' is not a time like 2027-01-01T00:00:00Z, with its offset"));
+            return None;
+        };
+        Some(tollgate_core::Timestamp(time.as_microsecond()))
     }
 
     /// A list of strings.
     pub(super) fn texts(&self, field: &'static str) -> Option<Vec<String>> {
-        let DeValue::Array(values) = self.get(field)?.get_ref() else {
-            return self.wrong(field, "a list of strings", self.get(field)?.get_ref());
-        };
+        let value = self.get(field)?.get_ref();
+        let Some(values) = value.as_array() else { return self.wrong(field, "a list of strings", value) };
         let mut texts = Vec::with_capacity(values.len());
-        for value in values.iter() {
-            match value.get_ref() {
-                DeValue::String(text) => texts.push(text.as_ref().to_owned()),
-                other => return self.wrong(field, "a list of strings", other),
-            }
+        for value in values {
+            let value = value.get_ref();
+            let Some(text) = value.as_str() else { return self.wrong(field, "a list of strings", value) };
+            texts.push(text.to_owned());
         }
         Some(texts)
     }
@@ -229,57 +218,46 @@ impl<'a> Table<'a> {
     /// A table in a field.
     pub(super) fn table(&self, field: &'static str) -> Option<Table<'a>> {
         let value = self.get(field)?;
-        match value.get_ref() {
-            DeValue::Table(fields) => Some(Table::new(fields, value.span(), field, self.problems)),
-            other => self.wrong(field, "a table", other),
-        }
+        let Some(fields) = value.get_ref().as_table() else { return self.wrong(field, "a table", value.get_ref()) };
+        Some(Table::new(fields, value.span(), field, self.problems))
     }
 
     /// An array of tables (`[[…]]`).
     pub(super) fn tables(&self, field: &'static str, what: &'static str) -> Vec<Table<'a>> {
-        match self.get(field).map(Spanned::get_ref) {
-            None => Vec::new(),
-            Some(DeValue::Array(_)) => self.one_or_more(field, what),
-            Some(other) => {
-                let found = article(other);
-                self.field_problem(field, &format!("expected {what}, found {found}"));
-                Vec::new()
-            }
+        let Some(value) = self.get(field) else { return Vec::new() };
+        if value.get_ref().is_array() {
+            return self.one_or_more(field, what);
         }
+        self.field_problem(field, &format!("expected {what}, found {}", article(value.get_ref())));
+        Vec::new()
     }
 
     /// One table, or an array of them.
     pub(super) fn one_or_more(&self, field: &'static str, what: &'static str) -> Vec<Table<'a>> {
         let Some(value) = self.get(field) else { return Vec::new() };
+        let values = value.get_ref().as_array().map_or(std::slice::from_ref(value), |values| &**values);
         let mut tables = Vec::new();
-        match value.get_ref() {
-            DeValue::Table(fields) => tables.push(Table::new(fields, value.span(), what, self.problems)),
-            DeValue::Array(values) => {
-                for value in values.iter() {
-                    match value.get_ref() {
-                        DeValue::Table(fields) => tables.push(Table::new(fields, value.span(), what, self.problems)),
-                        other => {
-                            self.field_problem(field, &format!("expected tables, found {}", article(other)));
-                        }
-                    }
+        for value in values {
+            match value.get_ref().as_table() {
+                Some(fields) => tables.push(Table::new(fields, value.span(), what, self.problems)),
+                None => {
+                    let found = article(value.get_ref());
+                    self.field_problem(field, &format!("expected a table or a list of tables, found {found}"));
                 }
             }
-            other => self.field_problem(field, &format!("expected a table or a list of tables, found {}", article(other))),
         }
         tables
     }
 
     /// Strings by name, in order of name.
     pub(super) fn text_map(&self, field: &'static str) -> Option<Vec<(String, String)>> {
-        let DeValue::Table(fields) = self.get(field)?.get_ref() else {
-            return self.wrong(field, "a table of strings", self.get(field)?.get_ref());
-        };
+        let value = self.get(field)?.get_ref();
+        let Some(fields) = value.as_table() else { return self.wrong(field, "a table of strings", value) };
         let mut map = Vec::with_capacity(fields.len());
-        for (name, value) in fields.iter() {
-            match value.get_ref() {
-                DeValue::String(text) => map.push((name.get_ref().as_ref().to_owned(), text.as_ref().to_owned())),
-                other => return self.wrong(field, "a table of strings", other),
-            }
+        for (name, value) in fields {
+            let value = value.get_ref();
+            let Some(text) = value.as_str() else { return self.wrong(field, "a table of strings", value) };
+            map.push((name.get_ref().as_ref().to_owned(), text.to_owned()));
         }
         map.sort();
         Some(map)
@@ -287,9 +265,9 @@ impl<'a> Table<'a> {
 
     /// A secret: the text itself, or where to find it. Messages never hold it.
     pub(super) fn secret(&self, field: &'static str, sources: &Sources<'_>) -> Option<Secret> {
-        let text = match self.get(field)?.get_ref() {
-            DeValue::String(text) => text.as_ref(),
-            other => return self.wrong(field, "a string (env:NAME, file:PATH or the secret itself)", other),
+        let value = self.get(field)?.get_ref();
+        let Some(text) = value.as_str() else {
+            return self.wrong(field, "a string (env:NAME, file:PATH or the secret itself)", value);
         };
         let found = if let Some(name) = text.strip_prefix("env:") {
             (sources.env)(name).ok_or_else(|| format!("the environment variable {name} is not set"))

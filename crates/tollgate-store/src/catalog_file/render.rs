@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use tollgate_core::{
-    Budget, BudgetAction, Glob, KeyStatus, Limits, Multiplier, NanoUsd, ParameterRule, Price, PriceLimit, PriceLimitMode,
-    PriceLimitOn, PriceSchedule, Timestamp, Window,
+    Billing, Budget, BudgetAction, Glob, KeyStatus, Limits, MemberStatus, Multiplier, NanoUsd, OnUnsupported, ParameterRule, Price,
+    PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, Role, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window,
 };
 use tollgate_protocol::Profile;
 
@@ -179,7 +179,7 @@ impl FileForm for ModelSpec {
             ParameterRule::Only(names) => fields.always("supported_parameters", list(names, |name| text(name))),
             ParameterRule::Except(names) => fields.always("unsupported_parameters", list(names, |name| text(name))),
         }
-        fields.differing("on_unsupported", &self.on_unsupported, &Default::default(), word);
+        fields.differing("on_unsupported", &self.on_unsupported, &OnUnsupported::default(), word);
         fields.differing("visible", &self.hidden, &false, |hidden| (!hidden).to_string());
         fields.some("description", self.description.as_ref(), |description| text(description));
         fields.differing("embeddings", &self.embeddings, &false, bool::to_string);
@@ -194,12 +194,12 @@ impl FileForm for GroupSpec {
 
     fn fields(&self) -> Vec<Field> {
         let mut fields = Fields::default();
-        fields.differing("visibility", &self.visibility, &Default::default(), word);
+        fields.differing("visibility", &self.visibility, &Visibility::default(), word);
         fields.differing("channels", &self.channels, &Vec::new(), |names| list(names, |name| text(name)));
         fields.globs(&self.models);
         fields.multiplier("sale_multiplier", self.sale_multiplier);
-        fields.differing("translation", &self.translation, &Default::default(), word);
-        fields.differing("stream_break", &self.stream_break, &Default::default(), word);
+        fields.differing("translation", &self.translation, &TranslationPolicy::default(), word);
+        fields.differing("stream_break", &self.stream_break, &StreamBreak::default(), word);
         fields.some("price_limit", self.price_limit.as_ref(), price_limit);
         fields.differing("routing", &self.routing, &Default::default(), word);
         fields.some("hedge", self.hedge.as_ref(), |hedge| table(&[("cost_cap", usd(hedge.cost_cap.0))]));
@@ -217,11 +217,11 @@ impl FileForm for MemberSpec {
 
     fn fields(&self) -> Vec<Field> {
         let mut fields = Fields::default();
-        fields.differing("role", &self.role, &Default::default(), word);
-        fields.differing("status", &self.status, &Default::default(), word);
+        fields.differing("role", &self.role, &Role::default(), word);
+        fields.differing("status", &self.status, &MemberStatus::default(), word);
         fields.differing("groups", &self.groups, &Vec::new(), |names| list(names, |name| text(name)));
         fields.some("default_group", self.default_group.as_ref(), |name| text(name));
-        fields.differing("billing", &self.billing, &Default::default(), word);
+        fields.differing("billing", &self.billing, &Billing::default(), word);
         fields.limits(&self.limits);
         fields.budgets(&self.budgets);
         fields.0

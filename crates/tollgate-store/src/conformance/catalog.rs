@@ -14,10 +14,10 @@ async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError
 }
 
 fn reason(error: StoreError) -> Refused {
-    match error {
-        StoreError::Refused(refused) => refused.reason,
-        other => panic!("{other}"),
+    if let StoreError::Refused(refused) = error {
+        return refused.reason;
     }
+    panic!("{error}")
 }
 
 pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {

@@ -14,10 +14,10 @@ async fn find(store: &Store, secret: &str) -> Option<Key> {
 }
 
 fn reason(error: StoreError) -> Refused {
-    match error {
-        StoreError::Refused(refused) => refused.reason,
-        other => panic!("{other}"),
+    if let StoreError::Refused(refused) = error {
+        return refused.reason;
     }
+    panic!("{error}")
 }
 
 fn put_member(name: &str) -> Change {

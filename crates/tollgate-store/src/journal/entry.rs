@@ -46,10 +46,9 @@ pub(super) fn encode_end(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), 
         cut.trace.clear();
         frame::encode(EntryKind::End, &cut, out).or_else(|TooLarge| {
             cut.dropped.clear();
-            for text in [&mut cut.detail, &mut cut.reason, &mut cut.client_request_id, &mut cut.address, &mut cut.model] {
-                if let Some(text) = text {
-                    text.truncate(text.floor_char_boundary(TEXT));
-                }
+            let texts = [&mut cut.detail, &mut cut.reason, &mut cut.client_request_id, &mut cut.address, &mut cut.model];
+            for text in texts.into_iter().flatten() {
+                text.truncate(text.floor_char_boundary(TEXT));
             }
             frame::encode(EntryKind::End, &cut, out)
         })

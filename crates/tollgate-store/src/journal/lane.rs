@@ -5,7 +5,7 @@
 //! never sees a beginning without the end that was written.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     fs, io,
     path::Path,
     sync::{Mutex, MutexGuard},
@@ -175,8 +175,8 @@ impl Lane {
 
 impl LaneState {
     fn note(&mut self, id: RequestId, seq: u32) {
-        if !self.ids.contains_key(&id) {
-            self.ids.insert(id, seq);
+        if let Entry::Vacant(place) = self.ids.entry(id) {
+            place.insert(seq);
             *self.segments.entry(seq).or_insert(0) += 1;
         }
     }

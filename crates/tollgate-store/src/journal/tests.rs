@@ -1,6 +1,9 @@
 //! The journal against kills, cuts, damage, full disks and second crashes.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -313,30 +316,28 @@ proptest! {
     fn random_crashes_never_lose_and_never_double_a_request(acts in acts()) {
         let dir = TempDir::new().unwrap();
         let mut booked = BTreeMap::new();
-        let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
+        let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
         let mut journal = restart(&dir, &mut booked);
         let mut writer = journal.writer(0).unwrap();
         for act in acts {
             match act {
-                Act::Begin(n) if !ended.contains_key(&n) => {
+                Act::Begin(n) if !ended.contains(&n) => {
                     writer.begin(&begin(n)).unwrap();
-                    begun.insert(n, ());
+                    begun.insert(n);
                 }
-                Act::Progress(n) if begun.contains_key(&n) && !ended.contains_key(&n) => writer.progress(&progress(n, 10)).unwrap(),
-                Act::End(n) if !ended.contains_key(&n) => {
+                Act::Progress(n) if begun.contains(&n) && !ended.contains(&n) => writer.progress(&progress(n, 10)).unwrap(),
+                Act::End(n) if !ended.contains(&n) => {
                     let _ = writer.end(&record(n)).unwrap();
-                    ended.insert(n, ());
+                    ended.insert(n);
                 }
-                Act::Book(n) if ended.contains_key(&n) => {
+                Act::Book(n) if ended.contains(&n) => {
                     booked.entry(request_id(n)).or_insert_with(|| record(n));
                     journal.booked(&[request_id(n)]);
                 }
                 Act::Crash => {
                     kill(journal, writer);
                     // What was in the middle has its end now; the request is over.
-                    for n in begun.keys() {
-                        ended.entry(*n).or_insert(());
-                    }
+                    ended.extend(&begun);
                     journal = restart(&dir, &mut booked);
                     writer = journal.writer(0).unwrap();
                 }
@@ -345,7 +346,7 @@ proptest! {
         }
         kill(journal, writer);
         drop(restart(&dir, &mut booked));
-        let expected: Vec<_> = begun.keys().chain(ended.keys()).copied().collect::<std::collections::BTreeSet<_>>().into_iter().map(request_id).collect();
+        let expected: Vec<_> = begun.union(&ended).copied().map(request_id).collect();
         prop_assert_eq!(booked.keys().copied().collect::<Vec<_>>(), expected);
         prop_assert_eq!(segments(&dir), Vec::<PathBuf>::new());
     }

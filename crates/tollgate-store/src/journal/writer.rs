@@ -140,12 +140,11 @@ impl JournalWriter {
             });
         }
         if self.held.is_empty() {
-            match why {
-                NoRoom::Bound => {
-                    tracing::error!(bound = self.shared.max_bytes, "the journal is at its bound; entries wait in memory")
-                }
-                NoRoom::Disk(error) => tracing::error!(%error, "the journal cannot be written; entries wait in memory"),
-            }
+            let why = match why {
+                NoRoom::Bound => format!("the journal is at its bound of {} bytes", self.shared.max_bytes),
+                NoRoom::Disk(error) => error.to_string(),
+            };
+            tracing::error!(%why, "the journal cannot be written; entries wait in memory");
         }
         self.lane.hold(id);
         self.held.push_back(Held { id, frame: frame.into() });

@@ -1,6 +1,7 @@
 //! Opening a database: addresses, pools, and what a driver's error means.
 
 use std::{
+    fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
     str::FromStr,
@@ -73,7 +74,7 @@ fn sqlite_url(path: &Path) -> String {
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => url.push(char::from(*byte)),
-            other => url.push_str(&format!("%{other:02X}")),
+            other => write!(url, "%{other:02X}").expect("text does not fail to be written"),
         }
     }
     url + "?mode=rwc"
@@ -238,14 +239,11 @@ fn remove_draft(draft: &Path) {
 /// What a driver's error means: the database is away, damaged, refuses us, or failed at what was asked.
 pub(super) fn failed(place: &str, operation: &'static str, error: Error) -> StoreError {
     let place = place.to_owned();
-    let code = match &error {
-        Error::Database(database) => database.code().map(std::borrow::Cow::into_owned),
-        Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => {
-            return StoreError::Unreachable { place, detail: error.to_string() };
-        }
-        _ => None,
-    };
     let detail = error.to_string();
+    if matches!(error, Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed) {
+        return StoreError::Unreachable { place, detail };
+    }
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(std::borrow::Cow::into_owned);
     match code.as_deref() {
         // SQLite, primary and extended codes: SQLITE_CORRUPT and SQLITE_NOTADB.
         Some("11" | "26" | "267" | "523" | "779") => StoreError::Corrupt { place, detail },

@@ -23,7 +23,7 @@ impl HealthStore for SqlStore {
             match (AccountId::parse(&id), serde_json::from_str(&text)) {
                 (Some(id), Ok(health)) => known.push((id, health)),
                 (_, Err(error)) => {
-                    tracing::warn!(account.id = id, %error, "stored health cannot be read; the account counts as usable")
+                    tracing::warn!(account.id = id, %error, "stored health cannot be read; the account counts as usable");
                 }
                 (None, Ok(_)) => {}
             }

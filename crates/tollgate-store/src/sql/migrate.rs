@@ -130,13 +130,13 @@ async fn back_up(connection: &mut AnyConnection, place: &str, version: i64, now:
 }
 
 fn migration_failed(place: &str, error: MigrateError) -> StoreError {
-    match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => failed(place, "change the schema", error),
-        MigrateError::VersionMissing(found) => {
-            StoreError::Newer { place: place.to_owned(), found, known: ALL.last().map_or(0, |step| step.version) }
-        }
-        other => StoreError::Corrupt { place: place.to_owned(), detail: other.to_string() },
+    if let MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) = error {
+        return failed(place, "change the schema", error);
     }
+    if let MigrateError::VersionMissing(found) = error {
+        return StoreError::Newer { place: place.to_owned(), found, known: ALL.last().map_or(0, |step| step.version) };
+    }
+    StoreError::Corrupt { place: place.to_owned(), detail: error.to_string() }
 }
 
 #[cfg(test)]

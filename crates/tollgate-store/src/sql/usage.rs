@@ -1,6 +1,9 @@
 //! The usage log in the database.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+};
 
 use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, any::AnyRow};
@@ -70,10 +73,10 @@ impl Conditions {
     fn behind(&mut self, place: Cursor, order: Order) {
         self.add(if order == Order::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, Value::Number(place.at.0));
         self.values.push(Value::Text(place.id.to_string()));
-        self.sql.push_str(&format!(" ${})", self.values.len()));
+        write!(self.sql, " ${})", self.values.len()).expect("text does not fail to be written");
     }
 
-    fn bind<'q>(self, query: Query<'q>) -> Query<'q> {
+    fn bind(self, query: Query<'_>) -> Query<'_> {
         self.values.into_iter().fold(query, |query, value| match value {
             Value::Text(text) => query.bind(text),
             Value::Number(number) => query.bind(number),
