@@ -22,7 +22,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
         };
         out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
     }
-    let mut calls = 0;
+    let mut calls = events::Calls::default();
     for (position, candidate) in candidates.into_iter().enumerate() {
         let starts = events::part_starts(&candidate);
         let index = events::index(position, &candidate)?;

@@ -2,7 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use super::wire::{Candidate, Grounding, Logprob, LogprobsResult, Part};
+use super::{
+    partial_calls::{PartialCalls, WholeCall},
+    wire::{Candidate, FunctionCall, Grounding, Logprob, LogprobsResult, Part},
+};
 use crate::{
     Protocol, StreamFault,
     json_text::compact,
@@ -13,11 +16,18 @@ use crate::{
     },
 };
 
-/// Appends the events of one candidate of an answer or of a stream's event. `calls` counts the calls of the whole answer.
+/// Calls of an answer so far.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    next: u32,
+    partial: PartialCalls,
+}
+
+/// Appends the events of one candidate of an answer or of a stream's event.
 pub(super) fn candidate(
     position: usize,
     candidate: Candidate<'_>,
-    calls: &mut u32,
+    calls: &mut Calls,
     out: &mut Vec<Event>,
 ) -> Result<(), StreamFault> {
     let c = index(position, &candidate)?;
@@ -28,6 +38,8 @@ pub(super) fn candidate(
         self::part(c, part, calls, out)?;
     }
     if let Some(native) = Text::filled(candidate.finish) {
+        let open = calls.partial.close(c);
+        calls.push(c, open, out);
         let finish = super::finish::read(&native);
         out.push(Event::Finish { c, finish, native: Some(native), message: Text::filled(candidate.message) });
     }
@@ -40,16 +52,15 @@ pub(super) fn index(position: usize, candidate: &Candidate<'_>) -> Result<u32, S
     u32::try_from(index).map_err(|_| StreamFault::Malformed("a candidate index out of bounds"))
 }
 
-fn part(c: u32, part: Part<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+fn part(c: u32, part: Part<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamFault> {
     let signature = Text::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
     if let Some(call) = part.call {
-        let k = *calls;
-        *calls = calls.wrapping_add(1);
-        let fragment = arguments(call.args)?;
-        let id = call.id.map(|id| id.0).unwrap_or_default();
-        out.push(Event::CallOpen { c, k, id, name: call.name.0, custom: false, signature });
-        out.push(Event::CallArgs { c, k, fragment });
-        out.push(Event::CallDone { c, k });
+        let whole = if calls.partial.concerns(c, &call) {
+            calls.partial.take(c, call, signature)?
+        } else {
+            Some(whole_call(call, signature)?)
+        };
+        calls.push(c, whole, out);
     } else if let Some(blob) = part.inline {
         let data = standard_base64(&blob.data.0).ok_or(StreamFault::Malformed("inline data that is not base64"))?;
         out.push(Event::Media { c, media: self::media(blob.mime, MediaSource::Inline(data)) });
@@ -70,6 +81,22 @@ fn part(c: u32, part: Part<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result
         out.push(Event::Text { c, text: part.text.unwrap_or_default().0, signature });
     }
     Ok(())
+}
+
+impl Calls {
+    fn push(&mut self, c: u32, call: Option<WholeCall>, out: &mut Vec<Event>) {
+        let Some(WholeCall { id, name, args, signature }) = call else { return };
+        let k = self.next;
+        self.next = k.wrapping_add(1);
+        out.push(Event::CallOpen { c, k, id, name, custom: false, signature });
+        out.push(Event::CallArgs { c, k, fragment: args });
+        out.push(Event::CallDone { c, k });
+    }
+}
+
+fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<WholeCall, StreamFault> {
+    let name = Text::filled(call.name).ok_or(StreamFault::Malformed("a call without a name"))?;
+    Ok(WholeCall { id: call.id.map(|id| id.0).unwrap_or_default(), name, args: arguments(call.args)?, signature })
 }
 
 /// Arguments as compact JSON text; none are `{}`.

@@ -10,6 +10,7 @@ mod events;
 mod finish;
 mod members;
 mod outline;
+mod partial_calls;
 mod parts;
 mod path;
 mod problem;

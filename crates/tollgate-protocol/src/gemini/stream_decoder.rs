@@ -11,7 +11,7 @@ use crate::{
 /// A native stream. Calls arrive whole, one or several in an event; events without candidates are normal.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    calls: u32,
+    calls: events::Calls,
     usage: Counts,
 }
 

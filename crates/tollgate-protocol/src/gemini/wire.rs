@@ -72,9 +72,27 @@ pub(super) struct Part<'a> {
 pub(super) struct FunctionCall<'a> {
     #[serde(default)]
     pub id: Option<Text>,
-    pub name: Text,
+    #[serde(default)]
+    pub name: Option<Text>,
     #[serde(default, borrow)]
     pub args: Option<&'a RawValue>,
+    #[serde(default, rename = "partialArgs", alias = "partial_args")]
+    pub partial: Option<Vec<PartialArg>>,
+    #[serde(default, rename = "willContinue", alias = "will_continue")]
+    pub will_continue: Option<bool>,
+}
+
+/// A piece of the arguments of a call that comes in pieces.
+#[derive(Deserialize)]
+pub(super) struct PartialArg {
+    #[serde(default, rename = "jsonPath", alias = "json_path")]
+    pub path: Option<Text>,
+    #[serde(default, rename = "stringValue", alias = "string_value")]
+    pub string: Option<Text>,
+    #[serde(default, rename = "numberValue", alias = "number_value")]
+    pub number: Option<serde_json::Number>,
+    #[serde(default, rename = "boolValue", alias = "bool_value")]
+    pub bool: Option<bool>,
 }
 
 #[derive(Deserialize)]

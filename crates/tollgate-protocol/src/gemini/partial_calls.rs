@@ -1,0 +1,195 @@
+//! Calls whose arguments an enterprise platform streams piece by piece (`partialArgs`, `willContinue`): collected by path
+//! until they are whole, then one call like any other (translation reference, section 3.1).
+
+use serde_json::{Map, Value};
+
+use super::wire::{FunctionCall, PartialArg};
+use crate::{
+    StreamFault,
+    lenient::Text,
+    neutral::{CALL_BYTES_LIMIT, Signature},
+};
+
+/// Deepest path of an argument.
+const DEPTH_LIMIT: usize = 128;
+/// Longest list of arguments.
+const LIST_LIMIT: usize = 10_000;
+
+const BAD_PATH: StreamFault = StreamFault::Malformed("a path of an argument that leads nowhere");
+
+/// A call, whole.
+#[derive(Debug)]
+pub(super) struct WholeCall {
+    pub id: String,
+    pub name: String,
+    /// Compact JSON.
+    pub args: String,
+    pub signature: Option<Signature>,
+}
+
+/// The call that is being collected, one per candidate.
+#[derive(Debug, Default)]
+pub(super) struct PartialCalls {
+    open: Vec<(u32, Collected)>,
+}
+
+#[derive(Debug)]
+struct Collected {
+    id: String,
+    name: String,
+    signature: Option<Signature>,
+    args: Value,
+    bytes: usize,
+}
+
+impl PartialCalls {
+    /// Whether a call of candidate `c` belongs here: it comes in pieces, or goes on with one.
+    pub(super) fn concerns(&self, c: u32, call: &FunctionCall<'_>) -> bool {
+        call.partial.is_some() || call.will_continue == Some(true) || self.open.iter().any(|(index, _)| *index == c)
+    }
+
+    /// Takes a piece; returns the call when it is whole.
+    pub(super) fn take(
+        &mut self,
+        c: u32,
+        call: FunctionCall<'_>,
+        signature: Option<Signature>,
+    ) -> Result<Option<WholeCall>, StreamFault> {
+        let at = if let Some(at) = self.open.iter().position(|(index, _)| *index == c) {
+            at
+        } else {
+            let name = Text::filled(call.name).ok_or(StreamFault::Malformed("a call without a name"))?;
+            let id = call.id.map(|id| id.0).unwrap_or_default();
+            let args = call.args.and_then(|raw| serde_json::from_str(raw.get()).ok()).filter(Value::is_object);
+            let args = args.unwrap_or_else(|| Value::Object(Map::new()));
+            self.open.push((c, Collected { id, name, signature: None, args, bytes: 0 }));
+            self.open.len() - 1
+        };
+        let collected = &mut self.open[at].1;
+        collected.signature = signature.or(collected.signature.take());
+        for piece in call.partial.unwrap_or_default() {
+            collected.put(piece)?;
+        }
+        Ok(if call.will_continue == Some(true) { None } else { self.close(c) })
+    }
+
+    /// The call that is open, as far as it came: its candidate ended.
+    pub(super) fn close(&mut self, c: u32) -> Option<WholeCall> {
+        let at = self.open.iter().position(|(index, _)| *index == c)?;
+        let (_, collected) = self.open.swap_remove(at);
+        let Collected { id, name, signature, args, .. } = collected;
+        Some(WholeCall { id, name, args: args.to_string(), signature })
+    }
+}
+
+impl Collected {
+    fn put(&mut self, piece: PartialArg) -> Result<(), StreamFault> {
+        let path = piece.path.map(|path| path.0).unwrap_or_default();
+        self.bytes += path.len() + piece.string.as_ref().map_or(8, |text| text.0.len());
+        if self.bytes > CALL_BYTES_LIMIT {
+            return Err(StreamFault::Malformed("calls larger than the limit"));
+        }
+        let place = place(&mut self.args, &path)?;
+        match (piece.string, place) {
+            // A string may come in several pieces.
+            (Some(text), Value::String(begun)) => begun.push_str(&text.0),
+            (Some(text), place) => *place = Value::String(text.0),
+            (None, place) => {
+                let number = piece.number.map(Value::Number);
+                *place = number.or(piece.bool.map(Value::Bool)).unwrap_or(Value::Null);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place a path such as `$.a['b'][0]` names, made where it is missing.
+fn place<'v>(args: &'v mut Value, path: &str) -> Result<&'v mut Value, StreamFault> {
+    let mut rest = path.strip_prefix('$').ok_or(BAD_PATH)?;
+    let mut place = args;
+    for _ in 0..DEPTH_LIMIT {
+        if rest.is_empty() {
+            return Ok(place);
+        }
+        let step;
+        (step, rest) = self::step(rest).ok_or(BAD_PATH)?;
+        place = match step {
+            Step::Member(name) => {
+                if place.is_null() {
+                    *place = Value::Object(Map::new());
+                }
+                place.as_object_mut().ok_or(BAD_PATH)?.entry(name).or_insert(Value::Null)
+            }
+            Step::Element(index) => {
+                if place.is_null() {
+                    *place = Value::Array(Vec::new());
+                }
+                let list = place.as_array_mut().ok_or(BAD_PATH)?;
+                if list.len() <= index {
+                    list.resize(index + 1, Value::Null);
+                }
+                &mut list[index]
+            }
+        };
+    }
+    Err(BAD_PATH)
+}
+
+enum Step<'p> {
+    Member(&'p str),
+    Element(usize),
+}
+
+fn step(path: &str) -> Option<(Step<'_>, &str)> {
+    if let Some(rest) = path.strip_prefix('.') {
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        return (end > 0).then(|| (Step::Member(&rest[..end]), &rest[end..]));
+    }
+    let rest = path.strip_prefix('[')?;
+    for quote in ["'", "\""] {
+        if let Some(rest) = rest.strip_prefix(quote) {
+            let (name, rest) = rest.split_once(quote)?;
+            return Some((Step::Member(name), rest.strip_prefix(']')?));
+        }
+    }
+    let (index, rest) = rest.split_once(']')?;
+    let index = index.parse().ok().filter(|index| *index < LIST_LIMIT)?;
+    Some((Step::Element(index), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(calls: &mut PartialCalls, json: &str) -> Result<Option<WholeCall>, StreamFault> {
+        calls.take(0, serde_json::from_str(json).unwrap(), None)
+    }
+
+    #[test]
+    fn pieces_come_together_by_their_paths() {
+        let mut calls = PartialCalls::default();
+        assert!(take(&mut calls, r#"{"id":"a","name":"f","willContinue":true}"#).unwrap().is_none());
+        let piece = r#"{"partialArgs":[{"jsonPath":"$.city","stringValue":"Zü","willContinue":true},
+            {"jsonPath":"$.list[1]['k.l']","numberValue":1.50}],"willContinue":true}"#;
+        assert!(take(&mut calls, piece).unwrap().is_none());
+        let piece = r#"{"partialArgs":[{"jsonPath":"$.city","stringValue":"rich"},{"jsonPath":"$.yes","boolValue":true},
+            {"jsonPath":"$.no","nullValue":null}],"willContinue":true}"#;
+        assert!(take(&mut calls, piece).unwrap().is_none());
+        let call = take(&mut calls, "{}").unwrap().expect("the call is whole");
+        assert_eq!((call.id.as_str(), call.name.as_str()), ("a", "f"));
+        assert_eq!(call.args, r#"{"city":"Zürich","list":[null,{"k.l":1.5}],"yes":true,"no":null}"#);
+        assert!(calls.close(0).is_none());
+    }
+
+    #[test]
+    fn paths_that_lead_nowhere_are_faults() {
+        let deep = format!("${}", ".a".repeat(200));
+        for path in ["", "a", "$a", "$.", "$[", "$[x]", "$[10000]", "$[-1]", "$['a", "$.a.b", "$.a[0]", "$[0]", &deep] {
+            let mut calls = PartialCalls::default();
+            take(&mut calls, r#"{"name":"f","partialArgs":[{"jsonPath":"$.a","boolValue":true}],"willContinue":true}"#).unwrap();
+            let piece = serde_json::json!({ "partialArgs": [{ "jsonPath": path, "stringValue": "x" }] }).to_string();
+            assert_eq!(take(&mut calls, &piece).unwrap_err(), BAD_PATH, "{path}");
+        }
+        assert!(take(&mut PartialCalls::default(), r#"{"willContinue":true}"#).is_err());
+    }
+}
