@@ -125,6 +125,7 @@ fn outline(affinity: Option<u64>) -> Outline {
         candidates: 1,
         fields: vec!["temperature".to_owned(), "max_tokens".to_owned()],
         text_bytes: 400,
+        turns: 0,
         images: 0,
         audio_bytes: 0,
         document_bytes: 0,

@@ -2,6 +2,7 @@
 //!
 //! Pure: `now`, health and dice are arguments. Nothing here awaits, reads a clock or touches a socket.
 
+mod admit;
 mod catalog;
 mod ids;
 mod money;
@@ -18,6 +19,10 @@ mod time;
 #[cfg(test)]
 mod samples;
 
+pub use admit::{
+    AdmitInput, Busy, Crossed, Exhausted, Hold, LEAST_OUTPUT, Limit, LimitRule, Rated, Room, Rooms, Short, Sliding, Spent, Subject,
+    hold_for, hold_for_attempt, output_limit_field,
+};
 pub use catalog::{
     Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member, MemberStatus,
     Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, ServedBy,

@@ -94,6 +94,18 @@ pub enum NotOffered {
     },
 }
 
+impl Offer {
+    /// Whether an output limit can be written into a request for it.
+    pub(crate) fn takes_output_limit(&self, from: Protocol) -> bool {
+        let field = match from {
+            Protocol::OpenAi => "max_completion_tokens",
+            Protocol::Gemini => "generationConfig.maxOutputTokens",
+            Protocol::Anthropic => "max_tokens",
+        };
+        parameters::refused(&self.model.parameters, from, &[field.to_owned()]).is_empty()
+    }
+}
+
 /// Everything a caller may list, sorted by name.
 #[must_use]
 pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {

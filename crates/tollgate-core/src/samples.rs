@@ -166,6 +166,7 @@ pub(crate) fn outline(model: &str, method: Method) -> Outline {
         candidates: 1,
         fields: Vec::new(),
         text_bytes: 40,
+        turns: 0,
         images: 0,
         audio_bytes: 0,
         document_bytes: 0,

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Microseconds of a day.
+const DAY_US: i64 = 86_400_000_000;
+
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -22,6 +25,31 @@ impl Timestamp {
         Self(self.0.saturating_add(ms.saturating_mul(1_000)))
     }
 
+    /// The UTC day it lies in, counted from 1970-01-01.
+    #[must_use]
+    pub const fn day(self) -> i64 {
+        self.0.div_euclid(DAY_US)
+    }
+
+    /// Where a UTC day begins.
+    #[must_use]
+    pub const fn of_day(day: i64) -> Self {
+        Self(day.saturating_mul(DAY_US))
+    }
+
+    /// The UTC month it lies in, counted from January of the year 0.
+    #[must_use]
+    pub const fn month(self) -> i64 {
+        let (year, month, _) = civil(self.day());
+        year * 12 + month - 1
+    }
+
+    /// Where a UTC month begins.
+    #[must_use]
+    pub const fn of_month(month: i64) -> Self {
+        Self::of_day(first_day_of(month.div_euclid(12), month.rem_euclid(12) + 1))
+    }
+
     /// Milliseconds from `earlier` to this point; negative when it is later.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> i64 {
@@ -34,19 +62,33 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.seconds();
         let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-        // Days since 0000-03-01, in eras of 400 years: the proleptic Gregorian calendar without leap days in the middle
-        // of a year.
-        let shifted = days + 719_468;
-        let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (year, month, day) = civil(days);
         let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
+}
+
+/// Year, month and day of the month of a day counted from 1970-01-01. Days are shifted to 0000-03-01 and taken in eras of
+/// 400 years: the proleptic Gregorian calendar without leap days in the middle of a year.
+const fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
+/// The first day of a month, counted from 1970-01-01: the inverse of [`civil`].
+const fn first_day_of(year: i64, month: i64) -> i64 {
+    let (year, month_from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * month_from_march + 2) / 5;
+    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+    era * 146_097 + of_era - 719_468
 }
 
 #[cfg(test)]
@@ -62,6 +104,22 @@ mod tests {
         check(1_793_491_200, "2026-11-01T00:00:00Z");
         check(4_107_542_400, "2100-03-01T00:00:00Z");
         check(-1, "1969-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn days_and_months_begin_at_midnight_utc() {
+        let at = Timestamp(1_793_491_200_000_000);
+        assert_eq!(Timestamp::of_month(at.month()).to_string(), "2026-11-01T00:00:00Z");
+        assert_eq!(Timestamp::of_month(at.month() + 1).to_string(), "2026-12-01T00:00:00Z");
+        assert_eq!(Timestamp::of_month(at.month() + 2).to_string(), "2027-01-01T00:00:00Z");
+        assert_eq!(Timestamp::of_day(at.day() + 1).to_string(), "2026-11-02T00:00:00Z");
+        assert_eq!(Timestamp(at.0 - 1).month(), at.month() - 1);
+        for day in (-200_000..200_000).step_by(13) {
+            let at = Timestamp::of_day(day);
+            assert_eq!(at.day(), day);
+            let (first, next) = (Timestamp::of_month(at.month()), Timestamp::of_month(at.month() + 1));
+            assert!(first <= at && at < next && (28..=31).contains(&(next.day() - first.day())), "{at}");
+        }
     }
 
     #[test]

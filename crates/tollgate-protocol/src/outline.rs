@@ -31,6 +31,8 @@ pub struct Outline {
     /// Bytes of text the model reads, escapes decoded: messages, parts, system instructions, calls and their results (raw
     /// JSON where they are objects), tool definitions (raw JSON). A token id counts as 4.
     pub text_bytes: u64,
+    /// Turns of the conversation, instructions included: each costs a few tokens beside its text.
+    pub turns: u32,
     /// Number of images, wherever they are.
     pub images: u32,
     /// Bytes of inline audio, decoded size.

@@ -54,6 +54,7 @@ pub(crate) struct Survey {
     /// Splice points found.
     pub(crate) splices: SplicePoints,
     text_bytes: u64,
+    turns: u32,
     images: u32,
     audio_bytes: u64,
     document_bytes: u64,
@@ -75,6 +76,7 @@ impl Survey {
             candidates: 1,
             splices: SplicePoints::default(),
             text_bytes: 0,
+            turns: 0,
             images: 0,
             audio_bytes: 0,
             document_bytes: 0,
@@ -190,6 +192,7 @@ impl Survey {
 
     /// A turn ends; only now its speaker is known for certain.
     pub(crate) fn turn_ends(&mut self, speaker: Speaker) {
+        self.turns = self.turns.saturating_add(1);
         let Some(turn) = self.turn.take() else { return };
         match speaker {
             Speaker::User if self.first_user.is_none() => self.first_user = Some(turn.finish()),
@@ -241,6 +244,7 @@ impl Survey {
             candidates: self.candidates,
             fields: self.fields,
             text_bytes: self.text_bytes,
+            turns: self.turns,
             images: self.images,
             audio_bytes: self.audio_bytes,
             document_bytes: self.document_bytes,

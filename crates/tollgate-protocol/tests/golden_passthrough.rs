@@ -51,6 +51,7 @@ fn blank_outline() -> Outline {
         candidates: 1,
         fields: Vec::new(),
         text_bytes: 0,
+        turns: 0,
         images: 0,
         audio_bytes: 0,
         document_bytes: 0,

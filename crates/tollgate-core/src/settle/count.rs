@@ -12,6 +12,8 @@ use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
 /// Bytes of text a token has at least; for estimates.
 const LEAST_TEXT_BYTES: u64 = 2;
+/// Tokens around the text of a turn (role, delimiters); for estimates.
+const TURN_TOKENS: u64 = 8;
 /// Bytes of text a token has; for counts.
 const TEXT_BYTES: u64 = 4;
 /// Tokens of one image, in or out.
@@ -55,7 +57,8 @@ pub fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
 /// Most input tokens a request can be expected to have; for holds and for the tier a price limit looks at.
 #[must_use]
 pub fn estimate_input(outline: &Outline) -> u64 {
-    outline.text_bytes.div_ceil(LEAST_TEXT_BYTES).saturating_add(media_input(outline))
+    let turns = u64::from(outline.turns).saturating_mul(TURN_TOKENS);
+    outline.text_bytes.div_ceil(LEAST_TEXT_BYTES).saturating_add(turns).saturating_add(media_input(outline))
 }
 
 /// Most output tokens a request can have; for holds. The asked limit within the model's own, else the model's, for each

@@ -108,6 +108,7 @@ fn the_input_estimate_follows_the_holds_figures() {
     };
     check(|_| {}, 0);
     check(|it| it.text_bytes = 11, 6);
+    check(|it| it.turns = 2, 16);
     check(|it| it.images = 2, 3_200);
     check(|it| it.audio_bytes = 16_001, 96);
     check(|it| it.document_bytes = 4_001, 3);

@@ -11,6 +11,7 @@ fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
         candidates: 1,
         fields: Vec::new(),
         text_bytes: 0,
+        turns: 0,
         images: 0,
         audio_bytes: 0,
         document_bytes: 0,

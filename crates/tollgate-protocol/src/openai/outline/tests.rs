@@ -50,7 +50,7 @@ fn reads_what_routing_and_money_need() {
     assert_eq!((outline.images, outline.audio_bytes, outline.document_bytes), (2, 6, 3 + 4));
     let tools = r#"[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}}]"#;
     assert_eq!(outline.text_bytes, ("be\n".len() + "café".len() + "f{}".len() + "42".len() + tools.len()) as u64);
-    assert_eq!(outline.tools, 2);
+    assert_eq!((outline.tools, outline.turns), (2, 4));
     let at = |range: &Option<Range<usize>>| body[range.clone().expect("present")].to_owned();
     assert_eq!(outline.splices.body_open, 2);
     assert_eq!(at(&outline.splices.model), r#""gpt\u002dx""#);

@@ -1,0 +1,360 @@
+//! What a request is measured against before it may go on, and what is set aside for it: the worst it can come to.
+//!
+//! [`hold_for`] says what to check; whoever counts (the store's `Counters`) takes all of it or nothing. The arithmetic of
+//! counting is here too ([`Spent`], [`Sliding`]), so that every backend counts alike.
+
+mod counting;
+mod worst;
+
+use std::fmt;
+
+use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
+
+pub use counting::{Sliding, Spent};
+use worst::Worst;
+
+use crate::{
+    Billing, Budget, BudgetAction, Caller, ChannelId, Group, GroupId, Key, KeyId, Limits, Member, MemberId, NanoUsd, Offer,
+    PlannedAttempt, RequestId, Timestamp, Window, estimate_input, estimate_output,
+};
+
+/// The least output, in tokens, that a limit is lowered to; below it the request is refused (E33).
+pub const LEAST_OUTPUT: u64 = 256;
+
+/// Whose limit, whose money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A key's.
+    Key(KeyId),
+    /// A member's.
+    Member(MemberId),
+    /// A group's.
+    Group(GroupId),
+    /// A channel's; its money is cost, all others' is sale.
+    Channel(ChannelId),
+    /// Everybody's together.
+    Gateway,
+}
+
+/// One rule a request is measured against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Whose.
+    pub subject: Subject,
+    /// Which.
+    pub rule: LimitRule,
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitRule {
+    /// Requests a minute.
+    Requests(u64),
+    /// Tokens a minute.
+    Tokens(u64),
+    /// Requests at once.
+    Concurrency(u64),
+    /// Money per period.
+    Budget(Budget),
+    /// The member's balance, which must not go below zero.
+    Balance,
+}
+
+/// What is limited by time, for messages and headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rated {
+    /// Requests a minute.
+    Requests,
+    /// Tokens a minute.
+    Tokens,
+    /// Requests at once.
+    Concurrency,
+}
+
+/// Room set aside for one request, or for one of its attempts. Given back when the request ends, however it does.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// The request.
+    pub id: RequestId,
+    /// Its arrival: the day and the month it counts for.
+    pub at: Timestamp,
+    /// What it is measured against: money first, then requests, tokens, concurrency.
+    pub limits: Vec<Limit>,
+    /// Tokens it may come to, input and output.
+    pub tokens: u64,
+    /// Money it may come to; zero when nothing bounds money.
+    pub amount: NanoUsd,
+    /// The output limit, for each candidate answer, that `amount` rests on and the request must be given; `None`: what
+    /// the caller wrote stays.
+    pub output: Option<u64>,
+    worst: Worst,
+}
+
+/// All that admission looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmitInput<'a> {
+    /// Request id.
+    pub id: RequestId,
+    /// Arrival.
+    pub at: Timestamp,
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// What he gets.
+    pub offer: &'a Offer,
+    /// What he asks.
+    pub outline: &'a Outline,
+    /// His protocol.
+    pub from: Protocol,
+    /// Budgets of the whole gateway.
+    pub gateway: &'a [Budget],
+}
+
+/// How much of a rate is used, as the `x-ratelimit-*` headers say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The limit.
+    pub limit: u64,
+    /// Used of it.
+    pub used: u64,
+    /// Milliseconds until nothing of it is used any more.
+    pub reset_ms: u64,
+}
+
+/// The rates that leave least room, of all that apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rooms {
+    /// Requests a minute.
+    pub requests: Option<Room>,
+    /// Tokens a minute.
+    pub tokens: Option<Room>,
+}
+
+/// Why a hold was not taken. Nothing of it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Money does not suffice.
+    Money(Short),
+    /// A rate is used up.
+    Rate(Busy),
+}
+
+/// Money that does not suffice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Whose.
+    pub subject: Subject,
+    /// Which budget; `None`: the balance.
+    pub budget: Option<Budget>,
+    /// Spent of it, open holds included; for a balance what is left of it.
+    pub spent: NanoUsd,
+    /// What is left; zero or less: nothing.
+    pub left: NanoUsd,
+}
+
+/// A rate that is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// Whose.
+    pub subject: Subject,
+    /// Which.
+    pub rated: Rated,
+    /// The limit.
+    pub limit: u64,
+    /// Used of it.
+    pub used: u64,
+    /// Milliseconds until the request would find room.
+    pub wait_ms: u64,
+    /// All rates.
+    pub rooms: Rooms,
+}
+
+/// A budget that only alerts, at the moment it was spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossed {
+    /// Whose.
+    pub subject: Subject,
+    /// Which.
+    pub budget: Budget,
+    /// Spent of it now.
+    pub spent: NanoUsd,
+}
+
+/// What a request has to be measured against; `None`: nothing at all.
+#[must_use]
+pub fn hold_for(input: &AdmitInput<'_>) -> Option<Hold> {
+    let AdmitInput { id, at, caller, offer, outline, from, gateway } = *input;
+    // Counting tokens costs nothing and uses none.
+    let counts = outline.method == Method::CountTokens;
+    let limits = limits_of(&caller.key, &offer.group, gateway, !counts);
+    if limits.is_empty() {
+        return None;
+    }
+    if counts {
+        return Some(Hold { id, at, limits, tokens: 0, amount: NanoUsd::ZERO, output: None, worst: Worst::nothing() });
+    }
+    let input_tokens = estimate_input(outline);
+    let bounded = limits.iter().any(Limit::bounds_money);
+    let asked = estimate_output(outline, &offer.model) / u64::from(outline.candidates.max(1));
+    let worst = match &offer.sale {
+        Some(price) if bounded => Worst::of(price, offer.group.sale_multiplier, input_tokens, outline, asked),
+        Some(_) | None => Worst::unpriced(input_tokens, outline, asked),
+    };
+    let splices = worst.output_costs() && offer.takes_output_limit(from) && outline.method.generates();
+    let output = (splices && outline.max_output.is_none_or(|wanted| wanted > asked)).then_some(asked);
+    let lowers = splices && outline.max_output.is_none();
+    let worst = if lowers { worst.may_be_lowered() } else { worst };
+    Some(Hold { id, at, limits, tokens: worst.tokens(), amount: worst.amount(), output, worst })
+}
+
+/// What an attempt has to be measured against: the budgets of its channel, on cost. `None`: it has none.
+#[must_use]
+pub fn hold_for_attempt(id: RequestId, at: Timestamp, planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Option<Hold> {
+    if planned.channel.budgets.is_empty() || outline.method == Method::CountTokens {
+        return None;
+    }
+    let subject = Subject::Channel(planned.channel.id);
+    let limits = planned.channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
+    let input_tokens = estimate_input(outline);
+    let asked = estimate_output(outline, &offer.model) / u64::from(outline.candidates.max(1));
+    let worst = match &planned.cost {
+        Some(price) => Worst::of(price, planned.account.cost_multiplier, input_tokens, outline, asked),
+        None => Worst::unpriced(input_tokens, outline, asked),
+    };
+    Some(Hold { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst })
+}
+
+/// The field an output limit is written to, in the caller's spelling: the one he used, else the usual one.
+#[must_use]
+pub fn output_limit_field(outline: &Outline, from: Protocol) -> FieldPath {
+    let (names, usual): (&[&str], _) = match from {
+        Protocol::OpenAi => (&["max_completion_tokens", "max_tokens"], "max_completion_tokens"),
+        Protocol::Gemini => (&["generationConfig.maxOutputTokens"], "generationConfig.maxOutputTokens"),
+        Protocol::Anthropic => (&["max_tokens"], "max_tokens"),
+    };
+    let used = names.iter().find(|name| outline.fields.iter().any(|field| field == *name));
+    (*used.unwrap_or(&usual)).to_owned()
+}
+
+/// Every rule on key, member, group and gateway, money first.
+fn limits_of(key: &Key, group: &Group, gateway: &[Budget], costs: bool) -> Vec<Limit> {
+    let member = &key.member;
+    let subjects: [(Subject, &[Budget], Limits); 4] = [
+        (Subject::Key(key.id), &key.budgets, key.limits),
+        (Subject::Member(member.id), &member.budgets, member.limits),
+        (Subject::Group(group.id), &group.budgets, group.limits),
+        (Subject::Gateway, gateway, Limits::default()),
+    ];
+    let mut limits = Vec::new();
+    if costs {
+        for (subject, budgets, _) in &subjects {
+            limits.extend(budgets.iter().map(|budget| Limit { subject: *subject, rule: LimitRule::Budget(*budget) }));
+        }
+        limits.extend(balance_of(member));
+    }
+    let rates: [fn(&Limits) -> LimitRule; 3] = [
+        |it| LimitRule::Requests(u64::from(it.rpm)),
+        |it| LimitRule::Tokens(it.tpm),
+        |it| LimitRule::Concurrency(u64::from(it.concurrency)),
+    ];
+    for rule in rates {
+        let bound = subjects.iter().map(|(subject, _, limits)| Limit { subject: *subject, rule: rule(limits) });
+        limits.extend(bound.filter(|limit| limit.rule.binds()));
+    }
+    limits
+}
+
+fn balance_of(member: &Member) -> Option<Limit> {
+    let prepaid = member.billing == Billing::Prepaid;
+    prepaid.then_some(Limit { subject: Subject::Member(member.id), rule: LimitRule::Balance })
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// Whether a request is refused for want of this money.
+    #[must_use]
+    pub const fn bounds_money(&self) -> bool {
+        match self.rule {
+            LimitRule::Budget(budget) => matches!(budget.action, BudgetAction::Block),
+            LimitRule::Balance => true,
+            LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => false,
+        }
+    }
+}
+
+impl LimitRule {
+    /// Whether it bounds anything: zero stands for no bound.
+    const fn binds(self) -> bool {
+        match self {
+            Self::Requests(most) | Self::Tokens(most) | Self::Concurrency(most) => most > 0,
+            Self::Budget(_) | Self::Balance => true,
+        }
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// The same hold with as much output as this money affords; `None` when that is less than [`LEAST_OUTPUT`] tokens an
+    /// answer, or when the caller set the limit himself.
+    #[must_use]
+    pub fn within(&self, left: NanoUsd) -> Option<Self> {
+        let worst = self.worst.within(left)?;
+        Some(Self {
+            limits: self.limits.clone(),
+            tokens: worst.tokens(),
+            amount: worst.amount(),
+            output: Some(worst.output()),
+            worst,
+            ..*self
+        })
+    }
+
+    /// Whether money is set aside.
+    #[must_use]
+    pub fn bounds_money(&self) -> bool {
+        self.limits.iter().any(Limit::bounds_money)
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    /// When the period that `at` lies in ends; `None`: never.
+    #[must_use]
+    pub const fn ends(self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Day => Some(Timestamp::of_day(at.day() + 1)),
+            Self::Month => Some(Timestamp::of_month(at.month() + 1)),
+            Self::Total => None,
+        }
+    }
+
+    /// The word in settings, messages and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Total => "total",
+        }
+    }
+}
+
+// === impl Subject ===
+
+impl fmt::Display for Subject {
+    /// `key key_…`, as logs name it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(id) => write!(f, "key {id}"),
+            Self::Member(id) => write!(f, "member {id}"),
+            Self::Group(id) => write!(f, "group {id}"),
+            Self::Channel(id) => write!(f, "channel {id}"),
+            Self::Gateway => f.write_str("gateway"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

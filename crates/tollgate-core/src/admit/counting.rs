@@ -1,0 +1,176 @@
+//! The arithmetic of counting: money by UTC day, month and in all; requests and tokens by the minute.
+
+use crate::{NanoUsd, Timestamp, Window};
+
+/// Settled money of one subject. Days and months are those of a request's arrival; the one before the current is kept
+/// too, for requests that arrived just before midnight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    day: Period,
+    month: Period,
+    total: i64,
+}
+
+/// A numbered period and the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Period {
+    number: i64,
+    current: i64,
+    previous: i64,
+}
+
+impl Period {
+    fn add(&mut self, number: i64, amount: i64) {
+        if number > self.number {
+            self.previous = if number == self.number + 1 { self.current } else { 0 };
+            (self.number, self.current) = (number, 0);
+        }
+        if number == self.number {
+            self.current = self.current.saturating_add(amount);
+        } else if number + 1 == self.number {
+            self.previous = self.previous.saturating_add(amount);
+        }
+    }
+
+    /// What is known of a period; of one long past nothing is, and the one after it stands for it.
+    const fn of(&self, number: i64) -> i64 {
+        if number > self.number {
+            0
+        } else if number == self.number {
+            self.current
+        } else {
+            self.previous
+        }
+    }
+}
+
+impl Spent {
+    /// What the database says: of the day and the month that `at` lies in, and in all.
+    #[must_use]
+    pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {
+        Self {
+            day: Period { number: at.day(), current: day.0, previous: 0 },
+            month: Period { number: at.month(), current: month.0, previous: 0 },
+            total: total.0,
+        }
+    }
+
+    /// Money spent by a request that arrived at `at`.
+    pub fn add(&mut self, amount: NanoUsd, at: Timestamp) {
+        self.day.add(at.day(), amount.0);
+        self.month.add(at.month(), amount.0);
+        self.total = self.total.saturating_add(amount.0);
+    }
+
+    /// Spent in the period that `at` lies in.
+    #[must_use]
+    pub const fn within(&self, window: Window, at: Timestamp) -> NanoUsd {
+        NanoUsd(match window {
+            Window::Day => self.day.of(at.day()),
+            Window::Month => self.month.of(at.month()),
+            Window::Total => self.total,
+        })
+    }
+}
+
+/// Microseconds of a bucket.
+const BUCKET: u64 = 60_000_000;
+
+/// What was used in the last minute: two buckets of 60 seconds, the older one weighted by how much of it still lies in
+/// the minute. Times are monotonic microseconds; what they count from does not matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sliding {
+    bucket: u64,
+    current: u64,
+    previous: u64,
+}
+
+impl Sliding {
+    fn roll(&mut self, now: u64) {
+        let bucket = now / BUCKET;
+        if bucket > self.bucket {
+            self.previous = if bucket == self.bucket + 1 { self.current } else { 0 };
+            (self.bucket, self.current) = (bucket, 0);
+        }
+    }
+
+    /// Used in the minute that ends now, rounded up.
+    #[must_use]
+    pub fn used(&self, now: u64) -> u64 {
+        let mut at = *self;
+        at.roll(now);
+        at.weighted(now)
+    }
+
+    fn weighted(&self, now: u64) -> u64 {
+        let rest = BUCKET - now % BUCKET;
+        weigh(self.previous, rest).saturating_add(self.current)
+    }
+
+    /// Uses some. The bucket it went into is what [`Sliding::correct`] wants to know.
+    pub fn take(&mut self, amount: u64, now: u64) -> u64 {
+        self.roll(now);
+        self.current = self.current.saturating_add(amount);
+        self.bucket
+    }
+
+    /// Puts right what was taken into a bucket: `taken` was an estimate, `actual` is what it came to. What is too much is
+    /// given back where it was taken, as far as that still counts; what is too little counts now.
+    pub fn correct(&mut self, bucket: u64, taken: u64, actual: u64, now: u64) {
+        self.roll(now);
+        self.current = self.current.saturating_add(actual.saturating_sub(taken));
+        let over = taken.saturating_sub(actual);
+        if bucket == self.bucket {
+            self.current = self.current.saturating_sub(over);
+        } else if bucket + 1 == self.bucket {
+            self.previous = self.previous.saturating_sub(over);
+        }
+    }
+
+    /// Milliseconds, rounded up, until `wanted` more stay within `limit`, if nothing else comes; 0: now.
+    #[must_use]
+    pub fn wait_ms(&self, wanted: u64, limit: u64, now: u64) -> u64 {
+        let mut at = *self;
+        at.roll(now);
+        let Some(spare) = limit.checked_sub(wanted) else { return 2 * BUCKET / 1_000 };
+        let into = now % BUCKET;
+        let micros = if at.current <= spare {
+            // The older bucket has to fade to what is spare beside the current one.
+            fades(at.previous, spare - at.current).saturating_sub(into)
+        } else {
+            // The current bucket has to become the older one, and fade.
+            BUCKET - into + fades(at.current, spare)
+        };
+        micros.div_ceil(1_000)
+    }
+
+    /// Milliseconds, rounded up, until nothing of it counts any more.
+    #[must_use]
+    pub fn reset_ms(&self, now: u64) -> u64 {
+        let mut at = *self;
+        at.roll(now);
+        let rest = BUCKET - now % BUCKET;
+        let micros = match (at.current, at.previous) {
+            (0, 0) => 0,
+            (0, _) => rest,
+            (_, _) => rest + BUCKET,
+        };
+        micros.div_ceil(1_000)
+    }
+}
+
+/// A bucket's part that still counts, rounded up, when `rest` microseconds of it lie in the minute.
+fn weigh(bucket: u64, rest: u64) -> u64 {
+    let weighed = (u128::from(bucket) * u128::from(rest)).div_ceil(u128::from(BUCKET));
+    u64::try_from(weighed).unwrap_or(u64::MAX)
+}
+
+/// Microseconds into the next bucket at which this one counts for at most `spare`.
+fn fades(bucket: u64, spare: u64) -> u64 {
+    if bucket <= spare {
+        return 0;
+    }
+    // weigh(bucket, BUCKET − t) ≤ spare  ⇔  bucket · (BUCKET − t) ≤ spare · BUCKET
+    let rest = u128::from(spare) * u128::from(BUCKET) / u128::from(bucket);
+    BUCKET - u64::try_from(rest).unwrap_or(BUCKET)
+}

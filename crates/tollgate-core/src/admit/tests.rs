@@ -1,0 +1,418 @@
+//! What is measured and held, and how counting adds up.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    Model, Multiplier, Price, PriceTier, Revision, TokenSource, Tokens, amount,
+    samples::{NOW, account, always, channel, group, key, model, outline, price, serves},
+};
+
+const MINUTE: u64 = 60_000_000;
+
+fn budget(usd: &str, window: Window, action: BudgetAction) -> Budget {
+    Budget { amount: NanoUsd::parse(usd).unwrap(), window, action }
+}
+
+fn block(usd: &str) -> Vec<Budget> {
+    vec![budget(usd, Window::Month, BudgetAction::Block)]
+}
+
+/// A request of 20 input tokens for a model of 1 and 2 USD, asked with a key that has what `change` gives it.
+struct Case {
+    key: Key,
+    group: Group,
+    model: Model,
+    outline: Outline,
+    gateway: Vec<Budget>,
+}
+
+impl Case {
+    fn new(change: impl FnOnce(&mut Self)) -> Self {
+        let mut case = Self {
+            key: key(&["g"]),
+            group: group("g", &["c"]),
+            model: Model { max_output: Some(1_000), ..model("m") },
+            outline: outline("m", Method::Chat),
+            gateway: Vec::new(),
+        };
+        change(&mut case);
+        case
+    }
+
+    fn offer(&self) -> Offer {
+        let group = Arc::new(self.group.clone());
+        let sale = self.model.price.as_ref().and_then(|schedule| schedule.at(NOW)).cloned();
+        let (candidates, drop_fields) = (Vec::new(), Vec::new());
+        Offer { model: Arc::new(self.model.clone()), group, sale, candidates, drop_fields, revision: Revision(7) }
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        let offer = self.offer();
+        let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&offer.group)] };
+        hold_for(&AdmitInput {
+            id: RequestId::from_parts(NOW, [1; 10]),
+            at: NOW,
+            caller: &caller,
+            offer: &offer,
+            outline: &self.outline,
+            from: Protocol::OpenAi,
+            gateway: &self.gateway,
+        })
+    }
+}
+
+// === What is measured ===
+
+#[test]
+fn without_a_bound_there_is_nothing_to_hold() {
+    assert!(Case::new(|_| {}).hold().is_none());
+}
+
+#[test]
+fn every_subjects_rules_are_measured_money_first() {
+    let hold = Case::new(|it| {
+        it.key.budgets = block("1");
+        it.key.limits = Limits { rpm: 60, tpm: 0, concurrency: 2 };
+        it.key.member.billing = Billing::Prepaid;
+        it.key.member.limits = Limits { rpm: 0, tpm: 5_000, concurrency: 0 };
+        it.group.limits = Limits { rpm: 600, tpm: 0, concurrency: 0 };
+        it.gateway = vec![budget("9", Window::Day, BudgetAction::Alert)];
+    })
+    .hold()
+    .unwrap();
+    let words: Vec<&str> = hold
+        .limits
+        .iter()
+        .map(|limit| match (limit.subject, limit.rule) {
+            (Subject::Key(_), LimitRule::Budget(_)) => "key budget",
+            (Subject::Gateway, LimitRule::Budget(_)) => "gateway budget",
+            (Subject::Member(_), LimitRule::Balance) => "balance",
+            (Subject::Key(_), LimitRule::Requests(60)) => "key rpm",
+            (Subject::Group(_), LimitRule::Requests(600)) => "group rpm",
+            (Subject::Member(_), LimitRule::Tokens(5_000)) => "member tpm",
+            (Subject::Key(_), LimitRule::Concurrency(2)) => "key concurrency",
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = ["key budget", "gateway budget", "balance", "key rpm", "group rpm", "member tpm", "key concurrency"];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn counting_tokens_is_a_request_but_no_money() {
+    let hold = Case::new(|it| {
+        it.key.budgets = block("1");
+        it.key.limits.rpm = 5;
+        it.outline.method = Method::CountTokens;
+    })
+    .hold()
+    .unwrap();
+    assert_eq!((hold.limits.len(), hold.tokens, hold.amount, hold.output), (1, 0, NanoUsd::ZERO, None));
+}
+
+#[test]
+fn rates_alone_hold_tokens_and_touch_nothing() {
+    let hold = Case::new(|it| it.key.limits.tpm = 5_000).hold().unwrap();
+    assert_eq!((hold.tokens, hold.amount, hold.output), (1_020, NanoUsd::ZERO, None));
+    assert!(!hold.bounds_money() && hold.within(NanoUsd(1)).is_none());
+}
+
+#[test]
+fn a_budget_that_alerts_bounds_nothing() {
+    let hold = Case::new(|it| it.key.budgets = vec![budget("1", Window::Day, BudgetAction::Alert)]).hold().unwrap();
+    assert_eq!((hold.limits.len(), hold.amount, hold.output), (1, NanoUsd::ZERO, None));
+}
+
+// === What is held ===
+
+#[test]
+fn the_worst_case_is_held_and_written_into_the_request() {
+    let hold = Case::new(|it| it.key.budgets = block("1")).hold().unwrap();
+    assert_eq!((hold.amount, hold.output), (NanoUsd(20 * 1_000 + 1_000 * 2_000), Some(1_000)));
+}
+
+#[test]
+fn an_asked_limit_is_held_and_left_alone_unless_it_is_above_the_models() {
+    let asked = |limit, candidates| {
+        let hold = Case::new(|it| {
+            it.key.budgets = block("1");
+            (it.outline.max_output, it.outline.candidates) = (Some(limit), candidates);
+        });
+        let hold = hold.hold().unwrap();
+        (hold.amount.0 - 20 * 1_000, hold.output)
+    };
+    assert_eq!(asked(50, 1), (50 * 2_000, None));
+    assert_eq!(asked(50, 3), (150 * 2_000, None));
+    assert_eq!(asked(7_000, 1), (1_000 * 2_000, Some(1_000)));
+}
+
+#[test]
+fn the_dearest_kind_and_tier_are_held() {
+    let held = |price: Price, change: fn(&mut Outline)| {
+        let case = Case::new(|it| {
+            it.key.budgets = block("1");
+            it.outline.max_output = Some(10);
+            it.model.price = Some(always(price));
+            change(&mut it.outline);
+        });
+        case.hold().unwrap().amount.0
+    };
+    let list = price("1", "2");
+    assert_eq!(held(Price { cache_write: Some(1_250_000_000), ..list.clone() }, |_| {}), 20 * 1_250 + 10 * 2_000);
+    assert_eq!(held(Price { thinking: Some(9_000_000_000), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 9_000);
+    assert_eq!(held(Price { per_request: Some(77), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 2_000 + 77);
+    let image = Price { image: Some(5_000_000_000), ..list.clone() };
+    assert_eq!(held(image.clone(), |_| {}), 20 * 1_000 + 10 * 2_000, "no image, no image's price");
+    assert_eq!(held(image, |it| it.images = 1), 1_620 * 5_000 + 10 * 2_000);
+    let tier = |above| PriceTier { above, price: price("3", "1") };
+    assert_eq!(held(Price { tiers: vec![tier(19)], ..list.clone() }, |_| {}), 20 * 3_000 + 10 * 2_000, "either may apply");
+    assert_eq!(held(Price { tiers: vec![tier(20)], ..list }, |_| {}), 20 * 1_000 + 10 * 2_000);
+}
+
+#[test]
+fn the_groups_factor_is_on_what_is_held() {
+    let case = Case::new(|it| {
+        it.key.budgets = block("1");
+        it.group.sale_multiplier = Multiplier(1_500_000);
+    });
+    assert_eq!(case.hold().unwrap().amount, NanoUsd(20 * 1_500 + 1_000 * 3_000));
+}
+
+#[test]
+fn a_free_or_unpriced_model_holds_no_money_and_changes_no_request() {
+    for price in [None, Some(always(Price::free()))] {
+        let hold = Case::new(|it| {
+            it.key.budgets = block("1");
+            it.model.price = price;
+        });
+        let hold = hold.hold().unwrap();
+        assert_eq!((hold.amount, hold.output), (NanoUsd::ZERO, None));
+    }
+}
+
+#[test]
+fn a_model_that_takes_no_output_limit_is_sent_none() {
+    let hold = Case::new(|it| {
+        it.key.budgets = block("1");
+        it.model.parameters = crate::ParameterRule::Except(vec!["max_tokens".to_owned(), "max_completion_tokens".to_owned()]);
+    });
+    let hold = hold.hold().unwrap();
+    assert_eq!((hold.output, hold.within(NanoUsd(1_000_000)).map(|_| ())), (None, None));
+}
+
+#[test]
+fn what_is_left_lowers_the_output_down_to_256_tokens() {
+    let case = Case::new(|it| it.key.budgets = block("1"));
+    let hold = case.hold().unwrap();
+    let lower = hold.within(NanoUsd(20 * 1_000 + 300 * 2_000 + 1_999)).unwrap();
+    assert_eq!((lower.output, lower.amount, lower.tokens), (Some(300), NanoUsd(20 * 1_000 + 300 * 2_000), 320));
+    assert_eq!(hold.within(NanoUsd(20 * 1_000 + 256 * 2_000)).unwrap().output, Some(256));
+    assert!(hold.within(NanoUsd(20 * 1_000 + 256 * 2_000 - 1)).is_none());
+    assert!(hold.within(NanoUsd(0)).is_none() && hold.within(NanoUsd(-5)).is_none());
+    let asked = Case::new(|it| {
+        it.key.budgets = block("1");
+        it.outline.max_output = Some(900);
+    });
+    assert!(asked.hold().unwrap().within(NanoUsd(1_000_000)).is_none(), "what the caller asked for is kept or refused");
+}
+
+#[test]
+fn the_lowered_limit_is_for_each_candidate() {
+    let case = Case::new(|it| {
+        it.key.budgets = block("1");
+        it.outline.candidates = 2;
+    });
+    let lower = case.hold().unwrap().within(NanoUsd(20 * 1_000 + 800 * 2_000)).unwrap();
+    assert_eq!((lower.output, lower.tokens), (Some(400), 820));
+}
+
+#[test]
+fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
+    let mut channel = channel("c", &["m"]);
+    channel.budgets = block("1");
+    let mut account = account("c", 0);
+    account.cost_multiplier = Multiplier(2_000_000);
+    let mut planned = PlannedAttempt {
+        channel: Arc::new(channel.clone()),
+        account: Arc::new(account),
+        serves: 0,
+        cost: Some(price("0.5", "1")),
+        protocol: Protocol::OpenAi,
+    };
+    let case = Case::new(|it| it.outline.max_output = Some(10));
+    let hold = |planned: &PlannedAttempt| {
+        hold_for_attempt(RequestId::from_parts(NOW, [1; 10]), NOW, planned, &case.outline, &case.offer())
+    };
+    let held = hold(&planned).unwrap();
+    assert_eq!((held.amount, held.output, held.limits[0].subject), (NanoUsd(40_000), None, Subject::Channel(channel.id)));
+    planned.cost = None;
+    assert_eq!(hold(&planned).unwrap().amount, NanoUsd::ZERO);
+    channel.budgets.clear();
+    channel.serves = vec![serves("m")];
+    planned.channel = Arc::new(channel);
+    assert!(hold(&planned).is_none());
+}
+
+#[test]
+fn the_limit_is_named_as_the_caller_would() {
+    let named = |from, fields: &[&str]| {
+        let fields = fields.iter().map(|&field| field.to_owned()).collect();
+        output_limit_field(&Outline { fields, ..outline("m", Method::Chat) }, from)
+    };
+    assert_eq!(named(Protocol::OpenAi, &["temperature"]), "max_completion_tokens");
+    assert_eq!(named(Protocol::OpenAi, &["max_tokens"]), "max_tokens");
+    assert_eq!(named(Protocol::Gemini, &[]), "generationConfig.maxOutputTokens");
+}
+
+proptest! {
+    /// Whatever is used of what was held, in whatever kinds, costs no more than was held.
+    #[test]
+    fn no_answer_within_its_limit_costs_more_than_was_held(
+        rates in proptest::array::uniform7(0i64..50_000_000_000),
+        per_request in 0i64..1_000_000,
+        tiers in proptest::collection::vec((0u64..5_000, 0i64..50_000_000_000, 0i64..50_000_000_000), 0..3),
+        multiplier in 0i64..5_000_000,
+        text_bytes in 0u64..10_000,
+        images in 0u32..2,
+        candidates in 1u32..3,
+        share in proptest::array::uniform6(0u64..100),
+    ) {
+        let [input, output, cache_read, cache_write, thinking, image, audio] = rates.map(Some);
+        let tiers = tiers
+            .into_iter()
+            .map(|(above, input, output)| {
+                PriceTier { above, price: Price { input: Some(input), output: Some(output), ..Price::default() } }
+            })
+            .collect();
+        let list = Price { input, output, cache_read, cache_write, thinking, image, audio, per_request: Some(per_request), tiers };
+        let case = Case::new(|it| {
+            it.key.budgets = block("1");
+            it.group.sale_multiplier = Multiplier(multiplier);
+            it.model.price = Some(always(list.clone()));
+            (it.outline.text_bytes, it.outline.images, it.outline.candidates) = (text_bytes, images, candidates);
+        });
+        let hold = case.hold().unwrap();
+        let most_input = estimate_input(&case.outline);
+        let part = |of: u64, share: u64| of * share / 600;
+        let used = Tokens {
+            input: part(most_input, share[0]),
+            cache_read: part(most_input, share[1]),
+            cache_write: part(most_input, share[2]),
+            image: if images > 0 { part(most_input, share[3]) } else { 0 },
+            audio: 0,
+            output: part(1_000 * u64::from(candidates), share[4]),
+            thinking: part(1_000 * u64::from(candidates), share[5]),
+            source: TokenSource::Provider,
+        };
+        let sale = amount(&used, &list, Multiplier(multiplier)).unwrap();
+        prop_assert!(sale <= hold.amount, "{sale:?} of {:?}", hold.amount);
+        if let Some(lower) = hold.within(NanoUsd(hold.amount.0 / 2)) {
+            prop_assert!(lower.amount.0 <= hold.amount.0 / 2 && lower.output.unwrap() >= LEAST_OUTPUT);
+        }
+    }
+
+    /// Two weighted buckets never let more pass in a minute than twice the limit, and never more than the limit in one
+    /// of their own minutes; waiting as long as was said is enough.
+    #[test]
+    fn a_rate_lets_its_limit_pass_and_says_how_long_to_wait(
+        limit in 1u64..50,
+        steps in proptest::collection::vec((0u64..40_000_000, 1u64..20), 1..60),
+    ) {
+        let mut sliding = Sliding::default();
+        let mut now = 3 * MINUTE;
+        let mut passed: Vec<(u64, u64)> = Vec::new();
+        for (pause, amount) in steps {
+            now += pause;
+            let amount = amount.min(limit);
+            if sliding.used(now) + amount <= limit {
+                sliding.take(amount, now);
+                passed.push((now / MINUTE, amount));
+                prop_assert!(sliding.used(now) <= limit);
+            } else {
+                let wait = sliding.wait_ms(amount, limit, now);
+                prop_assert!(wait > 0 && wait <= 120_000);
+                prop_assert!(sliding.used(now + wait * 1_000) + amount <= limit, "after {wait} ms");
+            }
+            prop_assert_eq!(sliding.used(now + sliding.reset_ms(now) * 1_000), 0);
+        }
+        for bucket in passed.iter().map(|(bucket, _)| *bucket) {
+            let sum: u64 = passed.iter().filter(|(at, _)| *at == bucket).map(|(_, amount)| amount).sum();
+            prop_assert!(sum <= limit);
+        }
+    }
+
+    /// Periods hold what was added to them, also when requests of the day before come late.
+    #[test]
+    fn money_is_found_in_its_own_day_and_month(
+        entries in proptest::collection::vec((-1i64..1, 0i64..1_000), 1..50),
+        days in proptest::collection::vec(0i64..3, 50),
+    ) {
+        let mut spent = Spent::default();
+        let mut today = 20_400;
+        let mut booked: Vec<(i64, i64)> = Vec::new();
+        for ((late, amount), ahead) in entries.into_iter().zip(days) {
+            today += ahead;
+            let day = today + late;
+            spent.add(NanoUsd(amount), Timestamp::of_day(day));
+            booked.push((day, amount));
+            // The period a later entry opened keeps counting.
+            let newest = booked.iter().map(|(day, _)| *day).max().unwrap();
+            let at = Timestamp::of_day(newest);
+            let of = |same: &dyn Fn(Timestamp) -> bool| {
+                booked.iter().filter(|(day, _)| same(Timestamp::of_day(*day))).map(|(_, amount)| amount).sum::<i64>()
+            };
+            prop_assert_eq!(spent.within(Window::Day, at).0, of(&|it| it.day() == at.day()));
+            prop_assert_eq!(spent.within(Window::Month, at).0, of(&|it| it.month() == at.month()));
+            prop_assert_eq!(spent.within(Window::Total, at).0, of(&|_| true));
+        }
+    }
+}
+
+// === Counting ===
+
+#[test]
+fn an_older_bucket_fades() {
+    let mut sliding = Sliding::default();
+    sliding.take(60, 10 * MINUTE + 30_000_000);
+    assert_eq!(sliding.used(10 * MINUTE + 59_999_999), 60);
+    assert_eq!(sliding.used(11 * MINUTE), 60);
+    assert_eq!(sliding.used(11 * MINUTE + 30_000_000), 30);
+    assert_eq!(sliding.used(11 * MINUTE + 59_999_999), 1, "rounded up");
+    assert_eq!(sliding.used(12 * MINUTE), 0);
+    assert_eq!(sliding.wait_ms(1, 60, 10 * MINUTE + 30_000_000), 31_000);
+    assert_eq!(sliding.reset_ms(10 * MINUTE + 30_000_000), 90_000);
+}
+
+#[test]
+fn an_estimate_is_put_right_where_it_was_taken() {
+    let mut sliding = Sliding::default();
+    let at = 10 * MINUTE;
+    let bucket = sliding.take(100, at);
+    sliding.correct(bucket, 100, 40, at + 1);
+    assert_eq!(sliding.used(at + 1), 40);
+    sliding.correct(bucket, 40, 0, at + MINUTE);
+    assert_eq!(sliding.used(at + MINUTE), 0, "the older bucket is put right too");
+    sliding.correct(bucket, 100, 130, at + 2 * MINUTE);
+    assert_eq!(sliding.used(at + 2 * MINUTE), 30, "what came on top counts now");
+}
+
+#[test]
+fn more_than_the_limit_never_fits() {
+    assert!(Sliding::default().wait_ms(11, 10, 0) >= 60_000);
+}
+
+#[test]
+fn yesterdays_money_is_known_for_a_request_that_arrived_before_midnight() {
+    let midnight = Timestamp::of_day(20_400);
+    let before = Timestamp(midnight.0 - 1);
+    let mut spent = Spent::loaded(before, NanoUsd(5), NanoUsd(50), NanoUsd(500));
+    spent.add(NanoUsd(7), midnight);
+    assert_eq!((spent.within(Window::Day, before), spent.within(Window::Day, midnight)), (NanoUsd(5), NanoUsd(7)));
+    spent.add(NanoUsd(1), before);
+    assert_eq!((spent.within(Window::Day, before), spent.within(Window::Total, midnight)), (NanoUsd(6), NanoUsd(508)));
+    assert_eq!(Window::Day.ends(before), Some(midnight));
+    assert_eq!(Window::Total.ends(before), None);
+}
