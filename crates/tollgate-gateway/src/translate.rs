@@ -17,7 +17,7 @@ use tollgate_protocol::{
     translate_problem, translate_reply, translating_relay,
 };
 
-use crate::Head;
+use crate::{Head, forward::Failure};
 
 /// One request's body, to be written for one upstream after another.
 pub(crate) struct Bodies<'a> {
@@ -134,8 +134,21 @@ impl<'a> Bodies<'a> {
         match &*self.write(&planned.channel, planned.serves()) {
             Ok(encoded) => Preparation::Ready(Box::new(self.translated(planned, encoded))),
             // Routing plans only what can be written; tokens alone are counted here where the upstream cannot.
-            Err(_) => Preparation::OwnCount(Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.outline).tokens))),
+            Err(_) => Preparation::OwnCount(self.own_count()),
         }
+    }
+
+    /// Our own count of the request's tokens, as the caller's protocol writes it.
+    fn own_count(&self) -> Bytes {
+        Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.outline).tokens))
+    }
+
+    /// Our own count, where an upstream that was asked to count turns out to have no counter: it does not know the
+    /// path or the method.
+    pub(crate) fn count_instead(&self, failure: &Failure) -> Option<Bytes> {
+        let Failure::Problem(answer) = failure else { return None };
+        let counts = self.outline.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);
+        counts.then(|| self.own_count())
     }
 
     fn pass(&self, planned: &PlannedAttempt) -> Prepared {

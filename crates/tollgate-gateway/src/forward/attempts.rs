@@ -55,6 +55,10 @@ pub(crate) async fn forward(
         match attempt.run(*prepared, ticket).await {
             Ok(answered) => return Ok(answered),
             Err(failure) => {
+                if let Some(body) = bodies.count_instead(&failure) {
+                    ticket.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
+                    return Ok(Answered::Whole { body, reading: Reading::default(), events: false });
+                }
                 let verdict = verdict(&failure, planned.channel.timeouts.first_byte_ms, core.shared.clock.now());
                 warn(head, planned, &failure, verdict.id());
                 ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);

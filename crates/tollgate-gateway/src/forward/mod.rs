@@ -24,3 +24,4 @@ pub use retry_budget::RetryBudget;
 pub use upstream::{
     ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError,
 };
+pub(crate) use verdict::Failure;
