@@ -13,6 +13,7 @@ mod change;
 mod conformance;
 mod current;
 mod error;
+mod folder;
 mod journal;
 mod keys;
 mod memory;
@@ -34,6 +35,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision,
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
 pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};
 pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
+pub use folder::FolderLock;
 pub use journal::{
     Cut, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired, SyncTicket, read_unbooked,
     repair as repair_journal,

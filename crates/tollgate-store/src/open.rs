@@ -1,8 +1,6 @@
 //! The one door: from an address to a [`Store`].
 
 use std::{
-    fs::{self, File, TryLockError},
-    io::{Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -14,6 +12,7 @@ use crate::{
     Actor, CatalogStore, Change, Door, HealthStore, KeyHasher, KeyStore, MasterKeySource, MemberSpec, Random, StoreError,
     UsageStore,
     apply::OWNER,
+    folder::{self, FolderLock},
     memory::MemoryStore,
     seal::{Sealer, draw},
     sql::{self, SqlAddress},
@@ -147,7 +146,7 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
         StoreUrl::Sqlite(path) => SqlAddress::Sqlite(path),
         StoreUrl::Postgres(url) => SqlAddress::Postgres { url, place: place.clone() },
     };
-    make_folder(&data)?;
+    folder::make(&data)?;
     let lock = match access {
         Access::Serve => Some(Arc::new(FolderLock::take(&data)?)),
         Access::Command => None,
@@ -219,38 +218,6 @@ impl Store {
         if let Some(sql) = &self.sql {
             sql.close().await;
         }
-    }
-}
-
-fn make_folder(data: &Path) -> Result<(), StoreError> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })
-}
-
-/// `<data>/lock`, held while a server runs. The system lets it go with the process, however that ends.
-#[derive(Debug)]
-struct FolderLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
-
-impl FolderLock {
-    fn take(data: &Path) -> Result<Self, StoreError> {
-        let path = data.join("lock");
-        let failed = |source| StoreError::File { action: "lock", path: path.clone(), source };
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = file.read_to_string(&mut holder);
-                return Err(StoreError::InUse { place: data.display().to_string(), holder: holder.trim().parse().ok() });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
-        let pid = std::process::id();
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}")).map_err(failed)?;
-        Ok(Self(file))
     }
 }
 

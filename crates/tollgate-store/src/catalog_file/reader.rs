@@ -238,12 +238,11 @@ impl<'a> Table<'a> {
         let values = value.get_ref().as_array().map_or(std::slice::from_ref(value), |values| &**values);
         let mut tables = Vec::new();
         for value in values {
-            match value.get_ref().as_table() {
-                Some(fields) => tables.push(Table::new(fields, value.span(), what, self.problems)),
-                None => {
-                    let found = article(value.get_ref());
-                    self.field_problem(field, &format!("expected a table or a list of tables, found {found}"));
-                }
+            if let Some(fields) = value.get_ref().as_table() {
+                tables.push(Table::new(fields, value.span(), what, self.problems));
+            } else {
+                let found = article(value.get_ref());
+                self.field_problem(field, &format!("expected a table or a list of tables, found {found}"));
             }
         }
         tables

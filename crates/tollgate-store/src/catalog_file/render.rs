@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use tollgate_core::{
     Billing, Budget, BudgetAction, Glob, KeyStatus, Limits, MemberStatus, Multiplier, NanoUsd, OnUnsupported, ParameterRule, Price,
-    PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, Role, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window,
+    PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, Role, Routing, StreamBreak, Timestamp, TranslationPolicy, Visibility,
+    Window,
 };
 use tollgate_protocol::Profile;
 
@@ -201,7 +202,7 @@ impl FileForm for GroupSpec {
         fields.differing("translation", &self.translation, &TranslationPolicy::default(), word);
         fields.differing("stream_break", &self.stream_break, &StreamBreak::default(), word);
         fields.some("price_limit", self.price_limit.as_ref(), price_limit);
-        fields.differing("routing", &self.routing, &Default::default(), word);
+        fields.differing("routing", &self.routing, &Routing::default(), word);
         fields.some("hedge", self.hedge.as_ref(), |hedge| table(&[("cost_cap", usd(hedge.cost_cap.0))]));
         fields.differing("trace", &self.trace, &false, bool::to_string);
         fields.limits(&self.limits);

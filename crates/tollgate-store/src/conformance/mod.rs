@@ -70,7 +70,7 @@ pub(crate) fn put_key(store: &Store, name: &str, groups: &[&str], secret: Option
 }
 
 /// The address of an empty schema of its own on PostgreSQL; `None`, said aloud, when there is none to test on.
-async fn postgres(check: &str) -> Option<StoreUrl> {
+async fn postgres(check: &str) -> Option<Schema> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     #[expect(clippy::disallowed_methods, reason = "the address of a test database comes from whoever runs the tests")]
     let Ok(url) = std::env::var("TOLLGATE_TEST_POSTGRES") else {
@@ -81,12 +81,29 @@ async fn postgres(check: &str) -> Option<StoreUrl> {
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     connection.execute(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await.unwrap();
     let join = if url.contains('?') { '&' } else { '?' };
-    Some(StoreUrl::parse(&format!("{url}{join}options=-csearch_path%3D{schema}")).unwrap())
+    let address = StoreUrl::parse(&format!("{url}{join}options=-csearch_path%3D{schema}")).unwrap();
+    Some(Schema { address, name: schema, connection })
+}
+
+/// A schema for one check; a check that fails leaves it behind to be looked at.
+struct Schema {
+    address: StoreUrl,
+    name: String,
+    connection: sqlx::PgConnection,
+}
+
+impl Schema {
+    async fn drop(mut self) {
+        let sql = format!("DROP SCHEMA {} CASCADE", self.name);
+        self.connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+        self.connection.close().await.unwrap();
+    }
 }
 
 #[tokio::test]
 async fn a_second_server_on_one_postgres_database_is_turned_away() {
-    let Some(url) = postgres("a_second_server").await else { return };
+    let Some(schema) = postgres("a_second_server").await else { return };
+    let url = &schema.address;
     let (one, two) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let serve = |dir| OpenOptions { access: Access::Serve, ..options(url.clone(), dir) };
     let first = open(serve(&one)).await.unwrap();
@@ -96,6 +113,7 @@ async fn a_second_server_on_one_postgres_database_is_turned_away() {
     open(options(url.clone(), &two)).await.unwrap().close().await;
     first.close().await;
     open(serve(&two)).await.unwrap().close().await;
+    schema.drop().await;
 }
 
 /// Runs every check of every file on every backend.
@@ -118,11 +136,12 @@ macro_rules! conformance {
 
             #[tokio::test]
             async fn on_postgres() {
-                if let Some(url) = postgres(stringify!($check)).await {
+                if let Some(schema) = postgres(stringify!($check)).await {
                     let dir = TempDir::new().unwrap();
-                    let store = open(options(url, &dir)).await.unwrap();
+                    let store = open(options(schema.address.clone(), &dir)).await.unwrap();
                     $file::$check(&store).await;
                     store.close().await;
+                    schema.drop().await;
                 }
             }
         }

@@ -118,6 +118,9 @@ pub enum JournalError {
         /// Version of the entry.
         version: u8,
     },
+    /// A server writes it.
+    #[error("a tollgate writes the journal in {}; stop it first", .0.display())]
+    InUse(PathBuf),
     /// A core's journal has a writer already.
     #[error("core {0} writes its journal already")]
     Taken(u16),

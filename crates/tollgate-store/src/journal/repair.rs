@@ -9,6 +9,8 @@ use std::{
 
 use tollgate_core::RequestId;
 
+use crate::FolderLock;
+
 use super::{
     JournalError,
     entry::Entry,
@@ -27,12 +29,16 @@ pub struct Repaired {
     pub lost: Vec<(u64, u64)>,
 }
 
-/// Moves damaged segments of a journal to its `damaged/` folder and puts what is whole in their place. No server may
-/// run meanwhile. Nothing is done to sound segments.
+/// Moves damaged segments of a journal to its `damaged/` folder and puts what is whole in their place. Nothing is done
+/// to sound segments.
 ///
 /// # Errors
-/// When a file cannot be read, moved or written, or was written by a newer version.
+/// When a server holds the data folder around it, when a file cannot be read, moved or written, or was written by a
+/// newer version.
 pub fn repair(dir: &Path) -> Result<Vec<Repaired>, JournalError> {
+    if dir.parent().is_some_and(FolderLock::is_taken) {
+        return Err(JournalError::InUse(dir.to_owned()));
+    }
     let mut done = Vec::new();
     for name in segment::list(dir)? {
         let path = name.path(dir);

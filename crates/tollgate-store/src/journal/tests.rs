@@ -134,6 +134,9 @@ fn a_damaged_frame_stops_the_start_and_repair_keeps_the_rest() {
     assert_eq!((named, offset), (path.clone(), second as u64));
     assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was written");
 
+    let server = crate::FolderLock::take(dir.path()).unwrap();
+    assert!(matches!(repair(&dir.path().join("journal")), Err(JournalError::InUse(_))));
+    drop(server);
     let repaired = repair(&dir.path().join("journal")).unwrap();
     assert_eq!(repaired.len(), 1);
     assert_eq!(fs::read(&repaired[0].moved_to).unwrap(), bytes);

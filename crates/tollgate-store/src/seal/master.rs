@@ -11,7 +11,7 @@ use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
 use super::{SecretBytes, draw};
-use crate::{Random, StoreError};
+use crate::{Random, StoreError, folder::put_new};
 
 const PREFIX: &str = "tgm1:";
 
@@ -105,11 +105,13 @@ fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let written = options.open(&draft).and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()));
-    // A link, unlike a rename, refuses to replace a key that another process wrote meanwhile.
-    let linked = written.and_then(|()| fs::hard_link(&draft, path));
-    let removed = fs::remove_file(&draft);
-    linked.and(removed)?;
-    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+    match written {
+        Ok(()) => put_new(&draft, path),
+        Err(error) => {
+            let _ = fs::remove_file(&draft);
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

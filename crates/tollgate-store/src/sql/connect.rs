@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tollgate_core::Timestamp;
 
 use super::{Dialect, SqlStore, migrate, vault};
-use crate::{Access, MasterKeySource, Random, StoreError};
+use crate::{Access, MasterKeySource, Random, StoreError, folder::put_new};
 
 /// How long one waits for a connection or for SQLite's write lock.
 const ACQUIRE: Duration = Duration::from_secs(5);
@@ -215,8 +215,8 @@ async fn create(path: &Path, what: &OpenSql<'_>) -> Result<(), StoreError> {
         connection.close().await.map_err(|error| failed(&place, "close a new database", error))
     };
     let linked = match made.await {
-        // A link, unlike a rename, refuses to replace a database that another process made meanwhile.
-        Ok(()) => match fs::hard_link(&draft, path) {
+        Ok(()) => match put_new(&draft, path) {
+            // Another process made it meanwhile; that one counts.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other.map_err(file("create")),
         },
