@@ -1,0 +1,246 @@
+//! The gateway under test: the whole data plane in process, with the echo channel behind it.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    runtime::Handle,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+use tollgate_core::{
+    Account, AccountHealth, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits,
+    Member, MemberId, MemberStatus, Multiplier, Owner, Provider, RequestId, Revision, Role, Serves, StreamBreak, Timeouts,
+    Timestamp, TranslationPolicy, UsageRecord, Visibility,
+};
+use tollgate_gateway::{
+    Client, Clock, Core, Desk, HealthBoard, KeyDoor, Metrics, Nowhere, Outside, Settings, Shared, SystemClock, Till, TillParts,
+    Trust, listen, run,
+};
+use tollgate_protocol::{Profile, Protocol};
+use tollgate_store::{
+    HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter,
+    UsageStore,
+};
+
+use crate::corpus::Names;
+
+const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
+
+/// A running gateway and what it must not call.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) address: SocketAddr,
+    pub(crate) names: Names,
+    pub(crate) tracker: TaskTracker,
+    canary: std::net::TcpListener,
+    _stop: DropGuard,
+    _dir: TempDir,
+}
+
+/// Knows one key; forgets everything else.
+#[derive(Debug)]
+struct Memory {
+    hash: [u8; 32],
+    key: Key,
+}
+
+#[async_trait]
+impl KeyStore for Memory {
+    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        Ok((hash.0 == self.hash).then(|| self.key.clone()))
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, StoreError> {
+        Ok(vec![self.key.clone()])
+    }
+}
+
+#[async_trait]
+impl UsageStore for Memory {
+    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
+        Ok(records.len() as u64)
+    }
+
+    async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
+        Ok(Page { items: Vec::new(), next: None })
+    }
+
+    async fn find(&self, _id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
+        Ok(None)
+    }
+
+    async fn known(&self, _ids: &[RequestId]) -> Result<std::collections::HashSet<RequestId>, StoreError> {
+        Ok(std::collections::HashSet::new())
+    }
+
+    async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl HealthStore for Memory {
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn save_health(&self, _health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Gate {
+    /// Starts one on a free port.
+    pub(crate) async fn open() -> Self {
+        let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), cores: 1, ..Settings::default() };
+        let listening = listen(&settings).unwrap();
+        let address = listening.address();
+        let hasher = KeyHasher::new(&[7; 32]);
+        let channel = channel();
+        let group = group(&channel);
+        let store = Arc::new(Memory { hash: hasher.hash(SECRET).0, key: key(group.id) });
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let tracker = TaskTracker::new();
+        let keys = KeyDoor::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
+        let shared = Arc::new(Shared {
+            catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
+            keys,
+            metrics: Metrics::new("test"),
+            clock: clock.clone(),
+            settings,
+            condition: Arc::default(),
+            tracker: tracker.clone(),
+        });
+        let dir = TempDir::new().unwrap();
+        let (journal, recovered) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
+        let (journal, board) = (Arc::new(journal), Arc::new(HealthBoard::default()));
+        let (queue, till) = Till::new(TillParts {
+            usage: store.clone(),
+            health_store: store,
+            journal: Arc::clone(&journal),
+            board: Arc::clone(&board),
+            shared: Arc::clone(&shared),
+        });
+        let stop = CancellationToken::new();
+        tracker.spawn(till.run(recovered.records, stop.clone()));
+        let for_path = Arc::clone(&shared);
+        let path = move |core| {
+            let desk = Desk::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&board))?;
+            let client = Client::new(Arc::new(Trust::default()));
+            Ok(Core::new(desk, Arc::new(Outside::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
+        };
+        tracker.spawn(run(shared, listening, path, Arc::new(Nowhere), stop.clone()));
+        let canary = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        canary.set_nonblocking(true).unwrap();
+        let names = Names { host: address.to_string(), key: SECRET, canary: canary.local_addr().unwrap().to_string() };
+        let gate = Self { address, names, tracker, canary, _stop: stop.drop_guard(), _dir: dir };
+        assert!(gate.is_well().await, "the gateway starts");
+        gate
+    }
+
+    /// Whether `/healthz` answers on a new connection.
+    pub(crate) async fn is_well(&self) -> bool {
+        let asked = async {
+            let mut socket = TcpStream::connect(self.address).await?;
+            socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).await?;
+            std::io::Result::Ok(answer.starts_with("HTTP/1.1 200 "))
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(10), asked).await.is_ok_and(|answer| answer.unwrap_or(false))
+    }
+
+    /// Whether anybody connected to the address that stands in the inputs.
+    pub(crate) fn called_out(&self) -> bool {
+        self.canary.accept().is_ok()
+    }
+}
+
+fn channel() -> Channel {
+    let account = Account {
+        id: AccountId::from_parts(Timestamp(1), [1; 10]),
+        name: "echo".to_owned(),
+        credential: None,
+        on: true,
+        concurrency: 0,
+        rpm: 0,
+        tpm: 0,
+        cost_multiplier: Multiplier::ONE,
+    };
+    Channel {
+        id: ChannelId::from_parts(Timestamp(1), [1; 10]),
+        name: "echo".to_owned(),
+        owner: Owner::Database,
+        provider: Provider::Echo,
+        protocol: Protocol::OpenAi,
+        base_url: String::new(),
+        on: true,
+        cooling: false,
+        learn_unsupported: false,
+        private_network: false,
+        priority: 0,
+        weight: 1,
+        timeouts: Timeouts::default(),
+        retry_uncertain: true,
+        headers: Vec::new(),
+        proxy: None,
+        ca_file: None,
+        budgets: Vec::new(),
+        accounts: vec![Arc::new(account)],
+        serves: vec![Serves { model: "echo".to_owned(), upstream: "echo".to_owned(), cost: None, profile: Profile::default() }],
+    }
+}
+
+fn group(channel: &Channel) -> Group {
+    Group {
+        id: GroupId::from_parts(Timestamp(1), [1; 10]),
+        name: "default".to_owned(),
+        owner: Owner::Database,
+        visibility: Visibility::Public,
+        channels: vec![channel.id],
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+    }
+}
+
+fn key(group: GroupId) -> Key {
+    Key {
+        id: KeyId::from_parts(Timestamp(1), [1; 10]),
+        name: "first".to_owned(),
+        owner: Owner::Database,
+        prefix: "tg-a-key-o".to_owned(),
+        suffix: "6789".to_owned(),
+        status: KeyStatus::Active,
+        expires_at: None,
+        groups: vec![group],
+        models: vec![Glob("*".to_owned())],
+        ip_allow: Vec::new(),
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        price_limit: None,
+        created_at: Timestamp(1),
+        member: Member {
+            id: MemberId::from_parts(Timestamp(1), [1; 10]),
+            name: "owner".to_owned(),
+            role: Role::Member,
+            status: MemberStatus::Active,
+            granted: Vec::new(),
+            default_group: None,
+            billing: Billing::Postpaid,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        },
+    }
+}
