@@ -191,11 +191,10 @@ fn actions(segments: &[Segment], names: &Names, length: usize) -> Vec<Action> {
 
 impl Segment {
     fn action(&self, names: &Names, length: usize) -> Action {
-        match self {
-            Self::Wait { wait } => Action::Wait(*wait),
-            Self::Shut { .. } => Action::Shut,
-            bytes => Action::Send(bytes.bytes(names, length, 0)),
+        if let Self::Wait { wait } = self {
+            return Action::Wait(*wait);
         }
+        if matches!(self, Self::Shut { .. }) { Action::Shut } else { Action::Send(self.bytes(names, length, 0)) }
     }
 
     /// The bytes of a segment; `stream` is what a loop counts.

@@ -16,7 +16,7 @@ use tokio_util::{
 };
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits,
-    Member, MemberId, MemberStatus, Multiplier, Owner, Provider, RequestId, Revision, Role, Serves, StreamBreak, Timeouts,
+    Member, MemberId, MemberStatus, Multiplier, Owner, Provider, RequestId, Revision, Role, Routing, Serves, StreamBreak, Timeouts,
     Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
@@ -189,6 +189,7 @@ fn channel() -> Channel {
         weight: 1,
         timeouts: Timeouts::default(),
         retry_uncertain: true,
+        probe_interval_s: 0,
         headers: Vec::new(),
         proxy: None,
         ca_file: None,
@@ -210,6 +211,9 @@ fn group(channel: &Channel) -> Group {
         translation: TranslationPolicy::Strict,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
         limits: Limits::default(),
         budgets: Vec::new(),
     }

@@ -41,7 +41,8 @@ pub(crate) struct Frame {
 /// A header block.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Headers {
-    headers: Vec<(String, String)>,
+    #[serde(rename = "headers")]
+    fields: Vec<(String, String)>,
     #[serde(rename = "type")]
     kind: Option<u8>,
     flags: Option<u8>,
@@ -93,7 +94,7 @@ impl Frame {
 impl Headers {
     pub(crate) fn bytes(&self, names: &Names, counter: u32) -> Vec<u8> {
         let mut block = Vec::new();
-        for (name, value) in &self.headers {
+        for (name, value) in &self.fields {
             block.push(0);
             block.extend(text(&names.bytes(name, 0)));
             block.extend(text(&names.bytes(value, 0).repeat(self.vx.unwrap_or(1))));
@@ -113,17 +114,16 @@ impl Loop {
 /// A plain HPACK string.
 fn text(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    match u8::try_from(bytes.len()).ok().filter(|length| *length < 127) {
-        Some(length) => out.push(length),
-        None => {
-            out.push(0x7f);
-            let mut rest = bytes.len() - 127;
-            while rest >= 128 {
-                out.push(u8::try_from(rest % 128).expect("below 128") | 0x80);
-                rest /= 128;
-            }
-            out.push(u8::try_from(rest).expect("below 128"));
+    if let Some(length) = u8::try_from(bytes.len()).ok().filter(|length| *length < 127) {
+        out.push(length);
+    } else {
+        out.push(0x7f);
+        let mut rest = bytes.len() - 127;
+        while rest >= 128 {
+            out.push(u8::try_from(rest % 128).expect("below 128") | 0x80);
+            rest /= 128;
         }
+        out.push(u8::try_from(rest).expect("below 128"));
     }
     out.extend(bytes);
     out
@@ -185,17 +185,9 @@ fn huffman(bytes: &[u8]) -> Option<String> {
     let (mut at, mut out) = (0, String::new());
     while out.len() < 3 {
         let value = |length: usize| Some(bits.get(at..at + length)?.iter().fold(0, |value, bit| value << 1 | bit));
-        let digit = match value(5)? {
-            short @ 0..=2 => {
-                at += 5;
-                short
-            }
-            _ => {
-                let long = value(6)?;
-                at += 6;
-                long.checked_sub(0b01_1001)? + 3
-            }
-        };
+        let short = value(5)?;
+        let (digit, length) = if short <= 2 { (short, 5) } else { (value(6)?.checked_sub(0b01_1001)? + 3, 6) };
+        at += length;
         out.push(char::from_digit(u32::from(digit), 10)?);
     }
     Some(out)
