@@ -126,6 +126,7 @@ fn connection(stream: &TcpStream) -> io::Result<()> {
             Err(_) => (openai::error, Err(Refused::bad("the body is not JSON"))),
             Ok(body) if path.contains("/chat/completions") => (openai::error, openai::answer(&body)),
             Ok(body) if path.contains("/embeddings") => (openai::error, Ok(openai::embed(&body))),
+            Ok(_) if path.contains("/messages/count_tokens") => (anthropic::error, Ok(Written::Json(json!({"input_tokens": 11})))),
             Ok(body) if path.contains("/messages") => (anthropic::error, anthropic::answer(&body)),
             Ok(body) if path.contains("/models/") => (gemini::error, gemini::answer(&path, &body)),
             Ok(_) => (openai::error, Err(Refused { status: 404, message: format!("no such path {path}") })),
