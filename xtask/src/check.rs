@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::{postgres, sdk, shell, tidy};
+use crate::{fuzz, postgres, sdk, shell, tidy};
 
 /// How a step ended.
 pub(crate) enum Done {
@@ -18,11 +18,12 @@ type Step = fn() -> Result<Done>;
 
 /// Runs every step, stops at the first failure, and lists what was skipped.
 pub(crate) fn run(require_all: bool) -> Result<()> {
-    let steps: [(&str, Step); 5] = [
+    let steps: [(&str, Step); 6] = [
         ("format", format),
         ("tidy", || tidy::run().map(|()| Done::Passed)),
         ("clippy", clippy),
         ("tests", tests),
+        ("fuzz targets", fuzz::step),
         ("official SDKs", sdk::run),
     ];
     let mut skipped = Vec::new();
@@ -49,6 +50,7 @@ pub(crate) fn run(require_all: bool) -> Result<()> {
 
 fn format() -> Result<Done> {
     shell::run(&mut shell::cargo(&["fmt", "--all", "--check"]))?;
+    shell::run(&mut shell::cargo(&["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"]))?;
     Ok(Done::Passed)
 }
 

@@ -5,6 +5,7 @@
 mod bench;
 mod check;
 mod dev;
+mod fuzz;
 mod postgres;
 mod sdk;
 mod shell;
@@ -32,6 +33,8 @@ enum Command {
     Tidy,
     /// Runs the official SDKs (Python and JavaScript) against the real binary.
     Sdk,
+    /// Feeds the wire formats what nobody would send: every fuzz target in `fuzz/`, seeded from the fixtures.
+    Fuzz(fuzz::Options),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
     Bench(bench::Options),
     /// A gateway with a scripted upstream and seeded channels, for trying things out.
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         Command::Check { require_all } => check::run(require_all),
         Command::Tidy => tidy::run(),
         Command::Sdk => sdk::run_alone(),
+        Command::Fuzz(options) => fuzz::run_alone(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Dev => dev::run(),
     }

@@ -27,7 +27,6 @@ mod profile;
 mod reading;
 mod scan;
 mod shape;
-mod sse;
 mod survey;
 mod target;
 mod translate;
@@ -37,6 +36,7 @@ mod written;
 
 pub mod lists;
 pub mod neutral;
+pub mod sse;
 
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};

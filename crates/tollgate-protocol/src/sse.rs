@@ -26,7 +26,7 @@ const TOO_LARGE: StreamFault = StreamFault::Malformed("an event larger than the 
 
 /// One whole event with data.
 #[derive(Debug)]
-pub(crate) struct SseEvent<'a> {
+pub struct SseEvent<'a> {
     /// Last `event:` line; empty when there is none.
     pub name: &'a [u8],
     /// The data; several `data:` lines are joined with line feeds. Never empty.
@@ -42,19 +42,19 @@ pub(crate) struct SseEvent<'a> {
 impl SseEvent<'_> {
     /// The whole event, if its bytes are exactly `data: …` or `data:…` and two line feeds: a slice, not a copy.
     #[must_use]
-    pub(crate) fn as_sent(&self) -> Option<Bytes> {
+    pub fn as_sent(&self) -> Option<Bytes> {
         self.sent.clone().map(|range| self.buffer.slice(range))
     }
 
     /// Where [`SseEvent::as_sent`] lies in the chunk that was pushed, if it lies in that chunk.
     #[must_use]
-    pub(crate) fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
+    pub fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
         if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
     }
 
     /// Whether a space stands between `data:` and the data.
     #[must_use]
-    pub(crate) fn has_space(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         self.lead == DATA.len()
     }
 }
@@ -80,7 +80,7 @@ struct Building {
 
 /// Cuts a stream into events.
 #[derive(Debug)]
-pub(crate) struct SseParser {
+pub struct SseParser {
     limit: usize,
     /// Bytes of an event that began in an earlier chunk, useless leading lines left out.
     carry: Vec<u8>,
@@ -93,16 +93,22 @@ pub(crate) struct SseParser {
     first_line: bool,
 }
 
+impl Default for SseParser {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SseParser {
-    /// A parser with the usual bound.
+    /// A parser with the usual bound, 16 MiB an event.
     #[must_use]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
     }
 
     /// A parser that refuses events above `limit` bytes.
     #[must_use]
-    pub(crate) fn with_limit(limit: usize) -> Self {
+    pub fn with_limit(limit: usize) -> Self {
         Self { limit, carry: Vec::new(), carry_line: 0, building: Building::default(), skip_line_feed: false, first_line: true }
     }
 
@@ -110,7 +116,7 @@ impl SseParser {
     ///
     /// # Errors
     /// An event above the limit, or the first error of `on`. The parser must not be used further then.
-    pub(crate) fn push<E: From<StreamFault>>(
+    pub fn push<E: From<StreamFault>>(
         &mut self,
         chunk: &Bytes,
         mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>,
@@ -152,7 +158,7 @@ impl SseParser {
     ///
     /// # Errors
     /// The error of `on`.
-    pub(crate) fn finish<E: From<StreamFault>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn finish<E: From<StreamFault>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
         self.building.foreign = true;
         let carry = std::mem::take(&mut self.carry);
         let begins = std::mem::take(&mut self.carry_line);

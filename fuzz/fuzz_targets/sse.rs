@@ -1,0 +1,91 @@
+//! Event-stream framing against a plain reading of the whole text, wherever the network cut.
+//!
+//! Input: one byte that seeds the cuts, then the stream.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate_fuzz::{choices, cut};
+use tollgate_protocol::{StreamFault, sse::SseParser};
+
+/// Name and data of an event.
+type Event = (Vec<u8>, Vec<u8>);
+
+fuzz_target!(|input: &[u8]| {
+    let Some(([seed], stream)) = choices(input) else { return };
+    let expected = read_whole(stream);
+    for seed in [0, 1, seed] {
+        assert_eq!(parsed(stream, seed), expected);
+    }
+});
+
+/// What the parser hands out, and that what can be forwarded as it is really is the event.
+fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut parser = SseParser::new();
+    for chunk in cut(stream, seed) {
+        let pushed = parser.push(&chunk, |event| -> Result<(), StreamFault> {
+            if let Some(sent) = event.as_sent() {
+                let data = sent.strip_prefix(b"data:").and_then(|rest| rest.strip_suffix(b"\n\n")).expect("one data line");
+                let data = if event.has_space() { &data[1..] } else { data };
+                assert_eq!(data, event.data);
+                if let Some(range) = event.range_in(&chunk) {
+                    assert_eq!(chunk[range], sent);
+                }
+            }
+            events.push((event.name.to_vec(), event.data.to_vec()));
+            Ok(())
+        });
+        pushed.expect("no event here is above the limit");
+    }
+    let finished = parser.finish(|event| -> Result<(), StreamFault> {
+        assert!(event.as_sent().is_none(), "an event without its end is not forwarded as it is");
+        events.push((event.name.to_vec(), event.data.to_vec()));
+        Ok(())
+    });
+    finished.expect("no event here is above the limit");
+    events
+}
+
+/// The rules of the event-stream format, applied to a whole text; an unfinished last event counts.
+fn read_whole(stream: &[u8]) -> Vec<Event> {
+    let mut events = Vec::new();
+    let (mut name, mut data) = (Vec::new(), Vec::new());
+    let mut dispatch = |name: &mut Vec<u8>, data: &mut Vec<Vec<u8>>| {
+        let joined = data.join(&b'\n');
+        if !joined.is_empty() {
+            events.push((name.clone(), joined));
+        }
+        name.clear();
+        data.clear();
+    };
+    for line in lines(stream.strip_prefix("\u{feff}".as_bytes()).unwrap_or(stream)) {
+        let (field, value) = match line.iter().position(|byte| *byte == b':') {
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            _ if line.is_empty() => dispatch(&mut name, &mut data),
+            b"data" => data.push(value.to_vec()),
+            b"event" => name = value.to_vec(),
+            _ => {}
+        }
+    }
+    dispatch(&mut name, &mut data);
+    events
+}
+
+/// The lines of a text, by all three line ends.
+fn lines(mut text: &[u8]) -> Vec<&[u8]> {
+    let mut lines = Vec::new();
+    while let Some(at) = text.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        lines.push(&text[..at]);
+        let end = if text[at..].starts_with(b"\r\n") { at + 2 } else { at + 1 };
+        text = &text[end..];
+    }
+    if !text.is_empty() {
+        lines.push(text);
+    }
+    lines
+}

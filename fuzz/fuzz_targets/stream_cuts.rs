@@ -1,0 +1,66 @@
+//! Streamed answers, passed on and translated: the same bytes cut differently come to the same, fault included, and
+//! what a caller is sent is always whole events.
+//!
+//! Input: a byte that chooses the way (upstream, caller), a byte that seeds the cuts, a byte of flags, then the
+//! upstream's bytes.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use tollgate_fuzz::{PROTOCOLS, choices, context, cut, written_events};
+use tollgate_protocol::{Framing, Protocol, Reading, ReplyEdits, StreamFault, StreamRelay, codec, translating_relay};
+
+fuzz_target!(|input: &[u8]| {
+    let Some(([way, seed, flags], stream)) = choices(input) else { return };
+    let way = usize::from(way) % (PROTOCOLS.len() * PROTOCOLS.len());
+    let (upstream, caller) = (PROTOCOLS[way / PROTOCOLS.len()], PROTOCOLS[way % PROTOCOLS.len()]);
+    let whole = relayed(relay(upstream, caller, flags), stream, 0);
+    for seed in [1, seed] {
+        let cut = relayed(relay(upstream, caller, flags), stream, seed);
+        assert_eq!(cut, whole);
+    }
+    if upstream != caller && (caller != Protocol::Gemini || context(flags).framing == Framing::Sse) {
+        written_events(&whole.sent);
+    }
+});
+
+fn relay(upstream: Protocol, caller: Protocol, flags: u8) -> Box<dyn StreamRelay> {
+    let context = context(flags);
+    if upstream != caller {
+        return translating_relay(upstream, caller, &context);
+    }
+    let caller_model = (flags & 128 != 0).then(|| "own \"name\"".to_owned());
+    codec(upstream).relay(context.framing, &ReplyEdits { caller_model, hide_usage: !context.include_usage })
+}
+
+/// How a stream went.
+#[derive(PartialEq)]
+struct Went {
+    sent: Vec<u8>,
+    fault: Option<StreamFault>,
+    reading: Reading,
+    complete: bool,
+}
+
+impl std::fmt::Debug for Went {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sent, fault, reading, complete } = self;
+        write!(to, "{fault:?}, {reading:?}, complete {complete}, sent:\n{}", String::from_utf8_lossy(sent))
+    }
+}
+
+fn relayed(mut relay: Box<dyn StreamRelay>, stream: &[u8], seed: u8) -> Went {
+    let mut out: Vec<Bytes> = Vec::new();
+    let mut fault = None;
+    for chunk in cut(stream, seed) {
+        if let Err(found) = relay.push(&chunk, &mut out) {
+            fault = Some(found);
+            break;
+        }
+    }
+    if fault.is_none() {
+        fault = relay.finish(&mut out).err();
+    }
+    Went { sent: out.concat(), fault, reading: relay.reading(), complete: relay.complete() }
+}

@@ -1,0 +1,151 @@
+//! Any request through every emitter; any answer, error and stream through every encoder of a caller's protocol.
+//!
+//! Input: five bytes that choose what it is (request, answer, stream), whose protocol, which method or kind of answer, the
+//! flags, and the upstream model; then the body or the stream.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use tollgate_fuzz::{PROTOCOLS, choices, context, cut, protocol, written_events};
+use tollgate_protocol::{
+    Framing, Method, NativeFace, OpenAiFace, Problem, Profile, Protocol, Target, TranslateOptions, codec, decode_request,
+    effective_profile, encode_request,
+    neutral::{AnswerKind, Encoded, ReplyContext, Request},
+    pending_media, translate_problem, translate_reply, translating_relay,
+};
+
+/// Models whose known facts differ in everything that translation looks at.
+const MODELS: [&str; 8] = [
+    "gpt-4o",
+    "gpt-5.1",
+    "o3",
+    "gemini-3-pro",
+    "gemini-2.5-flash",
+    "gemini-2.0-flash",
+    "claude-3-7-sonnet-20250219",
+    "claude-opus-4-7",
+];
+
+const NATIVE: [Method; 5] =
+    [Method::Generate, Method::StreamGenerate, Method::CountTokens, Method::EmbedContent, Method::BatchEmbedContents];
+
+fuzz_target!(|input: &[u8]| {
+    let Some(([what, whose, method, flags, model], body)) = choices(input) else { return };
+    let whose = protocol(whose);
+    match what % 3 {
+        0 => request(whose, method, flags, model, body),
+        1 => answer(whose, method, flags, body),
+        _ => stream(whose, flags, body),
+    }
+});
+
+fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
+    let methods: &[Method] = match from {
+        Protocol::OpenAi => &[Method::Chat, Method::Embeddings],
+        Protocol::Gemini => &NATIVE,
+        Protocol::Anthropic => &[Method::Chat, Method::CountTokens],
+    };
+    let method = methods[usize::from(method) % methods.len()];
+    let target = Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
+    let Ok(request) = decode_request(from, &target, body) else { return };
+    let droppable = ["temperature".to_owned(), "generationConfig.topK".to_owned()];
+    let options = TranslateOptions {
+        lenient: flags & 1 != 0,
+        droppable: if flags & 2 != 0 { &droppable } else { &[] },
+        hoist: flags & 4 != 0,
+        server_tools: flags & 8 != 0,
+        pass_user: flags & 16 != 0,
+        fetched: None,
+    };
+    let model = MODELS[usize::from(model) % MODELS.len()];
+    for to in PROTOCOLS {
+        let profile = effective_profile(to.as_str(), to, model, &Profile::default());
+        let _ = pending_media(to, &request, &profile);
+        let outcome = encode_request(to, &request, model, &profile, &options);
+        assert_eq!(outcome, encode_request(to, &request, model, &profile, &options), "the same history gives the same bytes");
+        if let Ok(encoded) = outcome {
+            written(to, &request, &encoded);
+        }
+    }
+}
+
+/// What is written for an upstream is JSON that our own reader of that protocol takes, and nothing of ours leaks into it.
+fn written(to: Protocol, request: &Request, encoded: &Encoded) {
+    let value: Value = serde_json::from_slice(&encoded.body).expect("a request of ours is JSON");
+    assert!(value.is_object());
+    assert!(encoded.dropped.is_sorted(), "the list of dropped fields is sorted");
+    let target =
+        Target { method: encoded.method, model: (to == Protocol::Gemini).then(|| request.model.clone()), framing: Framing::Sse };
+    decode_request(to, &target, &encoded.body).expect("what one writes the other reads");
+}
+
+fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
+    let body = Bytes::copy_from_slice(body);
+    let kind = match kind % 4 {
+        1 => AnswerKind::Count,
+        2 => AnswerKind::Vectors { list: flags & 1 != 0, base64: flags & 2 != 0 },
+        _ => AnswerKind::Generated,
+    };
+    let problem = codec(upstream).decode_problem(400, &body);
+    // Callers of chat completions have no way to ask for a count, those of Anthropic Messages for vectors.
+    let callers: &[Protocol] = match kind {
+        AnswerKind::Generated => &PROTOCOLS,
+        AnswerKind::Count => &[Protocol::Gemini],
+        AnswerKind::Vectors { .. } => &[Protocol::OpenAi, Protocol::Gemini],
+    };
+    for caller in callers.iter().copied() {
+        let context = ReplyContext { kind, stream: false, ..context(flags) };
+        if let Ok(passed) = translate_reply(upstream, caller, &body, &context) {
+            serde_json::from_slice::<Value>(&passed.body).expect("an answer of ours is JSON");
+        }
+        if let Some(passed) = translate_problem(upstream, caller, &problem, &context) {
+            serde_json::from_slice::<Value>(&passed.body).expect("an answer of ours is JSON");
+        }
+    }
+}
+
+fn stream(upstream: Protocol, flags: u8, bytes: &[u8]) {
+    for caller in PROTOCOLS {
+        let context = context(flags);
+        let mut relay = translating_relay(upstream, caller, &context);
+        let mut out = Vec::new();
+        let mut fault = None;
+        for chunk in cut(bytes, flags) {
+            if let Err(found) = relay.push(&chunk, &mut out) {
+                fault = Some(found);
+                break;
+            }
+        }
+        match &fault {
+            Some(fault) => assert_eq!(relay.finish(&mut out), Err(fault.clone()), "a fault stays"),
+            None => fault = relay.finish(&mut out).err(),
+        }
+        assert_eq!(relay.complete(), fault.is_none(), "an answer is complete or has a fault");
+        let said = String::from_utf8(out.concat()).expect("what we write is UTF-8");
+        if fault.is_some() {
+            assert!(!said.contains("data: [DONE]\n"), "a broken stream never looks whole");
+            out.push(relay.problem(&problem()));
+        }
+        let sent = out.concat();
+        if caller != Protocol::Gemini || context.framing == Framing::Sse {
+            written_events(&sent);
+        } else if fault.is_none() {
+            let pieces: Value = serde_json::from_slice(&sent).expect("an array of ours is JSON");
+            assert!(pieces.is_array());
+        }
+    }
+}
+
+fn problem() -> Problem {
+    Problem {
+        status: 502,
+        message: "The upstream stream broke.".to_owned(),
+        request_id: "req_1".to_owned(),
+        openai: OpenAiFace { kind: "server_error".to_owned(), ..OpenAiFace::default() },
+        native: NativeFace { status: "UNAVAILABLE", reason: "X".to_owned(), ..NativeFace::default() },
+        retry_after: None,
+        stop: false,
+    }
+}

@@ -1,0 +1,144 @@
+//! What the fuzz targets share: an input is a few bytes that choose, then the bytes of a body or a stream as they
+//! stand on the wire. `cargo xtask fuzz` writes its seeds in this form.
+
+use bytes::Bytes;
+use serde_json::Value;
+use tollgate_protocol::{
+    Framing, Malformed, MalformedKind, Method, Outline, Protocol, RequestEdits, Target, codec, decode_request,
+    neutral::ReplyContext, without_fields,
+};
+
+/// Every protocol, in the order in which inputs count them.
+pub const PROTOCOLS: [Protocol; 3] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
+
+/// The first bytes of an input, and the rest.
+pub fn choices<const N: usize>(input: &[u8]) -> Option<([u8; N], &[u8])> {
+    input.split_first_chunk().map(|(first, rest)| (*first, rest))
+}
+
+/// The protocol a byte chooses.
+pub fn protocol(byte: u8) -> Protocol {
+    PROTOCOLS[usize::from(byte) % PROTOCOLS.len()]
+}
+
+/// `stream` cut into pieces: 0 not at all, 1 behind every byte, any other seed at places of its own.
+pub fn cut(stream: &[u8], seed: u8) -> Vec<Bytes> {
+    let mut pieces = Vec::new();
+    let mut rest = stream;
+    // xorshift32; never zero, because the seed's bit is set.
+    let mut state = 0x9E37_79B9_u32 ^ (u32::from(seed) << 8 | 1);
+    while !rest.is_empty() {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        let length = match seed {
+            0 => rest.len(),
+            1 => 1,
+            // Small pieces are where the faults are; now and then a large one, now and then none.
+            _ if state.is_multiple_of(7) => 1 + (state >> 8) as usize % 200,
+            _ => (state >> 8) as usize % 9,
+        };
+        let (piece, behind) = rest.split_at(length.min(rest.len()));
+        pieces.push(Bytes::copy_from_slice(piece));
+        rest = behind;
+    }
+    pieces
+}
+
+/// The facts of a request that an answer's translation needs, from one byte of flags.
+pub fn context(flags: u8) -> ReplyContext {
+    let on = |bit: u8| flags & (1 << bit) != 0;
+    ReplyContext {
+        stream: on(0),
+        framing: if on(1) { Framing::JsonArray } else { Framing::Sse },
+        include_usage: on(2),
+        include_thoughts: on(3),
+        carry_thinking: on(4),
+        parallel: !on(5),
+        custom_tools: if on(6) { vec!["f".to_owned()] } else { Vec::new() },
+        name_map: if on(7) { vec![("g".to_owned(), "own:g".to_owned())] } else { Vec::new() },
+        ..ReplyContext::new("req1", 1_700_000_000, "m")
+    }
+}
+
+/// Takes a caller's body along the whole way that a request on its own protocol goes, and reads it in full.
+pub fn request(protocol: Protocol, method: Method, body: &[u8]) {
+    let model = (protocol == Protocol::Gemini).then(|| "m".to_owned());
+    let target = Target { method, model, framing: Framing::Sse };
+    let body = Bytes::copy_from_slice(body);
+    // Reading in full is asked only of bodies with an outline, but must not rely on it.
+    let _ = decode_request(protocol, &target, &body);
+    if protocol == Protocol::Anthropic {
+        // No callers of its own yet, so there is nothing to scan for.
+        return;
+    }
+    match codec(protocol).outline(&target, &body) {
+        Ok(outline) => outlined(protocol, &target, &body, &outline),
+        Err(refusal) => refused(&body, &refusal),
+    }
+}
+
+/// A body with an outline is JSON, and stays JSON of the same shape whatever is edited.
+fn outlined(protocol: Protocol, target: &Target, body: &Bytes, outline: &Outline) {
+    assert!(is_json(body), "a body with an outline is JSON");
+    let plain = codec(protocol).forward_request(body, outline, &RequestEdits::default());
+    if outline.splices.markers {
+        assert!(is_json(&plain), "a cleaned body is JSON");
+    } else {
+        assert_eq!(plain, body, "nothing is changed unasked");
+    }
+    let edits = RequestEdits {
+        upstream_model: Some("other \"model\""),
+        force_usage: true,
+        max_output: Some(7),
+        output_limit_field: Some("max_tokens"),
+    };
+    let edited = codec(protocol).forward_request(body, outline, &edits);
+    assert!(is_json(&edited), "an edited body is JSON");
+    if !outline.splices.markers {
+        let again = codec(protocol).outline(target, &edited).expect("an edited body is accepted again");
+        assert_eq!(again.text_bytes, outline.text_bytes, "edits touch no text");
+        if protocol == Protocol::OpenAi {
+            assert_eq!(again.model, "other \"model\"");
+        }
+    }
+    let bare = without_fields(body, &outline.fields);
+    assert!(is_json(&bare), "a body without its fields is JSON");
+}
+
+fn refused(body: &Bytes, refusal: &Malformed) {
+    assert!(refusal.violations.len() <= 20, "the list of faults is bounded");
+    assert!(!refusal.message.is_empty());
+    if refusal.kind != MalformedKind::NotJson {
+        assert!(!refusal.violations.is_empty(), "a fault has a place");
+        assert!(is_json(body), "only JSON has faulty fields");
+    }
+}
+
+/// Whether the bytes are one JSON value, nested as deep as our own scanner allows.
+pub fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<&serde_json::value::RawValue>(bytes).is_ok()
+}
+
+/// The data of each event of a stream that we wrote. Panics where it is not what we write: one `data:` line of JSON, or
+/// the end mark of chat completions.
+pub fn written_events(stream: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(stream).expect("what we write is UTF-8");
+    if !text.is_empty() {
+        assert!(text.ends_with("\n\n"), "only whole events are written");
+    }
+    let mut events = Vec::new();
+    for event in text.split("\n\n").filter(|event| !event.is_empty()) {
+        let mut lines = event.lines();
+        let mut line = lines.next().expect("an event has a line");
+        if line.starts_with("event: ") {
+            line = lines.next().expect("a named event has data");
+        }
+        assert!(lines.next().is_none(), "an event of ours has one data line: {event}");
+        let data = line.strip_prefix("data: ").expect("data follows");
+        if data != "[DONE]" {
+            events.push(serde_json::from_str(data).expect("an event of ours is JSON"));
+        }
+    }
+    events
+}

@@ -1,0 +1,133 @@
+//! `cargo xtask fuzz`: builds the targets in `fuzz/` with coverage on the stable compiler, seeds them from the golden
+//! fixtures, and runs each for a bounded time.
+
+mod seeds;
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{check::Done, shell};
+
+/// The targets, in the order in which they run; `fuzz/Cargo.toml` has the same.
+pub(crate) const TARGETS: [&str; 6] = ["sse", "openai_request", "gemini_request", "anthropic_request", "stream_cuts", "translate"];
+
+/// Seconds that `cargo xtask check` gives each target: enough for every seed, and a first look around.
+const CHECK_SECONDS: u32 = 5;
+
+/// What makes the compiler count where a program goes, without a sanitizer: the flags `cargo fuzz run --sanitizer none`
+/// sets. They work on stable.
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-sanitizer-coverage-stack-depth \
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0 --cfg fuzzing";
+
+/// `cargo xtask fuzz`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long each target runs.
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Only this target.
+    #[arg(long)]
+    target: Option<String>,
+    /// Only this input, once: what a crash left behind. Needs `--target`.
+    #[arg(long, requires = "target")]
+    input: Option<PathBuf>,
+}
+
+/// `cargo xtask fuzz`.
+pub(crate) fn run_alone(options: &Options) -> Result<()> {
+    if let Some(why) = missing_compiler() {
+        bail!("the fuzz targets cannot be built: {why}");
+    }
+    let chosen: Vec<&str> = TARGETS.into_iter().filter(|name| options.target.as_deref().is_none_or(|only| only == *name)).collect();
+    if chosen.is_empty() {
+        bail!("there is no such target; there are {}", TARGETS.join(", "));
+    }
+    let programs = build()?;
+    if let (Some(input), [name]) = (&options.input, &chosen[..]) {
+        return shell::run(Command::new(programs.join(name)).arg(input));
+    }
+    fuzz(&programs, &chosen, options.seconds)
+}
+
+/// The step of `cargo xtask check`.
+pub(crate) fn step() -> Result<Done> {
+    if let Some(why) = missing_compiler() {
+        return Ok(Done::Skipped(why));
+    }
+    let programs = build()?;
+    fuzz(&programs, &TARGETS, CHECK_SECONDS)?;
+    Ok(Done::Passed)
+}
+
+/// Why the fuzzer's own C++ part cannot be built here.
+fn missing_compiler() -> Option<String> {
+    let error = shell::ensure_debian("c++", "g++").err()?;
+    Some(format!("the fuzzer needs a C++ compiler: {error:#}"))
+}
+
+/// Builds every target; gives the folder the programs are in.
+fn build() -> Result<PathBuf> {
+    let version = shell::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not tell its host")?;
+    let output = shell::target_dir().join("fuzz");
+    let manifest = shell::root().join("fuzz/Cargo.toml");
+    let mut command = shell::cargo(&["build", "--release", "--quiet", "--bins", "--manifest-path"]);
+    // With a target named, the flags reach the targets alone: build scripts and macros must not count where they go.
+    command.arg(manifest).args(["--target", host]).env("CARGO_TARGET_DIR", &output).env("RUSTFLAGS", COVERAGE);
+    shell::run(&mut command)?;
+    Ok(output.join(host).join("release"))
+}
+
+fn fuzz(programs: &Path, targets: &[&str], seconds: u32) -> Result<()> {
+    let home = shell::workshop().join("fuzz");
+    let dictionary = seeds::write(&shell::root().join("crates/tollgate-protocol/fixtures"), &home)?;
+    let mut found = Vec::new();
+    for name in targets {
+        if let Err(error) = one(&programs.join(name), name, &home, &dictionary, seconds) {
+            println!("    {name}: {error:#}");
+            found.push(*name);
+        }
+    }
+    if found.is_empty() { Ok(()) } else { bail!("fuzzing found faults in: {}", found.join(", ")) }
+}
+
+/// Runs one target; what it says goes into a file, because it says a great deal.
+fn one(program: &Path, name: &str, home: &Path, dictionary: &Path, seconds: u32) -> Result<()> {
+    let corpus = home.join("corpus").join(name);
+    let artifacts = home.join("artifacts").join(name);
+    let log = home.join(format!("{name}.log"));
+    fs::create_dir_all(&corpus)?;
+    fs::create_dir_all(&artifacts)?;
+    let file = File::create(&log)?;
+    let mut command = Command::new(program);
+    command.arg(&corpus).arg(home.join("seeds").join(name)).arg(format!("-dict={}", dictionary.display()));
+    command.arg(format!("-artifact_prefix={}/", artifacts.display())).arg(format!("-max_total_time={seconds}"));
+    // A single input has ten seconds and a gigabyte: what takes more is a fault of its own.
+    command.args(["-timeout=10", "-rss_limit_mb=1024", "-max_len=16384", "-print_final_stats=1"]);
+    command.env("RUST_BACKTRACE", "0");
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).status()?;
+    let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    if status.success() {
+        let figure = |of: &str| said.lines().rev().find_map(|line| line.strip_prefix(of)).unwrap_or("?").trim().to_owned();
+        println!(
+            "    {name}: {} runs, {} new inputs, no fault",
+            figure("stat::number_of_executed_units:"),
+            figure("stat::new_units_added:")
+        );
+        return Ok(());
+    }
+    let input = said.lines().find_map(|line| line.split("Test unit written to ").nth(1)).unwrap_or("(no input written)");
+    let words = said.lines().skip_while(|line| !line.contains("panicked at") && !line.starts_with("==")).take(12);
+    bail!(
+        "a fault ({status})\n{}\n    again: cargo xtask fuzz --target {name} --input {input}\n    log: {}",
+        words.collect::<Vec<_>>().join("\n"),
+        log.display()
+    )
+}
