@@ -23,10 +23,7 @@ pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) ->
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             response
         }
-        Err(refusal) => {
-            shared.metrics.refused(refusal.id(head.from));
-            refusal.respond(head, &refusal.problem(head))
-        }
+        Err(refusal) => shared.refused_without_record(&refusal, head),
     }
 }
 

@@ -7,11 +7,12 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
+use http::Response;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
-use tollgate_core::Catalog;
+use tollgate_core::{Catalog, Outcome};
 
-use crate::{Clock, KeyDoor, Settings, metrics::Metrics};
+use crate::{AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, metrics::Metrics};
 
 /// One for the process.
 #[derive(Debug)]
@@ -30,6 +31,29 @@ pub struct Shared {
     pub condition: Arc<Condition>,
     /// Every task; a shutdown waits for it.
     pub tracker: TaskTracker,
+}
+
+impl Shared {
+    /// Answers with a refusal that leaves no usage record: counted and logged only, so that strangers cannot fill the
+    /// database.
+    pub(crate) fn refused_without_record(&self, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
+        let problem = refusal.problem(head);
+        let id = refusal.id(head.from);
+        self.metrics.refused(id);
+        let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
+        tracing::info!(
+            request.id = %head.request_id,
+            http.status = problem.status,
+            error.id = id,
+            outcome = Outcome::Refused.as_str(),
+            reason = id,
+            protocol.in = head.from.as_str(),
+            client.request_id = head.client_request_id.as_deref(),
+            duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX),
+            "request"
+        );
+        refusal.respond(head, &problem)
+    }
 }
 
 /// Whether requests may come, and how many are here.

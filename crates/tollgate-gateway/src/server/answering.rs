@@ -145,15 +145,7 @@ fn with_hint(refusal: Refusal, head: &Head) -> Refusal {
 
 /// A refusal that leaves no record: counted and logged here.
 fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
-    let problem = refusal.problem(head);
-    core.shared.metrics.refused(refusal.id(head.from));
-    tracing::debug!(
-        request.id = %head.request_id,
-        error.id = refusal.id(head.from),
-        http.status = problem.status,
-        "refused at the door"
-    );
-    refusal.respond(head, &problem)
+    core.shared.refused_without_record(refusal, head)
 }
 
 /// A head without its key and its headers, which only some destinations need.
