@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Seconds each target is measured in a round.
     #[arg(long, default_value_t = 4)]
     seconds: u32,
-    /// Only this run: max, native, rate, stream or slow.
+    /// Only this run: max, native, translated, rate, stream or slow.
     #[arg(long)]
     only: Option<String>,
     /// Build profile: release, or dist (fat LTO) as shipped.
@@ -84,6 +84,16 @@ const RUNS: &[Run] = &[
     },
 ];
 
+/// The run that compares the gateway with itself: chat callers of a model whose upstream speaks chat, and of one whose
+/// upstream speaks the native protocol.
+const TRANSLATED: Run = Run {
+    name: "translated",
+    says: "64 connections, chat, JSON, as fast as they go: the upstream speaks chat, or the native protocol",
+    upstream: "chunks=20&interval=0",
+    load: &["max", "--connections", "64"],
+    native: false,
+};
+
 const KEY: &str = "bench-key-0123456789abcdefghijklmnop";
 
 /// A process that ends with its handle.
@@ -96,11 +106,18 @@ impl Drop for Running {
     }
 }
 
-/// Who is measured: name, address, process whose CPU counts.
+/// Who is measured: name, address, process whose CPU counts, model it is asked for.
 struct Target {
     name: &'static str,
     address: String,
     pid: Option<u32>,
+    model: &'static str,
+}
+
+impl Target {
+    fn new(name: &'static str, address: &str, pid: Option<u32>, model: &'static str) -> Self {
+        Self { name, address: address.to_owned(), pid, model }
+    }
 }
 
 /// Runs the benches and prints one table each.
@@ -138,11 +155,16 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
     let nginx = start_nginx(folder, ports[1], &upstream)?;
     let background = start_gateway(programs, folder, "background", ports[2], &upstream)?;
     let group = start_gateway(programs, folder, "group", ports[3], &upstream)?;
+    let gateways = [format!("127.0.0.1:{}", ports[2]), format!("127.0.0.1:{}", ports[3])];
     let targets = [
-        Target { name: "direct", address: upstream.clone(), pid: None },
-        Target { name: "nginx", address: format!("127.0.0.1:{}", ports[1]), pid: Some(nginx.0.id()) },
-        Target { name: "tollgate", address: format!("127.0.0.1:{}", ports[2]), pid: Some(background.0.id()) },
-        Target { name: "tollgate, journal.sync = group", address: format!("127.0.0.1:{}", ports[3]), pid: Some(group.0.id()) },
+        Target::new("direct", &upstream, None, "bench-chat"),
+        Target::new("nginx", &format!("127.0.0.1:{}", ports[1]), Some(nginx.0.id()), "bench-chat"),
+        Target::new("tollgate", &gateways[0], Some(background.0.id()), "bench-chat"),
+        Target::new("tollgate, journal.sync = group", &gateways[1], Some(group.0.id()), "bench-chat"),
+    ];
+    let pair = [
+        Target::new("same protocol", &gateways[0], Some(background.0.id()), "bench-chat"),
+        Target::new("translated", &gateways[0], Some(background.0.id()), "bench-native"),
     ];
     for target in &targets {
         wait_for(&target.address)?;
@@ -150,17 +172,27 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
     let idle = resident_mb(background.0.id());
     println!("idle process: {idle:.1} MB");
     let mut report = json!({"profile": options.profile, "rounds": options.rounds, "seconds": options.seconds, "idle_mb": idle});
-    for run in RUNS.iter().filter(|run| options.only.as_deref().is_none_or(|only| only == run.name)) {
+    let wanted = |run: &&Run| options.only.as_deref().is_none_or(|only| only == run.name);
+    for run in RUNS.iter().filter(wanted) {
         let rows = measure(options, programs, &targets, run, &upstream)?;
-        print_table(run, &targets, &rows);
-        report[run.name] = targets
-            .iter()
-            .zip(&rows)
-            .map(|(target, row)| (target.name.to_owned(), row.clone()))
-            .collect::<serde_json::Map<_, _>>()
-            .into();
+        print_table(run, &targets, &rows, &targets[1], &rows[1]);
+        report[run.name] = by_name(&targets, &rows);
+    }
+    if wanted(&&TRANSLATED) {
+        let rows = measure(options, programs, &pair, &TRANSLATED, &upstream)?;
+        print_table(&TRANSLATED, &pair, &rows, &pair[0], &rows[0]);
+        report[TRANSLATED.name] = by_name(&pair, &rows);
+        if let (Some(same), Some(translated)) = (rows[0]["per_second"].as_f64(), rows[1]["per_second"].as_f64()) {
+            let share = translated / same;
+            println!("translated throughput: {share:.2} of the same protocol's");
+            report[TRANSLATED.name]["share"] = share.into();
+        }
     }
     Ok(report)
+}
+
+fn by_name(targets: &[Target], rows: &[Value]) -> Value {
+    targets.iter().zip(rows).map(|(target, row)| (target.name.to_owned(), row.clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Medians of every figure, one row a target.
@@ -177,7 +209,7 @@ fn measure(options: &Options, programs: &Path, targets: &[Target], run: &Run, up
                 "--seconds",
                 &options.seconds.to_string(),
             ]);
-            command.args(["--header", &format!("authorization: Bearer {KEY}"), "--model", "bench-chat"]);
+            command.args(["--header", &format!("authorization: Bearer {KEY}"), "--model", target.model]);
             if run.native {
                 command.arg("--native");
             }
@@ -208,7 +240,8 @@ fn medians(rows: &[Value]) -> Value {
     })
 }
 
-fn print_table(run: &Run, targets: &[Target], rows: &[Value]) {
+/// Prints the rows, and what each is of `base`'s.
+fn print_table(run: &Run, targets: &[Target], rows: &[Value], base: &Target, base_row: &Value) {
     println!("\n{}: {}", run.name, run.says);
     let streams = run.load[0] == "stream";
     let (cpu, unit) = if streams { ("cpu_us_per_chunk", "CPU µs/chunk") } else { ("cpu_us_per_request", "CPU µs/req") };
@@ -218,16 +251,15 @@ fn print_table(run: &Run, targets: &[Target], rows: &[Value]) {
         "",
         "per second",
         unit,
-        "× nginx",
+        format!("× {}", base.name.split(' ').next().unwrap_or_default()),
         "rate ×",
         middle.trim_end_matches("_ms"),
         late,
         "MB"
     );
-    let nginx = &rows[1];
     for (target, row) in targets.iter().zip(rows) {
         let show = |name: &str, digits: usize| row[name].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
-        let ratio = |name: &str| match (row[name].as_f64(), nginx[name].as_f64()) {
+        let ratio = |name: &str| match (row[name].as_f64(), base_row[name].as_f64()) {
             (Some(own), Some(base)) if base > 0.0 => format!("{:.2}", own / base),
             _ => "–".to_owned(),
         };
