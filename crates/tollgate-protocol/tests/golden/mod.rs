@@ -4,8 +4,8 @@ use std::{collections::HashMap, fs, path::Path};
 
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    CanDisableThinking, F64, Fetched, Framing, MalformedKind, Method, Profile, Protocol, Target, Thinking, TranslateOptions,
-    Untranslatable, codec, decode_request, encode_request,
+    Fetched, Framing, MalformedKind, Method, Profile, Protocol, Target, TranslateOptions, Untranslatable, codec, decode_request,
+    encode_request,
 };
 
 pub(crate) const DIRECTIONS: [&str; 6] = [
@@ -159,108 +159,10 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('\'').skip(1).step_by(2)
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
 /// The profiles of the golden cases.
 fn profile(word: &str) -> Profile {
-    match word {
-        "gemini-3-flash" => gemini_3(&["minimal", "low", "medium", "high"]),
-        "gemini-3-pro" => gemini_3(&["low", "medium", "high"]),
-        "gemini-2.5-flash" => gemini_2(Thinking::Budget([1, 24_576]), CanDisableThinking::Yes, true),
-        "gemini-2.5-pro" => gemini_2(Thinking::Budget([128, 32_768]), CanDisableThinking::No, true),
-        "gemini-legacy" => gemini_2(Thinking::None, CanDisableThinking::Yes, false),
-        "openai-chat" => Profile {
-            thinking: Some(Thinking::None),
-            top_k: Some(false),
-            stop_max: Some(4),
-            max_tokens_field: Some("max_completion_tokens".to_owned()),
-            penalties: Some(true),
-            n_max: Some(128),
-            logprobs: Some(true),
-            ..Profile::default()
-        },
-        "openai-reasoning" => Profile {
-            thinking: Some(Thinking::Effort(words(&["none", "minimal", "low", "medium", "high", "xhigh"]))),
-            sampling: Some(false),
-            stop_max: Some(0),
-            penalties: Some(false),
-            logprobs: Some(false),
-            n_max: Some(8),
-            ..Profile::default()
-        },
-        "claude" => Profile {
-            thinking: Some(Thinking::Budget([1_024, 32_000])),
-            can_disable_thinking: Some(CanDisableThinking::Yes),
-            thinking_display: Some(false),
-            prefill: Some(true),
-            sampling: Some(true),
-            forced_tools: Some(true),
-            ..claude()
-        },
-        "claude-adaptive" => Profile {
-            thinking: Some(Thinking::Adaptive(words(&["low", "medium", "high", "xhigh", "max"]))),
-            can_disable_thinking: Some(CanDisableThinking::Yes),
-            forced_tools: Some(true),
-            ..claude()
-        },
-        "claude-always" => Profile {
-            thinking: Some(Thinking::Adaptive(words(&["low", "medium", "high", "max"]))),
-            can_disable_thinking: Some(CanDisableThinking::No),
-            forced_tools: Some(false),
-            ..claude()
-        },
-        other => panic!("no profile {other}"),
-    }
-}
-
-fn gemini_3(levels: &[&str]) -> Profile {
-    Profile {
-        thinking: Some(Thinking::Level(words(levels))),
-        can_disable_thinking: Some(CanDisableThinking::No),
-        call_ids: Some(true),
-        signature_required: Some(true),
-        penalties: Some(false),
-        n_max: Some(1),
-        logprobs: Some(false),
-        json_schema_fields: Some(true),
-        tools_with_json: Some(true),
-        media_in_results: Some(true),
-        stop_max: Some(5),
-        part_media_resolution: Some(true),
-        ..Profile::default()
-    }
-}
-
-fn gemini_2(thinking: Thinking, off: CanDisableThinking, json_schema_fields: bool) -> Profile {
-    Profile {
-        thinking: Some(thinking),
-        can_disable_thinking: Some(off),
-        call_ids: Some(false),
-        signature_required: Some(false),
-        penalties: Some(true),
-        n_max: Some(8),
-        logprobs: Some(true),
-        json_schema_fields: Some(json_schema_fields),
-        tools_with_json: Some(false),
-        media_in_results: Some(false),
-        stop_max: Some(5),
-        part_media_resolution: Some(false),
-        ..Profile::default()
-    }
-}
-
-fn claude() -> Profile {
-    Profile {
-        thinking_display: Some(true),
-        prefill: Some(false),
-        sampling: Some(false),
-        temperature_max: Some(F64(1.0)),
-        penalties: Some(false),
-        n_max: Some(1),
-        logprobs: Some(false),
-        default_max_tokens: Some(4_096),
-        ..Profile::default()
-    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/golden/profiles.json");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut all: HashMap<String, Profile> = serde_json::from_str(&text).expect("profiles as a catalog has them");
+    all.remove(word).unwrap_or_else(|| panic!("no profile {word}"))
 }
