@@ -2,6 +2,7 @@
 
 mod endings;
 mod failover;
+mod golden;
 mod loopback;
 mod streams;
 mod translation;

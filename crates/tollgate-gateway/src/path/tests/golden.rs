@@ -1,0 +1,215 @@
+//! The golden cases of translation from end to end: what a caller sends in one protocol and what the upstream is sent
+//! in another; and every case that ends in an error, as the caller is told. The cases are the protocol crate's
+//! (`fixtures/golden/README.md` there explains them); answers that are no errors need facts of requests the cases do
+//! not hold, and are run there.
+
+use std::{collections::BTreeSet, fs};
+
+use serde_json::Value;
+use tollgate_core::Provider;
+use tollgate_protocol::{Profile, Protocol};
+
+use super::*;
+
+macro_rules! refusals {
+    ($($direction:ident: $($case:ident)+;)+) => {
+        $(mod $direction {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::refused(stringify!($direction), stringify!($case)).await;
+            })+
+        })+
+
+        const LISTED: &[(&str, &[&str])] = &[$((stringify!($direction), &[$(stringify!($case)),+])),+];
+    };
+}
+
+refusals! {
+    openai_to_gemini:
+        error_logit_bias_rejected error_too_many_stops error_n_too_large error_json_with_tools_on_25 error_unknown_part_type
+        error_tool_result_missing error_remote_image_refused error_upstream_400 error_upstream_403_hidden
+        response_malformed_call_without_content response_no_candidates_no_reason stream_error_event_first;
+    gemini_to_openai:
+        error_messages_instead_of_contents error_top_k_unsupported error_google_search_unsupported error_stop_five
+        error_orphan_function_response error_gs_uri error_root_array_schema error_azure_content_filter
+        error_quota_of_our_account error_upstream_400 stream_error_first;
+    openai_to_anthropic:
+        error_temperature_above_one error_n_two error_adaptive_temperature error_prefill_not_taken;
+}
+
+const DIRECTIONS: [&str; 4] = ["openai_to_gemini", "gemini_to_openai", "openai_to_anthropic", "gemini_to_anthropic"];
+/// What an upstream answers where the case does not say.
+const GEMINI_REPLY: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}"#;
+const ANTHROPIC_REPLY: &str = r#"{"id":"a","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}"#;
+
+fn fixture(name: &str) -> String {
+    let path = format!("{}/../tollgate-protocol/fixtures/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn cases(direction: &str) -> Vec<Value> {
+    fixture(&format!("{direction}.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn function_name(case: &Value) -> String {
+    case["name"].as_str().unwrap().replacen('.', "_", 1)
+}
+
+/// Whether the caller is told something else than the upstream's answer.
+fn is_refusal(case: &Value) -> bool {
+    case["kind"] != "request" && case["expected"]["status"].is_u64() && case["expected"]["body"].is_object()
+}
+
+fn sides(direction: &str) -> (Protocol, Protocol) {
+    let (caller, upstream) = direction.split_once("_to_").unwrap();
+    (Protocol::parse(caller).unwrap(), Protocol::parse(upstream).unwrap())
+}
+
+#[test]
+fn the_list_names_every_case_that_ends_in_an_error() {
+    for direction in DIRECTIONS {
+        let listed = LISTED.iter().find(|(name, _)| *name == direction).map_or(&[][..], |(_, cases)| cases);
+        let listed: BTreeSet<String> = listed.iter().map(|name| (*name).to_owned()).collect();
+        let found: BTreeSet<String> = cases(direction).iter().filter(|case| is_refusal(case)).map(function_name).collect();
+        assert_eq!(listed, found, "{direction}");
+    }
+}
+
+/// A gateway before one account of an upstream as the case has it.
+fn rig(script: Script, upstream: Protocol, case: &Value) -> Rig {
+    let (provider, word) = match upstream {
+        Protocol::OpenAi => (Provider::OpenAi, "openai-chat"),
+        Protocol::Gemini => (Provider::Gemini, "gemini-3-flash"),
+        Protocol::Anthropic => (Provider::Anthropic, "claude"),
+    };
+    let word = case["ctx"]["profile"].as_str().unwrap_or(word);
+    let mut profiles: std::collections::HashMap<String, Profile> = serde_json::from_str(&fixture("profiles.json")).unwrap();
+    let profile = profiles.remove(word).expect("a profile of the cases");
+    Rig::with(script, 1, |channel| {
+        (channel.protocol, channel.provider) = (upstream, provider);
+        word.clone_into(&mut channel.serves[0].upstream);
+        channel.serves[0].profile = profile;
+    })
+}
+
+async fn ask(rig: &Rig, caller: Protocol, body: &str, streams: bool) -> Got {
+    let incoming = match caller {
+        Protocol::Gemini => rig.native(if streams { Method::StreamGenerate } else { Method::Generate }, body),
+        Protocol::OpenAi | Protocol::Anthropic => rig.incoming(body),
+    };
+    read(serve(&rig.core, incoming).await).await
+}
+
+async fn refused(direction: &str, name: &str) {
+    let case = cases(direction).into_iter().find(|case| is_refusal(case) && function_name(case) == name).expect("the case");
+    let (caller, upstream) = sides(direction);
+    let input = &case["input"];
+    let (script, sent) = match case["kind"].as_str().unwrap() {
+        "response" => (Script::new().replies(&input.to_string()), None),
+        "stream" => {
+            let events = input.as_array().unwrap().iter().map(|event| format!("data: {event}\n\n").as_str().into());
+            (Script::new().streams(events.collect()), None)
+        }
+        _ => match input["upstream_status"].as_u64() {
+            Some(status) => {
+                let body = input["upstream_body"].to_string();
+                (Script::new().answers(status.try_into().unwrap(), &[], vec![body.as_str().into()]), None)
+            }
+            None => (Script::new(), Some(input.to_string())),
+        },
+    };
+    let calls = usize::from(sent.is_none());
+    let streams = case["kind"] == "stream";
+    let harmless = match caller {
+        Protocol::Gemini => r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#,
+        Protocol::OpenAi | Protocol::Anthropic if streams => STREAM,
+        Protocol::OpenAi | Protocol::Anthropic => CHAT,
+    };
+    let mut rig = rig(script, upstream, &case);
+    let got = ask(&rig, caller, sent.as_deref().unwrap_or(harmless), streams).await;
+
+    let expected = &case["expected"];
+    assert_eq!(u64::from(got.status), expected["status"].as_u64().unwrap(), "{}", got.body);
+    for (name, value) in expected["headers"].as_object().into_iter().flatten() {
+        assert_eq!(got.header(name), value.as_str(), "{name}");
+    }
+    let id = got.header("x-request-id").expect("on every answer").to_owned();
+    let told: Value = serde_json::from_str(&got.body).unwrap();
+    let wanted: Value = serde_json::from_str(&expected["body"].to_string().replace("\"req1\"", &format!("\"{id}\""))).unwrap();
+    assert_same_error(&told, &wanted);
+    assert_eq!(rig.script.seen().len(), calls, "calls upstream");
+    assert_eq!(u64::from(rig.record().status), expected["status"].as_u64().unwrap());
+}
+
+/// Equal, but for the parenthesis of a sentence and for sentences the error reference does not print, which hold at
+/// least the words that stand between quotation marks.
+fn assert_same_error(told: &Value, wanted: &Value) {
+    let (mut one, mut other) = (told.clone(), wanted.clone());
+    let free = wanted["error"]["code"] == "invalid_value" || wanted["error"]["details"][0]["reason"] == "INVALID_BODY";
+    for pointer in ["/error/message", "/error/details/1/fieldViolations/0/description"] {
+        let (Some(told), Some(wanted)) = (one.pointer_mut(pointer), other.pointer_mut(pointer)) else { continue };
+        let (mine, theirs) = (told.as_str().unwrap(), wanted.as_str().unwrap());
+        if free {
+            for word in theirs.split('\'').skip(1).step_by(2) {
+                assert!(mine.contains(&format!("'{word}'")), "'{word}' is not in: {mine}");
+            }
+            *told = wanted.clone();
+        } else {
+            (*told, *wanted) = (bare(mine).into(), bare(theirs).into());
+        }
+    }
+    assert_eq!(one, other, "told {told}");
+}
+
+/// A sentence without its parenthesis. The price family's `(gemini)` is no reason: it stays, since both have it.
+fn bare(sentence: &str) -> String {
+    let Some((before, rest)) = sentence.split_once(" (") else { return sentence.to_owned() };
+    let Some((inside, after)) = rest.split_once(')') else { return sentence.to_owned() };
+    if inside == "gemini" { sentence.to_owned() } else { format!("{before}{after}") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_reaches_the_upstream_as_its_case_says() {
+    let mut run = 0;
+    for direction in DIRECTIONS {
+        let (caller, upstream) = sides(direction);
+        for case in cases(direction).iter().filter(|case| case["kind"] == "request" && case["ctx"]["fetched"].is_null()) {
+            let name = function_name(case);
+            let reply = match upstream {
+                Protocol::OpenAi => REPLY,
+                Protocol::Gemini => GEMINI_REPLY,
+                Protocol::Anthropic => ANTHROPIC_REPLY,
+            };
+            let mut rig = rig(Script::new().replies(reply), upstream, case);
+            let got = ask(&rig, caller, &case["input"].to_string(), case["ctx"]["stream"] == true).await;
+            let seen = rig.script.seen();
+            assert_eq!(seen.len(), 1, "{direction} {name}: {}", got.body);
+            let sent: Value = serde_json::from_str(&seen[0].body).unwrap();
+            assert!(
+                same(&sent, &case["expected"]["body"]),
+                "{direction} {name}\n    sent {sent}\nexpected {}",
+                case["expected"]["body"]
+            );
+            let path = case["expected"]["path"].as_str().unwrap();
+            assert!(path.ends_with(&seen[0].path), "{direction} {name}: {} is not {path}", seen[0].path);
+            let dropped = case["expected"].get("dropped").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
+            assert_eq!(serde_json::to_value(rig.record().dropped).unwrap(), dropped, "{direction} {name}");
+            run += 1;
+        }
+    }
+    assert!(run >= 50, "only {run} cases were run");
+}
+
+/// Equal with numbers compared by value.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len() && one.iter().all(|(name, one)| other.get(name).is_some_and(|other| same(one, other)))
+        }
+        _ => one == other,
+    }
+}
