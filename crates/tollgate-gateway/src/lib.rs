@@ -17,6 +17,7 @@ mod translate;
 mod forward;
 mod relay;
 
+mod dropped;
 mod ticket;
 mod till;
 

@@ -16,6 +16,7 @@ use tollgate_store::{Journal, JournalError, JournalWriter, SyncTicket};
 
 use crate::{
     Head, HealthBoard, Shared,
+    dropped::listed,
     till::{Place, TillQueue},
 };
 
@@ -188,7 +189,7 @@ impl Ticket {
     /// Entries of `x-tollgate-dropped`, as far as the attempt to come is concerned.
     pub(crate) fn dropped(&mut self, dropped: Vec<String>) {
         if let Some(facts) = &mut self.facts {
-            facts.dropped = dropped;
+            facts.dropped = listed(dropped);
         }
     }
 

@@ -148,3 +148,21 @@ async fn a_blocked_prompt_is_an_answer_to_a_native_caller() {
     assert!(got.body.contains("\"blockReason\":\"SAFETY\""), "{}", got.body);
     assert_eq!(rig.record().outcome, Outcome::Completed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn names_no_header_could_carry_and_long_lists_are_reported_all_the_same() {
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    rig.change_group(|group| group.translation = TranslationPolicy::Lenient);
+    let got = rig.ask(&CHAT.replace("\"m\",", "\"m\",\"größe\":1,\"a,b\":1,")).await;
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("a%2Cb,gr%C3%B6%C3%9Fe")), "{}", got.body);
+    assert_eq!(rig.record().dropped, ["a%2Cb", "gr%C3%B6%C3%9Fe"]);
+
+    let turns = r#"{"role":"assistant","content":"a","reasoning_content":"b"},{"role":"user","content":"c"},"#.repeat(2_000);
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    let got = rig.ask(&CHAT.replace("\"messages\":[", &format!("\"messages\":[{turns}"))).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    let named: Vec<_> = got.header("x-tollgate-dropped").unwrap().split(',').collect();
+    let more: usize = named.last().unwrap().strip_prefix('+').unwrap().parse().unwrap();
+    assert_eq!(named.len() - 1 + more, 2_000);
+    assert_eq!(rig.record().dropped, named);
+}

@@ -1,0 +1,97 @@
+//! The entries of `x-tollgate-dropped`, which the usage record holds too: what was left out of a request or changed
+//! in it. Their names come from the caller's body, so they are put into a form that a header can carry, and bounded.
+
+/// Most bytes of one entry.
+const ENTRY_BYTES: usize = 256;
+/// Most bytes of all entries with the commas between them.
+const LIST_BYTES: usize = 4 * 1024;
+
+/// The same list, fit for a header: whatever could end or break an entry is percent-encoded, an entry that is too long
+/// ends in `...`, and entries beyond the bound are counted in a last one, `+12`.
+pub(crate) fn listed(entries: Vec<String>) -> Vec<String> {
+    let all = entries.len();
+    let mut bytes = 0;
+    let mut list = Vec::with_capacity(all.min(64));
+    for entry in entries {
+        let entry = if plain(&entry) { entry } else { written(&entry) };
+        bytes += entry.len() + 1;
+        if bytes > LIST_BYTES {
+            list.push(format!("+{}", all - list.len()));
+            break;
+        }
+        list.push(entry);
+    }
+    list
+}
+
+fn plain(entry: &str) -> bool {
+    entry.len() <= ENTRY_BYTES && entry.bytes().all(travels)
+}
+
+/// Whether a byte may stand in an entry as it is.
+const fn travels(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b',' && byte != b'%'
+}
+
+fn written(entry: &str) -> String {
+    const CUT: &str = "...";
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut out = String::with_capacity(ENTRY_BYTES);
+    let mut whole = 0;
+    for (at, byte) in entry.bytes().enumerate() {
+        if travels(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+        if out.len() > ENTRY_BYTES {
+            out.truncate(whole);
+            out.push_str(CUT);
+            return out;
+        }
+        if out.len() + CUT.len() <= ENTRY_BYTES && entry.is_char_boundary(at + 1) {
+            whole = out.len();
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn list(entries: &[&str]) -> Vec<String> {
+        listed(entries.iter().map(|entry| (*entry).to_owned()).collect())
+    }
+
+    #[test]
+    fn ordinary_paths_stay_as_they_are() {
+        let entries = ["reasoning_effort=low", "generationConfig.topK", "messages[3].reasoning_content"];
+        assert_eq!(list(&entries), entries);
+    }
+
+    #[test]
+    fn names_no_header_could_carry_are_encoded() {
+        assert_eq!(
+            list(&["größe", "a,b", "a b", "50%", "a\r\nb", ""]),
+            ["gr%C3%B6%C3%9Fe", "a%2Cb", "a%20b", "50%25", "a%0D%0Ab", ""]
+        );
+    }
+
+    #[test]
+    fn entries_and_their_number_are_bounded() {
+        let long = list(&[&"ü".repeat(10_000), &"x".repeat(10_000)]);
+        assert!(long.iter().all(|entry| entry.len() <= ENTRY_BYTES && entry.ends_with("...")), "{long:?}");
+        assert_eq!(long[0], format!("{}...", "%C3%BC".repeat(42)), "whole letters only");
+
+        let many = listed((0..10_000).map(|n| format!("messages[{n}].reasoning_content")).collect());
+        let text = many.join(",");
+        assert!(text.len() <= LIST_BYTES + 8 && many.len() > 100, "{}", text.len());
+        assert_eq!(many.last(), Some(&format!("+{}", 10_000 - (many.len() - 1))));
+        assert!(HeaderValue::from_str(&text).is_ok());
+    }
+}
