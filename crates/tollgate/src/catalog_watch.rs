@@ -53,7 +53,7 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
         match serve_file(&store, &path).await {
             Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
             Err(failure) => {
-                tracing::error!(catalog.file = %path.display(), "catalog file refused, the old catalog serves on: {failure}")
+                tracing::error!(catalog.file = %path.display(), "catalog file refused, the old catalog serves on: {failure}");
             }
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct Cli {
 /// What every verb takes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
-    /// Settings file [default: $TOLLGATE_CONFIG, ./tollgate.toml, /etc/tollgate/tollgate.toml]
+    /// Settings file [default: `$TOLLGATE_CONFIG`, ./tollgate.toml, /etc/tollgate/tollgate.toml]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Data folder [default: ./tollgate-data]
@@ -229,7 +229,7 @@ pub(crate) struct UsageFilter {
     /// For this model
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// completed, caller_left, upstream_broke, refused or gateway_stopped
+    /// completed, `caller_left`, `upstream_broke`, refused or `gateway_stopped`
     #[arg(long)]
     pub(crate) outcome: Option<String>,
     /// Arrived at or after, such as 2026-11-01T00:00:00Z

@@ -1,7 +1,7 @@
 //! A usage record as one JSON object or one CSV row: the form of `usage export` and `usage tail --json`.
 
 use serde_json::{Value, json};
-use tollgate_core::{AttemptRecord, TokenSource, Tokens, UsageRecord};
+use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, UsageRecord};
 
 use crate::say;
 
@@ -134,7 +134,7 @@ pub(crate) fn people(record: &UsageRecord) -> Vec<String> {
         (record.tokens.input + record.tokens.cache_read + record.tokens.cache_write + record.tokens.image + record.tokens.audio)
             .to_string(),
         (record.tokens.output + record.tokens.thinking).to_string(),
-        record.sale.map_or_else(|| "not priced".to_owned(), |amount| amount.to_usd_string()),
+        record.sale.map_or_else(|| "not priced".to_owned(), NanoUsd::to_usd_string),
         format!("{} ms", record.duration_us / 1_000),
         record.id.to_string(),
     ]

@@ -75,7 +75,10 @@ async fn tail(common: &Common, store: &Store, mut filter: UsageFilter, lines: u3
     page.reverse();
     let mut last = page.last().map(|record| Cursor { at: record.at, id: record.id });
     show(common, &page, true);
-    while follow {
+    if !follow {
+        return Ok(());
+    }
+    loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
         filter.order = Order::Oldest;
         filter.after = last;
@@ -88,7 +91,6 @@ async fn tail(common: &Common, store: &Store, mut filter: UsageFilter, lines: u3
             return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Prints records; `false` when nobody reads any more.

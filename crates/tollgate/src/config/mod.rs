@@ -129,7 +129,7 @@ pub(crate) fn load(asked: &Asked) -> Result<Config, Vec<String>> {
 }
 
 /// `TOLLGATE_MASTER_KEY_FILE=PATH` reads as `TOLLGATE_MASTER_KEY=file:PATH`.
-fn environment<'a>(look_up: &'a dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> + 'a {
+fn environment(look_up: &dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> {
     move |name| {
         look_up(name).or_else(|| {
             (name == "TOLLGATE_MASTER_KEY")
@@ -141,7 +141,6 @@ fn environment<'a>(look_up: &'a dyn Fn(&str) -> Option<String>) -> impl Fn(&str)
 
 /// The settings file: named ones must exist, the usual places may be empty.
 fn settings_file(asked: &Asked) -> Result<Option<(String, String)>, Vec<String>> {
-    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
     let named = asked.file.clone().or_else(|| std::env::var_os("TOLLGATE_CONFIG").map(PathBuf::from));
     if let Some(path) = named {
         let shown = path.display().to_string();

@@ -179,7 +179,7 @@ fn plain(value: &DeValue<'_>) -> Option<String> {
 /// `LINE:COLUMN` of a byte offset, both from 1.
 fn position(text: &str, offset: usize) -> String {
     let before = &text.as_bytes()[..offset.min(text.len())];
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = String::from_utf8_lossy(before).matches('\n').count() + 1;
     let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
     format!("{line}:{column}:")
 }

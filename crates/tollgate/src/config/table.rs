@@ -169,6 +169,7 @@ pub(crate) fn variable(path: &str) -> String {
 }
 
 /// The example file: every setting, commented out, with its words and default.
+#[expect(clippy::format_push_string, reason = "a small text, made once")]
 pub(crate) fn example() -> String {
     let mut text = String::from(
         "# Every setting of tollgate with its default. Nothing here is needed: an empty file, or none, serves.\n\
@@ -182,16 +183,16 @@ pub(crate) fn example() -> String {
         let (own, name) = setting.path.split_once('.').expect("each path has a section");
         if own != section {
             section = own;
-            text.push_str(&format!("\n[{own}]\n"));
+            text += &format!("\n[{own}]\n");
         }
-        text.push_str(&format!("# {}\n", setting.doc));
+        text += &format!("# {}\n", setting.doc);
         if let Kind::OneOf(words) = setting.kind {
-            text.push_str(&format!("# One of: {}.\n", words.join(", ")));
+            text += &format!("# One of: {}.\n", words.join(", "));
         }
         if let Some(alias) = setting.alias {
-            text.push_str(&format!("# Also read from the environment as {alias}.\n"));
+            text += &format!("# Also read from the environment as {alias}.\n");
         }
-        text.push_str(&format!("# {name} = {}\n", setting.default.unwrap_or("\"\"")));
+        text += &format!("# {name} = {}\n", setting.default.unwrap_or("\"\""));
     }
     text
 }

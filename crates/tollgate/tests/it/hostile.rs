@@ -128,7 +128,7 @@ fn send(stream: &mut TcpStream, data: &[u8], exchange: &mut Exchange) {
 /// Reads what comes within a time; returns early when the peer closes.
 fn read_for(stream: &mut TcpStream, time: Duration, exchange: &mut Exchange) {
     let begin = Instant::now();
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => {

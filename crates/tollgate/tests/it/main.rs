@@ -3,6 +3,13 @@
 //! `Gate` starts the executable; when it goes it checks that every answered request left exactly one usage record
 //! and that no secret is in the log.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::format_collect,
+    reason = "tests read the clock, and a helper that fails is a test that fails"
+)]
+
 mod commands;
 mod drain;
 mod faults;

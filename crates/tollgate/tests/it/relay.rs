@@ -43,10 +43,7 @@ fn native_streams_come_as_events_or_as_an_array() {
     assert!(!events.text().contains('\r') && !events.text().contains("[DONE]"), "{:?}", events.text());
     assert_eq!(events.events().len(), 2);
     let array = gate.native("native-model", "streamGenerateContent", &support::native());
-    assert_eq!(
-        array.header("content-type").map(|value| value.to_ascii_lowercase()),
-        Some("application/json; charset=utf-8".to_owned())
-    );
+    assert_eq!(array.header("content-type").map(str::to_ascii_lowercase), Some("application/json; charset=utf-8".to_owned()));
     assert_eq!(array.json().as_array().unwrap().len(), 2, "{}", array.text());
     assert!(upstream.seen().iter().all(|seen| seen.line.ends_with(":streamGenerateContent?alt=sse")));
 }

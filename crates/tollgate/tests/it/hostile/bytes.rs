@@ -129,12 +129,11 @@ fn stream_of(value: &Value, default: u64, current: u32) -> u32 {
 }
 
 fn h2_frame(value: &Value, places: &Places, stream: u32) -> Vec<u8> {
-    let payload = match value["pb"].as_str() {
-        Some(_) => decode(&value["pb"]),
-        None => {
-            let unit = text(value["p"].as_str().unwrap_or_default(), places, 0);
-            unit.repeat(usize::try_from(number(value, "x", 1)).expect("a small count"))
-        }
+    let payload = if value["pb"].is_string() {
+        decode(&value["pb"])
+    } else {
+        let unit = text(value["p"].as_str().unwrap_or_default(), places, 0);
+        unit.repeat(usize::try_from(number(value, "x", 1)).expect("a small count"))
     };
     let mut bytes = frame(byte(value, "type", 0), byte(value, "flags", 0), stream_of(value, 0, stream), &payload);
     if let Some(lie) = value["len"].as_u64() {
