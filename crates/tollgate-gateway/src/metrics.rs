@@ -253,9 +253,9 @@ impl Metrics {
         self.usable.get_or_create(&labels).set(i64::from(usable));
     }
 
-    /// Forgets an account that is gone.
-    pub fn account_gone(&self, channel: &str, account: &str) {
-        self.usable.remove(&AccountLabels { channel: channel.to_owned(), account: account.to_owned() });
+    /// Forgets all accounts, since some may be gone.
+    pub fn forget_accounts(&self) {
+        self.usable.clear();
     }
 
     /// How large the journal is, and how old what is not booked.

@@ -8,7 +8,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{Standing, UsageRecord};
+use tollgate_core::{HealthView as _, Standing, Timestamp, UsageRecord};
 use tollgate_store::{HealthStore, Journal, Records, UsageStore};
 
 use crate::{HealthBoard, Shared};
@@ -83,6 +83,8 @@ pub struct Till {
     board: Arc<HealthBoard>,
     shared: Arc<Shared>,
     is_away: AtomicBool,
+    /// Revision whose accounts are in the metrics.
+    shown: AtomicI64,
 }
 
 /// What a till works with.
@@ -116,6 +118,7 @@ impl Till {
             board,
             shared,
             is_away: AtomicBool::new(false),
+            shown: AtomicI64::new(-1),
         };
         (TillQueue { records, spilled }, till)
     }
@@ -237,6 +240,22 @@ impl Till {
         let now = self.shared.clock.now();
         let age = self.journal.oldest().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
         self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
+        self.show_accounts(now);
+    }
+
+    /// Every configured account, those nothing ever happened to included; one whose cooling ended is usable again
+    /// without anything happening to it.
+    fn show_accounts(&self, now: Timestamp) {
+        let catalog = self.shared.catalog.load();
+        if self.shown.swap(catalog.revision.0, Ordering::Relaxed) != catalog.revision.0 {
+            self.shared.metrics.forget_accounts();
+        }
+        for channel in catalog.channels.values() {
+            for account in &channel.accounts {
+                let rests = !matches!(self.board.of(account.id).standing(now), Standing::Usable | Standing::ProbeDue);
+                self.shared.metrics.account_usable(&channel.name, &account.name, channel.on && account.on && !rests);
+            }
+        }
     }
 
     async fn save_health(&self) {
@@ -244,13 +263,7 @@ impl Till {
         if changed.is_empty() {
             return;
         }
-        let (now, catalog) = (self.shared.clock.now(), self.shared.catalog.load());
-        for (account, health) in &changed {
-            if let Some((channel, account)) = catalog.account(*account) {
-                let usable = matches!(health.standing(now), Standing::Usable | Standing::ProbeDue);
-                self.shared.metrics.account_usable(&channel.name, &account.name, usable);
-            }
-        }
+        let now = self.shared.clock.now();
         if let Err(fault) = self.health_store.save_health(&changed, now).await {
             self.shared.metrics.store_error("save_health");
             tracing::debug!(%fault, "account health was not saved");

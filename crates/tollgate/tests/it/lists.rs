@@ -91,3 +91,23 @@ fn health_version_and_metrics_need_no_key_here() {
     assert!(metrics.contains("tollgate_requests_total{"), "{metrics}");
     assert!(metrics.contains("tollgate_build_info"), "{metrics}");
 }
+
+#[test]
+fn metrics_show_every_account_and_follow_what_the_operator_does() {
+    let gate = support::echo();
+    let shows = |value: u8| {
+        let line = format!("tollgate_account_usable{{channel=\"echo\",account=\"echo\"}} {value}\n");
+        let begin = std::time::Instant::now();
+        loop {
+            let metrics = gate.send(&Request::get("/metrics")).text();
+            if metrics.contains(&line) {
+                return;
+            }
+            assert!(begin.elapsed() < std::time::Duration::from_secs(5), "no {line}in {metrics}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    shows(1);
+    assert!(gate.run(&["channel", "disable", "echo"]).status.success());
+    shows(0);
+}
