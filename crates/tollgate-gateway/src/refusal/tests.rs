@@ -155,6 +155,10 @@ async fn headers_only_some_rows_have() {
     let head = caller(CHAT);
     let (parts, _) = written(&Refusal::MethodNotAllowed { allow: "GET, HEAD" }, &head).await;
     assert_eq!(header(&parts, "allow"), Some("GET, HEAD"));
+    let mut nowhere = head.clone();
+    nowhere.path = String::new();
+    let problem = Refusal::MethodNotAllowed { allow: "GET, HEAD" }.problem(&nowhere);
+    assert_eq!(problem.message, "Method POST is not allowed; use GET.");
     for (cause, too_dear) in [(Cause::Concurrency, false), (Cause::PriceLimit, true)] {
         let (parts, _) = written(&rows::no_route(cause, too_dear), &head).await;
         assert_eq!(header(&parts, "x-tollgate-cause"), Some(cause.as_str()));

@@ -14,6 +14,9 @@ pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Res
     if framing == Framing::Ambiguous {
         return Err(invalid("content-length", "The length of the request body is stated in more than one way."));
     }
+    if parts.headers.get_all(header::TRANSFER_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Err(invalid("transfer-encoding", "The only Transfer-Encoding that is understood is chunked."));
+    }
     if parts.method == Method::CONNECT {
         return Err(Refusal::MethodNotAllowed { allow: "GET, HEAD, POST" });
     }

@@ -23,7 +23,7 @@ pub struct Listening {
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}; choose another address with listen, or stop what is there")]
+#[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
     /// As asked.
     pub address: SocketAddr,

@@ -14,7 +14,9 @@ pub(super) fn unknown(hint: Option<&str>, head: &Head) -> Row {
 pub(super) fn method(allow: &str, head: &Head) -> Row {
     let (method, path) = (quoted(head.http_method.as_str()), quoted(&head.path));
     let fits = allow.split(',').next().unwrap_or(allow);
-    let message = format!("Method {method} is not allowed on {path}; use {fits}.");
+    // CONNECT names an authority and no path.
+    let place = if head.path.is_empty() { String::new() } else { format!(" on {path}") };
+    let message = format!("Method {method} is not allowed{place}; use {fits}.");
     Row::new(405, INVALID_REQUEST, Some("method_not_supported"), "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", message)
 }
 

@@ -80,6 +80,12 @@ async fn framing() {
         row("length with sign", post("Content-Length: +2\r\n", "{}"), &[400]),
         row("empty length", post("Content-Length:\r\n", "{}"), &[400]),
         row("identity", post("Transfer-Encoding: identity\r\n", "{}"), &[400]),
+        row("compressed chunks", post("Transfer-Encoding: gzip, chunked\r\n", "2\r\n{}\r\n0\r\n\r\n"), &[400]),
+        row(
+            "compressed chunks in two lines",
+            post("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n"),
+            &[400],
+        ),
         row("quoted encoding", post("Transfer-Encoding: \"chunked\"\r\n", "{}"), &[400]),
         row("encoding with parameter", post("Transfer-Encoding: chunked;foo\r\n", "{}"), &[400]),
         row("encoding in 1.0", "POST /v1/chat/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", &[400]),
