@@ -60,7 +60,7 @@ fn tokens(tokens: &Tokens) -> Value {
 }
 
 /// Names of the CSV columns.
-pub(crate) const COLUMNS: [&str; 24] = [
+pub(crate) const COLUMNS: [&str; 26] = [
     "id",
     "at",
     "outcome",
@@ -79,6 +79,8 @@ pub(crate) const COLUMNS: [&str; 24] = [
     "cache_read",
     "cache_write",
     "thinking",
+    "image",
+    "audio",
     "token_source",
     "sale_nano_usd",
     "cost_nano_usd",
@@ -109,6 +111,8 @@ pub(crate) fn row(record: &UsageRecord) -> Vec<String> {
         record.tokens.cache_read.to_string(),
         record.tokens.cache_write.to_string(),
         record.tokens.thinking.to_string(),
+        record.tokens.image.to_string(),
+        record.tokens.audio.to_string(),
         source(record.tokens.source).to_owned(),
         or_empty(record.sale.map(|amount| amount.0.to_string())),
         or_empty(record.cost.map(|amount| amount.0.to_string())),

@@ -127,6 +127,10 @@ fn usage_can_be_tailed_summed_and_exported() {
     let _ = gate.wait_for_record("refusal", |record| record["reason"] == "E13");
     let csv = out(&gate.run(&["usage", "export"]));
     assert!(csv.starts_with("id,at,outcome,reason,"), "{csv}");
+    let columns: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    for kind in ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio"] {
+        assert!(columns.contains(&kind), "{kind} tokens are priced, so they are exported: {columns:?}");
+    }
     assert_eq!(csv.lines().count(), 5, "{csv}");
     let begin = std::time::Instant::now();
     loop {
