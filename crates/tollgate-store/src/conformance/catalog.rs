@@ -9,7 +9,7 @@ use crate::{
     AccountSpec, Change, Door, KeyScope, Kind, MemberSpec, ModelSpec, Refused, ServesSpec, Store, StoreError, Switch, samples::NOON,
 };
 
-async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
+pub(super) async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
     store.catalog.apply(changes, &actor(Door::Cli), NOON).await
 }
 

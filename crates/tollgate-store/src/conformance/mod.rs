@@ -116,6 +116,25 @@ async fn a_second_server_on_one_postgres_database_is_turned_away() {
     schema.drop().await;
 }
 
+#[tokio::test]
+async fn postgres_tells_who_waits_ahead_of_the_next_look() {
+    let Some(schema) = postgres("a_notification").await else { return };
+    let dir = TempDir::new().unwrap();
+    let store = open(options(schema.address.clone(), &dir)).await.unwrap();
+    let five_changes = async {
+        for name in ["a", "b", "c", "d", "e"] {
+            let known = store.catalog.revision().await.unwrap();
+            let batch = [put_channel(name)];
+            let (seen, made) = tokio::join!(store.catalog.wait_for_change(known), catalog::apply(&store, &batch));
+            assert_eq!(seen.unwrap(), made.unwrap());
+        }
+    };
+    let in_time = tokio::time::timeout(std::time::Duration::from_secs(4), five_changes).await;
+    assert!(in_time.is_ok(), "looking alone takes a second each time");
+    store.close().await;
+    schema.drop().await;
+}
+
 /// Runs every check of every file on every backend.
 macro_rules! conformance {
     ($($file:ident: $($check:ident),+;)+) => {$($(

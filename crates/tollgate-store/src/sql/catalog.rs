@@ -1,22 +1,17 @@
 //! The catalog in the database.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{Catalog, Revision, Timestamp};
 
 use super::{
     Dialect, SqlStore,
+    news::NOTIFY,
     rows::{SqlRows, catalog_row, key_row, select_key, select_row},
 };
 use crate::{
     Actor, AuditEvent, CatalogStore, Change, ChangedRow, Current, KeyScope, Kind, StoreError, apply::apply, assemble, rows::Row,
 };
-
-/// How often the revision is asked for while one waits for a change.
-const SQLITE_POLL: Duration = Duration::from_millis(250);
-const POSTGRES_POLL: Duration = Duration::from_secs(1);
 
 const LOAD: &str = "load the catalog";
 
@@ -69,6 +64,10 @@ impl CatalogStore for SqlStore {
         let mut rows = SqlRows { connection: &mut transaction, place: &self.place };
         // An error rolls the transaction back when it is dropped.
         let revision = apply(&mut rows, &self.sealer, &self.random, changes, actor, now).await?;
+        if self.dialect == Dialect::Postgres {
+            let told = sqlx::query(NOTIFY).execute(&mut *transaction).await;
+            told.map_err(|error| self.failed(OPERATION, error))?;
+        }
         self.commit(OPERATION, transaction).await?;
         Ok(revision)
     }
@@ -91,16 +90,12 @@ impl CatalogStore for SqlStore {
     }
 
     async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError> {
-        let poll = match self.dialect {
-            Dialect::Sqlite => SQLITE_POLL,
-            Dialect::Postgres => POSTGRES_POLL,
-        };
         loop {
             let now = CatalogStore::revision(self).await?;
             if now != known {
                 return Ok(now);
             }
-            tokio::time::sleep(poll).await;
+            self.news.wait().await;
         }
     }
 

@@ -15,7 +15,7 @@ use sqlx::{
 use tokio::sync::Mutex;
 use tollgate_core::Timestamp;
 
-use super::{Dialect, SqlStore, migrate, vault};
+use super::{Dialect, SqlStore, migrate, news::News, vault};
 use crate::{Access, MasterKeySource, Random, StoreError, folder::put_new};
 
 /// How long one waits for a connection or for SQLite's write lock.
@@ -103,7 +103,11 @@ pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
     connection.close().await.map_err(|error| failed(&place, "close a connection", error))?;
     let vault::Opened { sealer, hasher } = prepared?;
     let (writer, reader) = pools(options, dialect).await.map_err(|error| failed(&place, "open connections", error))?;
-    Ok(SqlStore { dialect, place, writer, reader, sealer, hasher, random: what.random.clone(), guard })
+    let news = match what.address {
+        SqlAddress::Sqlite(_) => News::Look,
+        SqlAddress::Postgres { url, .. } => News::listen(url),
+    };
+    Ok(SqlStore { dialect, place, writer, reader, sealer, hasher, random: what.random.clone(), guard, news })
 }
 
 /// Takes the lock that says that a server runs on this PostgreSQL database; it goes with its connection.

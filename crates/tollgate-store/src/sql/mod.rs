@@ -5,6 +5,7 @@ mod connect;
 mod health;
 mod keys;
 mod migrate;
+mod news;
 mod rows;
 mod statement;
 mod usage;
@@ -15,6 +16,8 @@ use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use tokio::sync::Mutex;
 
 use crate::{KeyHasher, Random, StoreError, seal::Sealer};
+
+use news::News;
 
 pub(crate) use connect::{OpenSql, SqlAddress, open};
 pub(crate) use vault::rotate;
@@ -39,6 +42,7 @@ pub(crate) struct SqlStore {
     random: Random,
     /// Holds the lock of the one server on a PostgreSQL database.
     guard: Option<Mutex<AnyConnection>>,
+    news: News,
 }
 
 impl SqlStore {
@@ -63,6 +67,7 @@ impl SqlStore {
 
     /// Closes all connections.
     pub(crate) async fn close(&self) {
+        self.news.close();
         self.reader.close().await;
         self.writer.close().await;
         if let Some(guard) = &self.guard {
