@@ -435,6 +435,11 @@ async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
         refused(&store, "[[group]]\nname = \"default\"\n", APPLY).await,
         ["line 1, column 1: group 'default' is owned by the served catalog file; change it there"]
     );
+    assert_eq!(carry_out(&store, ACCEPTANCE, APPLY).await, Vec::<String>::new(), "to say what is so changes nothing");
+    let more = "[[channel.account]]\nname = \"another\"\ncredential = \"secret-of-another\"\n[[channel.serves]]";
+    let errors = refused(&store, &ACCEPTANCE.replacen("[[channel.serves]]", more, 1), APPLY).await;
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].contains("/another' is owned by the served catalog file"), "{errors:?}");
     let without_key = ACCEPTANCE.split("[[key]]").next().unwrap().to_owned();
     assert_eq!(carry_out(&store, &without_key, Mode::Served).await, ["- key owner/acceptance: revoked"]);
     let hash = store.hasher.hash(&env("GATEWAY_KEY").unwrap());

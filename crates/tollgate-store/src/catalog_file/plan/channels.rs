@@ -43,9 +43,6 @@ impl Planner<'_> {
                 self.puts.push(Change::PutChannel(Box::new(spec)));
             }
             Some(old) => {
-                if !self.may_write(Kind::Channel, name, old.owner, file.row.place) {
-                    return;
-                }
                 if self.mode == (Mode::Apply { prune: false }) {
                     // Nothing is removed without pruning, models that are served included.
                     let named: HashSet<&str> = file.row.spec.serves.iter().map(|serves| serves.model.as_str()).collect();
@@ -57,7 +54,9 @@ impl Planner<'_> {
                 if details.is_empty() && old.spec != spec {
                     details.push("order of its models".to_owned());
                 }
-                if self.compare(Kind::Channel, name, old.owner, details) {
+                if self.may_write(Kind::Channel, name, old.owner, &details, file.row.place)
+                    && self.compare(Kind::Channel, name, old.owner, details)
+                {
                     self.puts.push(Change::PutChannel(Box::new(spec)));
                 }
             }
@@ -68,7 +67,7 @@ impl Planner<'_> {
         }
         let whole = match self.mode {
             Mode::Served => true,
-            Mode::Apply { prune } => prune,
+            Mode::Apply { prune } => prune && there.is_some_and(|old| old.owner == Owner::Database),
         };
         for old in accounts.iter().filter(|_| whole) {
             if !file.accounts.iter().any(|account| account.spec.name == old.spec.name) {
@@ -82,7 +81,9 @@ impl Planner<'_> {
         let shown = format!("{channel}/{}", file.spec.name);
         let is_echo = self.file.channels.iter().any(|it| it.row.spec.name == channel && it.row.spec.provider == Provider::Echo);
         let mut credential = file.credential.clone();
+        let owner = owner.unwrap_or_else(|| self.owner());
         let written = match there {
+            None if !self.may_write(Kind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
             None => {
                 if credential.is_none() && !is_echo {
                     self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
@@ -96,7 +97,8 @@ impl Planner<'_> {
                 if credential.is_some() {
                     details.push("credential replaced".to_owned());
                 }
-                self.compare(Kind::Account, &shown, owner.unwrap_or_else(|| self.owner()), details)
+                self.may_write(Kind::Account, &shown, owner, &details, file.place)
+                    && self.compare(Kind::Account, &shown, owner, details)
             }
         };
         if written {

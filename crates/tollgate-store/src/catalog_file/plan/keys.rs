@@ -61,7 +61,8 @@ impl Planner<'_> {
                 if secret.is_some() {
                     details.push("secret replaced".to_owned());
                 }
-                self.may_write(Kind::Key, &shown, old.owner, file.row.place) && self.compare(Kind::Key, &shown, old.owner, details)
+                self.may_write(Kind::Key, &shown, old.owner, &details, file.row.place)
+                    && self.compare(Kind::Key, &shown, old.owner, details)
             }
         };
         if !written {

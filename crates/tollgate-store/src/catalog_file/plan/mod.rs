@@ -177,10 +177,10 @@ impl Planner<'_> {
         self.lines.push(PlanLine { kind, name: name.to_owned(), sign, detail: detail.into() });
     }
 
-    /// A one-shot file leaves rows of a served one alone.
-    fn may_write(&mut self, kind: Kind, name: &str, owner: Owner, place: Place) -> bool {
+    /// A one-shot file leaves rows of a served one alone; naming them as they are asks for nothing.
+    fn may_write(&mut self, kind: Kind, name: &str, owner: Owner, details: &[String], place: Place) -> bool {
         let may = self.owner() == Owner::File || owner == Owner::Database;
-        if !may {
+        if !may && !details.is_empty() {
             self.errors.push(place.error(format!("{kind} '{name}' is owned by the served catalog file; change it there")));
         }
         may
@@ -209,8 +209,8 @@ impl Planner<'_> {
                     true
                 }
                 Some(old) => {
-                    self.may_write(kind, name, old.owner, row.place)
-                        && self.compare(kind, name, old.owner, differences(&old.spec, &row.spec))
+                    let details = differences(&old.spec, &row.spec);
+                    self.may_write(kind, name, old.owner, &details, row.place) && self.compare(kind, name, old.owner, details)
                 }
             };
             if written {
