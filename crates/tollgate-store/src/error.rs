@@ -102,6 +102,14 @@ pub enum StoreError {
         /// Which database.
         database: String,
     },
+    /// The file that the settings name cannot be read.
+    #[error("cannot read the master key file {path}: {source}; check database.master_key (or TOLLGATE_MASTER_KEY_FILE)", path = path.display())]
+    MasterKeyUnreadable {
+        /// As the settings name it.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The master key cannot be read as one.
     #[error("the master key ({place}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
     MasterKeyMalformed {
@@ -157,6 +165,7 @@ impl StoreError {
             | Self::SecondNode { .. }
             | Self::MasterKeyMissing { .. }
             | Self::MasterKeyWrong { .. }
+            | Self::MasterKeyUnreadable { .. }
             | Self::MasterKeyMalformed { .. }
             | Self::Refused(_) => Fault::Operator,
             Self::Newer { .. }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use tollgate_core::{Billing, MemberStatus, Role, Timestamp};
+use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 use url::Url;
 
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
     seal::{Sealer, draw},
     sql::{self, SqlAddress},
 };
+
+/// The revision of a catalog to which nothing came after the member `owner`.
+const OWNER_MADE: Revision = Revision(1);
 
 /// Where and how a store is opened.
 #[derive(Clone, Debug)]
@@ -125,7 +128,7 @@ pub struct Store {
     pub health: Arc<dyn HealthStore>,
     /// Hashes presented keys.
     pub hasher: KeyHasher,
-    /// The database was made just now and holds nothing but the member `owner`.
+    /// Nothing but the member `owner` was ever put into the catalog, whichever command made the database.
     pub first_start: bool,
     /// The address without a password, for messages.
     pub place: String,
@@ -196,8 +199,9 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
         };
         let actor = Actor { door: Door::Gateway, name: "first start".to_owned() };
         store.catalog.apply(&[Change::PutMember(Box::new(owner))], &actor, now).await?;
-        store.first_start = true;
     }
+    // A command may have made the database before the first server came.
+    store.first_start = store.catalog.revision().await? <= OWNER_MADE;
     Ok(store)
 }
 

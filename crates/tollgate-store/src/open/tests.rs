@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
-use tollgate_core::{Revision, Secret};
+use tollgate_core::Secret;
 
 use super::*;
 use crate::{
@@ -44,10 +44,20 @@ async fn a_first_start_makes_the_owner_and_later_ones_find_everything() {
     first.close().await;
     assert_eq!(files(&dir.path().join("a/b")), ["master.key", "x.db"]);
     let second = open(nested).await.unwrap();
-    assert!(!second.first_start);
     assert_eq!(second.catalog.revision().await.unwrap(), Revision(1));
     assert_eq!(second.usage.find(record(1).id).await.unwrap(), Some(record(1)));
     assert_eq!(first.hasher.hash("x"), second.hasher.hash("x"));
+}
+
+#[tokio::test]
+async fn a_start_is_the_first_until_something_is_put_into_the_catalog() {
+    let dir = TempDir::new().unwrap();
+    open_in(&dir).await.unwrap().close().await;
+    let store = open_in(&dir).await.unwrap();
+    assert!(store.first_start, "a command that only looked was there before");
+    store.catalog.apply(&[put_channel("main")], &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
+    store.close().await;
+    assert!(!open_in(&dir).await.unwrap().first_start);
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ impl MasterKeys {
         match fs::read_to_string(&path).map(Zeroizing::new) {
             Ok(text) => Self::parse(&text, path.display().to_string()).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => Ok(None),
+            Err(source) if must_exist => Err(StoreError::MasterKeyUnreadable { path, source }),
             Err(source) => Err(StoreError::File { action: "read the master key", path, source }),
         }
     }
@@ -132,6 +133,14 @@ mod tests {
         }
         assert!(MasterKeys::create(dir.path(), &Random::system()).is_err(), "a key is never written over");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft stays behind");
+    }
+
+    #[test]
+    fn a_key_file_that_is_not_there_is_the_operator_s_to_mend() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let refused = MasterKeys::load(&MasterKeySource::File(dir.path().join("nothing")), dir.path()).unwrap_err();
+        assert_eq!(refused.fault(), crate::Fault::Operator);
+        assert!(refused.to_string().contains("nothing") && refused.to_string().contains("database.master_key"), "{refused}");
     }
 
     #[test]

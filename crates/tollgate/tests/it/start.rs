@@ -56,6 +56,16 @@ fn a_later_start_keeps_the_key_and_shows_it_no_more() {
 }
 
 #[test]
+fn a_command_before_the_first_start_does_not_take_its_key_away() {
+    let data = TempDir::new().unwrap();
+    let listed = Command::new(PROGRAM).args(["key", "list", "--data"]).arg(data.path()).output().unwrap();
+    assert!(listed.status.success(), "{}", text(&listed));
+    let gate = Gate::of(PROGRAM).on(data).spawn();
+    let key = gate.said()["key"].as_str().expect("a first start shows a key").to_owned();
+    assert_eq!(gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status, 200);
+}
+
+#[test]
 fn the_master_key_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let gate = support::echo();
