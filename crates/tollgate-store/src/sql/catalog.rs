@@ -40,7 +40,7 @@ impl SqlStore {
                 let names: Vec<&String> = names.iter().collect();
                 for names in names.chunks(NAMES_AT_ONCE) {
                     let select = select_key!("WHERE removed_at IS NULL AND owner <> 'file' AND name IN (");
-                    let sql = super::statement::list(select, names.len(), ")");
+                    let sql = super::statement::list(self.dialect, select, names.len(), ")");
                     let query = names.iter().fold(sqlx::query(sql), |query, name| query.bind((*name).clone()));
                     let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
                     keys.extend(rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?);

@@ -39,8 +39,13 @@ impl HealthStore for SqlStore {
         }
         let mut transaction = self.begin(OPERATION).await?;
         for rows in health.chunks(ROWS_AT_ONCE) {
-            let sql =
-                statement::values("INSERT INTO account_health (account_id, health, updated_at) VALUES", rows.len(), 3, CONFLICT);
+            let sql = statement::values(
+                self.dialect,
+                "INSERT INTO account_health (account_id, health, updated_at) VALUES",
+                rows.len(),
+                3,
+                CONFLICT,
+            );
             let mut query = sqlx::query(sql);
             for (id, health) in rows {
                 let text = serde_json::to_string(health).expect("health has string keys only");

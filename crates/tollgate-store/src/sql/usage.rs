@@ -89,7 +89,7 @@ impl SqlStore {
     async fn append_rows(&self, transaction: &mut sqlx::AnyConnection, records: &[&UsageRecord]) -> Result<u64, StoreError> {
         let failed = |error| self.failed(APPEND, error);
         let head = format!("INSERT INTO usage ({USAGE_COLUMNS}) VALUES");
-        let sql = statement::values(&head, records.len(), USAGE_WIDTH, " ON CONFLICT DO NOTHING RETURNING id");
+        let sql = statement::values(self.dialect, &head, records.len(), USAGE_WIDTH, " ON CONFLICT DO NOTHING RETURNING id");
         let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
         let rows = query.fetch_all(&mut *transaction).await.map_err(failed)?;
         let inserted = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<String>, _>>().map_err(failed)?;
@@ -100,7 +100,7 @@ impl SqlStore {
             .collect();
         let head = format!("INSERT INTO attempts ({ATTEMPT_COLUMNS}) VALUES");
         for attempts in attempts.chunks(ROWS_AT_ONCE) {
-            let sql = statement::values(&head, attempts.len(), ATTEMPT_WIDTH, " ON CONFLICT DO NOTHING");
+            let sql = statement::values(self.dialect, &head, attempts.len(), ATTEMPT_WIDTH, " ON CONFLICT DO NOTHING");
             let query = sqlx::query(sql);
             let query = attempts.iter().fold(query, |query, (id, position, attempt)| bind_attempt(query, *id, *position, attempt));
             query.execute(&mut *transaction).await.map_err(failed)?;
@@ -116,7 +116,7 @@ impl SqlStore {
              tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id FROM attempts WHERE request_id IN (";
         let mut attempts: HashMap<RequestId, Vec<AttemptRecord>> = HashMap::new();
         for records in records.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(HEAD, records.len(), ") ORDER BY request_id, position");
+            let sql = statement::list(self.dialect, HEAD, records.len(), ") ORDER BY request_id, position");
             let query = records.iter().fold(sqlx::query(sql), |query, record| query.bind(record.id.to_string()));
             for row in query.fetch_all(&self.reader).await.map_err(failed)? {
                 let (id, attempt) = attempt(&row).map_err(failed)?;
@@ -178,7 +178,7 @@ impl UsageStore for SqlStore {
         let failed = |error| self.failed(PAGE, error);
         let mut known = HashSet::new();
         for ids in ids.chunks(IDS_AT_ONCE) {
-            let sql = statement::list("SELECT id FROM usage WHERE id IN (", ids.len(), ")");
+            let sql = statement::list(self.dialect, "SELECT id FROM usage WHERE id IN (", ids.len(), ")");
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.to_string()));
             for row in query.fetch_all(&self.reader).await.map_err(failed)? {
                 let id: String = row.try_get(0).map_err(failed)?;
