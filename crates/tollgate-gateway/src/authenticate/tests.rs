@@ -1,3 +1,5 @@
+//! Tests of `authenticate`: what it promises, by behaviour.
+
 use std::sync::atomic::Ordering;
 
 use tollgate_core::Secret;

@@ -1,3 +1,5 @@
+//! Tests of `ingress`: what it promises, by behaviour.
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
 use tollgate_protocol::{Framing, Method, Protocol};
 

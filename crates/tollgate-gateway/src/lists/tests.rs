@@ -1,3 +1,5 @@
+//! Tests of `lists`: what it promises, by behaviour.
+
 use http_body_util::BodyExt as _;
 use tollgate_core::{
     Catalog, Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Provider, Revision, Routing, Secret, Serves,

@@ -1,3 +1,5 @@
+//! Tests of `receive`: what it promises, by behaviour.
+
 use std::io::Write as _;
 
 use flate2::{Compression, write::GzEncoder};

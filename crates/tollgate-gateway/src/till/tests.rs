@@ -1,3 +1,5 @@
+//! Tests of `till`: what it promises, by behaviour.
+
 use tempfile::TempDir;
 use tollgate_core::{AccountId, Begin, Catalog, Observation, RequestId, Timestamp};
 use tollgate_store::{JournalOptions, JournalWriter};

@@ -1,3 +1,5 @@
+//! Tests of `complaint`: what it promises, by behaviour.
+
 use super::*;
 
 fn unsupported(body: &str) -> Vec<String> {

@@ -1,3 +1,5 @@
+//! Tests of `echo`: what it promises, by behaviour.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of `scan`: what it promises, by behaviour.
+
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
 

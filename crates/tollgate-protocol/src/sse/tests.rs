@@ -1,3 +1,5 @@
+//! Tests of `sse`: what it promises, by behaviour.
+
 use bytes::Bytes;
 use proptest::prelude::*;
 

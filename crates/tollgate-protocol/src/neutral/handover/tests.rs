@@ -1,3 +1,5 @@
+//! Tests of `handover`: what it promises, by behaviour.
+
 use super::*;
 
 fn run(context: &ReplyContext, events: Vec<Event>) -> Result<(Vec<Event>, Reading), StreamFault> {

@@ -1,3 +1,5 @@
+//! Tests of `outline`: what it promises, by behaviour.
+
 use crate::{Framing, MalformedKind};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of `splice`: what it promises, by behaviour.
+
 use proptest::prelude::*;
 
 use super::*;
