@@ -11,6 +11,7 @@ mod price_limit;
 mod route;
 
 mod health;
+mod learned;
 mod record;
 mod secret;
 mod settle;
@@ -30,6 +31,7 @@ pub use catalog::{
 };
 pub use health::{AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, start_probe};
 pub use ids::{AccountId, ChannelId, GroupId, KeyId, MemberId, ModelId, RequestId, Revision};
+pub use learned::Learned;
 pub use money::{
     Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
 };

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
 
+pub(crate) use parameters::{carrying, structural};
+
 use crate::{
     Catalog, Channel, Glob, Group, GroupId, Key, Model, OnUnsupported, Price, Provider, Revision, ServedBy, Timestamp, Visibility,
 };

@@ -84,6 +84,16 @@ pub(super) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]
     fields.iter().filter(refuses).cloned().collect()
 }
 
+/// The fields of a request that go by one of these names, whatever protocol either is spelled in.
+pub(crate) fn carrying(names: &[String], from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
+    refused(&ParameterRule::Except(names.to_vec()), from, fields)
+}
+
+/// Whether no request can do without this field.
+pub(crate) fn structural(field: &str) -> bool {
+    STRUCTURE.contains(&camel(field).as_ref()) || STRUCTURE.contains(&field)
+}
+
 fn all_listed<'a>(mut paths: impl Iterator<Item = &'a str>, is_listed: impl Fn(&str) -> bool) -> bool {
     paths.next().is_some_and(&is_listed) && paths.all(is_listed)
 }
