@@ -28,11 +28,16 @@ mod refusal;
 
 mod elsewhere;
 
+mod account_room;
 mod clock;
 mod health_board;
+mod lessons;
 mod metrics;
+mod probes;
 mod settings;
 mod shared;
+mod trace;
+mod traffic;
 
 pub use answer::{AnswerAborted, AnswerBody};
 pub use authenticate::{KeyDoor, Unwelcome, authenticate};
@@ -46,6 +51,7 @@ pub use health_board::HealthBoard;
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
+pub use probes::Probes;
 pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
 pub use server::{Drained, ListenError, Listening, ModelPath, RunError, TlsError, listen, run};
@@ -53,6 +59,7 @@ pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, Upstre
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;
 pub use till::{Till, TillParts, TillQueue};
+pub use traffic::Traffic;
 
 #[cfg(test)]
 mod testing;

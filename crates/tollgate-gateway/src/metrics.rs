@@ -68,6 +68,12 @@ struct AttemptLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProbeLabels {
+    channel: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AccountLabels {
     channel: String,
     account: String,
@@ -92,6 +98,7 @@ pub struct Metrics {
     sale: Family<SaleLabels, Money>,
     cost: Family<ChannelLabels, Money>,
     attempts: Family<AttemptLabels, Counter>,
+    probes: Family<ProbeLabels, Counter>,
     usable: Family<AccountLabels, Gauge>,
     in_flight: Gauge,
     connections: Gauge,
@@ -134,6 +141,7 @@ impl Metrics {
             sale: Family::default(),
             cost: Family::default(),
             attempts: Family::default(),
+            probes: Family::default(),
             usable: Family::default(),
             in_flight: Gauge::default(),
             connections: Gauge::default(),
@@ -159,6 +167,7 @@ impl Metrics {
         registry.register("sale_usd", "What callers pay", self.sale.clone());
         registry.register("cost_usd", "What providers charge", self.cost.clone());
         registry.register("attempts", "Attempts at accounts, by result", self.attempts.clone());
+        registry.register("probes", "Probes of accounts, by result", self.probes.clone());
         registry.register("account_usable", "1 when requests may go to the account", self.usable.clone());
         registry.register("in_flight", "Requests being answered", self.in_flight.clone());
         registry.register("connections", "Callers' connections", self.connections.clone());
@@ -184,6 +193,11 @@ impl Metrics {
     /// Counts a refusal that leaves no usage record (E1, E2, paths, lists, framing).
     pub fn refused(&self, id: &'static str) {
         self.refusals.get_or_create(&ErrorLabels { error: id.to_owned() }).inc();
+    }
+
+    /// Counts a probe of an account.
+    pub fn probed(&self, channel: &str, result: &'static str) {
+        self.probes.get_or_create(&ProbeLabels { channel: channel.to_owned(), result }).inc();
     }
 
     /// Counts everything a usage record says. Names the catalog does not have become `other`.

@@ -16,8 +16,9 @@ use crate::{
     receive,
     refusal::REQUEST_ID,
     relay::relay,
-    route::{no_route, not_offered, plan},
+    route::{Asked, not_offered},
     ticket::{Desk, Ending, Ticket, Unwritten},
+    trace::{TRACE, is_asked},
     translate::Bodies,
 };
 
@@ -86,13 +87,10 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     ticket.offered(&offer);
     let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
     let bodies = Bodies::new(head, target, &outline, body, (&offer.group, &offer.model), &offer.drop_fields);
-    let plan = plan(core, head, &catalog, &caller, &offer, &outline, &bodies)?.map_err(|no| {
-        ticket.considered(no.trace());
-        no_route(core, &no, &bodies)
-    })?;
-    ticket.considered(plan.trace());
+    let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
+    let chosen = asked.choose(ticket).await?;
     let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
-    forward(core, head, &plan, &bodies, unwritten, ticket).await
+    forward(&asked, chosen, unwritten, ticket).await
 }
 
 /// The key; from here on a record is left, and also of a known key that is not let in.
@@ -130,6 +128,7 @@ fn without_dropped(
 async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut head: Head) -> Response<AnswerBody> {
     let attempts = ticket.attempts();
     let dropped = ticket.dropped_entries().join(",");
+    let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
     let (kind, body) = match answered {
         Answered::Whole { body, reading, events } => {
             ticket.answering();
@@ -150,10 +149,10 @@ async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut hea
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-            return finish(response, kind, &request_id.to_string(), attempts, &dropped);
+            return finish(response, kind, &request_id.to_string(), attempts, &dropped, trace);
         }
     };
-    finish(Response::new(body), kind, &head.request_id.to_string(), attempts, &dropped)
+    finish(Response::new(body), kind, &head.request_id.to_string(), attempts, &dropped, trace)
 }
 
 /// The headers every answer of an upstream has.
@@ -163,6 +162,7 @@ fn finish(
     request_id: &str,
     attempts: usize,
     dropped: &str,
+    trace: Option<HeaderValue>,
 ) -> Response<AnswerBody> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, kind);
@@ -177,6 +177,9 @@ fn finish(
     {
         headers.insert(DROPPED, value);
     }
+    if let Some(trace) = trace {
+        headers.insert(TRACE, trace);
+    }
     response
 }
 
@@ -184,6 +187,7 @@ async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<
     let problem = refusal.problem(head);
     let attempts = ticket.attempts();
     let outcome = outcome_of(refusal);
+    let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
     if ticket.is_known() {
         let status = if matches!(refusal, Refusal::CallerLeft) { 499 } else { problem.status };
         let ending =
@@ -197,6 +201,9 @@ async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<
     let mut response = refusal.respond(head, &problem);
     if attempts > 0 {
         response.headers_mut().insert(ATTEMPTS, HeaderValue::from(attempts));
+    }
+    if let Some(trace) = trace {
+        response.headers_mut().insert(TRACE, trace);
     }
     response
 }

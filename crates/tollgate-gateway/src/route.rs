@@ -1,43 +1,150 @@
-//! Stage 5 of 9. In: an offer and what the request asks; out: the accounts to try, in order, or why there is none.
+//! Stage 5 of 9. In: an offer and what the request asks; out: the accounts to try, in order, with room set aside on the
+//! first of them, or why there is none.
+//!
+//! Where accounts are merely busy the request waits for one of them, for two seconds at most.
 
-use tollgate_core::{Caller, Catalog, NoRoute, NotOffered, Offer, Plan, PriceLimit, RouteInput, parse_max_price};
-use tollgate_protocol::Outline;
+use std::time::Duration;
 
-use crate::{Core, Head, Refusal, forward::seconds_until, translate::Bodies};
+use tollgate_core::{
+    Account, AccountLoad, Caller, CandidateView, Catalog, Cause, Channel, NoRoute, NotOffered, Offer, Plan, PriceLimit,
+    RefusedFields, RouteInput, Serves, Timestamp, estimate_input, estimate_output, parse_max_price,
+};
+use tollgate_protocol::{Method, Outline};
+
+use crate::{
+    Core, Head, Refusal,
+    account_room::{Slot, Waited},
+    forward::seconds_until,
+    ticket::Ticket,
+    translate::Bodies,
+};
 
 /// Header with which a caller bounds the price of one request.
 const MAX_PRICE: &str = "x-tollgate-max-price";
+/// Longest wait for a busy account.
+const WAIT: Duration = Duration::from_secs(2);
+/// How often a request chooses again because others were faster.
+const ROUNDS: usize = 8;
 
-/// The plan of a request.
-///
-/// # Errors
-/// The refusal, with the candidates' exclusions for the record.
-pub(crate) fn plan(
-    core: &Core,
-    head: &Head,
-    catalog: &Catalog,
-    caller: &Caller,
-    offer: &Offer,
-    outline: &Outline,
-    bodies: &Bodies<'_>,
-) -> Result<Result<Plan, NoRoute>, Refusal> {
-    let input = RouteInput {
-        catalog,
-        caller,
-        offer,
-        outline,
-        from: head.from,
-        health: &*core.desk.health,
-        view: bodies,
-        now: core.shared.clock.now(),
-        request_limit: max_price(head)?,
-        translates: true,
-    };
-    Ok(tollgate_core::route(&input, &mut || core.dice.throw_u32()))
+/// Everything choosing looks at.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub core: &'a Core,
+    pub head: &'a Head,
+    pub catalog: &'a Catalog,
+    pub caller: &'a Caller,
+    pub offer: &'a Offer,
+    pub outline: &'a Outline,
+    pub bodies: &'a Bodies<'a>,
+}
+
+/// The accounts to try.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub plan: Plan,
+    /// Room on the first account.
+    pub slot: Slot,
+}
+
+impl Asked<'_> {
+    /// Chooses accounts, waiting for a busy one where all are.
+    ///
+    /// # Errors
+    /// The refusal; the record has the candidates' exclusions.
+    pub(crate) async fn choose(&self, ticket: &mut Ticket) -> Result<Chosen, Refusal> {
+        let limit = max_price(self.head)?;
+        let rooms = &self.core.shared.traffic.rooms;
+        let tokens = self.tokens();
+        let until = self.core.shared.clock.instant() + WAIT;
+        let mut granted = None;
+        let mut rounds = 0..ROUNDS;
+        loop {
+            let again = rounds.next().is_some();
+            let no = match self.route(limit, tokens, granted.as_ref()) {
+                Ok(plan) => {
+                    let first = &plan.first.account;
+                    let slot = granted.take_if(|slot: &mut Slot| slot.is_on(first.id)).or_else(|| rooms.take(first, tokens));
+                    if let Some(slot) = slot {
+                        ticket.considered(plan.trace());
+                        return Ok(Chosen { plan, slot });
+                    }
+                    // Somebody else took the room between the look and the taking.
+                    if again {
+                        continue;
+                    }
+                    return Err(overtaken(self.outline));
+                }
+                Err(no) => no,
+            };
+            let busy = if again { no.busy() } else { Vec::new() };
+            match rooms.wait(&busy, self.caller.key.id, tokens, until).await {
+                Waited::Slot(slot) => granted = Some(slot),
+                Waited::LookAgain => {}
+                Waited::InVain => {
+                    ticket.considered(no.trace());
+                    return Err(no_route(self.core, &no, self.bodies));
+                }
+            }
+        }
+    }
+
+    fn route(&self, request_limit: Option<PriceLimit>, tokens: u64, granted: Option<&Slot>) -> Result<Plan, NoRoute> {
+        let now = self.core.shared.clock.now();
+        let view = View { asked: self, tokens, granted, now };
+        let input = RouteInput {
+            catalog: self.catalog,
+            caller: self.caller,
+            offer: self.offer,
+            outline: self.outline,
+            from: self.head.from,
+            health: &*self.core.desk.health,
+            view: &view,
+            now,
+            request_limit,
+            translates: true,
+        };
+        tollgate_core::route(&input, &mut || self.core.dice.throw_u32())
+    }
+
+    /// What the request is estimated at, for accounts with a bound on tokens a minute.
+    pub(crate) fn tokens(&self) -> u64 {
+        if self.outline.method == Method::CountTokens {
+            return 0;
+        }
+        estimate_input(self.outline).saturating_add(estimate_output(self.outline, &self.offer.model))
+    }
+}
+
+/// Candidates as this request meets them.
+struct View<'a> {
+    asked: &'a Asked<'a>,
+    tokens: u64,
+    /// Room that it has already.
+    granted: Option<&'a Slot>,
+    now: Timestamp,
+}
+
+impl CandidateView for View<'_> {
+    fn account_load(&self, account: &Account) -> AccountLoad {
+        if self.granted.is_some_and(|slot| slot.is_on(account.id)) {
+            return AccountLoad::Free;
+        }
+        self.asked.core.shared.traffic.rooms.load(account, self.tokens)
+    }
+
+    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
+        match self.asked.bodies.refused_fields(channel, serves) {
+            RefusedFields::None => {}
+            refused @ (RefusedFields::CannotTranslate(_) | RefusedFields::Learned(_)) => return refused,
+        }
+        let Asked { core, head, outline, .. } = *self.asked;
+        let learned = core.shared.traffic.lessons.of(channel, &serves.upstream, head.from, &outline.fields, self.now);
+        if learned.is_empty() { RefusedFields::None } else { RefusedFields::Learned(learned) }
+    }
 }
 
 /// What the caller is told when no account can be tried.
-pub(crate) fn no_route(core: &Core, no: &NoRoute, bodies: &Bodies<'_>) -> Refusal {
+fn no_route(core: &Core, no: &NoRoute, bodies: &Bodies<'_>) -> Refusal {
     let model = bodies.model().to_owned();
     if let Some(supports) = no.only_other_protocol() {
         return Refusal::MethodUnsupported { model, supports };
@@ -51,6 +158,12 @@ pub(crate) fn no_route(core: &Core, no: &NoRoute, bodies: &Bodies<'_>) -> Refusa
     let now = core.shared.clock.now();
     let retry_after = no.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
     Refusal::NoRoute { model, cause: no.cause(), too_dear: no.price_limit_alone(), retry_after, price: no.price_figures() }
+}
+
+/// What the caller is told when others were faster, time and again.
+fn overtaken(outline: &Outline) -> Refusal {
+    let model = outline.model.clone();
+    Refusal::NoRoute { model, cause: Cause::Concurrency, too_dear: false, retry_after: Some(1), price: None }
 }
 
 /// What the caller is told when the model is not offered to him like this.

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Outcome};
 
-use crate::{AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, metrics::Metrics};
+use crate::{AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, Traffic, metrics::Metrics};
 
 /// One for the process.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Shared {
     pub keys: KeyDoor,
     /// What is counted.
     pub metrics: Metrics,
+    /// What its traffic teaches.
+    pub traffic: Traffic,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// What the gateway was told at start.

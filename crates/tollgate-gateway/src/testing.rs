@@ -23,7 +23,7 @@ use tollgate_protocol::{Method, Protocol};
 
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
-use crate::{Condition, Head, KeyDoor, Metrics, Settings, Shared, SystemClock};
+use crate::{Condition, Head, KeyDoor, Metrics, Settings, Shared, SystemClock, Traffic};
 
 /// The secret of [`key`].
 pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
@@ -165,6 +165,7 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new("0.0.0"),
+        traffic: Traffic::new(clock.clone()),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptFacts, AttemptResult, Begin, BeginAttempt, Delivered, Facts, InputCount, Key, Observation, Offer, Outcome,
@@ -16,8 +17,10 @@ use tollgate_store::{Journal, JournalError, JournalWriter, SyncTicket};
 
 use crate::{
     Head, HealthBoard, Shared,
+    account_room::Slot,
     dropped::listed,
     till::{Place, TillQueue},
+    trace::summary,
 };
 
 /// Where tickets are drawn and handed in: one a core.
@@ -118,6 +121,8 @@ pub(crate) struct Ticket {
 struct Open {
     began: Instant,
     facts: AttemptFacts,
+    /// Room on its account.
+    slot: Slot,
 }
 
 impl Ticket {
@@ -198,6 +203,16 @@ impl Ticket {
         self.facts.as_ref().map_or(&[], |facts| &facts.dropped)
     }
 
+    /// What the caller may see of how his accounts were chosen, where his group lets him.
+    pub(crate) fn trace(&self) -> Option<HeaderValue> {
+        let facts = self.facts.as_deref()?;
+        facts.group.as_ref()?.trace.then(|| {
+            let ended = facts.attempts.iter().map(|attempt| attempt.error.as_deref());
+            // The one under way has an answer, or nobody would be told anything.
+            summary(&facts.trace, ended.chain(self.open.iter().map(|_| None)))
+        })
+    }
+
     /// Attempts that have begun.
     pub(crate) fn attempts(&self) -> usize {
         self.facts.as_ref().map_or(0, |facts| facts.attempts.len()) + usize::from(self.open.is_some())
@@ -205,7 +220,7 @@ impl Ticket {
 
     /// An attempt begins; its begin is in the journal when this returns. `false`: it could not be written, and must
     /// not go on.
-    pub(crate) fn begin_attempt(&mut self, planned: &PlannedAttempt, unwritten: Unwritten) -> bool {
+    pub(crate) fn begin_attempt(&mut self, planned: &PlannedAttempt, mut slot: Slot, unwritten: Unwritten) -> bool {
         let now = self.desk.shared.clock.now();
         if planned.channel.provider != Provider::Echo {
             self.desk.health.begin(planned.account.id, now);
@@ -222,7 +237,8 @@ impl Ticket {
             upstream_request_id: None,
         };
         let begin = self.facts.as_deref().and_then(|facts| begin_of(facts, &attempt));
-        self.open = Some(Open { began: self.desk.shared.clock.instant(), facts: attempt });
+        slot.begin();
+        self.open = Some(Open { began: self.desk.shared.clock.instant(), facts: attempt, slot });
         let Some(begin) = begin else { return true };
         if let Err(fault) = self.desk.with_journal(|journal| journal.begin(&begin)) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
@@ -250,7 +266,7 @@ impl Ticket {
 
     /// The attempt ended.
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
-        let Some(Open { began, mut facts }) = self.open.take() else { return };
+        let Some(Open { began, mut facts, mut slot }) = self.open.take() else { return };
         facts.result = result;
         facts.error = error.map(str::to_owned);
         facts.duration_us = micros_between(began, self.desk.shared.clock.instant());
@@ -265,6 +281,12 @@ impl Ticket {
             );
         }
         if let Some(all) = &mut self.facts {
+            if result == AttemptResult::NotSent {
+                slot.not_sent();
+            } else if slot.counts() {
+                let tokens = settle_attempt(&facts, all.method, all.input).tokens;
+                slot.used_tokens(tokens.prompt().saturating_add(tokens.completion()));
+            }
             all.attempts.push(facts);
         }
     }

@@ -100,6 +100,7 @@ async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revi
         catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(|account| account.id)).collect();
     shared.catalog.store(Arc::new(catalog));
     board.retain(|account| accounts.contains(&account));
+    shared.traffic.retain(|account| accounts.contains(&account));
     for row in changed {
         match (row.kind, KeyId::parse(&row.id)) {
             (Kind::Key, Some(key)) => {

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Secret, Timestamp, UsageRecord};
 use tollgate_gateway::{
-    Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock, TlsFiles,
+    Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock, TlsFiles, Traffic,
     UpstreamLimits,
 };
 use tollgate_store::{
@@ -136,6 +136,7 @@ pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog) -> Arc<Sh
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+        traffic: Traffic::new(Arc::clone(&clock) as _),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -155,6 +155,13 @@ impl NoRoute {
         self.excluded.iter().filter_map(|it| it.why.until()).min()
     }
 
+    /// Accounts that are only busy, in the offer's order: waiting for one of them is worth while.
+    #[must_use]
+    pub fn busy(&self) -> Vec<Arc<Account>> {
+        let busy = self.excluded.iter().filter(|it| it.why == Exclusion::Concurrency);
+        busy.filter_map(|it| it.account().cloned()).collect()
+    }
+
     /// Whether waiting can help.
     #[must_use]
     pub fn retryable(&self) -> bool {

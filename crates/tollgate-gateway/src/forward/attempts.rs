@@ -1,6 +1,6 @@
 //! The attempt loop: the plan's accounts in order, at most three, until one answers or nothing is left to try.
 
-use tollgate_core::{AttemptResult, Cause, Observation, Outcome, Plan, PlannedAttempt, Timestamp};
+use tollgate_core::{AttemptResult, Cause, Observation, Outcome, PlannedAttempt, Timestamp};
 
 use tollgate_protocol::Reading;
 
@@ -11,8 +11,9 @@ use super::{
 };
 use crate::{
     Core, Head, Refusal, UpstreamFailure,
+    route::{Asked, Chosen},
     ticket::{Ticket, Unwritten},
-    translate::{Bodies, Preparation},
+    translate::Preparation,
 };
 
 /// Tries accounts until one answers.
@@ -20,13 +21,14 @@ use crate::{
 /// # Errors
 /// What the caller is told when none did: the last attempt's failure.
 pub(crate) async fn forward(
-    core: &Core,
-    head: &Head,
-    plan: &Plan,
-    bodies: &Bodies<'_>,
+    asked: &Asked<'_>,
+    chosen: Chosen,
     unwritten: Unwritten,
     ticket: &mut Ticket,
 ) -> Result<Answered, Refusal> {
+    let Asked { core, head, outline, bodies, .. } = *asked;
+    let Chosen { plan, slot } = chosen;
+    let (mut first, tokens) = (Some(slot), asked.tokens());
     let deadline = head.started + core.shared.settings.upstream.total;
     core.retries.request(core.shared.clock.instant());
     let mut last: Option<(Verdict, &PlannedAttempt)> = None;
@@ -36,12 +38,15 @@ pub(crate) async fn forward(
         {
             break;
         }
+        let room = first.take().or_else(|| core.shared.traffic.rooms.take(&planned.account, tokens));
+        // Room that was there when the request was planned may be gone by now.
+        let Some(slot) = room else { continue };
         let prepared = match bodies.prepare(planned) {
             Preparation::Ready(prepared) => prepared,
             Preparation::OwnCount(body) => return Ok(Answered::Whole { body, reading: Reading::default(), events: false }),
         };
         ticket.dropped(prepared.dropped.clone());
-        if !ticket.begin_attempt(planned, unwritten) {
+        if !ticket.begin_attempt(planned, slot, unwritten) {
             ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
             return Err(Refusal::Overloaded);
         }
@@ -53,12 +58,17 @@ pub(crate) async fn forward(
             deadline,
         };
         match attempt.run(*prepared, ticket).await {
-            Ok(answered) => return Ok(answered),
+            Ok(answered) => {
+                let lessons = &core.shared.traffic.lessons;
+                lessons.answered(planned, head.from, &outline.fields, core.shared.clock.now());
+                return Ok(answered);
+            }
             Err(failure) => {
                 if let Some(body) = bodies.count_instead(&failure) {
                     ticket.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
                     return Ok(Answered::Whole { body, reading: Reading::default(), events: false });
                 }
+                learn(asked, planned, &failure);
                 let verdict = verdict(&failure, planned.channel.timeouts.first_byte_ms, core.shared.clock.now());
                 warn(head, planned, &failure, verdict.id());
                 ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
@@ -68,6 +78,15 @@ pub(crate) async fn forward(
     }
     let (verdict, _) = last.expect("a plan has at least one attempt");
     Err(told(verdict.told, bodies.model(), core.shared.clock.now()))
+}
+
+/// Remembers fields that the upstream calls unsupported.
+fn learn(asked: &Asked<'_>, planned: &PlannedAttempt, failure: &Failure) {
+    if let Failure::Problem(answer) = failure {
+        let Asked { core, head, outline, .. } = *asked;
+        let names = &answer.problem.unsupported;
+        core.shared.traffic.lessons.refused(planned, names, head.from, &outline.fields, core.shared.clock.now());
+    }
 }
 
 /// Whether another attempt may follow: the request is not at fault, time is left, what the first upstream did is no

@@ -48,7 +48,7 @@ pub struct UpstreamCall {
     pub stream: Option<Framing>,
     /// Path and query behind the channel's base URL.
     pub path: String,
-    /// The body.
+    /// The body; empty: nothing is posted, something is looked up (`GET`).
     pub body: Bytes,
     /// Set when the request's bytes begin to leave.
     pub sent: SentMark,

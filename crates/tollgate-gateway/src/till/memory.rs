@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{HealthStore, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
 
-use crate::{Clock, Condition, KeyDoor, Metrics, Settings, Shared};
+use crate::{Clock, Condition, KeyDoor, Metrics, Settings, Shared, Traffic};
 
 /// The store.
 #[derive(Debug)]
@@ -23,14 +23,15 @@ pub(crate) struct Memory {
     key: Key,
     records: Mutex<Vec<UsageRecord>>,
     health: Mutex<Vec<AccountId>>,
+    remembered: Mutex<Vec<(AccountId, AccountHealth)>>,
     away: AtomicBool,
     appends: AtomicUsize,
 }
 
 impl Memory {
     pub(crate) fn new(key: Key) -> Arc<Self> {
-        let (records, health) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { key, records, health, away: AtomicBool::new(false), appends: AtomicUsize::new(0) })
+        let (records, health, remembered) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { key, records, health, remembered, away: AtomicBool::new(false), appends: AtomicUsize::new(0) })
     }
 
     /// Stops or starts answering.
@@ -53,6 +54,11 @@ impl Memory {
     /// Accounts whose health was saved, once for each time.
     pub(crate) fn saved_health(&self) -> Vec<AccountId> {
         self.health.lock().unwrap().clone()
+    }
+
+    /// Somebody else wrote an account's health.
+    pub(crate) fn remember_health(&self, account: AccountId, health: AccountHealth) {
+        self.remembered.lock().unwrap().push((account, health));
     }
 
     fn here(&self) -> Result<(), StoreError> {
@@ -108,7 +114,7 @@ impl UsageStore for Memory {
 #[async_trait]
 impl HealthStore for Memory {
     async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
-        Ok(Vec::new())
+        Ok(self.remembered.lock().unwrap().clone())
     }
 
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
@@ -127,6 +133,7 @@ pub(crate) fn shared(catalog: Catalog, store: &Arc<Memory>, clock: Arc<dyn Clock
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new("test"),
+        traffic: Traffic::new(clock.clone()),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

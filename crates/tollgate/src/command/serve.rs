@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_gateway::{
-    Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, RunError, Shared, Till, TillParts, TillQueue, Trust,
-    listen, run as run_cores,
+    Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
+    Trust, listen, run as run_cores,
 };
 use tollgate_store::{Access, Actor, Change, Door, Journal, Records, Store};
 
@@ -60,6 +60,15 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         Arc::clone(&board),
         stop_background.clone(),
     ));
+    background.spawn(
+        Probes {
+            shared: Arc::clone(&shared),
+            board: Arc::clone(&board),
+            saved: Arc::clone(&store.health),
+            upstream: Arc::new(Client::new(Arc::new(Trust::default()))),
+        }
+        .run(stop_background.clone()),
+    );
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, till) = Till::new(TillParts {
         usage: Arc::clone(&store.usage),

@@ -140,7 +140,7 @@ impl Upstream for Client {
 
 fn request(call: &UpstreamCall, destination: &Destination, form: TargetForm) -> Result<Request<Full<bytes::Bytes>>, ConnectFault> {
     let mut request = Request::new(Full::new(call.body.clone()));
-    *request.method_mut() = Method::POST;
+    *request.method_mut() = if call.body.is_empty() { Method::GET } else { Method::POST };
     *request.uri_mut() = destination.target(&call.path, form)?;
     let headers = headers_for(call)?;
     *request.headers_mut() = headers;

@@ -3,7 +3,9 @@
 mod endings;
 mod failover;
 mod golden;
+mod learning;
 mod loopback;
+mod room;
 mod streams;
 mod translation;
 
@@ -66,6 +68,18 @@ impl Rig {
 
     pub(super) fn with(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Self {
         Self::build(script, accounts, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), change)
+    }
+
+    /// The same with something changed about the group.
+    pub(super) fn grouped(script: Script, accounts: u8, change: impl FnOnce(&mut Group)) -> Self {
+        let rig = Self::new(script, accounts);
+        let catalog = rig.core.shared.catalog.load();
+        let mut group = Group::clone(&catalog.groups[0]);
+        change(&mut group);
+        let channels = catalog.channels.values().map(|row| Channel::clone(row)).collect();
+        let models = catalog.models.values().map(|row| Model::clone(row)).collect();
+        rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, channels, vec![group], models)));
+        rig
     }
 
     pub(super) fn build(

@@ -1,0 +1,109 @@
+//! Who waits for room on one account: at most 100, the keys taking turns, each key's requests in the order they came.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::oneshot;
+use tollgate_core::KeyId;
+
+use super::{Bounds, Slot};
+
+/// Most who wait for one account.
+const MOST: usize = 100;
+
+/// One request's place.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Which wait it belongs to.
+    pub(super) number: u64,
+    /// What the account allowed when it joined.
+    pub(super) bounds: Bounds,
+    /// What it is estimated at.
+    pub(super) tokens: u64,
+    /// Where room is put.
+    pub(super) hand: Hand,
+}
+
+/// Where room is put, once, from whichever queue has some first.
+#[derive(Clone, Debug)]
+pub(super) struct Hand(Arc<Mutex<Option<oneshot::Sender<Option<Slot>>>>>);
+
+impl Hand {
+    pub(super) fn new(sender: oneshot::Sender<Option<Slot>>) -> Self {
+        Self(Arc::new(Mutex::new(Some(sender))))
+    }
+
+    /// Puts room there; returns it when nobody wants it any more.
+    pub(super) fn offer(&self, slot: Slot) -> Option<Slot> {
+        match self.sender() {
+            Some(sender) => sender.send(Some(slot)).err().flatten(),
+            None => Some(slot),
+        }
+    }
+
+    /// Has whoever waits look again, with nothing in hand.
+    pub(super) fn wake(&self) {
+        if let Some(sender) = self.sender() {
+            let _ = sender.send(None);
+        }
+    }
+
+    fn sender(&self) -> Option<oneshot::Sender<Option<Slot>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// The key whose turn it is stands first; none without a request.
+    keys: VecDeque<(KeyId, VecDeque<Turn>)>,
+    len: usize,
+}
+
+impl Queue {
+    /// Takes a place; `false`: there is none.
+    pub(super) fn join(&mut self, key: KeyId, turn: Turn) -> bool {
+        if self.len >= MOST {
+            return false;
+        }
+        self.len += 1;
+        match self.keys.iter_mut().find(|(waiting, _)| *waiting == key) {
+            Some((_, turns)) => turns.push_back(turn),
+            None => self.keys.push_back((key, VecDeque::from([turn]))),
+        }
+        true
+    }
+
+    /// The next one, if there is a slot for it while so many are taken. Its key goes to the end of the row.
+    pub(super) fn next(&mut self, running: u32) -> Option<Turn> {
+        let first = self.keys.front()?.1.front()?;
+        if first.bounds.concurrency != 0 && running >= first.bounds.concurrency {
+            return None;
+        }
+        let (key, mut turns) = self.keys.pop_front()?;
+        let turn = turns.pop_front()?;
+        self.len -= 1;
+        if !turns.is_empty() {
+            self.keys.push_back((key, turns));
+        }
+        Some(turn)
+    }
+
+    /// Gives a place up.
+    pub(super) fn leave(&mut self, number: u64) {
+        for (_, turns) in &mut self.keys {
+            let before = turns.len();
+            turns.retain(|turn| turn.number != number);
+            self.len -= before - turns.len();
+        }
+        self.keys.retain(|(_, turns)| !turns.is_empty());
+    }
+
+    #[cfg(test)]
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+}

@@ -1,0 +1,91 @@
+//! Which fields upstreams refused lately, by channel and upstream model, shared by all cores. Mostly there are none, and
+//! then nobody locks anything.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tollgate_core::{Channel, ChannelId, Learned, PlannedAttempt, Timestamp};
+use tollgate_protocol::{FieldPath, Protocol};
+
+/// Most models remembered.
+const MOST_MODELS: usize = 10_000;
+
+/// What was learned.
+#[derive(Debug, Default)]
+pub(crate) struct Lessons {
+    models: Mutex<HashMap<ChannelId, HashMap<String, Learned>>>,
+    /// How many models there are, so that "none" is known without a lock.
+    count: AtomicUsize,
+}
+
+impl Lessons {
+    /// An upstream refused a request with `fields` and called `names` unsupported.
+    pub(crate) fn refused(&self, planned: &PlannedAttempt, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
+        if names.is_empty() || !planned.channel.learn_unsupported {
+            return;
+        }
+        let upstream = &planned.serves().upstream;
+        self.change(|models| {
+            let known = models.values().map(HashMap::len).sum::<usize>();
+            let channel = models.entry(planned.channel.id).or_default();
+            if known < MOST_MODELS || channel.contains_key(upstream) {
+                channel.entry(upstream.clone()).or_default().refuse(names, from, fields, now);
+            }
+            forget(models, now);
+        });
+    }
+
+    /// An upstream answered a request with `fields`.
+    pub(crate) fn answered(&self, planned: &PlannedAttempt, from: Protocol, fields: &[FieldPath], now: Timestamp) {
+        if self.is_empty() {
+            return;
+        }
+        self.change(|models| {
+            let upstream = &planned.serves().upstream;
+            if let Some(learned) = models.get_mut(&planned.channel.id).and_then(|channel| channel.get_mut(upstream)) {
+                learned.answer(from, fields);
+                forget(models, now);
+            }
+        });
+    }
+
+    /// Which fields of a request a channel's model is known to refuse.
+    pub(crate) fn of(
+        &self,
+        channel: &Channel,
+        upstream_model: &str,
+        from: Protocol,
+        fields: &[FieldPath],
+        now: Timestamp,
+    ) -> Vec<FieldPath> {
+        if self.is_empty() || !channel.learn_unsupported {
+            return Vec::new();
+        }
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let learned = models.get(&channel.id).and_then(|channel| channel.get(upstream_model));
+        learned.map(|learned| learned.refused(from, fields, now)).unwrap_or_default()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashMap<ChannelId, HashMap<String, Learned>>)) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut models);
+        self.count.store(models.len(), Ordering::Release);
+    }
+}
+
+/// Lets go of what is over.
+fn forget(models: &mut HashMap<ChannelId, HashMap<String, Learned>>, now: Timestamp) {
+    for channel in models.values_mut() {
+        channel.retain(|_, learned| !learned.is_empty(now));
+    }
+    models.retain(|_, channel| !channel.is_empty());
+}

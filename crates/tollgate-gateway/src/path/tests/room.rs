@@ -1,0 +1,164 @@
+//! Accounts with bounds: who waits, who is served elsewhere, who is refused, and that room comes back in every ending.
+
+use tollgate_core::{Account, AccountId, AttemptResult, Outcome};
+
+use super::*;
+
+/// A rig whose accounts all have these bounds.
+fn bounded(script: Script, accounts: u8, concurrency: u32, rpm: u32, tpm: u64) -> Rig {
+    Rig::with(script, accounts, |channel| {
+        for account in &mut channel.accounts {
+            *account = Arc::new(Account { concurrency, rpm, tpm, ..Account::clone(account) });
+        }
+    })
+}
+
+impl Rig {
+    fn running(&self, number: u8) -> u32 {
+        self.core.shared.traffic.rooms.running(self::id(number))
+    }
+
+    fn waiting(&self, number: u8) -> usize {
+        self.core.shared.traffic.rooms.waiting(self::id(number))
+    }
+}
+
+fn id(number: u8) -> AccountId {
+    account(number).id
+}
+
+fn late_reply(seconds: u32) -> Vec<Piece> {
+    vec![Piece::Wait(SECOND * seconds), REPLY.into()]
+}
+
+const JSON_HEAD: &[(&str, &str)] = &[("content-type", "application/json")];
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_busy_account_and_is_served() {
+    let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 1, 1, 0, 0);
+    let began = tokio::time::Instant::now();
+    let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
+    assert_eq!((first.status, second.status, began.elapsed()), (200, 200, SECOND));
+    assert_eq!((rig.running(1), rig.waiting(1)), (0, 0));
+    assert!(rig.records().iter().all(|record| record.outcome == Outcome::Completed && record.attempts.len() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_two_seconds_it_is_told_that_accounts_are_busy() {
+    let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(30)), 1, 1, 0, 0);
+    let began = tokio::time::Instant::now();
+    let waits = async {
+        let got = rig.ask(CHAT).await;
+        (got, began.elapsed())
+    };
+    let (first, (second, waited)) = tokio::join!(biased; rig.ask(CHAT), waits);
+    assert_eq!((first.status, second.status, waited), (200, 503, SECOND * 2));
+    assert_eq!((second.code().as_str(), second.header("x-tollgate-cause")), ("no_available_accounts", Some("concurrency")));
+    assert_eq!((second.header("x-should-retry"), second.header("x-tollgate-attempts")), (None, None));
+    let refused = rig.records().into_iter().find(|record| record.outcome == Outcome::Refused).unwrap();
+    assert_eq!((refused.trace.len(), refused.trace[0].code.as_str()), (1, "concurrency"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_while_another_account_has_room() {
+    let rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 2, 1, 0, 0);
+    let began = tokio::time::Instant::now();
+    let second = async {
+        rig.ask(CHAT).await;
+        began.elapsed()
+    };
+    let (_, waited) = tokio::join!(biased; rig.ask(CHAT), second);
+    assert_eq!(waited, Duration::ZERO);
+    let seen = rig.script.seen();
+    assert_ne!(seen[0].account, seen[1].account);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_over_passes_an_account_by_that_has_become_busy() {
+    // Two requests fail on an account each at the same moment; neither finds room on the other's.
+    let failing = |script: Script| script.answers(500, &[], vec![Piece::Wait(SECOND), "{}".into()]);
+    let mut rig = bounded(failing(failing(Script::new())).replies(REPLY).replies(REPLY), 2, 1, 0, 0);
+    let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses[1], 502, "the first one to fail finds the other account busy");
+    assert!(rig.records().iter().all(|record| record.attempts.len() <= 2));
+    assert_eq!((rig.running(1), rig.running(2)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_a_minute_send_the_rest_elsewhere_and_then_away() {
+    let mut rig = bounded((0..5).fold(Script::new(), |script, _| script.replies(REPLY)), 2, 0, 2, 0);
+    for _ in 0..4 {
+        assert_eq!(rig.ask(CHAT).await.status, 200);
+    }
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.header("x-tollgate-cause"), got.header("retry-after")), (503, Some("concurrency"), Some("60")));
+    for number in [1, 2] {
+        assert_eq!(rig.script.seen().iter().filter(|seen| seen.account == id(number)).count(), 2);
+    }
+    tokio::time::advance(SECOND * 121).await;
+    assert_eq!(rig.ask(CHAT).await.status, 200);
+    assert_eq!(rig.records().iter().filter(|record| record.outcome == Outcome::Completed).count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_a_minute_are_held_by_estimate_and_counted_by_use() {
+    let asks = r#"{"model":"m","max_tokens":500,"messages":[{"role":"user","content":"hello there"}]}"#;
+    let mut rig = bounded(Script::new().replies(REPLY).replies(REPLY), 1, 0, 0, 600);
+    for _ in 0..2 {
+        // Each is estimated at more than half of the bound and turns out to be 4 tokens.
+        assert_eq!(rig.ask(asks).await.status, 200);
+    }
+    assert!(rig.records().iter().all(|record| record.tokens.prompt() + record.tokens.completion() == 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_comes_back_in_every_ending() {
+    let endings: [(fn(Script) -> Script, &str); 9] = [
+        (|it| it.replies(REPLY), CHAT),
+        (|it| it.streams(vec![role(), chunk("hi"), tail()]), STREAM),
+        (|it| it.streams(vec![role(), chunk("hi"), Piece::Break]), STREAM),
+        (|it| it.streams(vec![role(), chunk("hi"), Piece::Stall]), STREAM),
+        (|it| it.refuses(400, &[]), CHAT),
+        (|it| it.refuses(500, &[]), CHAT),
+        (Script::not_sent, CHAT),
+        (Script::lost, CHAT),
+        (Script::silent, CHAT),
+    ];
+    for (at, (ending, body)) in endings.into_iter().enumerate() {
+        let mut rig = bounded(ending(Script::new()), 1, 1, 0, 0);
+        rig.ask(body).await;
+        assert_eq!((at, rig.running(1)), (at, 0));
+        rig.record();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_comes_back_when_the_caller_leaves_at_any_time() {
+    // Before an answer, in the middle of a stream, and while it waits for room.
+    let mut rig = bounded(Script::new().silent(), 1, 1, 0, 0);
+    let left = tokio::time::timeout(SECOND, rig.ask(CHAT)).await;
+    assert!(left.is_err());
+    assert_eq!((rig.running(1), rig.record().outcome), (0, Outcome::CallerLeft));
+
+    let mut rig = bounded(Script::new().streams(vec![role(), chunk("hi"), Piece::Stall]), 1, 1, 0, 0);
+    let response = serve(&rig.core, rig.incoming(STREAM)).await;
+    assert_eq!(rig.running(1), 1);
+    drop(response);
+    let record = rig.record();
+    assert_eq!((rig.running(1), record.attempts[0].result), (0, AttemptResult::Cancelled));
+
+    let mut rig = bounded(Script::new().silent(), 1, 1, 0, 0);
+    let running = serve(&rig.core, rig.incoming(CHAT));
+    let waits = async {
+        assert!(tokio::time::timeout(SECOND, rig.ask(CHAT)).await.is_err());
+        assert_eq!((rig.running(1), rig.waiting(1)), (1, 0));
+    };
+    tokio::select! {
+        _ = running => panic!("a silent upstream answers"),
+        () = waits => {}
+    }
+    assert_eq!(rig.running(1), 0);
+    assert_eq!(rig.records().len(), 2);
+}

@@ -1,0 +1,270 @@
+//! Background: accounts are tried by listing the provider's models, which costs nothing. Those that rest because their
+//! credential was refused, every ten minutes; those of channels that ask for it (`probe_interval_s`), all the time, so
+//! that a dead one cools before a caller meets it. Probes leave no usage record; they are counted and logged as probes.
+//!
+//! A test that passed elsewhere (`tollgate channel test` writes it into the database) ends a rest here within 10 s.
+//!
+//! Bounds: 16 probes at once; each within the channel's connect limit and 10 s.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tollgate_core::{
+    Account, AccountHealth, AccountId, Channel, CoolingReason, HealthState, HealthView as _, Observation, Provider, RequestId,
+    RestingReason,
+};
+use tollgate_protocol::{Method, Protocol, codec};
+use tollgate_store::HealthStore;
+
+use crate::{HealthBoard, SentMark, Shared, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
+
+/// How often it is looked who is due.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often an account that rests is probed.
+const RESTING_EVERY: Duration = Duration::from_secs(600);
+/// How often it is asked whether a test has passed elsewhere, while an account rests.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// A rest younger than this may not be in the database yet.
+const SAVED_AFTER_MS: i64 = 5_000;
+/// Probes at once.
+const MOST: usize = 16;
+/// Longest wait for the head of an answer, and then for its body.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How much of an answer is read.
+const MOST_BYTES: usize = 64 * 1024;
+
+/// What probing works with.
+pub struct Probes {
+    /// Catalog, clock, figures.
+    pub shared: Arc<Shared>,
+    /// Health of accounts.
+    pub board: Arc<HealthBoard>,
+    /// Where a test that passed elsewhere is written down.
+    pub saved: Arc<dyn HealthStore>,
+    /// The outside world.
+    pub upstream: Arc<dyn Upstream>,
+}
+
+impl std::fmt::Debug for Probes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probes").finish_non_exhaustive()
+    }
+}
+
+/// What a probe showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// A list of models.
+    List,
+    /// The credential does not work.
+    Refused,
+    /// Something that counts against the account.
+    Failure(Observation),
+    /// Nothing about the account: there is no such list, or too much was asked lately.
+    Nothing,
+}
+
+/// An account that is due.
+struct Due {
+    channel: Arc<Channel>,
+    account: Arc<Account>,
+}
+
+impl Probes {
+    /// Probes until `stop` is cancelled. Must run inside a runtime.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut next = HashMap::new();
+        let mut running = JoinSet::new();
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut asked = Instant::now();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(_) = running.join_next() => continue,
+                _ = ticks.tick() => {}
+            }
+            if asked.elapsed() >= ASK_EVERY {
+                asked = Instant::now();
+                self.ask_for_tests().await;
+            }
+            for Due { channel, account } in self.due(&mut next, MOST.saturating_sub(running.len())) {
+                let (upstream, board, shared) = (Arc::clone(&self.upstream), Arc::clone(&self.board), Arc::clone(&self.shared));
+                running.spawn(async move {
+                    let seen = look(&*upstream, &channel, &account).await;
+                    note(&shared, &board, &channel, &account, seen);
+                });
+            }
+        }
+    }
+
+    /// The accounts whose time has come, at most so many; the others stay due.
+    fn due(&self, next: &mut HashMap<AccountId, Instant>, most: usize) -> Vec<Due> {
+        let now = Instant::now();
+        let catalog = self.shared.catalog.load();
+        let mut due = Vec::new();
+        let mut watched = HashMap::new();
+        for channel in catalog.channels.values().filter(|row| row.on && row.cooling && row.provider != Provider::Echo) {
+            for account in channel.accounts.iter().filter(|row| row.on) {
+                let Some((every, first)) = self.rhythm(channel, account) else { continue };
+                // A shorter rhythm than before takes effect at once.
+                let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
+                if at <= now && due.len() < most {
+                    due.push(Due { channel: Arc::clone(channel), account: Arc::clone(account) });
+                    watched.insert(account.id, now + every);
+                } else {
+                    watched.insert(account.id, at);
+                }
+            }
+        }
+        *next = watched;
+        due
+    }
+
+    /// How often an account is probed, and how long from now for the first time; `None`: never.
+    fn rhythm(&self, channel: &Channel, account: &Account) -> Option<(Duration, Duration)> {
+        let active = Duration::from_secs(u64::from(channel.probe_interval_s));
+        if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.board.of(account.id).state {
+            let every = if active.is_zero() { RESTING_EVERY } else { active.min(RESTING_EVERY) };
+            let rested = u64::try_from(self.shared.clock.now().ms_since(since)).unwrap_or(0);
+            return Some((every, every.saturating_sub(Duration::from_millis(rested))));
+        }
+        (!active.is_zero()).then_some((active, active))
+    }
+
+    /// Ends rests of accounts that passed a test elsewhere.
+    async fn ask_for_tests(&self) {
+        let now = self.shared.clock.now();
+        let catalog = self.shared.catalog.load_full();
+        let rests = |account: &Account| {
+            matches!(self.board.of(account.id).state, HealthState::Resting { why: RestingReason::Refused, since, .. }
+                if now.ms_since(since) >= SAVED_AFTER_MS)
+        };
+        let resting: Vec<_> = catalog
+            .channels
+            .values()
+            .flat_map(|channel| channel.accounts.iter().filter(|row| rests(row)).map(move |account| (channel, account)))
+            .collect();
+        if resting.is_empty() {
+            return;
+        }
+        match self.saved.load_health().await {
+            Ok(saved) => {
+                let usable = |health: &AccountHealth| health.state == HealthState::Usable;
+                let passed: HashMap<_, _> = saved.into_iter().filter(|(_, health)| usable(health)).collect();
+                for (channel, account) in resting {
+                    if passed.contains_key(&account.id) && rests(account) {
+                        self.board.observe(account.id, &Observation::TestPassed, channel.cooling, now);
+                    }
+                }
+            }
+            Err(fault) => {
+                self.shared.metrics.store_error("load_health");
+                tracing::debug!(%fault, "it is not known whether resting accounts passed a test");
+            }
+        }
+    }
+}
+
+/// Asks for the list of models.
+async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>) -> Seen {
+    let path = match channel.protocol {
+        Protocol::OpenAi => "/models",
+        Protocol::Gemini => "/models?pageSize=1",
+        Protocol::Anthropic => "/models?limit=1",
+    };
+    let call = UpstreamCall {
+        // No caller asked: there is no request to name.
+        request_id: RequestId::from_uuid(uuid::Uuid::nil()),
+        channel: Arc::clone(channel),
+        account: Arc::clone(account),
+        protocol: channel.protocol,
+        method: Method::Chat,
+        upstream_model: String::new(),
+        stream: None,
+        path: path.to_owned(),
+        body: Bytes::new(),
+        sent: SentMark::default(),
+    };
+    let within = Duration::from_millis(channel.timeouts.connect_ms) + ANSWER_WITHIN;
+    match timeout(within, upstream.call(call)).await {
+        Err(_) => Seen::Failure(Observation::Timeout),
+        Ok(Err(UpstreamError::NotSent(_))) => Seen::Failure(Observation::ConnectFailure),
+        Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => Seen::Failure(Observation::ServerError),
+        Ok(Ok(answer)) => {
+            let (status, protocol) = (answer.status, channel.protocol);
+            let body = timeout(ANSWER_WITHIN, beginning(answer)).await.unwrap_or_default();
+            judge(protocol, status, &body)
+        }
+    }
+}
+
+fn judge(protocol: Protocol, status: u16, body: &[u8]) -> Seen {
+    if (200..300).contains(&status) {
+        let is_json = body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| matches!(byte, b'{' | b'['));
+        return if is_json { Seen::List } else { Seen::Nothing };
+    }
+    if status < 400 {
+        return Seen::Nothing;
+    }
+    let problem = codec(protocol).decode_problem(status, body);
+    match problem.status {
+        _ if problem.spent => Seen::Failure(Observation::QuotaSpent { until: None }),
+        _ if problem.account_refused => Seen::Refused,
+        401..=403 => Seen::Refused,
+        408 | 504 | 524 => Seen::Failure(Observation::Timeout),
+        501 => Seen::Nothing,
+        500.. => Seen::Failure(Observation::ServerError),
+        _ => Seen::Nothing,
+    }
+}
+
+async fn beginning(answer: UpstreamAnswer) -> Vec<u8> {
+    let mut body = answer.body;
+    let mut read = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Some(data) = frame.data_ref() {
+            let room = MOST_BYTES - read.len();
+            read.extend_from_slice(&data[..data.len().min(room)]);
+            if read.len() == MOST_BYTES {
+                break;
+            }
+        }
+    }
+    read.to_vec()
+}
+
+/// What a probe means for an account in this state. A list says nothing about limits, quotas and the health of models, and a
+/// failed probe does not make an account rest or cool longer than it does.
+fn meaning(state: &HealthState, seen: Seen) -> Option<Observation> {
+    match (state, seen) {
+        (HealthState::Resting { why: RestingReason::Refused, .. }, Seen::List)
+        | (HealthState::Cooling { why: CoolingReason::ConnectFailure, .. }, Seen::List) => Some(Observation::TestPassed),
+        (HealthState::Usable, Seen::Refused) => Some(Observation::Refused),
+        (HealthState::Usable, Seen::Failure(failure)) => Some(failure),
+        _ => None,
+    }
+}
+
+fn note(shared: &Shared, board: &HealthBoard, channel: &Channel, account: &Account, seen: Seen) {
+    let word = match seen {
+        Seen::List => "well",
+        Seen::Refused => "refused",
+        Seen::Failure(_) => "failed",
+        Seen::Nothing => "unclear",
+    };
+    shared.metrics.probed(&channel.name, word);
+    tracing::debug!(probe = true, channel.name = channel.name, account.id = %account.id, result = word, "an account was probed");
+    if let Some(observation) = meaning(&board.of(account.id).state, seen) {
+        board.observe(account.id, &observation, channel.cooling, shared.clock.now());
+    }
+}
+
+#[cfg(test)]
+mod tests;

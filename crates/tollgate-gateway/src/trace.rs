@@ -1,0 +1,73 @@
+//! What a caller may see of how his accounts were chosen: counts of what stood against candidates, and how each attempt
+//! ended. Never a name.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate_core::TraceEntry;
+
+/// Asks for it, with the value `1`, and carries it.
+pub(crate) const TRACE: HeaderName = HeaderName::from_static("x-tollgate-trace");
+
+/// Whether a request asks for it.
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+    headers.get(TRACE).is_some_and(|value| value.as_bytes() == b"1")
+}
+
+/// The summary: `planned=2, cooling=1; attempts: E55, ok`.
+pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Item = Option<&'a str>>) -> HeaderValue {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    let (mut planned, mut more) = (0, 0);
+    for entry in candidates {
+        match entry.code.as_str() {
+            "planned" => planned += 1,
+            // The rest of a long list; its entry says how long.
+            "more" => more += entry.detail.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0),
+            code => *counts.entry(code).or_default() += 1,
+        }
+    }
+    if more > 0 {
+        counts.insert("others", more);
+    }
+    let mut text = format!("planned={planned}");
+    for (code, count) in counts {
+        let _ = write!(text, ", {code}={count}");
+    }
+    let mut lead = "; attempts: ";
+    for attempt in attempts {
+        text.push_str(lead);
+        text.push_str(attempt.unwrap_or("ok"));
+        lead = ", ";
+    }
+    // Codes are our own words; a foreign one cannot come in.
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("planned=0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(code: &str, detail: Option<&str>) -> TraceEntry {
+        let account = Some("secret-account".to_owned());
+        TraceEntry { channel: "secret-channel".to_owned(), account, code: code.to_owned(), detail: detail.map(str::to_owned) }
+    }
+
+    fn check(candidates: &[TraceEntry], attempts: &[Option<&str>], expected: &str) {
+        assert_eq!(summary(candidates, attempts.iter().copied()), expected);
+    }
+
+    #[test]
+    fn codes_and_counts_and_no_names() {
+        let cooling = entry("cooling", Some("connect_failure until 2026-11-21T00:00:00Z"));
+        let candidates = [entry("planned", None), cooling.clone(), entry("planned", None), entry("rate", None), cooling];
+        check(&candidates, &[Some("E55"), None], "planned=2, cooling=2, rate=1; attempts: E55, ok");
+        check(&[entry("disabled", None)], &[], "planned=0, disabled=1");
+        check(&[], &[], "planned=0");
+    }
+
+    #[test]
+    fn the_rest_of_a_long_list_is_counted() {
+        let more = entry("more", Some("936 more candidates are excluded"));
+        check(&[entry("cooling", None), more], &[], "planned=0, cooling=1, others=936");
+    }
+}
