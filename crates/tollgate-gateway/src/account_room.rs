@@ -173,17 +173,16 @@ impl AccountRooms {
         let Some(room) = shard.get_mut(&held.account) else { return };
         room.vacate(held, now);
         while let Some(turn) = room.queue.next(room.running) {
-            match room.full(turn.bounds, turn.tokens, now) {
-                Some(_) => turn.hand.wake(),
-                None => {
-                    let slot = self.occupy(room, held.account, turn.tokens, now);
-                    if let Some(mut refused) = turn.hand.offer(slot)
-                        && let Some(refused) = mem::take(&mut refused.0)
-                    {
-                        // Whoever waited has left or was served elsewhere. Dropping the slot would lock the shard again.
-                        room.vacate(&refused, now);
-                    }
-                }
+            if room.full(turn.bounds, turn.tokens, now).is_some() {
+                turn.hand.wake();
+                continue;
+            }
+            let slot = self.occupy(room, held.account, turn.tokens, now);
+            if let Some(mut refused) = turn.hand.offer(slot)
+                && let Some(refused) = mem::take(&mut refused.0)
+            {
+                // Whoever waited has left or was served elsewhere. Dropping the slot would lock the shard again.
+                room.vacate(&refused, now);
             }
         }
     }

@@ -27,7 +27,7 @@ use crate::{HealthBoard, SentMark, Shared, Upstream, UpstreamAnswer, UpstreamCal
 /// How often it is looked who is due.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often an account that rests is probed.
-const RESTING_EVERY: Duration = Duration::from_secs(600);
+const RESTING_EVERY: Duration = Duration::from_mins(10);
 /// How often it is asked whether a test has passed elsewhere, while an account rests.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 /// A rest younger than this may not be in the database yet.
@@ -244,8 +244,11 @@ async fn beginning(answer: UpstreamAnswer) -> Vec<u8> {
 /// failed probe does not make an account rest or cool longer than it does.
 fn meaning(state: &HealthState, seen: Seen) -> Option<Observation> {
     match (state, seen) {
-        (HealthState::Resting { why: RestingReason::Refused, .. }, Seen::List)
-        | (HealthState::Cooling { why: CoolingReason::ConnectFailure, .. }, Seen::List) => Some(Observation::TestPassed),
+        (
+            HealthState::Resting { why: RestingReason::Refused, .. }
+            | HealthState::Cooling { why: CoolingReason::ConnectFailure, .. },
+            Seen::List,
+        ) => Some(Observation::TestPassed),
         (HealthState::Usable, Seen::Refused) => Some(Observation::Refused),
         (HealthState::Usable, Seen::Failure(failure)) => Some(failure),
         _ => None,

@@ -113,6 +113,7 @@ impl Gate {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
             metrics: Metrics::new("test"),
+            traffic: tollgate_gateway::Traffic::new(clock.clone()),
             clock: clock.clone(),
             settings,
             condition: Arc::default(),

@@ -115,7 +115,8 @@ async fn tokens_a_minute_are_held_by_estimate_and_counted_by_use() {
 
 #[tokio::test(start_paused = true)]
 async fn room_comes_back_in_every_ending() {
-    let endings: [(fn(Script) -> Script, &str); 9] = [
+    type Ending = (fn(Script) -> Script, &'static str);
+    let endings: [Ending; 9] = [
         (|it| it.replies(REPLY), CHAT),
         (|it| it.streams(vec![role(), chunk("hi"), tail()]), STREAM),
         (|it| it.streams(vec![role(), chunk("hi"), Piece::Break]), STREAM),
