@@ -251,6 +251,8 @@ pub(super) fn failed(place: &str, operation: &'static str, error: Error) -> Stor
     match code.as_deref() {
         // SQLite, primary and extended codes: SQLITE_CORRUPT and SQLITE_NOTADB.
         Some("11" | "26" | "267" | "523" | "779") => StoreError::Corrupt { place, detail },
+        // SQLite: another process holds the write lock for longer than we wait (SQLITE_BUSY, SQLITE_LOCKED and kin).
+        Some("5" | "6" | "261" | "262" | "517" | "773") => StoreError::Unreachable { place, detail },
         // PostgreSQL: connection failures, shutting down, too many connections.
         Some(code) if code.len() == 5 && (code.starts_with("08") || code.starts_with("57P") || code == "53300") => {
             StoreError::Unreachable { place, detail }
@@ -269,5 +271,18 @@ mod tests {
     fn a_path_with_special_characters_stays_a_path() {
         assert_eq!(sqlite_url(Path::new("/data/a b?c#d%e.db")), "sqlite:/data/a%20b%3Fc%23d%25e.db?mode=rwc");
         assert_eq!(sqlite_url(Path::new("./x/y.db")), "sqlite:./x/y.db?mode=rwc");
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_has_to_wait_too_long_is_told_to_come_back() {
+        use sqlx::{Executor as _, SqliteConnection};
+        let dir = tempfile::TempDir::new().unwrap();
+        let url = format!("sqlite:{}?mode=rwc", dir.path().join("x.db").display());
+        let mut holder = SqliteConnection::connect(&url).await.unwrap();
+        holder.execute("CREATE TABLE t (x BIGINT); BEGIN IMMEDIATE;").await.unwrap();
+        let mut other = SqliteConnection::connect(&url).await.unwrap();
+        other.execute("PRAGMA busy_timeout = 0").await.unwrap();
+        let error = other.execute("BEGIN IMMEDIATE").await.unwrap_err();
+        assert!(failed("x.db", "write", error).is_away());
     }
 }
