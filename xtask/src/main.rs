@@ -5,6 +5,7 @@
 mod bench;
 mod check;
 mod dev;
+mod docs;
 mod fuzz;
 mod postgres;
 mod sdk;
@@ -33,6 +34,8 @@ enum Command {
     Tidy,
     /// Runs the official SDKs (Python and JavaScript) against the real binary.
     Sdk,
+    /// Writes the parts of the documentation that are made from the code.
+    Docs,
     /// Feeds the wire formats what nobody would send: every fuzz target in `fuzz/`, seeded from the fixtures.
     Fuzz(fuzz::Options),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
@@ -46,6 +49,7 @@ fn main() -> anyhow::Result<()> {
         Command::Check { require_all } => check::run(require_all),
         Command::Tidy => tidy::run(),
         Command::Sdk => sdk::run_alone(),
+        Command::Docs => docs::run(),
         Command::Fuzz(options) => fuzz::run_alone(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Dev => dev::run(),

@@ -137,7 +137,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Refused,
         "messages[].content[].source",
         r#"{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://x.test/a.png"}}]}]}"#,
-        "inline where the channel allows the gateway to fetch",
+        "the upstream reads no addresses",
     ),
     (
         "messages[].content[] of the vendor's own kinds",

@@ -18,7 +18,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Changed,
         "",
         r#"{"messages":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]}"#,
-        "user text at its place; moved to the beginning only where the channel says `hoist`",
+        "user text at its place",
     ),
     (
         "messages[].content[] text",
@@ -39,7 +39,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Refused,
         "messages[].content[].image_url",
         r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}]}]}"#,
-        "`fileData` where the model fetches addresses; inline where the channel allows the gateway to fetch",
+        "`fileData` where the model fetches addresses (`fetches_urls`)",
     ),
     (
         "messages[].content[].image_url.detail",
@@ -209,13 +209,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
     ("verbosity low, high", Refused, "verbosity", r#"{"verbosity":"low"}"#, "`medium` is accepted"),
     ("modalities with audio", Refused, "modalities", r#"{"modalities":["text","audio"]}"#, "`[\"text\"]` is accepted"),
     ("audio", Refused, "", r#"{"audio":{"voice":"a","format":"mp3"}}"#, ""),
-    (
-        "web_search_options",
-        Refused,
-        "",
-        r#"{"web_search_options":{}}"#,
-        "`googleSearch` where the channel allows tools the provider runs",
-    ),
+    ("web_search_options", Refused, "", r#"{"web_search_options":{}}"#, "a tool the provider runs and charges apart"),
     ("moderation", Refused, "", r#"{"moderation":{"model":"m"}}"#, ""),
     ("any other top-level field", Refused, "min_p", r#"{"min_p":0.1}"#, ""),
     (
@@ -240,7 +234,7 @@ pub(super) const TO_ANTHROPIC: &[Row] = &[
         Changed,
         "",
         r#"{"messages":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]}"#,
-        "user text at its place; moved to the beginning only where the channel says `hoist`",
+        "user text at its place",
     ),
     (
         "messages[].content[] image_url",
@@ -354,7 +348,7 @@ pub(super) const TO_ANTHROPIC: &[Row] = &[
     ("extra_body.google.safety_settings", Dropped, "", r#"{"extra_body":{"google":{"safety_settings":[]}}}"#, ""),
     ("service_tier flex, priority", Refused, "service_tier", r#"{"service_tier":"flex"}"#, ""),
     ("stream", Mapped, "", r#"{"stream":true}"#, "`stream`"),
-    ("user", Dropped, "", r#"{"user":"u"}"#, "`metadata.user_id` where the channel allows"),
+    ("user", Dropped, "", r#"{"user":"u"}"#, "bookkeeping"),
     ("metadata", Dropped, "", r#"{"metadata":{"a":"b"}}"#, "bookkeeping"),
     ("logit_bias", Refused, "", r#"{"logit_bias":{"1":5}}"#, "`{}` is accepted"),
     ("web_search_options", Refused, "", r#"{"web_search_options":{}}"#, ""),
