@@ -29,6 +29,7 @@ pub(crate) fn run() -> Result<()> {
     layers(&mut faults)?;
     words(&root, &mut faults);
     error_rows_documented(&root, &mut faults);
+    metrics_documented(&root, &mut faults);
     if faults.is_empty() {
         println!("tidy: {} source files, no faults", files.len());
         return Ok(());
@@ -39,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
     bail!("tidy found {} faults", faults.len())
 }
 
-/// Every Rust file of the workspace.
+/// Every Rust file of the workspace, the fuzz targets beside it included.
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in ["crates", "xtask", "bench", "fuzz"] {
@@ -74,6 +75,7 @@ fn sizes(root: &Path, files: &[PathBuf], faults: &mut Vec<String>) {
     let mut total = 0;
     for path in files {
         let lines = fs::read_to_string(path).map_or(0, |text| text.lines().count());
+        total += lines;
         let shown = path.strip_prefix(root).unwrap_or(path).display();
         if !is_test(path) {
             if lines > TOO_LONG {
@@ -82,7 +84,6 @@ fn sizes(root: &Path, files: &[PathBuf], faults: &mut Vec<String>) {
                 println!("tidy: note: {shown} has {lines} lines (aim is at most {LONG})");
             }
         }
-        total += lines;
         let relative = path.strip_prefix(root.join("crates")).ok();
         if let Some(name) = relative.and_then(|path| path.iter().next())
             && name != "tollgate-testkit"
@@ -95,7 +96,7 @@ fn sizes(root: &Path, files: &[PathBuf], faults: &mut Vec<String>) {
         let share = lines as f64 / total as f64;
         if share > LARGEST_SHARE {
             faults.push(format!(
-                "{name} holds {:.0} % of the workspace's lines (limit {:.0} %)",
+                "{name} holds {:.1} % of the workspace's lines (limit {:.0} %)",
                 share * 100.0,
                 LARGEST_SHARE * 100.0
             ));
@@ -165,7 +166,7 @@ fn layers(faults: &mut Vec<String>) -> Result<()> {
 fn words(root: &Path, faults: &mut Vec<String>) {
     let unfinished = ["to", "do!("].concat();
     let fix = ["FIX", "ME"].concat();
-    let machines = ["/ro", "/ho"].map(|folder| format!("{folder}{}/", if folder == "/ro" { "ot" } else { "me" }));
+    let homes = ["root", "home"].map(|folder| format!("/{folder}/"));
     let listed = shell::output(Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root));
     let Ok(listed) = listed else { return };
     for name in listed.lines().filter(|name| {
@@ -177,7 +178,7 @@ fn words(root: &Path, faults: &mut Vec<String>) {
             if line.contains(&unfinished) || line.contains(&fix) {
                 faults.push(format!("{name}:{}: unfinished work", number + 1));
             }
-            if machines.iter().any(|folder| line.contains(folder)) {
+            if homes.iter().any(|home| line.contains(home)) {
                 faults.push(format!("{name}:{}: a path of one machine", number + 1));
             }
         }
@@ -205,6 +206,29 @@ fn error_rows_documented(root: &Path, faults: &mut Vec<String>) {
     }
 }
 
+/// Each metric stands in the operating manual.
+fn metrics_documented(root: &Path, faults: &mut Vec<String>) {
+    let source = fs::read_to_string(root.join("crates/tollgate-gateway/src/metrics.rs")).unwrap_or_default();
+    let docs = fs::read_to_string(root.join("docs/operating.md")).unwrap_or_default();
+    let names = first_literals(&source, "registry.register(");
+    if names.is_empty() {
+        faults
+            .push("no metric is registered in crates/tollgate-gateway/src/metrics.rs: this check looks in the wrong place".into());
+    }
+    for name in names {
+        // Counters and infos get an ending when they are written, so the name itself may not end there.
+        if !["`", "_total`", "_info`"].iter().any(|end| docs.contains(&format!("`tollgate_{name}{end}"))) {
+            faults.push(format!("docs/operating.md does not explain the metric tollgate_{name}"));
+        }
+    }
+}
+
+/// The first string literal behind each occurrence of `call`, where it is the first argument.
+fn first_literals<'a>(text: &'a str, call: &str) -> Vec<&'a str> {
+    let arguments = text.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+    arguments.filter_map(|rest| rest.split('"').next()).collect()
+}
+
 /// String literals of the form `"E40"`.
 fn error_ids(text: &str) -> Vec<String> {
     text.split('"')
@@ -219,6 +243,12 @@ mod tests {
     #[test]
     fn the_house_is_tidy() {
         super::run().expect("tidy");
+    }
+
+    #[test]
+    fn first_arguments_are_found_in_source_text() {
+        let text = "fn f(a) { f(\"a\", 1); f(\n    \"b.c\",\n); f(name) }";
+        assert_eq!(super::first_literals(text, "f("), ["a", "b.c"]);
     }
 
     #[test]

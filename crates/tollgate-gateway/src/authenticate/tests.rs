@@ -1,4 +1,4 @@
-//! Tests of `authenticate`: what it promises, by behaviour.
+//! Which keys are let in, what the others are told, and that a database that is away never costs a key its good name.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Tests of `ingress`: what it promises, by behaviour.
+//! What request lines ask for, where keys are found, and which path a wrong one probably meant.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
 use tollgate_protocol::{Framing, Method, Protocol};

@@ -1,4 +1,4 @@
-//! Tests of `lists`: what it promises, by behaviour.
+//! Lists show what a key may use, in the shape of the protocol that asks.
 
 use http_body_util::BodyExt as _;
 use tollgate_core::{

@@ -1,4 +1,4 @@
-//! Tests of `receive`: what it promises, by behaviour.
+//! Bodies are held to type, encoding, size and pace.
 
 use std::io::Write as _;
 

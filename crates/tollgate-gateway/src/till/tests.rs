@@ -1,4 +1,4 @@
-//! Tests of `till`: what it promises, by behaviour.
+//! Records are booked once, whatever the database does meanwhile.
 
 use tempfile::TempDir;
 use tollgate_core::{AccountId, Begin, Catalog, Observation, RequestId, Timestamp};

@@ -1,4 +1,4 @@
-//! Tests of `complaint`: what it promises, by behaviour.
+//! Which fields an upstream complains about, by its own words.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of `echo`: what it promises, by behaviour.
+//! The echo answers in every protocol, whole and streamed.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Tests of `scan`: what it promises, by behaviour.
+//! The scanner takes what JSON is, and says where something is not.
 
 use proptest::prelude::*;
 use serde::de::IgnoredAny;

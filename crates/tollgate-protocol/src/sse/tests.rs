@@ -1,4 +1,4 @@
-//! Tests of `sse`: what it promises, by behaviour.
+//! Events are cut out of streams the same way wherever the network cut.
 
 use bytes::Bytes;
 use proptest::prelude::*;

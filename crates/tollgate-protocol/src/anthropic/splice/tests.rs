@@ -1,4 +1,4 @@
-//! Tests of `splice`: what it promises, by behaviour.
+//! Messages bodies change where they must and nowhere else.
 
 use super::*;
 use crate::{Method, SplicePoints};

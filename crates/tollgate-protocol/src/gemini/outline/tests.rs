@@ -1,4 +1,4 @@
-//! Tests of `outline`: what it promises, by behaviour.
+//! What the light scan of native bodies finds and what it refuses.
 
 use crate::{Framing, MalformedKind};
 

@@ -1,4 +1,4 @@
-//! Tests of `relay`: what it promises, by behaviour.
+//! Native streams pass as they come, in both framings.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Tests of `handover`: what it promises, by behaviour.
+//! What stands between decoder and encoder: ids, names, custom tools, finish reasons, bounds.
 
 use super::*;
 

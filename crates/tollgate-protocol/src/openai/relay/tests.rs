@@ -1,4 +1,4 @@
-//! Tests of `relay`: what it promises, by behaviour.
+//! Chat streams pass as they come, with usage taken out where nobody asked.
 
 use proptest::prelude::*;
 

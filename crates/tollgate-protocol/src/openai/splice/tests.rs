@@ -1,4 +1,4 @@
-//! Tests of `splice`: what it promises, by behaviour.
+//! Chat bodies change where they must and nowhere else.
 
 use proptest::prelude::*;
 
