@@ -1,3 +1,5 @@
+//! Accounts stay within their bounds, and keys that wait for a busy one take turns.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

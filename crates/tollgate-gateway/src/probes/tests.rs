@@ -1,3 +1,5 @@
+//! Which accounts are probed when, and what a probe's answer does to them.
+
 use tollgate_core::{Catalog, Revision, Timestamp};
 
 use super::*;
