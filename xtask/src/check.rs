@@ -62,7 +62,7 @@ fn clippy() -> Result<Done> {
 /// Unit and integration tests, with a PostgreSQL of their own for the storage contract.
 fn tests() -> Result<Done> {
     let server = postgres::Server::start();
-    let mut command = shell::cargo(&["test", "--workspace", "--quiet"]);
+    let mut command = shell::cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"]);
     let skip = match &server {
         Ok(server) => {
             command.env("TOLLGATE_TEST_POSTGRES", server.url());

@@ -66,43 +66,52 @@ pub(crate) fn values(
     from_environment(environment, environment_names, &mut values, &mut faults);
     for (path, text) in flags {
         let setting = table::find(path).expect("flags name settings of the table");
-        accept(setting, text, &format!("--{}", path.rsplit('.').next().unwrap_or(path)), Source::Flag, &mut values, &mut faults);
+        faults.extend(
+            accept(setting, text, &format!("--{}", path.rsplit('.').next().unwrap_or(path)), Source::Flag, &mut values).err(),
+        );
     }
     if faults.is_empty() { Ok(values) } else { Err(faults) }
 }
 
+/// Reads the file; its faults in order of place.
 fn from_file(name: &str, text: &str, values: &mut Values, faults: &mut Vec<String>) {
     let (document, errors) = DeTable::parse_recoverable(text);
+    let mut placed: Vec<(usize, String)> = Vec::new();
     for error in errors {
-        let at = error.span().map_or(String::new(), |span| position(text, span.start));
-        faults.push(format!("{name}:{at} {}", error.message()));
+        placed.push((error.span().map_or(0, |span| span.start), error.message().to_owned()));
     }
     for (section, value) in document.get_ref() {
-        let at = position(text, section.span().start);
+        let at = section.span().start;
         let Some(entries) = value.get_ref().as_table() else {
-            faults.push(format!("{name}:{at} '{}' is not a section; write [section] and below it the settings", section.get_ref()));
+            let section = section.get_ref();
+            placed.push((at, format!("'{section}' is not a section; write [section] and below it the settings")));
             continue;
         };
         if !SETTINGS.iter().any(|setting| setting.path.starts_with(&format!("{}.", section.get_ref()))) {
             let sections = SETTINGS.iter().filter_map(|setting| setting.path.split('.').next());
-            faults.push(format!("{name}:{at} unknown section [{}]{}", section.get_ref(), suggestion(section.get_ref(), sections)));
+            placed.push((at, format!("unknown section [{}]{}", section.get_ref(), suggestion(section.get_ref(), sections))));
             continue;
         }
         for (entry, value) in entries {
             let path = format!("{}.{}", section.get_ref(), entry.get_ref());
-            let at = position(text, entry.span().start);
-            let Some(setting) = table::find(&path) else {
-                let near = suggestion(&path, SETTINGS.iter().map(|setting| setting.path));
-                faults.push(format!("{name}:{at} unknown setting '{path}'{near}"));
-                continue;
-            };
-            match plain(value.get_ref()) {
-                Some(found) if fits(setting.kind, value.get_ref()) => {
-                    accept(setting, &found, &format!("{name}:{at} '{path}'"), Source::File, values, faults);
-                }
-                _ => faults.push(format!("{name}:{at} '{path}' takes {}", expects(setting.kind))),
+            if let Err(fault) = from_entry(&path, value.get_ref(), values) {
+                placed.push((entry.span().start, fault));
             }
         }
+    }
+    placed.sort();
+    faults.extend(placed.into_iter().map(|(at, fault)| format!("{name}:{} {fault}", position(text, at))));
+}
+
+/// One entry of the file.
+fn from_entry(path: &str, value: &DeValue<'_>, values: &mut Values) -> Result<(), String> {
+    let Some(setting) = table::find(path) else {
+        return Err(format!("unknown setting '{path}'{}", suggestion(path, SETTINGS.iter().map(|setting| setting.path))));
+    };
+    let shown = format!("'{path}'");
+    match plain(value).filter(|_| fits(setting.kind, value)) {
+        Some(found) => accept(setting, &found, &shown, Source::File, values),
+        None => Err(format!("{shown} takes {}", expects(setting.kind))),
     }
 }
 
@@ -115,8 +124,12 @@ fn from_environment(environment: &dyn Fn(&str) -> Option<String>, names: &[Strin
             (Some(own), Some((alias, other))) if own != other => {
                 faults.push(format!("{variable} and {alias} are both set and differ; unset one of them"));
             }
-            (Some(text), _) => accept(setting, &text, &variable, Source::Environment(variable.clone()), values, faults),
-            (None, Some((alias, text))) => accept(setting, &text, alias, Source::Environment(alias.to_owned()), values, faults),
+            (Some(text), _) => {
+                faults.extend(accept(setting, &text, &variable, Source::Environment(variable.clone()), values).err());
+            }
+            (None, Some((alias, text))) => {
+                faults.extend(accept(setting, &text, alias, Source::Environment(alias.to_owned()), values).err());
+            }
             (None, None) => {}
         }
     }
@@ -129,7 +142,7 @@ fn from_environment(environment: &dyn Fn(&str) -> Option<String>, names: &[Strin
 }
 
 /// Checks a text against the setting's kind and keeps it.
-fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, values: &mut Values, faults: &mut Vec<String>) {
+fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, values: &mut Values) -> Result<(), String> {
     let good = match setting.kind {
         Kind::Text => true,
         Kind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
@@ -139,10 +152,10 @@ fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, va
     };
     if good {
         values.insert(setting.path, Value { text: text.to_owned(), source });
-    } else {
-        let found = if setting.secret { String::new() } else { format!(", not '{text}'") };
-        faults.push(format!("{shown} takes {}{found}", expects(setting.kind)));
+        return Ok(());
     }
+    let found = if setting.secret { String::new() } else { format!(", not '{text}'") };
+    Err(format!("{shown} takes {}{found}", expects(setting.kind)))
 }
 
 fn expects(kind: Kind) -> String {
@@ -246,10 +259,10 @@ mod tests {
         assert_eq!(
             faults,
             [
-                "tollgate.toml:4:2: unknown section [jurnal]; did you mean 'journal'?",
-                "tollgate.toml:6:1: 'log.level' takes one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", not 'loud'",
                 "tollgate.toml:2:1: 'server.listen' takes an address with a port, such as \"127.0.0.1:8080\"",
                 "tollgate.toml:3:1: unknown setting 'server.liste'; did you mean 'server.listen'?",
+                "tollgate.toml:4:2: unknown section [jurnal]; did you mean 'journal'?",
+                "tollgate.toml:6:1: 'log.level' takes one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", not 'loud'",
             ]
         );
     }
