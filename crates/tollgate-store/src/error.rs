@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf};
 
 use tollgate_core::Revision;
 
-use crate::Kind;
+use crate::{Kind, PostingRefused};
 
 /// Who can mend a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,6 +141,9 @@ pub enum StoreError {
     /// A change was refused; nothing of its batch was written.
     #[error("{0}")]
     Refused(ChangeRefused),
+    /// Money was not moved.
+    #[error(transparent)]
+    Posting(#[from] PostingRefused),
     /// The database answered with an error of its own.
     #[error("the database failed while it was asked to {operation}: {source}")]
     Query {
@@ -167,7 +170,8 @@ impl StoreError {
             | Self::MasterKeyWrong { .. }
             | Self::MasterKeyUnreadable { .. }
             | Self::MasterKeyMalformed { .. }
-            | Self::Refused(_) => Fault::Operator,
+            | Self::Refused(_)
+            | Self::Posting(_) => Fault::Operator,
             Self::Newer { .. }
             | Self::Corrupt { .. }
             | Self::InUse { .. }

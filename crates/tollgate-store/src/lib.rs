@@ -11,14 +11,17 @@ pub mod catalog_file;
 mod change;
 #[cfg(test)]
 mod conformance;
+mod counters;
 mod current;
 mod error;
 mod folder;
 mod journal;
 mod keys;
+mod ledger;
 mod memory;
 mod open;
 mod random;
+mod rollup;
 mod rows;
 #[cfg(test)]
 mod samples;
@@ -26,6 +29,7 @@ mod seal;
 mod spec;
 mod sql;
 mod usage;
+mod verify;
 
 use std::{collections::HashSet, fmt};
 
@@ -33,6 +37,7 @@ use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
+pub use counters::{Counters, Spending};
 pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};
 pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
 pub use folder::FolderLock;
@@ -41,11 +46,15 @@ pub use journal::{
     repair as repair_journal,
 };
 pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_key};
+pub use ledger::{
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingKind, PostingRefused,
+};
 pub use open::{Access, OpenOptions, Store, StoreUrl, open};
 pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
+pub use verify::{Difference, Rule, Verified};
 
 /// Remembers what is configured.
 #[async_trait]
@@ -86,8 +95,8 @@ pub trait KeyStore: Send + Sync + fmt::Debug {
 /// Remembers usage records, each exactly once.
 #[async_trait]
 pub trait UsageStore: Send + Sync + fmt::Debug {
-    /// Adds records with their attempts in one transaction. A record whose id is there already is left alone, its
-    /// attempts too. How many were new.
+    /// Adds records with their attempts in one transaction, and in the same one their ledger entries, balances and
+    /// roll-ups. A record whose id is there already is left alone, and all that belongs to it. How many were new.
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError>;
 
     /// One page of records; continue with [`Page::next`] in [`UsageFilter::after`].

@@ -3,15 +3,17 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 use url::Url;
 
 use crate::{
-    Actor, CatalogStore, Change, Door, HealthStore, KeyHasher, KeyStore, MasterKeySource, MemberSpec, Random, StoreError,
-    UsageStore,
+    Actor, CatalogStore, Change, Counters, Door, HealthStore, KeyHasher, KeyStore, LedgerPlace, LedgerStore, MasterKeySource,
+    MemberSpec, Random, StoreError, UsageStore,
     apply::OWNER,
+    counters::memory::MemoryCounters,
     folder::{self, FolderLock},
     memory::MemoryStore,
     seal::{Sealer, draw},
@@ -124,6 +126,8 @@ pub struct Store {
     pub keys: Arc<dyn KeyStore>,
     /// Usage records.
     pub usage: Arc<dyn UsageStore>,
+    /// Money that moves.
+    pub ledger: Arc<dyn LedgerStore>,
     /// Account health.
     pub health: Arc<dyn HealthStore>,
     /// Hashes presented keys.
@@ -160,6 +164,7 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
         catalog: Arc::clone(&sql) as _,
         keys: Arc::clone(&sql) as _,
         usage: Arc::clone(&sql) as _,
+        ledger: Arc::clone(&sql) as _,
         health: Arc::clone(&sql) as _,
         hasher: sql.hasher.clone(),
         first_start: false,
@@ -177,6 +182,7 @@ async fn open_memory(random: Random, place: String, now: Timestamp) -> Result<St
         catalog: Arc::clone(&memory) as _,
         keys: Arc::clone(&memory) as _,
         usage: Arc::clone(&memory) as _,
+        ledger: Arc::clone(&memory) as _,
         health: memory,
         hasher,
         first_start: false,
@@ -206,6 +212,17 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 }
 
 impl Store {
+    /// Counters for this node, beginning with what was spent until now; to be asked for once everything the journal held
+    /// is booked. A hold without a sign of life ends after `life`. Also how far the ledger had come: what is posted
+    /// behind that place is to be told to the counters.
+    ///
+    /// # Errors
+    /// When the database does not say what was spent.
+    pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPlace), StoreError> {
+        let spending = self.ledger.spending(now).await?;
+        Ok((Arc::new(MemoryCounters::new(&spending, life)), spending.ledger))
+    }
+
     /// Seals the data key anew with the first of these master keys; any of them may open it.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 mod catalog;
 mod health;
 mod keys;
+mod ledger;
 mod usage;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -193,6 +194,16 @@ conformance! {
         filters_narrow_pages_and_sums,
         records_survive_with_every_field,
         known_names_what_is_booked;
+    ledger:
+        what_requests_cost_is_entered_once,
+        a_record_twice_in_a_batch_is_settled_once,
+        a_posting_happens_once_for_its_key,
+        postings_that_make_no_sense_are_refused,
+        entries_come_newest_first_and_are_filtered,
+        balances_name_every_member,
+        what_is_posted_is_seen_behind_a_place,
+        what_was_spent_is_summed_by_subject_and_period,
+        books_agree_when_everything_happens_at_once;
     health:
         health_is_kept_for_accounts_that_exist;
 }

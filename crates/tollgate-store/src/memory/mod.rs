@@ -1,5 +1,6 @@
 //! Everything in memory: for tests and trials. The usage log keeps its newest 100,000 records.
 
+mod ledger;
 mod rows;
 mod usage;
 
@@ -23,6 +24,7 @@ use crate::{
 pub(crate) struct MemoryStore {
     catalog: Mutex<State>,
     usage: Mutex<usage::Log>,
+    books: Mutex<ledger::Books>,
     health: Mutex<HashMap<AccountId, AccountHealth>>,
     revision: watch::Sender<Revision>,
     sealer: Sealer,
@@ -44,6 +46,7 @@ impl MemoryStore {
         Self {
             catalog: Mutex::default(),
             usage: Mutex::default(),
+            books: Mutex::default(),
             health: Mutex::default(),
             revision: watch::Sender::default(),
             sealer,
@@ -143,7 +146,11 @@ impl KeyStore for MemoryStore {
 #[async_trait]
 impl UsageStore for MemoryStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
-        Ok(self.usage.lock().await.append(records))
+        let mut usage = self.usage.lock().await;
+        let mut books = self.books.lock().await;
+        let new = usage.append(records);
+        books.book(&new);
+        Ok(new.len() as u64)
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {

@@ -30,12 +30,13 @@ fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
 }
 
 impl Log {
-    pub(super) fn append(&mut self, records: &[UsageRecord]) -> u64 {
-        let mut added = 0;
+    /// Adds records; those that are new.
+    pub(super) fn append<'a>(&mut self, records: &'a [UsageRecord]) -> Vec<&'a UsageRecord> {
+        let mut added = Vec::new();
         for record in records {
             if self.arrivals.insert(record.id, record.at).is_none() {
                 self.records.insert(cursor(record), record.clone());
-                added += 1;
+                added.push(record);
             }
         }
         while self.records.len() > BOUND {
@@ -44,6 +45,11 @@ impl Log {
             }
         }
         added
+    }
+
+    /// All records that are kept.
+    pub(super) fn all(&self) -> impl Iterator<Item = &UsageRecord> {
+        self.records.values()
     }
 
     pub(super) fn find(&self, id: RequestId) -> Option<UsageRecord> {

@@ -22,9 +22,13 @@ pub(super) struct Step {
 }
 
 const FIRST: &str = include_str!("../../migrations/0001_first.sql");
+const MONEY: &str = include_str!("../../migrations/0002_money.sql");
 
 /// Every step there has been, oldest first.
-pub(super) const ALL: &[Step] = &[Step { version: 1, name: "first", sqlite: FIRST, postgres: FIRST }];
+pub(super) const ALL: &[Step] = &[
+    Step { version: 1, name: "first", sqlite: FIRST, postgres: FIRST },
+    Step { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
+];
 
 const TABLE: &str = "_sqlx_migrations";
 
@@ -147,8 +151,12 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::samples::NOON;
+    use crate::{
+        conformance::{options, sqlite},
+        samples::{NOON, record},
+    };
 
+    const NEXT: i64 = 3;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
@@ -159,6 +167,39 @@ mod tests {
     async fn open(place: &str) -> AnyConnection {
         sqlx::any::install_default_drivers();
         AnyConnection::connect_with(&AnyConnectOptions::from_str(&format!("sqlite:{place}?mode=rwc")).unwrap()).await.unwrap()
+    }
+
+    /// Takes the schema of a database back to what it was before there was a ledger.
+    const WITHOUT_MONEY: &str = "DROP TABLE ledger; DROP TABLE balances; DROP TABLE usage_hours; DROP TABLE usage_days; \
+         DROP TABLE attempt_hours; DROP TABLE attempt_days; DELETE FROM counters WHERE name = 'ledger'; \
+         DELETE FROM _sqlx_migrations WHERE version > 1;";
+
+    #[tokio::test]
+    async fn what_was_recorded_before_there_was_a_ledger_is_entered() {
+        let dir = TempDir::new().unwrap();
+        let open_store = || crate::open(options(sqlite(&dir), &dir));
+        let store = open_store().await.unwrap();
+        let mut records: Vec<_> = (0..60).map(record).collect();
+        for record in &mut records {
+            record.cost = Some(tollgate_core::NanoUsd(14));
+        }
+        (records[7].group, records[7].model) = (None, Some("no such model".to_owned()));
+        store.usage.append(&records).await.unwrap();
+        let (balances, spending) = (store.ledger.balances().await.unwrap(), store.ledger.spending(NOON).await.unwrap());
+        store.close().await;
+
+        let place = dir.path().join("tollgate.db").display().to_string();
+        let mut connection = open(&place).await;
+        sqlx::raw_sql(WITHOUT_MONEY).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+
+        let store = open_store().await.unwrap();
+        assert_eq!(store.ledger.balances().await.unwrap(), balances);
+        assert_eq!(store.ledger.spending(NOON).await.unwrap(), spending);
+        let verified = store.ledger.verify().await.unwrap();
+        assert!(verified.agrees() && verified.records == 60, "{verified:#?}");
+        store.usage.append(&[record(100)]).await.unwrap();
+        assert_eq!(backups(&dir).len(), 1);
     }
 
     fn backups(dir: &TempDir) -> Vec<std::path::PathBuf> {
@@ -174,14 +215,17 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
-        let steps = [ALL, &[step(2, LATER)]].concat();
+        let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, NEXT]);
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v1-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v2-2026-11-21.backup"), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1]);
-        assert!(matches!(check(&mut connection, Dialect::Sqlite, &place).await, Err(StoreError::Newer { found: 2, known: 1, .. })));
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2]);
+        assert!(matches!(
+            check(&mut connection, Dialect::Sqlite, &place).await,
+            Err(StoreError::Newer { found: NEXT, known: 2, .. })
+        ));
     }
 
     #[tokio::test]
@@ -190,10 +234,10 @@ mod tests {
         let place = dir.path().join("x.db").display().to_string();
         let mut connection = open(&place).await;
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
-        let steps = [ALL, &[step(2, BROKEN)]].concat();
+        let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1]);
-        let steps = [ALL, &[step(2, LATER)]].concat();
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2]);
+        let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");
     }

@@ -1,9 +1,11 @@
 //! The database backend: one SQL text for SQLite and PostgreSQL, through sqlx `Any`.
 
+mod booking;
 mod catalog;
 mod connect;
 mod health;
 mod keys;
+mod ledger;
 mod migrate;
 mod news;
 mod rows;
@@ -11,6 +13,7 @@ mod statement;
 mod usage;
 mod usage_rows;
 mod vault;
+mod verify;
 
 use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use tokio::sync::Mutex;

@@ -86,16 +86,22 @@ impl Conditions {
 }
 
 impl SqlStore {
-    async fn append_rows(&self, transaction: &mut sqlx::AnyConnection, records: &[&UsageRecord]) -> Result<u64, StoreError> {
+    /// Writes records with their attempts; those that are new.
+    async fn append_rows<'a>(
+        &self,
+        transaction: &mut sqlx::AnyConnection,
+        records: &[&'a UsageRecord],
+    ) -> Result<Vec<&'a UsageRecord>, StoreError> {
         let failed = |error| self.failed(APPEND, error);
         let head = format!("INSERT INTO usage ({USAGE_COLUMNS}) VALUES");
         let sql = statement::values(self.dialect, &head, records.len(), USAGE_WIDTH, " ON CONFLICT DO NOTHING RETURNING id");
         let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
         let rows = query.fetch_all(&mut *transaction).await.map_err(failed)?;
-        let inserted = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<String>, _>>().map_err(failed)?;
-        let attempts: Vec<(RequestId, i64, &AttemptRecord)> = records
+        let mut inserted = rows.iter().map(|row| row.try_get(0)).collect::<Result<HashSet<String>, _>>().map_err(failed)?;
+        // An id that stands twice in a batch is inserted once, as the first of them.
+        let new: Vec<&UsageRecord> = records.iter().copied().filter(|record| inserted.remove(&record.id.to_string())).collect();
+        let attempts: Vec<(RequestId, i64, &AttemptRecord)> = new
             .iter()
-            .filter(|record| inserted.contains(&record.id.to_string()))
             .flat_map(|record| (0_i64..).zip(&record.attempts).map(|(position, attempt)| (record.id, position, attempt)))
             .collect();
         let head = format!("INSERT INTO attempts ({ATTEMPT_COLUMNS}) VALUES");
@@ -105,7 +111,7 @@ impl SqlStore {
             let query = attempts.iter().fold(query, |query, (id, position, attempt)| bind_attempt(query, *id, *position, attempt));
             query.execute(&mut *transaction).await.map_err(failed)?;
         }
-        Ok(inserted.len() as u64)
+        Ok(new)
     }
 
     /// Records with the attempts that belong to them.
@@ -138,14 +144,15 @@ impl UsageStore for SqlStore {
         }
         // In one order, whoever writes: two writers of the same records wait for each other instead of deadlocking.
         let mut records: Vec<&UsageRecord> = records.iter().collect();
-        records.sort_unstable_by_key(|record| record.id);
+        records.sort_by_key(|record| record.id);
         let mut transaction = self.begin(APPEND).await?;
-        let mut added = 0;
+        let mut new = Vec::with_capacity(records.len());
         for records in records.chunks(ROWS_AT_ONCE) {
-            added += self.append_rows(&mut transaction, records).await?;
+            new.extend(self.append_rows(&mut transaction, records).await?);
         }
+        self.book(&mut transaction, &new).await?;
         self.commit(APPEND, transaction).await?;
-        Ok(added)
+        Ok(new.len() as u64)
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {

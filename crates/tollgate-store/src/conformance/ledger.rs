@@ -1,0 +1,213 @@
+//! What a ledger must do.
+
+use futures_util::future::join_all;
+use tollgate_core::{KeyId, MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord, Window};
+
+use crate::{
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, Posting, PostingKind, PostingRefused, Store, StoreError,
+    samples::{NOON, at, record},
+};
+
+/// The member every new database has.
+async fn owner(store: &Store) -> MemberId {
+    let balances = store.ledger.balances().await.unwrap();
+    balances.into_iter().find(|balance| balance.name == "owner").unwrap().member
+}
+
+fn top_up(member: MemberId, amount: i64, key: Option<&str>) -> Posting {
+    Posting {
+        member,
+        kind: PostingKind::TopUp,
+        amount: NanoUsd(amount),
+        idempotency_key: key.map(str::to_owned),
+        note: "paid by transfer".to_owned(),
+        actor: "tester".to_owned(),
+    }
+}
+
+/// Records of the owner.
+fn sold(owner: MemberId, numbers: std::ops::Range<u64>) -> Vec<UsageRecord> {
+    numbers.map(|number| UsageRecord { member: owner, ..consistent(number) }).collect()
+}
+
+/// A record whose cost is the sum of its attempts'.
+fn consistent(number: u64) -> UsageRecord {
+    UsageRecord { cost: Some(NanoUsd(14)), ..record(number) }
+}
+
+async fn entries(store: &Store, filter: &LedgerFilter) -> Vec<LedgerEntry> {
+    store.ledger.entries(filter).await.unwrap()
+}
+
+async fn balance(store: &Store, member: MemberId) -> NanoUsd {
+    let balances = store.ledger.balances().await.unwrap();
+    balances.iter().find(|balance| balance.member == member).map_or(NanoUsd::ZERO, |balance| balance.balance)
+}
+
+async fn agrees(store: &Store) {
+    let verified = store.ledger.verify().await.unwrap();
+    assert!(verified.agrees(), "{:#?}", verified.differences);
+}
+
+pub(super) async fn what_requests_cost_is_entered_once(store: &Store) {
+    let owner = owner(store).await;
+    let records = sold(owner, 0..50);
+    store.usage.append(&records[..30]).await.unwrap();
+    store.usage.append(&records[10..]).await.unwrap();
+    store.usage.append(&records).await.unwrap();
+    let priced: Vec<&UsageRecord> = records.iter().filter(|record| record.sale.is_some()).collect();
+    let found = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
+    assert_eq!(found.len(), priced.len(), "what has no price moves no money");
+    assert!(found.iter().all(|entry| entry.kind == LedgerKind::Settle && entry.amount == NanoUsd(-2_000)));
+    let settled: std::collections::HashSet<_> = found.iter().filter_map(|entry| entry.request).collect();
+    assert!(priced.iter().all(|record| settled.contains(&record.id)));
+    assert_eq!(found[0].balance.0, -2_000 * i64::try_from(priced.len()).unwrap());
+    assert_eq!(balance(store, owner).await, found[0].balance);
+    agrees(store).await;
+}
+
+pub(super) async fn a_record_twice_in_a_batch_is_settled_once(store: &Store) {
+    let owner = owner(store).await;
+    let first = sold(owner, 1..2).remove(0);
+    let mut second = first.clone();
+    second.sale = Some(NanoUsd(9_999));
+    second.attempts.push(second.attempts[0].clone());
+    assert_eq!(store.usage.append(&[first.clone(), second]).await.unwrap(), 1);
+    assert_eq!(balance(store, owner).await, NanoUsd(-2_000));
+    assert_eq!(store.usage.find(first.id).await.unwrap().unwrap().attempts.len(), 2);
+    agrees(store).await;
+}
+
+pub(super) async fn a_posting_happens_once_for_its_key(store: &Store) {
+    let owner = owner(store).await;
+    let first = store.ledger.post(&top_up(owner, 5_000, Some("invoice 7")), NOON).await.unwrap();
+    assert!(!first.repeated);
+    assert_eq!((first.entry.balance, first.entry.amount, first.entry.at), (NanoUsd(5_000), NanoUsd(5_000), NOON));
+    let again = store.ledger.post(&top_up(owner, 5_000, Some("invoice 7")), at(9)).await.unwrap();
+    assert!(again.repeated);
+    assert_eq!(again.entry, first.entry);
+    let other = store.ledger.post(&top_up(owner, 6_000, Some("invoice 7")), NOON).await;
+    assert!(matches!(other, Err(StoreError::Posting(PostingRefused::KeyTaken(_)))), "{other:?}");
+    for expected in [10_000, 15_000] {
+        let posted = store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap();
+        assert_eq!(posted.entry.balance, NanoUsd(expected), "without a key every posting counts");
+    }
+    let adjust = Posting { kind: PostingKind::Adjust, amount: NanoUsd(-20_000), ..top_up(owner, 0, Some("fix")) };
+    assert_eq!(store.ledger.post(&adjust, NOON).await.unwrap().entry.balance, NanoUsd(-5_000));
+    agrees(store).await;
+}
+
+pub(super) async fn postings_that_make_no_sense_are_refused(store: &Store) {
+    let owner = owner(store).await;
+    let stranger = MemberId::from_parts(NOON, [9; 10]);
+    let refused = [
+        top_up(stranger, 5, None),
+        top_up(owner, 0, None),
+        top_up(owner, -5, None),
+        top_up(owner, 5, Some("")),
+        top_up(owner, 5, Some(&"x".repeat(201))),
+        Posting { note: "n".repeat(1_001), ..top_up(owner, 5, None) },
+        Posting { kind: PostingKind::Adjust, ..top_up(owner, 0, None) },
+    ];
+    for posting in refused {
+        let answer = store.ledger.post(&posting, NOON).await;
+        assert!(matches!(answer, Err(StoreError::Posting(_))), "{posting:?}: {answer:?}");
+    }
+    store.ledger.post(&top_up(owner, i64::MAX, None), NOON).await.unwrap();
+    let over = store.ledger.post(&top_up(owner, 1, None), NOON).await;
+    assert!(matches!(over, Err(StoreError::Posting(PostingRefused::Overflow))), "{over:?}");
+    assert_eq!(entries(store, &LedgerFilter::default()).await.len(), 1);
+}
+
+pub(super) async fn entries_come_newest_first_and_are_filtered(store: &Store) {
+    let owner = owner(store).await;
+    store.usage.append(&sold(owner, 0..20)).await.unwrap();
+    store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap();
+    store.usage.append(&[consistent(100)]).await.unwrap();
+    let all = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
+    assert!(all.is_sorted_by(|a, b| a.place > b.place));
+    let other = record(100).member;
+    assert_eq!(entries(store, &LedgerFilter { member: Some(other), ..LedgerFilter::default() }).await.len(), 1);
+    let top_ups = entries(store, &LedgerFilter { kind: Some(LedgerKind::TopUp), ..LedgerFilter::default() }).await;
+    assert_eq!((top_ups.len(), top_ups[0].note.as_str(), top_ups[0].actor.as_str()), (1, "paid by transfer", "tester"));
+    let mut seen = Vec::new();
+    let mut filter = LedgerFilter { limit: 7, ..LedgerFilter::default() };
+    loop {
+        let page = entries(store, &filter).await;
+        let Some(last) = page.last() else { break };
+        filter.before = Some(last.place);
+        seen.extend(page);
+    }
+    assert_eq!(seen, all);
+}
+
+pub(super) async fn balances_name_every_member(store: &Store) {
+    let owner = owner(store).await;
+    let stray = record(0).member;
+    store.usage.append(&[consistent(1), consistent(2)]).await.unwrap();
+    let balances = store.ledger.balances().await.unwrap();
+    assert!(balances.contains(&Balance { member: owner, name: "owner".to_owned(), balance: NanoUsd::ZERO }));
+    assert!(balances.contains(&Balance { member: stray, name: String::new(), balance: NanoUsd(-2_000) }));
+}
+
+pub(super) async fn what_is_posted_is_seen_behind_a_place(store: &Store) {
+    let owner = owner(store).await;
+    let (none, start) = store.ledger.posted_since(LedgerPlace::default()).await.unwrap();
+    assert_eq!((none, start), (Vec::new(), LedgerPlace(0)));
+    store.usage.append(&sold(owner, 0..10)).await.unwrap();
+    let first = store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap().entry;
+    store.usage.append(&sold(owner, 10..15)).await.unwrap();
+    let (posted, place) = store.ledger.posted_since(start).await.unwrap();
+    assert_eq!(posted, std::slice::from_ref(&first));
+    assert!(place > first.place);
+    assert_eq!(store.ledger.posted_since(place).await.unwrap(), (Vec::new(), place));
+}
+
+pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store) {
+    let (day, month) = (Timestamp::of_day(NOON.day()), Timestamp::of_month(NOON.month()));
+    let dated = |number: u64, at: Timestamp| UsageRecord { at, sale: Some(NanoUsd(1_000)), ..consistent(number) };
+    let records = [
+        dated(0, day),
+        dated(3, NOON),
+        dated(6, Timestamp(day.0 - 1)),
+        dated(9, month),
+        dated(12, Timestamp(month.0 - 1)),
+        // Refused before a group was chosen.
+        UsageRecord { group: None, group_name: None, sale: Some(NanoUsd(0)), ..dated(15, NOON) },
+    ];
+    store.usage.append(&records).await.unwrap();
+    let spending = store.ledger.spending(NOON).await.unwrap();
+    let spent = |subject: Subject| {
+        let found: Vec<&Spent> = spending.spent.iter().filter(|(of, _)| *of == subject).map(|(_, spent)| spent).collect();
+        assert!(found.len() <= 1, "{subject} stands once");
+        found.first().map_or([0; 3], |spent| [Window::Day, Window::Month, Window::Total].map(|it| spent.within(it, NOON).0))
+    };
+    let key: KeyId = records[0].key;
+    assert_eq!(spent(Subject::Key(key)), [2_000, 4_000, 5_000]);
+    assert_eq!(spent(Subject::Gateway), [2_000, 4_000, 5_000]);
+    assert_eq!(spent(Subject::Group(records[0].group.unwrap())), [2_000, 4_000, 5_000]);
+    assert_eq!(spent(Subject::Member(records[0].member)), [1_000, 2_000, 3_000]);
+    assert_eq!(spent(Subject::Channel(records[0].attempts[0].channel)), [3 * 14, 5 * 14, 6 * 14]);
+    assert_eq!(spending.balances.iter().map(|(_, balance)| balance.0).sum::<i64>(), -5_000);
+    assert_eq!(spending.ledger, store.ledger.posted_since(LedgerPlace(0)).await.unwrap().1);
+    agrees(store).await;
+}
+
+pub(super) async fn books_agree_when_everything_happens_at_once(store: &Store) {
+    let owner = owner(store).await;
+    let bookings = (0..12u64).map(|turn| async move {
+        // Each batch overlaps with its neighbours.
+        let records = sold(owner, turn * 20..turn * 20 + 35);
+        store.usage.append(&records).await.unwrap();
+    });
+    let postings = (0..12i64).map(|turn| async move {
+        let key = format!("posting {}", turn / 2);
+        store.ledger.post(&top_up(owner, 10_000 + turn / 2, Some(&key)), NOON).await.unwrap();
+    });
+    tokio::join!(join_all(bookings), join_all(postings));
+    let records = sold(owner, 0..255);
+    let sale: i64 = records.iter().filter_map(|record| record.sale).map(|sale| sale.0).sum();
+    let paid: i64 = (0..6).map(|turn| 10_000 + turn).sum();
+    assert_eq!(balance(store, owner).await, NanoUsd(paid - sale));
+    agrees(store).await;
+}

@@ -1,0 +1,48 @@
+//! Counting what runs: who has used how much of what, and what is set aside for requests under way. One node counts in
+//! memory ([`memory`]); what was spent before the start comes from the database.
+
+pub(crate) mod memory;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tollgate_core::{
+    Crossed, Exhausted, Hold, MemberId, NanoUsd, RequestId, Rooms, Spent, Subject, Timestamp, UsageRecord, Window,
+};
+
+use crate::{LedgerPlace, StoreError};
+
+/// Counts what runs. Every check of a hold is taken in one step, or none is.
+#[async_trait]
+pub trait Counters: Send + Sync + fmt::Debug {
+    /// Takes a hold, or says what does not suffice. A request may hold more than once, for itself and for its attempts.
+    async fn take(&self, hold: &Hold, now: Instant) -> Result<Result<Rooms, Exhausted>, StoreError>;
+
+    /// The request still runs: its holds live on.
+    fn renew(&self, id: RequestId, now: Instant);
+
+    /// A request ended: its holds go back, and what it came to is counted. Never waits, so that it can be called when a
+    /// request is dropped. Returns the alerting budgets it has spent.
+    fn give_back(&self, record: &UsageRecord, now: Instant) -> Vec<Crossed>;
+
+    /// Money spent and set aside in the period that `at` lies in, as far as it is known here.
+    fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd;
+
+    /// Money was posted to a member's balance by hand.
+    fn posted(&self, member: MemberId, amount: NanoUsd);
+
+    /// Holds that are open.
+    fn open(&self) -> usize;
+}
+
+/// What was spent until now, as the database has it; all of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// By subject.
+    pub spent: Vec<(Subject, Spent)>,
+    /// By member.
+    pub balances: Vec<(MemberId, NanoUsd)>,
+    /// How far the ledger had come.
+    pub ledger: LedgerPlace,
+}

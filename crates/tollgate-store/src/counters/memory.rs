@@ -1,0 +1,403 @@
+//! Counting in memory, for one node: a meter for every subject, in shards that are locked for one step each.
+//!
+//! A hold locks the shards of all its subjects, in order, checks everything, and only then changes anything. A subject
+//! that was ever used keeps its meter (about 200 bytes), so that a budget that is given to it later knows what was spent.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tollgate_core::{
+    Budget, BudgetAction, Busy, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, NanoUsd, Rated, RequestId, Room, Rooms,
+    Short, Sliding, Spent, Subject, Timestamp, UsageRecord, Window,
+};
+
+use super::{Counters, Spending};
+use crate::StoreError;
+
+const SHARDS: usize = 64;
+/// How often a shard of holds looks for those that are over.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The counters of one node.
+#[derive(Debug)]
+pub(crate) struct MemoryCounters {
+    meters: [Mutex<Meters>; SHARDS],
+    holds: [Mutex<Holds>; SHARDS],
+    /// How long a hold lives without a sign of life.
+    life: Duration,
+    /// What monotonic time is counted from.
+    epoch: OnceLock<Instant>,
+}
+
+type Meters = HashMap<Subject, Meter>;
+
+/// What one subject has used and holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Meter {
+    spent: Spent,
+    balance: i64,
+    held: i64,
+    requests: Sliding,
+    tokens: Sliding,
+    running: u64,
+}
+
+#[derive(Debug, Default)]
+struct Holds {
+    open: HashMap<RequestId, Vec<Open>>,
+    swept: Option<Instant>,
+}
+
+/// A hold that was taken.
+#[derive(Debug)]
+struct Open {
+    limits: Vec<Limit>,
+    tokens: u64,
+    amount: NanoUsd,
+    /// The buckets its tokens went into, in the order of the limits on tokens.
+    buckets: Vec<u64>,
+    until: Instant,
+}
+
+impl MemoryCounters {
+    /// Counters that begin with what was spent. A hold without a sign of life ends after `life`.
+    pub(crate) fn new(spending: &Spending, life: Duration) -> Self {
+        let counters = Self {
+            meters: std::array::from_fn(|_| Mutex::default()),
+            holds: std::array::from_fn(|_| Mutex::default()),
+            life,
+            epoch: OnceLock::new(),
+        };
+        for (subject, spent) in &spending.spent {
+            counters.shard(*subject).entry(*subject).or_default().spent = *spent;
+        }
+        for (member, balance) in &spending.balances {
+            counters.posted(*member, *balance);
+        }
+        counters
+    }
+
+    fn shard(&self, subject: Subject) -> MutexGuard<'_, Meters> {
+        locked(&self.meters[place_of(subject)])
+    }
+
+    fn holds(&self, id: RequestId) -> MutexGuard<'_, Holds> {
+        // The last bytes of a version 7 uuid are random.
+        locked(&self.holds[usize::from(id.uuid().as_bytes()[15]) % SHARDS])
+    }
+
+    /// Monotonic microseconds.
+    fn micros(&self, now: Instant) -> u64 {
+        let epoch = self.epoch.get_or_init(|| now);
+        u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn take_now(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
+        let micros = self.micros(now);
+        let mut locks = Locked::all(self, hold.limits.iter().map(|limit| limit.subject));
+        locks.check(hold, micros)?;
+        let buckets = locks.commit(hold, micros);
+        let rooms = locks.rooms(&hold.limits, micros);
+        drop(locks);
+        let open = Open { limits: hold.limits.clone(), tokens: hold.tokens, amount: hold.amount, buckets, until: now + self.life };
+        let mut holds = self.holds(hold.id);
+        holds.open.entry(hold.id).or_default().push(open);
+        let over = holds.over(now);
+        drop(holds);
+        for open in over {
+            Locked::all(self, open.subjects()).release(&open, open.tokens, micros);
+        }
+        Ok(rooms)
+    }
+}
+
+#[async_trait]
+impl Counters for MemoryCounters {
+    async fn take(&self, hold: &Hold, now: Instant) -> Result<Result<Rooms, Exhausted>, StoreError> {
+        Ok(self.take_now(hold, now))
+    }
+
+    fn renew(&self, id: RequestId, now: Instant) {
+        for open in self.holds(id).open.get_mut(&id).into_iter().flatten() {
+            open.until = now + self.life;
+        }
+    }
+
+    fn give_back(&self, record: &UsageRecord, now: Instant) -> Vec<Crossed> {
+        let held = self.holds(record.id).open.remove(&record.id).unwrap_or_default();
+        let spends = spends_of(record);
+        let subjects = held.iter().flat_map(Open::subjects).chain(spends.iter().map(|(subject, _)| *subject));
+        let (micros, tokens) = (self.micros(now), record.tokens.prompt().saturating_add(record.tokens.completion()));
+        // One step: nobody sees money that is neither held nor spent, or both.
+        let mut locks = Locked::all(self, subjects);
+        for open in &held {
+            locks.release(open, tokens, micros);
+        }
+        let watched: Vec<(Subject, Budget, NanoUsd)> = alerts(&held)
+            .into_iter()
+            .map(|(subject, budget)| (subject, budget, locks.settled(subject, budget.window, record.at)))
+            .collect();
+        for (subject, amount) in &spends {
+            locks.spend(*subject, *amount, record.at);
+        }
+        watched
+            .into_iter()
+            .map(|(subject, budget, before)| {
+                (before, Crossed { subject, budget, spent: locks.settled(subject, budget.window, record.at) })
+            })
+            .filter(|(before, crossed)| *before < crossed.budget.amount && crossed.spent >= crossed.budget.amount)
+            .map(|(_, crossed)| crossed)
+            .collect()
+    }
+
+    fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
+        let shard = self.shard(subject);
+        let Some(meter) = shard.get(&subject) else { return NanoUsd::ZERO };
+        NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
+    }
+
+    fn posted(&self, member: MemberId, amount: NanoUsd) {
+        let subject = Subject::Member(member);
+        let mut shard = self.shard(subject);
+        let meter = shard.entry(subject).or_default();
+        meter.balance = meter.balance.saturating_add(amount.0);
+    }
+
+    fn open(&self) -> usize {
+        self.holds.iter().map(|holds| locked(holds).open.values().map(Vec::len).sum::<usize>()).sum()
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn subjects(&self) -> impl Iterator<Item = Subject> {
+        self.limits.iter().map(|limit| limit.subject)
+    }
+}
+
+// === impl Holds ===
+
+impl Holds {
+    /// Takes out what has lived for too long: nobody will give it back any more.
+    fn over(&mut self, now: Instant) -> Vec<Open> {
+        if self.swept.is_some_and(|swept| now < swept + SWEEP_EVERY) {
+            return Vec::new();
+        }
+        self.swept = Some(now);
+        let mut over = Vec::new();
+        for opens in self.open.values_mut() {
+            over.extend(opens.extract_if(.., |open| open.until <= now));
+        }
+        self.open.retain(|_, opens| !opens.is_empty());
+        over
+    }
+}
+
+// === several shards at once ===
+
+/// The shards of some limits, locked in order so that nobody waits for each other.
+struct Locked<'a> {
+    shards: Vec<(usize, MutexGuard<'a, Meters>)>,
+}
+
+impl<'a> Locked<'a> {
+    fn all(counters: &'a MemoryCounters, subjects: impl Iterator<Item = Subject>) -> Self {
+        let mut places: Vec<usize> = subjects.map(place_of).collect();
+        places.sort_unstable();
+        places.dedup();
+        Self { shards: places.into_iter().map(|place| (place, locked(&counters.meters[place]))).collect() }
+    }
+
+    fn meter(&mut self, subject: Subject) -> &mut Meter {
+        let place = place_of(subject);
+        let shard = self.shards.iter_mut().find(|(at, _)| *at == place);
+        shard.expect("the shard of every subject of these limits is locked").1.entry(subject).or_default()
+    }
+
+    /// Whether all of it fits. Of several budgets that do not suffice, the one with least left.
+    fn check(&mut self, hold: &Hold, micros: u64) -> Result<(), Exhausted> {
+        let mut least: Option<Short> = None;
+        for limit in hold.limits.iter().filter(|limit| limit.bounds_money()) {
+            let short = short_of(self.meter(limit.subject), limit, hold.at);
+            if let Some(short) = short
+                && hold.amount > short.left
+                && least.is_none_or(|other| short.left < other.left)
+            {
+                least = Some(short);
+            }
+        }
+        // What costs nothing is served with nothing left.
+        if let Some(short) = least
+            && hold.amount > NanoUsd::ZERO
+        {
+            return Err(Exhausted::Money(short));
+        }
+        for limit in &hold.limits {
+            if let Some((rated, limit_is, used, wait_ms)) = busy(self.meter(limit.subject), limit.rule, hold.tokens, micros) {
+                let rooms = self.rooms(&hold.limits, micros);
+                return Err(Exhausted::Rate(Busy { subject: limit.subject, rated, limit: limit_is, used, wait_ms, rooms }));
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, hold: &Hold, micros: u64) -> Vec<u64> {
+        let mut buckets = Vec::new();
+        for limit in &hold.limits {
+            let meter = self.meter(limit.subject);
+            match limit.rule {
+                LimitRule::Requests(_) => drop(meter.requests.take(1, micros)),
+                LimitRule::Tokens(most) => buckets.push(meter.tokens.take(hold.tokens.min(most), micros)),
+                LimitRule::Concurrency(_) => meter.running += 1,
+                LimitRule::Budget(_) | LimitRule::Balance => {}
+            }
+        }
+        for subject in money_subjects(&hold.limits) {
+            let meter = self.meter(subject);
+            meter.held = meter.held.saturating_add(hold.amount.0);
+        }
+        buckets
+    }
+
+    /// Gives back what a hold set aside; `tokens` is what its request came to.
+    fn release(&mut self, open: &Open, tokens: u64, micros: u64) {
+        let mut buckets = open.buckets.iter();
+        for limit in &open.limits {
+            let meter = self.meter(limit.subject);
+            match limit.rule {
+                LimitRule::Concurrency(_) => meter.running = meter.running.saturating_sub(1),
+                LimitRule::Tokens(most) => {
+                    if let Some(bucket) = buckets.next() {
+                        meter.tokens.correct(*bucket, open.tokens.min(most), tokens, micros);
+                    }
+                }
+                LimitRule::Requests(_) | LimitRule::Budget(_) | LimitRule::Balance => {}
+            }
+        }
+        for subject in money_subjects(&open.limits) {
+            let meter = self.meter(subject);
+            meter.held = meter.held.saturating_sub(open.amount.0);
+        }
+    }
+
+    /// Counts money that was spent.
+    fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
+        let meter = self.meter(subject);
+        meter.spent.add(amount, at);
+        if matches!(subject, Subject::Member(_)) {
+            meter.balance = meter.balance.saturating_sub(amount.0);
+        }
+    }
+
+    /// Money spent, without what is set aside.
+    fn settled(&mut self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
+        self.meter(subject).spent.within(window, at)
+    }
+
+    /// The rates with least room.
+    fn rooms(&mut self, limits: &[Limit], micros: u64) -> Rooms {
+        let mut rooms = Rooms::default();
+        for limit in limits {
+            let (room, most, sliding) = match limit.rule {
+                LimitRule::Requests(most) => (&mut rooms.requests, most, self.meter(limit.subject).requests),
+                LimitRule::Tokens(most) => (&mut rooms.tokens, most, self.meter(limit.subject).tokens),
+                LimitRule::Concurrency(_) | LimitRule::Budget(_) | LimitRule::Balance => continue,
+            };
+            let found = Room { limit: most, used: sliding.used(micros), reset_ms: sliding.reset_ms(micros) };
+            let left = |room: &Room| room.limit.saturating_sub(room.used);
+            if room.as_ref().is_none_or(|other| left(&found) < left(other)) {
+                *room = Some(found);
+            }
+        }
+        rooms
+    }
+}
+
+/// Who spends how much with a request: the sale on key, member, group and gateway, the cost on each attempt's channel.
+fn spends_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
+    let sale = record.sale.unwrap_or_default();
+    let payers = [Some(Subject::Key(record.key)), Some(Subject::Member(record.member)), record.group.map(Subject::Group)];
+    let payers = payers.into_iter().flatten().chain([Subject::Gateway]).map(|subject| (subject, sale));
+    let costs = record.attempts.iter().map(|attempt| (Subject::Channel(attempt.channel), attempt.cost.unwrap_or_default()));
+    payers.chain(costs).filter(|(_, amount)| *amount != NanoUsd::ZERO).collect()
+}
+
+/// The budgets of some holds that only alert, each once.
+fn alerts(held: &[Open]) -> Vec<(Subject, Budget)> {
+    let mut alerts = Vec::new();
+    for limit in held.iter().flat_map(|open| &open.limits) {
+        if let LimitRule::Budget(budget) = limit.rule
+            && budget.action == BudgetAction::Alert
+            && !alerts.contains(&(limit.subject, budget))
+        {
+            alerts.push((limit.subject, budget));
+        }
+    }
+    alerts
+}
+
+/// What is left of some money.
+fn short_of(meter: &Meter, limit: &Limit, at: Timestamp) -> Option<Short> {
+    let (budget, spent, left) = match limit.rule {
+        LimitRule::Budget(budget) => {
+            let spent = meter.spent.within(budget.window, at).0.saturating_add(meter.held);
+            (Some(budget), spent, budget.amount.0.saturating_sub(spent))
+        }
+        LimitRule::Balance => {
+            let left = meter.balance.saturating_sub(meter.held);
+            (None, left, left)
+        }
+        LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => return None,
+    };
+    Some(Short { subject: limit.subject, budget, spent: NanoUsd(spent), left: NanoUsd(left) })
+}
+
+/// What stands against one more request: limit, used, and the wait in milliseconds.
+fn busy(meter: &Meter, rule: LimitRule, tokens: u64, micros: u64) -> Option<(Rated, u64, u64, u64)> {
+    match rule {
+        LimitRule::Requests(most) => {
+            let used = meter.requests.used(micros);
+            (used >= most).then(|| (Rated::Requests, most, used, meter.requests.wait_ms(1, most, micros)))
+        }
+        LimitRule::Tokens(most) => {
+            // More than the whole limit waits for an empty minute, instead of being refused for ever.
+            let (used, wanted) = (meter.tokens.used(micros), tokens.min(most));
+            (used.saturating_add(wanted) > most).then(|| (Rated::Tokens, most, used, meter.tokens.wait_ms(wanted, most, micros)))
+        }
+        LimitRule::Concurrency(most) => (meter.running >= most).then_some((Rated::Concurrency, most, meter.running, 1_000)),
+        LimitRule::Budget(_) | LimitRule::Balance => None,
+    }
+}
+
+/// Whose money is bounded, each once.
+fn money_subjects(limits: &[Limit]) -> Vec<Subject> {
+    let mut subjects: Vec<Subject> = limits.iter().filter(|limit| limit.bounds_money()).map(|limit| limit.subject).collect();
+    subjects.sort_unstable();
+    subjects.dedup();
+    subjects
+}
+
+fn place_of(subject: Subject) -> usize {
+    let uuid = match subject {
+        Subject::Key(id) => id.uuid(),
+        Subject::Member(id) => id.uuid(),
+        Subject::Group(id) => id.uuid(),
+        Subject::Channel(id) => id.uuid(),
+        Subject::Gateway => return 0,
+    };
+    usize::from(uuid.as_bytes()[15]) % SHARDS
+}
+
+/// A panic of another thread in the middle of a step would have been a bug of ours; what it left is still counted with.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

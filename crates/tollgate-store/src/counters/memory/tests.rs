@@ -1,0 +1,459 @@
+//! Holds are taken whole or not at all, and given back once, whatever the order.
+
+use std::{collections::HashSet, sync::Arc, thread};
+
+use proptest::prelude::*;
+use tollgate_core::{
+    AdmitInput, Billing, Caller, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberStatus, Model, Multiplier,
+    Offer, Owner, Price, Revision, Role, StreamBreak, TranslationPolicy, Visibility, hold_for,
+};
+use tollgate_protocol::{Method, Outline, Protocol, SplicePoints};
+
+use super::*;
+use crate::samples::{NOON, record};
+
+const LIFE: Duration = Duration::from_mins(11);
+
+/// Who asks, and how much it costs at most: 1 nano-USD a token of output.
+#[derive(Clone)]
+struct Asker {
+    key: Key,
+    group: Group,
+}
+
+impl Asker {
+    fn new(change: impl FnOnce(&mut Self)) -> Self {
+        let mut asker = Self { key: key(), group: group() };
+        change(&mut asker);
+        asker
+    }
+
+    /// A hold for this many tokens of output, which are as many nano-USD.
+    fn hold(&self, number: u64, output: u64) -> Hold {
+        let outline = Outline { max_output: Some(output), ..outline() };
+        self.held(number, &outline).expect("something is bounded")
+    }
+
+    fn held(&self, number: u64, outline: &Outline) -> Option<Hold> {
+        let price = Price { input: Some(0), output: Some(1_000_000), ..Price::default() };
+        let group = Arc::new(self.group.clone());
+        let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&group)] };
+        let offer = Offer {
+            model: Arc::new(Model { name: "m".to_owned(), ..Model::default() }),
+            group,
+            sale: Some(price),
+            candidates: Vec::new(),
+            drop_fields: Vec::new(),
+            revision: Revision(1),
+        };
+        let id = record(number).id;
+        hold_for(&AdmitInput { id, at: NOON, caller: &caller, offer: &offer, outline, from: Protocol::OpenAi, gateway: &[] })
+    }
+
+    /// The record of a request that came to this many tokens of output.
+    fn spent(&self, number: u64, output: u64) -> UsageRecord {
+        let mut record = record(number);
+        record.at = NOON;
+        (record.key, record.member, record.group) = (self.key.id, self.key.member.id, Some(self.group.id));
+        record.sale = Some(NanoUsd(i64::try_from(output).unwrap()));
+        record.tokens = tollgate_core::Tokens { output, ..tollgate_core::Tokens::default() };
+        record.attempts.clear();
+        record
+    }
+}
+
+fn key() -> Key {
+    Key {
+        id: KeyId::from_parts(NOON, [1; 10]),
+        name: "ci".to_owned(),
+        owner: Owner::File,
+        prefix: "sk-tg-abcd".to_owned(),
+        suffix: "wxyz".to_owned(),
+        status: KeyStatus::Active,
+        expires_at: None,
+        groups: Vec::new(),
+        models: Vec::new(),
+        ip_allow: Vec::new(),
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        price_limit: None,
+        created_at: NOON,
+        member: Member {
+            id: MemberId::from_parts(NOON, [2; 10]),
+            name: "ada".to_owned(),
+            role: Role::Member,
+            status: MemberStatus::Active,
+            granted: Vec::new(),
+            default_group: None,
+            billing: Billing::Postpaid,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        },
+    }
+}
+
+fn group() -> Group {
+    Group {
+        id: GroupId::from_parts(NOON, [3; 10]),
+        name: "default".to_owned(),
+        owner: Owner::File,
+        visibility: Visibility::Public,
+        channels: Vec::new(),
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        routing: tollgate_core::Routing::Weighted,
+        hedge: None,
+        trace: false,
+    }
+}
+
+fn outline() -> Outline {
+    Outline {
+        model: "m".to_owned(),
+        method: Method::Chat,
+        stream: false,
+        include_usage: false,
+        max_output: None,
+        candidates: 1,
+        fields: Vec::new(),
+        text_bytes: 0,
+        turns: 0,
+        images: 0,
+        audio_bytes: 0,
+        document_bytes: 0,
+        tools: 0,
+        affinity: None,
+        splices: SplicePoints::default(),
+    }
+}
+
+fn budget(amount: i64, action: BudgetAction) -> Vec<Budget> {
+    vec![Budget { amount: NanoUsd(amount), window: Window::Month, action }]
+}
+
+fn empty() -> MemoryCounters {
+    MemoryCounters::new(&Spending::default(), LIFE)
+}
+
+fn money(taken: Result<Rooms, Exhausted>) -> Short {
+    match taken {
+        Err(Exhausted::Money(short)) => short,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rate(taken: Result<Rooms, Exhausted>) -> Busy {
+    match taken {
+        Err(Exhausted::Rate(busy)) => busy,
+        other => panic!("{other:?}"),
+    }
+}
+
+// === Money ===
+
+#[test]
+fn a_budget_counts_what_is_held_and_what_is_spent() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    counters.take_now(&asker.hold(1, 600), now).unwrap();
+    assert_eq!(money(counters.take_now(&asker.hold(2, 401), now)).left, NanoUsd(400));
+    counters.take_now(&asker.hold(2, 400), now).unwrap();
+    assert_eq!(counters.open(), 2);
+    counters.give_back(&asker.spent(1, 100), now);
+    let short = money(counters.take_now(&asker.hold(3, 501), now));
+    assert_eq!((short.left, short.spent, short.subject), (NanoUsd(500), NanoUsd(500), Subject::Key(asker.key.id)));
+    counters.take_now(&asker.hold(3, 500), now).unwrap();
+}
+
+#[test]
+fn nothing_of_a_hold_is_taken_when_one_rule_says_no() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+        it.key.limits = Limits { rpm: 5, tpm: 10_000, concurrency: 5 };
+        it.group.limits.concurrency = 1;
+    });
+    counters.take_now(&asker.hold(1, 10), now).unwrap();
+    for _ in 0..20 {
+        let busy = rate(counters.take_now(&asker.hold(2, 10), now));
+        assert_eq!((busy.subject, busy.rated, busy.used), (Subject::Group(asker.group.id), Rated::Concurrency, 1));
+        assert_eq!(busy.rooms.requests.unwrap().used, 1);
+    }
+    counters.give_back(&asker.spent(1, 10), now);
+    counters.take_now(&asker.hold(2, 990), now).unwrap();
+}
+
+#[test]
+fn of_several_budgets_the_one_with_least_left_is_told() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(900, BudgetAction::Block);
+        it.key.member.budgets = budget(500, BudgetAction::Block);
+        it.group.budgets = budget(700, BudgetAction::Block);
+    });
+    let short = money(counters.take_now(&asker.hold(1, 1_000), now));
+    assert_eq!((short.subject, short.left), (Subject::Member(asker.key.member.id), NanoUsd(500)));
+}
+
+#[test]
+fn two_budgets_of_one_subject_hold_once() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+        it.key.budgets.push(Budget { amount: NanoUsd(1_000), window: Window::Day, action: BudgetAction::Block });
+    });
+    counters.take_now(&asker.hold(1, 500), now).unwrap();
+    counters.take_now(&asker.hold(2, 500), now).unwrap();
+    counters.give_back(&asker.spent(1, 0), now);
+    counters.give_back(&asker.spent(2, 0), now);
+    assert_eq!(counters.spent(Subject::Key(asker.key.id), Window::Total, NOON), NanoUsd(0));
+}
+
+#[test]
+fn a_prepaid_balance_bounds_and_postings_raise_it() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.member.billing = Billing::Prepaid);
+    assert_eq!(money(counters.take_now(&asker.hold(1, 300), now)).left, NanoUsd(0));
+    counters.posted(asker.key.member.id, NanoUsd(1_000));
+    counters.take_now(&asker.hold(1, 300), now).unwrap();
+    let short = money(counters.take_now(&asker.hold(2, 800), now));
+    assert_eq!((short.budget, short.left), (None, NanoUsd(700)));
+    counters.give_back(&asker.spent(1, 250), now);
+    counters.take_now(&asker.hold(2, 750), now).unwrap();
+}
+
+#[test]
+fn what_costs_nothing_is_served_with_nothing_left() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
+    counters.give_back(&asker.spent(1, 150), now);
+    assert_eq!(money(counters.take_now(&asker.hold(2, 1), now)).left, NanoUsd(-50));
+    counters.take_now(&asker.hold(3, 0), now).unwrap();
+}
+
+#[test]
+fn what_was_spent_before_the_start_counts_and_so_do_other_days() {
+    let asker = Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    let subject = Subject::Key(asker.key.id);
+    let loaded = Spent::loaded(NOON, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
+    let spending = Spending { spent: vec![(subject, loaded)], ..Spending::default() };
+    let counters = MemoryCounters::new(&spending, LIFE);
+    assert_eq!(money(counters.take_now(&asker.hold(1, 201), Instant::now())).left, NanoUsd(200));
+    counters.take_now(&asker.hold(1, 200), Instant::now()).unwrap();
+    let next_month = Timestamp::of_month(NOON.month() + 1);
+    assert_eq!(counters.spent(subject, Window::Day, next_month), NanoUsd(200), "what is held counts on every day");
+    counters.give_back(&asker.spent(1, 7), Instant::now());
+    assert_eq!(counters.spent(subject, Window::Month, next_month), NanoUsd(0));
+    assert_eq!(counters.spent(subject, Window::Total, next_month), NanoUsd(5_007));
+}
+
+#[test]
+fn an_alerting_budget_is_told_once_when_it_is_crossed() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
+    let ends = |number, output| {
+        counters.take_now(&asker.hold(number, output), now).unwrap();
+        counters.give_back(&asker.spent(number, output), now)
+    };
+    assert_eq!(ends(1, 99), []);
+    let crossed = ends(2, 5);
+    assert_eq!((crossed.len(), crossed[0].spent, crossed[0].subject), (1, NanoUsd(104), Subject::Key(asker.key.id)));
+    assert_eq!(ends(3, 500), []);
+}
+
+#[test]
+fn an_attempts_cost_is_counted_on_its_channel() {
+    let (counters, now) = (empty(), Instant::now());
+    let record = record(1);
+    counters.give_back(&record, now);
+    let channel = Subject::Channel(record.attempts[0].channel);
+    assert_eq!(counters.spent(channel, Window::Day, record.at), NanoUsd(14));
+    assert_eq!(counters.spent(Subject::Gateway, Window::Day, record.at), NanoUsd(2_000));
+}
+
+// === Rates ===
+
+#[test]
+fn requests_and_tokens_of_a_minute_are_bounded_and_put_right() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
+    let rooms = counters.take_now(&asker.hold(1, 900), now).unwrap();
+    assert_eq!((rooms.requests.unwrap().used, rooms.tokens.unwrap().used), (1, 900));
+    let busy = rate(counters.take_now(&asker.hold(2, 200), now));
+    assert_eq!((busy.rated, busy.used, busy.limit), (Rated::Tokens, 900, 1_000));
+    counters.give_back(&asker.spent(1, 50), now);
+    counters.take_now(&asker.hold(2, 200), now).unwrap();
+    counters.take_now(&asker.hold(3, 10), now).unwrap();
+    let busy = rate(counters.take_now(&asker.hold(4, 10), now));
+    assert_eq!((busy.rated, busy.used), (Rated::Requests, 3));
+    assert!((1..=120_000).contains(&busy.wait_ms));
+    counters.take_now(&asker.hold(4, 10), now + Duration::from_millis(busy.wait_ms)).unwrap();
+}
+
+#[test]
+fn more_tokens_than_the_whole_limit_wait_for_an_empty_minute() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.limits.tpm = 1_000);
+    counters.take_now(&asker.hold(1, 5_000), now).unwrap();
+    rate(counters.take_now(&asker.hold(2, 1), now));
+    counters.give_back(&asker.spent(1, 20), now);
+    let rooms = counters.take_now(&asker.hold(2, 1), now).unwrap();
+    assert_eq!(rooms.tokens.unwrap().used, 21);
+    rate(counters.take_now(&asker.hold(3, 5_000), now));
+}
+
+#[test]
+fn the_tightest_of_several_rates_is_shown() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| {
+        it.key.limits.rpm = 100;
+        it.group.limits.rpm = 10;
+    });
+    let rooms = counters.take_now(&asker.hold(1, 1), now).unwrap();
+    assert_eq!((rooms.requests.unwrap().limit, rooms.tokens), (10, None));
+}
+
+#[test]
+fn a_slot_is_free_again_when_its_request_ends() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| it.key.limits.concurrency = 2);
+    counters.take_now(&asker.hold(1, 1), now).unwrap();
+    counters.take_now(&asker.hold(2, 1), now).unwrap();
+    assert_eq!(rate(counters.take_now(&asker.hold(3, 1), now)).rated, Rated::Concurrency);
+    counters.give_back(&asker.spent(1, 1), now);
+    counters.take_now(&asker.hold(3, 1), now).unwrap();
+    counters.give_back(&asker.spent(1, 1), now);
+    assert_eq!(counters.open(), 2, "a hold goes back once, however often its request is said to have ended");
+    rate(counters.take_now(&asker.hold(4, 1), now));
+}
+
+// === Endings ===
+
+#[test]
+fn a_hold_nobody_gives_back_ends_and_a_living_one_does_not() {
+    let (counters, now) = (empty(), Instant::now());
+    let asker = Asker::new(|it| {
+        it.key.limits.concurrency = 2;
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+    });
+    counters.take_now(&asker.hold(1, 400), now).unwrap();
+    counters.take_now(&asker.hold(2, 400), now).unwrap();
+    let later = now + LIFE - Duration::from_secs(1);
+    counters.renew(asker.hold(2, 1).id, later);
+    rate(counters.take_now(&asker.hold(3, 1), later));
+    // Ids spread over shards that are swept when they are used: enough of them meet every shard.
+    let free = Asker::new(|it| it.group.limits.rpm = u32::MAX);
+    for number in 1_000..3_000 {
+        counters.take_now(&free.hold(number, 1), now + LIFE).unwrap();
+    }
+    counters.take_now(&asker.hold(3, 600), now + LIFE).unwrap();
+    assert_eq!(money(counters.take_now(&asker.hold(4, 1), now + LIFE)).left, NanoUsd(0));
+    counters.give_back(&asker.spent(1, 5), now + LIFE);
+    assert_eq!(counters.spent(Subject::Key(asker.key.id), Window::Total, NOON), NanoUsd(1_005), "spent though its hold is over");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// In whatever order requests come, end, are renewed and time passes: what is held is what is open, no bound is
+    /// passed, and nothing is left when all have ended.
+    #[test]
+    fn holds_taken_are_given_back(steps in proptest::collection::vec((0u8..8, 0u64..12, 1u64..600), 1..200)) {
+        let counters = empty();
+        let mut now = Instant::now();
+        let asker = Asker::new(|it| {
+            it.key.budgets = budget(2_000, BudgetAction::Block);
+            it.key.limits = Limits { rpm: 0, tpm: 0, concurrency: 6 };
+            it.group.budgets = budget(100_000, BudgetAction::Block);
+            it.key.member.billing = Billing::Prepaid;
+        });
+        let (key, member) = (Subject::Key(asker.key.id), asker.key.member.id);
+        counters.posted(member, NanoUsd(50_000));
+        let mut open: Vec<(u64, i64)> = Vec::new();
+        let mut spent = 0;
+        let mut number = 0;
+        for (what, which, amount) in steps {
+            match what {
+                0..=3 => {
+                    number += 1;
+                    let hold = asker.hold(number, amount);
+                    let fits = spent + open.iter().map(|(_, held)| held).sum::<i64>() + hold.amount.0 <= 2_000 && open.len() < 6;
+                    let taken = counters.take_now(&hold, now);
+                    prop_assert_eq!(taken.is_ok(), fits, "{:?}", taken);
+                    if fits {
+                        open.push((number, hold.amount.0));
+                    }
+                }
+                4..=6 if !open.is_empty() => {
+                    let (ended, held) = open.swap_remove(usize::try_from(which).unwrap() % open.len());
+                    let came_to = u64::try_from(held).unwrap() * amount / 600;
+                    spent += i64::try_from(came_to).unwrap();
+                    counters.give_back(&asker.spent(ended, came_to), now);
+                    counters.give_back(&asker.spent(ended, 0), now);
+                }
+                _ => {
+                    now += Duration::from_millis(amount);
+                    for (number, _) in &open {
+                        counters.renew(record(*number).id, now);
+                    }
+                }
+            }
+            let held: i64 = open.iter().map(|(_, held)| held).sum();
+            prop_assert_eq!(counters.spent(key, Window::Month, NOON).0, spent + held);
+            prop_assert!(spent + held <= 2_000);
+            prop_assert_eq!(counters.open(), open.len());
+        }
+        for (number, _) in open {
+            counters.give_back(&asker.spent(number, 0), now);
+        }
+        prop_assert_eq!((counters.open(), counters.spent(key, Window::Month, NOON).0), (0, spent));
+        prop_assert_eq!(counters.spent(Subject::Group(asker.group.id), Window::Total, NOON).0, spent);
+    }
+}
+
+#[test]
+fn many_threads_at_once_neither_pass_a_bound_nor_lose_a_hold() {
+    let counters = Arc::new(empty());
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(50_000, BudgetAction::Block);
+        it.key.limits.concurrency = 7;
+        it.group.limits.concurrency = 5;
+    });
+    let now = Instant::now();
+    let threads: Vec<_> = (0..8u64)
+        .map(|thread| {
+            let (counters, asker) = (Arc::clone(&counters), asker.clone());
+            thread::spawn(move || {
+                let mut sold = 0;
+                for turn in 0..400u64 {
+                    let number = 10_000 + thread * 1_000 + turn;
+                    if counters.take_now(&asker.hold(number, 100), now).is_ok() {
+                        let group = counters.shard(Subject::Group(asker.group.id))[&Subject::Group(asker.group.id)];
+                        assert!(group.running <= 5, "{}", group.running);
+                        counters.give_back(&asker.spent(number, 97), now);
+                        sold += 97;
+                    }
+                }
+                sold
+            })
+        })
+        .collect();
+    let sold: i64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let key = Subject::Key(asker.key.id);
+    assert_eq!((counters.open(), counters.spent(key, Window::Total, NOON).0), (0, sold));
+    assert!(sold <= 50_000 && sold > 50_000 - 200, "{sold} of 50000");
+    let meter = counters.shard(key)[&key];
+    assert_eq!((meter.held, meter.running), (0, 0));
+}
+
+#[test]
+fn shards_are_used_evenly_enough() {
+    let places: HashSet<usize> =
+        (0..1_000u64).map(|number| place_of(Subject::Key(KeyId::from_uuid(record(number).id.uuid())))).collect();
+    assert_eq!(places.len(), SHARDS);
+}

@@ -1,0 +1,200 @@
+//! The ledger in memory. It keeps its newest 100,000 entries; balances and what was spent are kept whole.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use async_trait::async_trait;
+use tollgate_core::{MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord};
+
+use super::MemoryStore;
+use crate::{
+    Balance, Kind, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
+    StoreError, Verified, ledger::settled, verify::Rule,
+};
+
+/// How many entries are kept.
+const BOUND: usize = 100_000;
+
+/// Ledger, balances, and what was spent by day.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    entries: VecDeque<LedgerEntry>,
+    /// What the entries that are not kept any more came to.
+    before: HashMap<MemberId, NanoUsd>,
+    balances: BTreeMap<MemberId, NanoUsd>,
+    place: LedgerPlace,
+    /// By subject and UTC day.
+    days: BTreeMap<Subject, BTreeMap<i64, i64>>,
+}
+
+impl Books {
+    /// Enters what new records cost.
+    pub(super) fn book(&mut self, new: &[&UsageRecord]) {
+        for record in new {
+            let sale = record.sale.unwrap_or_default();
+            let payers = [Subject::Key(record.key), Subject::Member(record.member), Subject::Gateway];
+            for subject in payers.into_iter().chain(record.group.map(Subject::Group)) {
+                self.spend(subject, sale, record.at);
+            }
+            for attempt in &record.attempts {
+                self.spend(Subject::Channel(attempt.channel), attempt.cost.unwrap_or_default(), record.at);
+            }
+            if sale != NanoUsd::ZERO {
+                let (_, amount) = settled(self.balance(record.member), NanoUsd(sale.0.saturating_neg()));
+                self.enter(LedgerEntry {
+                    place: self.place,
+                    member: record.member,
+                    at: record.at,
+                    kind: LedgerKind::Settle,
+                    amount,
+                    balance: NanoUsd::ZERO,
+                    request: Some(record.id),
+                    idempotency_key: None,
+                    note: String::new(),
+                    actor: String::new(),
+                });
+            }
+        }
+    }
+
+    fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
+        if amount != NanoUsd::ZERO {
+            let day = self.days.entry(subject).or_default().entry(at.day()).or_default();
+            *day = day.saturating_add(amount.0);
+        }
+    }
+
+    fn balance(&self, member: MemberId) -> NanoUsd {
+        self.balances.get(&member).copied().unwrap_or_default()
+    }
+
+    /// Writes an entry; its place and the balance after it are found here.
+    fn enter(&mut self, entry: LedgerEntry) -> LedgerEntry {
+        self.place.0 += 1;
+        let (balance, _) = settled(self.balance(entry.member), entry.amount);
+        let entry = LedgerEntry { place: self.place, balance, ..entry };
+        self.balances.insert(entry.member, balance);
+        self.entries.push_back(entry.clone());
+        if self.entries.len() > BOUND
+            && let Some(old) = self.entries.pop_front()
+        {
+            let sum = self.before.entry(old.member).or_default();
+            *sum = settled(*sum, old.amount).0;
+        }
+        entry
+    }
+}
+
+#[async_trait]
+impl LedgerStore for MemoryStore {
+    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<Posted, StoreError> {
+        posting.check()?;
+        let is_member = {
+            let state = self.catalog.lock().await;
+            state.rows.get(&posting.member.to_string()).is_some_and(|row| row.kind == Kind::Member)
+        };
+        if !is_member {
+            return Err(PostingRefused::NoMember(posting.member).into());
+        }
+        let mut books = self.books.lock().await;
+        if let Some(key) = &posting.idempotency_key
+            && let Some(entry) = books.entries.iter().find(|entry| entry.idempotency_key.as_ref() == Some(key))
+        {
+            return Ok(posting.repeats(entry.clone())?);
+        }
+        if settled(books.balance(posting.member), posting.amount).1 != posting.amount {
+            return Err(PostingRefused::Overflow.into());
+        }
+        let entry = books.enter(LedgerEntry {
+            place: LedgerPlace::default(),
+            member: posting.member,
+            at: now,
+            kind: posting.kind.into(),
+            amount: posting.amount,
+            balance: NanoUsd::ZERO,
+            request: None,
+            idempotency_key: posting.idempotency_key.clone(),
+            note: posting.note.clone(),
+            actor: posting.actor.clone(),
+        });
+        Ok(Posted { entry, repeated: false })
+    }
+
+    async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
+        let books = self.books.lock().await;
+        let wanted = |entry: &&LedgerEntry| {
+            filter.member.is_none_or(|member| entry.member == member)
+                && filter.kind.is_none_or(|kind| entry.kind == kind)
+                && filter.before.is_none_or(|before| entry.place < before)
+        };
+        Ok(books.entries.iter().rev().filter(wanted).take(filter.size() as usize).cloned().collect())
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
+        let state = self.catalog.lock().await;
+        let books = self.books.lock().await;
+        let mut balances: Vec<Balance> = state
+            .rows
+            .values()
+            .filter(|row| row.kind == Kind::Member)
+            .filter_map(|row| Some((row, MemberId::parse(&row.id)?)))
+            .filter(|(row, member)| row.removed_at.is_none() || books.balances.contains_key(member))
+            .map(|(row, member)| Balance { member, name: row.name.clone(), balance: books.balance(member) })
+            .collect();
+        let unknown = |member: &MemberId| !state.rows.contains_key(&member.to_string());
+        let strays = books.balances.iter().filter(|(member, _)| unknown(member));
+        balances.extend(strays.map(|(member, balance)| Balance { member: *member, name: String::new(), balance: *balance }));
+        balances.sort_by(|a, b| (&a.name, a.member).cmp(&(&b.name, b.member)));
+        Ok(balances)
+    }
+
+    async fn posted_since(&self, place: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError> {
+        let books = self.books.lock().await;
+        let by_hand = |entry: &&LedgerEntry| entry.place > place && entry.kind != LedgerKind::Settle;
+        Ok((books.entries.iter().filter(by_hand).cloned().collect(), books.place))
+    }
+
+    async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
+        let books = self.books.lock().await;
+        let month = Timestamp::of_month(now.month()).day();
+        let spent = books.days.iter().map(|(subject, days)| {
+            let since = |first: i64| NanoUsd(days.range(first..).map(|(_, amount)| amount).sum());
+            (*subject, Spent::loaded(now, since(now.day()), since(month), since(i64::MIN)))
+        });
+        let balances = books.balances.iter().map(|(member, balance)| (*member, *balance));
+        Ok(Spending { spent: spent.collect(), balances: balances.collect(), ledger: books.place })
+    }
+
+    async fn verify(&self) -> Result<Verified, StoreError> {
+        let usage = self.usage.lock().await;
+        let books = self.books.lock().await;
+        let mut verified = Verified {
+            members: books.balances.len() as u64,
+            entries: books.entries.len() as u64,
+            records: usage.all().count() as u64,
+            attempts: usage.all().map(|record| record.attempts.len() as u64).sum(),
+            ..Verified::default()
+        };
+        let mut running = books.before.clone();
+        for entry in &books.entries {
+            let sum = running.entry(entry.member).or_default();
+            *sum = settled(*sum, entry.amount).0;
+            if *sum != entry.balance {
+                verified.differs(Rule::Running, entry.place.0.to_string(), sum.0, entry.balance.0);
+            }
+        }
+        for (member, balance) in &books.balances {
+            let sum = running.get(member).copied().unwrap_or_default();
+            if sum != *balance {
+                verified.differs(Rule::Balance, member.to_string(), sum.0, balance.0);
+            }
+        }
+        let settles: HashMap<_, NanoUsd> = books.entries.iter().filter_map(|entry| Some((entry.request?, entry.amount))).collect();
+        for record in usage.all() {
+            let (sale, entered) = (record.sale.unwrap_or_default(), settles.get(&record.id).copied().unwrap_or_default());
+            if sale.0 != -entered.0 {
+                verified.differs(Rule::Settled, record.id.to_string(), -sale.0, entered.0);
+            }
+        }
+        Ok(verified)
+    }
+}

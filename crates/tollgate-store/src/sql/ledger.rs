@@ -1,0 +1,242 @@
+//! The ledger in the database.
+
+use async_trait::async_trait;
+use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
+use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Spent, Subject, Timestamp};
+
+use super::{Dialect, SqlStore, booking::NewEntry};
+use crate::{
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
+    StoreError, Verified,
+    ledger::settled,
+    rollup::{DAY, bucket},
+};
+
+const POST: &str = "post to the ledger";
+const READ: &str = "read the ledger";
+const SPENDING: &str = "read what was spent";
+
+const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, request_id, idempotency_key, note, actor";
+
+impl SqlStore {
+    /// Begins a transaction that reads all of it as of one moment, however long that takes.
+    pub(super) async fn snapshot(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
+        let failed = |error| self.failed(operation, error);
+        match self.dialect {
+            Dialect::Sqlite => self.reader.begin().await.map_err(failed),
+            Dialect::Postgres => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                let mut transaction = self.reader.begin_with(begin).await.map_err(failed)?;
+                sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(failed)?;
+                Ok(transaction)
+            }
+        }
+    }
+
+    async fn post_in(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        posting: &Posting,
+        now: Timestamp,
+    ) -> Result<Posted, StoreError> {
+        let failed = |error| self.failed(POST, error);
+        // Whoever takes a place first decides for an idempotency key; the others see the entry.
+        let seq = self.next_places(transaction, 1).await?;
+        let sql = "SELECT COUNT(*) FROM catalog_rows WHERE id = $1 AND kind = 'member'";
+        let row = sqlx::query(sql).bind(posting.member.to_string()).fetch_one(&mut **transaction).await.map_err(failed)?;
+        if row.try_get::<i64, _>(0).map_err(failed)? == 0 {
+            return Err(PostingRefused::NoMember(posting.member).into());
+        }
+        if let Some(key) = &posting.idempotency_key {
+            let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM ledger WHERE idempotency_key = $1"));
+            let there = sqlx::query(sql).bind(key.clone()).fetch_optional(&mut **transaction).await.map_err(failed)?;
+            if let Some(row) = there {
+                return Ok(posting.repeats(entry(&row).map_err(failed)?)?);
+            }
+        }
+        let balances = self.balances_of(transaction, [posting.member].into_iter()).await?;
+        let (balance, fits) = settled(balances.get(&posting.member).copied().unwrap_or_default(), posting.amount);
+        if fits != posting.amount {
+            return Err(PostingRefused::Overflow.into());
+        }
+        let new = NewEntry {
+            seq,
+            member: posting.member,
+            at: now.0,
+            kind: posting.kind.into(),
+            amount: posting.amount,
+            balance,
+            request: None,
+            idempotency_key: posting.idempotency_key.as_deref(),
+            note: &posting.note,
+            actor: &posting.actor,
+        };
+        self.enter(transaction, &[new]).await?;
+        self.write_balances(transaction, &[(posting.member, balance)]).await?;
+        let entry = LedgerEntry {
+            place: LedgerPlace(seq),
+            member: posting.member,
+            at: now,
+            kind: posting.kind.into(),
+            amount: posting.amount,
+            balance,
+            request: None,
+            idempotency_key: posting.idempotency_key.clone(),
+            note: posting.note.clone(),
+            actor: posting.actor.clone(),
+        };
+        Ok(Posted { entry, repeated: false })
+    }
+
+    /// How far the ledger has come.
+    async fn place(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPlace, StoreError> {
+        let failed = |error| self.failed(READ, error);
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'ledger'").fetch_one(&mut **transaction).await;
+        row.and_then(|row| row.try_get(0)).map(LedgerPlace).map_err(failed)
+    }
+
+    /// Sums of a roll-up by day: of today, of this month, of all days.
+    async fn spent_by<T>(
+        &self,
+        transaction: &mut Transaction<'static, Any>,
+        sql: &'static str,
+        now: Timestamp,
+        subject: impl Fn(T) -> Option<Subject>,
+    ) -> Result<Vec<(Subject, Spent)>, StoreError>
+    where
+        for<'r> T: sqlx::Decode<'r, Any> + sqlx::Type<Any>,
+    {
+        let failed = |error| self.failed(SPENDING, error);
+        let month = Timestamp::of_month(now.month());
+        let query = sqlx::query(sql).bind(bucket(now, DAY)).bind(month.0);
+        let mut spent = Vec::new();
+        for row in query.fetch_all(&mut **transaction).await.map_err(failed)? {
+            let money = |at: usize| row.try_get::<i64, _>(at).map(NanoUsd).map_err(failed);
+            if let Some(subject) = subject(row.try_get(0).map_err(failed)?) {
+                spent.push((subject, Spent::loaded(now, money(1)?, money(2)?, money(3)?)));
+            }
+        }
+        Ok(spent)
+    }
+}
+
+/// Sums of one column of a roll-up by day, by subject.
+macro_rules! spent {
+    ($table:literal, $of:literal, $amount:literal) => {
+        concat!(
+            "SELECT ",
+            $of,
+            ", CAST(SUM(CASE WHEN bucket >= $1 THEN ",
+            $amount,
+            " ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN bucket >= $2 THEN ",
+            $amount,
+            " ELSE 0 END) AS BIGINT), CAST(SUM(",
+            $amount,
+            ") AS BIGINT) FROM ",
+            $table,
+            " GROUP BY 1"
+        )
+    };
+}
+
+#[async_trait]
+impl LedgerStore for SqlStore {
+    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<Posted, StoreError> {
+        posting.check()?;
+        let mut transaction = self.begin(POST).await?;
+        let posted = self.post_in(&mut transaction, posting, now).await?;
+        // A repeated posting leaves nothing behind, not even the place it took.
+        if !posted.repeated {
+            self.commit(POST, transaction).await?;
+        }
+        Ok(posted)
+    }
+
+    async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
+        let failed = |error| self.failed(READ, error);
+        let sql = AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM ledger WHERE seq < $1 AND (CAST($2 AS TEXT) IS NULL OR member_id = $2) \
+             AND (CAST($3 AS TEXT) IS NULL OR kind = $3) ORDER BY seq DESC LIMIT {}",
+            filter.size()
+        ));
+        let query = sqlx::query(sql)
+            .bind(filter.before.map_or(i64::MAX, |before| before.0))
+            .bind(filter.member.map(|member| member.to_string()))
+            .bind(filter.kind.map(LedgerKind::as_str));
+        let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
+        rows.iter().map(entry).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
+        let failed = |error| self.failed(READ, error);
+        let sql = "SELECT m.id, m.name, COALESCE(b.balance, 0) FROM catalog_rows m LEFT JOIN balances b ON b.member_id = m.id \
+                   WHERE m.kind = 'member' AND (m.removed_at IS NULL OR b.member_id IS NOT NULL) \
+                   UNION ALL SELECT b.member_id, '', b.balance FROM balances b \
+                   WHERE NOT EXISTS (SELECT 1 FROM catalog_rows m WHERE m.id = b.member_id) ORDER BY 2, 1";
+        let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)?;
+        let read = |row: &AnyRow| -> Result<Balance, sqlx::Error> {
+            Ok(Balance { member: id(row, 0, MemberId::parse)?, name: row.try_get(1)?, balance: NanoUsd(row.try_get(2)?) })
+        };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    async fn posted_since(&self, place: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError> {
+        let failed = |error| self.failed(READ, error);
+        let mut transaction = self.snapshot(READ).await?;
+        let now = self.place(&mut transaction).await?;
+        let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM ledger WHERE seq > $1 AND kind <> 'settle' ORDER BY seq"));
+        let rows = sqlx::query(sql).bind(place.0).fetch_all(&mut *transaction).await.map_err(failed)?;
+        Ok((rows.iter().map(entry).collect::<Result<_, _>>().map_err(failed)?, now))
+    }
+
+    async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let mut snapshot = self.snapshot(SPENDING).await?;
+        let mut spent = Vec::new();
+        let text = |parse: fn(&str) -> Option<Subject>| move |id: String| parse(&id);
+        let key = text(|id| KeyId::parse(id).map(Subject::Key));
+        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "key_id", "sale"), now, key).await?);
+        let member = text(|id| MemberId::parse(id).map(Subject::Member));
+        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "member_id", "sale"), now, member).await?);
+        let group = text(|id| GroupId::parse(id).map(Subject::Group));
+        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "group_id", "sale"), now, group).await?);
+        let channel = text(|id| ChannelId::parse(id).map(Subject::Channel));
+        spent.extend(self.spent_by(&mut snapshot, spent!("attempt_days", "channel_id", "cost"), now, channel).await?);
+        let all = text(|_| Some(Subject::Gateway));
+        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "'all'", "sale"), now, all).await?);
+        let rows = sqlx::query("SELECT member_id, balance FROM balances ORDER BY member_id")
+            .fetch_all(&mut *snapshot)
+            .await
+            .map_err(failed)?;
+        let read = |row: &AnyRow| -> Result<_, sqlx::Error> { Ok((id(row, 0, MemberId::parse)?, NanoUsd(row.try_get(1)?))) };
+        let balances = rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)?;
+        let ledger = self.place(&mut snapshot).await?;
+        Ok(Spending { spent, balances, ledger })
+    }
+
+    async fn verify(&self) -> Result<Verified, StoreError> {
+        self.verify_books().await
+    }
+}
+
+fn id<T>(row: &AnyRow, at: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T, sqlx::Error> {
+    let text: String = row.try_get(at)?;
+    parse(&text).ok_or_else(|| sqlx::Error::Decode(format!("'{text}' is not an id").into()))
+}
+
+fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
+    let kind: String = row.try_get(3)?;
+    let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is no kind of entry").into()))?;
+    Ok(LedgerEntry {
+        place: LedgerPlace(row.try_get(0)?),
+        member: id(row, 1, MemberId::parse)?,
+        at: Timestamp(row.try_get(2)?),
+        kind,
+        amount: NanoUsd(row.try_get(4)?),
+        balance: NanoUsd(row.try_get(5)?),
+        request: row.try_get::<Option<String>, _>(6)?.as_deref().and_then(RequestId::parse),
+        idempotency_key: row.try_get(7)?,
+        note: row.try_get(8)?,
+        actor: row.try_get(9)?,
+    })
+}

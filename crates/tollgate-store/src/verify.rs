@@ -1,0 +1,126 @@
+//! Whether the books agree: what was looked at, and every difference that was found.
+
+use std::fmt;
+
+use tollgate_core::NanoUsd;
+
+/// Most differences that are listed; the rest is counted.
+pub(crate) const MOST_DIFFERENCES: usize = 100;
+
+/// What verifying found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Members with a balance.
+    pub members: u64,
+    /// Ledger entries.
+    pub entries: u64,
+    /// Usage records.
+    pub records: u64,
+    /// Attempts.
+    pub attempts: u64,
+    /// What does not agree; at most 100.
+    pub differences: Vec<Difference>,
+    /// How many more there are.
+    pub more: u64,
+}
+
+impl Verified {
+    /// Whether everything agrees.
+    #[must_use]
+    pub const fn agrees(&self) -> bool {
+        self.differences.is_empty()
+    }
+
+    pub(crate) fn differs(&mut self, rule: Rule, what: String, expected: i64, found: i64) {
+        if self.differences.len() < MOST_DIFFERENCES {
+            self.differences.push(Difference { rule, what, expected, found });
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// One thing that does not agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which rule it breaks.
+    pub rule: Rule,
+    /// Id or place of what breaks it.
+    pub what: String,
+    /// What should be there: nano-USD, or a count.
+    pub expected: i64,
+    /// What is there.
+    pub found: i64,
+}
+
+/// What has to agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// A member's balance is the sum of the ledger's entries.
+    Balance,
+    /// Each entry's balance is the one before it and its amount.
+    Running,
+    /// Each record's sale is one entry of its member.
+    Settled,
+    /// Each settling entry has its record.
+    Settles,
+    /// A record's cost is the sum of its attempts' costs.
+    Cost,
+    /// Attempts are numbered without a gap and have their record.
+    Attempts,
+    /// The roll-ups are the sums of the records.
+    Rollup,
+    /// The roll-ups of attempts are the sums of the attempts.
+    AttemptRollup,
+    /// What the journal still holds of a booked request is what was booked.
+    Journal,
+}
+
+impl Rule {
+    /// Every rule, in the order in which they are checked.
+    pub const ALL: [Self; 9] = [
+        Self::Balance,
+        Self::Running,
+        Self::Settled,
+        Self::Settles,
+        Self::Cost,
+        Self::Attempts,
+        Self::Rollup,
+        Self::AttemptRollup,
+        Self::Journal,
+    ];
+
+    /// The word in listings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Balance => "balance",
+            Self::Running => "running_balance",
+            Self::Settled => "settled",
+            Self::Settles => "settles",
+            Self::Cost => "cost",
+            Self::Attempts => "attempts",
+            Self::Rollup => "rollup",
+            Self::AttemptRollup => "attempt_rollup",
+            Self::Journal => "journal",
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, what, expected, found } = self;
+        let (usd, is) = (NanoUsd(*expected).to_usd_string(), NanoUsd(*found).to_usd_string());
+        match rule {
+            Rule::Balance => write!(f, "member {what}: the ledger sums up to {usd} USD, the balance is {is} USD"),
+            Rule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
+            Rule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
+            Rule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
+            Rule::Cost => write!(f, "record {what}: its attempts cost {usd} USD, the record says {is} USD"),
+            Rule::Attempts => write!(f, "request {what}: {expected} attempts are expected and {found} are there"),
+            Rule::Rollup => write!(f, "roll-up {what}: the records come to {expected}, the roll-up says {found}"),
+            Rule::AttemptRollup => write!(f, "roll-up {what}: the attempts come to {expected}, the roll-up says {found}"),
+            Rule::Journal => write!(f, "request {what}: the journal says {usd} USD, the database {is} USD"),
+        }
+    }
+}
