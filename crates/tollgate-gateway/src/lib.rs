@@ -33,6 +33,7 @@ mod clock;
 mod health_board;
 mod lessons;
 mod metrics;
+mod pace;
 mod probes;
 mod settings;
 mod shared;

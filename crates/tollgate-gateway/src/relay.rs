@@ -68,6 +68,9 @@ pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> Ans
     let now = ticket.desk().shared.clock.instant();
     let Streaming { relay, first, rest, idle_ms } = streaming;
     let first_content_us = ticket.first_content_us();
+    if let Some(us) = first_content_us {
+        ticket.pace(us);
+    }
     let idle = Duration::from_millis(idle_ms);
     let keep_alive = ticket.desk().shared.settings.upstream.keep_alive;
     let mut relayed = Relayed {

@@ -4,16 +4,21 @@
 //! A ticket is drawn before anything else. Once the key is known it leaves a record however it ends: handed in with
 //! an ending, or dropped because nobody waits for the answer any more.
 
+mod open;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptFacts, AttemptResult, Begin, BeginAttempt, Delivered, Facts, InputCount, Key, Observation, Offer, Outcome,
-    PlannedAttempt, Progress, Provider, Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
+    AttemptFacts, AttemptResult, Delivered, Facts, InputCount, Key, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, Progress,
+    Provider, Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, Outline, Reading};
 use tollgate_store::{Journal, JournalError, JournalWriter, SyncTicket};
+
+pub(crate) use open::Notes;
+use open::{Open, begin_of, micros_between};
 
 use crate::{
     Head, HealthBoard, Shared,
@@ -112,23 +117,16 @@ pub(crate) struct Ticket {
     facts: Option<Box<Facts>>,
     place: Option<Place>,
     open: Option<Open>,
+    /// A second attempt beside it, where the first one is late.
+    rival: Option<Open>,
     /// Whether the caller was sent a status.
     answered: bool,
-}
-
-/// An attempt under way.
-#[derive(Debug)]
-struct Open {
-    began: Instant,
-    facts: AttemptFacts,
-    /// Room on its account.
-    slot: Slot,
 }
 
 impl Ticket {
     /// A ticket for a stranger: nothing is recorded yet.
     pub(crate) fn draw(desk: &Arc<Desk>, head: &Head) -> Self {
-        Self { desk: Arc::clone(desk), started: head.started, facts: None, place: None, open: None, answered: false }
+        Self { desk: Arc::clone(desk), started: head.started, facts: None, place: None, open: None, rival: None, answered: false }
     }
 
     /// The door: from now on a record is left.
@@ -215,31 +213,42 @@ impl Ticket {
 
     /// Attempts that have begun.
     pub(crate) fn attempts(&self) -> usize {
-        self.facts.as_ref().map_or(0, |facts| facts.attempts.len()) + usize::from(self.open.is_some())
+        self.facts.as_ref().map_or(0, |facts| facts.attempts.len())
+            + usize::from(self.open.is_some())
+            + usize::from(self.rival.is_some())
     }
 
-    /// An attempt begins; its begin is in the journal when this returns. `false`: it could not be written, and must
-    /// not go on.
-    pub(crate) fn begin_attempt(&mut self, planned: &PlannedAttempt, mut slot: Slot, unwritten: Unwritten) -> bool {
-        let now = self.desk.shared.clock.now();
+    /// An attempt begins; its begin is in the journal when this returns. `None`: it could not be written, and must not go
+    /// on.
+    pub(crate) fn begin_attempt(&mut self, planned: &PlannedAttempt, slot: Slot, unwritten: Unwritten) -> Option<Arc<Notes>> {
+        let open = self.begin(planned, slot);
+        let notes = Arc::clone(open.notes());
+        let open = self.open.insert(open).facts();
+        self.write_begin(&open, unwritten).then_some(notes)
+    }
+
+    /// A second attempt begins beside the one under way.
+    pub(crate) fn begin_rival(&mut self, planned: &PlannedAttempt, slot: Slot, unwritten: Unwritten) -> Option<Arc<Notes>> {
+        let rival = self.begin(planned, slot);
+        let notes = Arc::clone(rival.notes());
+        let rival = self.rival.insert(rival).facts();
+        self.write_begin(&rival, unwritten).then_some(notes)
+    }
+
+    fn begin(&self, planned: &PlannedAttempt, slot: Slot) -> Open {
+        let clock = &self.desk.shared.clock;
         if planned.channel.provider != Provider::Echo {
-            self.desk.health.begin(planned.account.id, now);
+            self.desk.health.begin(planned.account.id, clock.now());
         }
-        let attempt = AttemptFacts {
-            planned: planned.clone(),
-            at: now,
-            status: None,
-            result: AttemptResult::Cancelled,
-            error: None,
-            reading: None,
-            first_byte_us: None,
-            duration_us: 0,
-            upstream_request_id: None,
-        };
-        let begin = self.facts.as_deref().and_then(|facts| begin_of(facts, &attempt));
-        slot.begin();
-        self.open = Some(Open { began: self.desk.shared.clock.instant(), facts: attempt, slot });
-        let Some(begin) = begin else { return true };
+        Open::begin(planned, slot, clock)
+    }
+
+    fn write_begin(&self, attempt: &AttemptFacts, unwritten: Unwritten) -> bool {
+        let Some(facts) = self.facts.as_deref() else { return true };
+        // Of two side by side the one that is written last counts as the one under way, the other as given up.
+        let beside = [&self.open, &self.rival].into_iter().flatten().map(Open::facts);
+        let beside = beside.filter(|other| other.planned.account.id != attempt.planned.account.id).collect::<Vec<_>>();
+        let Some(begin) = begin_of(facts, attempt, &beside) else { return true };
         if let Err(fault) = self.desk.with_journal(|journal| journal.begin(&begin)) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
             return unwritten == Unwritten::GoOn;
@@ -247,29 +256,49 @@ impl Ticket {
         true
     }
 
-    /// The head of the attempt's answer is here.
-    pub(crate) fn answer_head(&mut self, status: u16, upstream_request_id: Option<String>) {
-        let now = self.desk.shared.clock.instant();
-        if let Some(open) = &mut self.open {
-            open.facts.status = Some(status);
-            open.facts.first_byte_us = Some(micros_between(open.began, now));
-            open.facts.upstream_request_id = upstream_request_id;
+    /// The second attempt takes the first one's place, and the first one its.
+    pub(crate) const fn rival_leads(&mut self) {
+        std::mem::swap(&mut self.open, &mut self.rival);
+    }
+
+    /// The attempt beside the one under way ended. Returns what it cost, as far as known.
+    pub(crate) fn end_rival(
+        &mut self,
+        result: AttemptResult,
+        error: Option<&str>,
+        observation: Option<Observation>,
+    ) -> Option<NanoUsd> {
+        let rival = self.rival.take()?;
+        let cost = self.close(rival, result, error, observation);
+        if let Some(open) = &self.open {
+            // So that a kill finds the right one under way. What is not written costs no more than the account's name.
+            self.write_begin(&open.facts(), Unwritten::GoOn);
         }
+        cost
     }
 
     /// What has been read of the attempt's answer.
     pub(crate) fn read(&mut self, reading: Reading) {
-        if let Some(open) = &mut self.open {
-            open.facts.reading = Some(reading);
+        if let Some(open) = &self.open {
+            open.notes().read(reading);
         }
     }
 
     /// The attempt ended.
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
-        let Some(Open { began, mut facts, mut slot }) = self.open.take() else { return };
-        facts.result = result;
-        facts.error = error.map(str::to_owned);
-        facts.duration_us = micros_between(began, self.desk.shared.clock.instant());
+        if let Some(open) = self.open.take() {
+            self.close(open, result, error, observation);
+        }
+    }
+
+    fn close(
+        &mut self,
+        open: Open,
+        result: AttemptResult,
+        error: Option<&str>,
+        observation: Option<Observation>,
+    ) -> Option<NanoUsd> {
+        let (facts, mut slot) = open.close(result, error);
         if let Some(observation) = observation
             && facts.planned.channel.provider != Provider::Echo
         {
@@ -280,15 +309,19 @@ impl Ticket {
                 self.desk.shared.clock.now(),
             );
         }
-        if let Some(all) = &mut self.facts {
-            if result == AttemptResult::NotSent {
-                slot.not_sent();
-            } else if slot.counts() {
-                let tokens = settle_attempt(&facts, all.method, all.input).tokens;
-                slot.used_tokens(tokens.prompt().saturating_add(tokens.completion()));
-            }
-            all.attempts.push(facts);
-        }
+        let all = self.facts.as_deref_mut()?;
+        let cost = if result == AttemptResult::NotSent {
+            slot.not_sent();
+            None
+        } else if slot.counts() || self.rival.is_some() || self.open.is_some() {
+            let record = settle_attempt(&facts, all.method, all.input);
+            slot.used_tokens(record.tokens.prompt().saturating_add(record.tokens.completion()));
+            record.cost
+        } else {
+            None
+        };
+        all.attempts.push(facts);
+        cost
     }
 
     /// The 200 goes out; its content begins now.
@@ -310,7 +343,7 @@ impl Ticket {
     /// Writes down what a stream came to so far.
     pub(crate) fn progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
-        let usage = self.open.as_ref().and_then(|open| open.facts.reading).and_then(|reading| reading.usage);
+        let usage = self.open.as_ref().and_then(Open::reading).and_then(|reading| reading.usage);
         let progress = Progress { id: facts.id, at: self.desk.shared.clock.now(), delivered: facts.delivered, usage };
         if let Err(fault) = self.desk.with_journal(|journal| journal.progress(&progress)) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
@@ -319,7 +352,15 @@ impl Ticket {
 
     /// Time to the first content of the attempt under way, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
-        self.open.as_ref().map(|open| micros_between(open.began, self.desk.shared.clock.instant()))
+        self.open.as_ref().map(Open::elapsed_us)
+    }
+
+    /// A stream's first token came after so long.
+    pub(crate) fn pace(&self, first_content_us: u64) {
+        let Some(facts) = self.facts.as_deref() else { return };
+        if let (Some(model), Some(_)) = (&facts.model, facts.group.as_ref().and_then(|group| group.hedge)) {
+            self.desk.shared.traffic.pace.note(model, first_content_us, self.desk.shared.clock.instant());
+        }
     }
 
     /// The desk it was drawn at.
@@ -352,9 +393,8 @@ impl Ticket {
 
     /// Hands the ticket in. The answer's last bytes wait for the returned flush.
     pub(crate) fn hand_in(&mut self, ending: Ending) -> Option<SyncTicket> {
-        if self.open.is_some() {
-            self.end_attempt(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
-        }
+        self.end_rival(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
+        self.end_attempt(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         let mut facts = self.facts.take()?;
         facts.status = ending.status;
         facts.outcome = ending.outcome;
@@ -369,8 +409,9 @@ impl Ticket {
 
     /// The caller left (or the task died): whatever is known is handed in.
     fn leave(&mut self) {
+        self.end_rival(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         if self.open.is_some() {
-            let content = self.open.as_ref().and_then(|open| open.facts.reading).is_some_and(|reading| reading.content);
+            let content = self.open.as_ref().and_then(Open::reading).is_some_and(|reading| reading.content);
             // An account that was answering is well, whoever hung up.
             let seen = if content { Observation::Success { first_token_us: None } } else { Observation::Abandoned };
             self.end_attempt(AttemptResult::Cancelled, None, Some(seen));
@@ -394,44 +435,6 @@ impl Drop for Ticket {
             self.leave();
         }
     }
-}
-
-fn begin_of(facts: &Facts, attempt: &AttemptFacts) -> Option<Begin> {
-    let group = facts.group.as_ref()?;
-    let planned = &attempt.planned;
-    Some(Begin {
-        id: facts.id,
-        at: facts.at,
-        key: facts.key.id,
-        key_name: facts.key.name.clone(),
-        member: facts.key.member.id,
-        group: group.id,
-        group_name: group.name.clone(),
-        protocol_in: facts.protocol_in,
-        method: facts.method,
-        model: facts.model.clone().unwrap_or_default(),
-        stream: facts.stream,
-        address: facts.address.clone(),
-        client_request_id: facts.client_request_id.clone(),
-        dropped: facts.dropped.clone(),
-        price_version: facts.price_version,
-        sale: facts.sale.clone(),
-        sale_multiplier: group.sale_multiplier,
-        policy: group.stream_break,
-        input: facts.input,
-        earlier: facts.attempts.iter().map(|earlier| settle_attempt(earlier, facts.method, facts.input)).collect(),
-        attempt: BeginAttempt {
-            channel: planned.channel.id,
-            channel_name: planned.channel.name.clone(),
-            account: planned.account.id,
-            account_name: planned.account.name.clone(),
-            protocol: planned.protocol,
-            upstream_model: planned.serves().upstream.clone(),
-            at: attempt.at,
-            cost: planned.cost.clone(),
-            cost_multiplier: planned.account.cost_multiplier,
-        },
-    })
 }
 
 /// The one event of a request.
@@ -462,8 +465,4 @@ fn log(record: &UsageRecord) {
         duration_ms = record.duration_us / 1_000,
         "request"
     );
-}
-
-fn micros_between(from: Instant, to: Instant) -> u64 {
-    u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
 }

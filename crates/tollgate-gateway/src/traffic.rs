@@ -1,11 +1,16 @@
 //! What the traffic of this process teaches, shared by all cores and forgotten at its end: how much room there is on
-//! accounts, and which fields upstreams refuse.
+//! accounts, which fields upstreams refuse, how soon first tokens come.
 
 use std::sync::Arc;
 
 use tollgate_core::AccountId;
 
-use crate::{Clock, account_room::AccountRooms, lessons::Lessons};
+use crate::{
+    Clock,
+    account_room::AccountRooms,
+    lessons::Lessons,
+    pace::{HedgeSpending, Pace},
+};
 
 /// One for the process.
 #[derive(Debug)]
@@ -14,13 +19,22 @@ pub struct Traffic {
     pub(crate) rooms: Arc<AccountRooms>,
     /// Fields that upstreams refused.
     pub(crate) lessons: Lessons,
+    /// How soon first tokens come.
+    pub(crate) pace: Pace,
+    /// What second attempts cost.
+    pub(crate) hedges: HedgeSpending,
 }
 
 impl Traffic {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { rooms: AccountRooms::new(clock), lessons: Lessons::default() }
+        Self {
+            rooms: AccountRooms::new(clock),
+            lessons: Lessons::default(),
+            pace: Pace::default(),
+            hedges: HedgeSpending::default(),
+        }
     }
 
     /// Forgets accounts that are no longer configured.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     relay::{Rest, Streaming, may_go_out},
-    ticket::Ticket,
+    ticket::Notes,
     translate::{Prepared, WayBack},
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Calls the upstream and reads its answer as far as it takes to know that it is one.
-    pub(crate) async fn run(&self, prepared: Prepared, ticket: &mut Ticket) -> Result<Answered, Failure> {
+    pub(crate) async fn run(&self, prepared: Prepared, notes: &Notes) -> Result<Answered, Failure> {
         let Prepared { method, path, stream, body, way_back, dropped: _ } = prepared;
         let call = UpstreamCall {
             request_id: self.request_id,
@@ -76,12 +76,12 @@ impl Attempt<'_> {
             sent: super::SentMark::default(),
         };
         let answer = self.head(call).await?;
-        ticket.answer_head(answer.status, upstream_request_id(&answer.headers));
+        notes.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
             200..=299 => {}
             400..=599 => {
-                let failure = self.problem(answer, ticket).await;
-                return self.answer_instead(failure, &way_back, ticket);
+                let failure = self.problem(answer, notes).await;
+                return self.answer_instead(failure, &way_back, notes);
             }
             status => return Err(Failure::Unexpected { status }),
         }
@@ -91,13 +91,13 @@ impl Attempt<'_> {
             return Err(Failure::BadAnswer("content-encoding"));
         }
         match stream {
-            Some(framing) if !says_otherwise(&answer.headers, framing) => self.stream(answer, framing, &way_back, ticket).await,
-            Some(_) => Err(self.not_a_stream(answer, ticket).await),
+            Some(framing) if !says_otherwise(&answer.headers, framing) => self.stream(answer, framing, &way_back, notes).await,
+            Some(_) => Err(self.not_a_stream(answer, notes).await),
             None => {
                 let headers = answer.headers;
                 let whole = self.whole(answer.body).await?;
-                let passed = way_back.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, ticket))?;
-                ticket.read(passed.reading);
+                let passed = way_back.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, notes))?;
+                notes.read(passed.reading);
                 Ok(Answered::Whole { body: passed.body, reading: passed.reading, events: false })
             }
         }
@@ -172,7 +172,7 @@ impl Attempt<'_> {
         answer: UpstreamAnswer,
         framing: Framing,
         way_back: &WayBack,
-        ticket: &mut Ticket,
+        notes: &Notes,
     ) -> Result<Answered, Failure> {
         let UpstreamAnswer { headers, mut body, .. } = answer;
         let mut relay = way_back.relay(framing);
@@ -189,7 +189,7 @@ impl Attempt<'_> {
                 None => relay.finish(&mut first),
             };
             let reading = relay.reading();
-            ticket.read(reading);
+            notes.read(reading);
             if may_go_out(&reading, &*relay) {
                 let rest = match (piece, pushed) {
                     (None, Ok(())) => Rest::Ended,
@@ -199,7 +199,7 @@ impl Attempt<'_> {
                 return Ok(Answered::Stream(Streaming { relay, first, rest, idle_ms }));
             }
             match pushed {
-                Err(StreamFault::Problem(problem)) => return Err(self.problem_of(*problem, &headers, ticket)),
+                Err(StreamFault::Problem(problem)) => return Err(self.problem_of(*problem, &headers, notes)),
                 Err(StreamFault::Malformed(what)) => return Err(Failure::BadAnswer(what)),
                 Err(StreamFault::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
                 // A whole stream without content: an empty answer that says so.
@@ -211,11 +211,11 @@ impl Attempt<'_> {
     }
 
     /// A stream was asked for, and something that says of itself that it is none came: an error object, or HTML.
-    async fn not_a_stream(&self, answer: UpstreamAnswer, ticket: &Ticket) -> Failure {
+    async fn not_a_stream(&self, answer: UpstreamAnswer, notes: &Notes) -> Failure {
         let UpstreamAnswer { headers, body, .. } = answer;
         let bytes = beginning(body).await;
         match codec(self.planned.protocol).read_reply(self.planned_method(), &bytes, &tollgate_protocol::ReplyEdits::default()) {
-            Err(bad @ BadReply::Problem(_)) => self.bad_reply(bad, &headers, ticket),
+            Err(bad @ BadReply::Problem(_)) => self.bad_reply(bad, &headers, notes),
             Ok(_) | Err(BadReply::Unreadable(_)) => Failure::BadAnswer("not a stream"),
         }
     }
@@ -228,34 +228,34 @@ impl Attempt<'_> {
     }
 
     /// An error that the caller's protocol says as an answer.
-    fn answer_instead(&self, failure: Failure, way_back: &WayBack, ticket: &mut Ticket) -> Result<Answered, Failure> {
+    fn answer_instead(&self, failure: Failure, way_back: &WayBack, notes: &Notes) -> Result<Answered, Failure> {
         if let Failure::Problem(problem) = &failure
             && let Some(passed) = way_back.instead_of(&problem.problem)
         {
-            ticket.read(passed.reading);
+            notes.read(passed.reading);
             return Ok(Answered::Whole { body: passed.body, reading: passed.reading, events: self.events });
         }
         Err(failure)
     }
 
-    async fn problem(&self, answer: UpstreamAnswer, ticket: &Ticket) -> Failure {
+    async fn problem(&self, answer: UpstreamAnswer, notes: &Notes) -> Failure {
         let UpstreamAnswer { status, headers, body } = answer;
         let bytes = beginning(body).await;
-        self.problem_of(codec(self.planned.protocol).decode_problem(status, &bytes), &headers, ticket)
+        self.problem_of(codec(self.planned.protocol).decode_problem(status, &bytes), &headers, notes)
     }
 
-    fn bad_reply(&self, bad: BadReply, headers: &HeaderMap, ticket: &Ticket) -> Failure {
+    fn bad_reply(&self, bad: BadReply, headers: &HeaderMap, notes: &Notes) -> Failure {
         match bad {
             BadReply::Unreadable(what) => Failure::BadAnswer(what),
-            BadReply::Problem(problem) => self.problem_of(*problem, headers, ticket),
+            BadReply::Problem(problem) => self.problem_of(*problem, headers, notes),
         }
     }
 
-    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, ticket: &Ticket) -> Failure {
+    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, notes: &Notes) -> Failure {
         if let Some(credential) = &self.planned.account.credential {
             redact(&mut problem, credential.expose());
         }
-        let until = asked_wait(headers, problem.retry_after, ticket.desk().shared.clock.now());
+        let until = asked_wait(headers, problem.retry_after, notes.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
 }

@@ -1,19 +1,24 @@
 //! The attempt loop: the plan's accounts in order, at most three, until one answers or nothing is left to try.
 
-use tollgate_core::{AttemptResult, Cause, Observation, Outcome, PlannedAttempt, Timestamp};
+use std::sync::Arc;
 
+use bytes::Bytes;
+use tokio::time::Instant;
+use tollgate_core::{AttemptResult, Cause, Observation, Outcome, PlannedAttempt, Timestamp};
 use tollgate_protocol::Reading;
 
 use super::{
     answer::{Answered, Attempt},
+    hedge::{Hedge, race},
     retry_after::seconds_until,
     verdict::{Failure, Next, Told, Verdict, verdict},
 };
 use crate::{
-    Core, Head, Refusal, UpstreamFailure,
+    Head, Refusal, UpstreamFailure,
+    account_room::Slot,
     route::{Asked, Chosen},
-    ticket::{Ticket, Unwritten},
-    translate::Preparation,
+    ticket::{Notes, Ticket, Unwritten},
+    translate::{Preparation, Prepared},
 };
 
 /// Tries accounts until one answers.
@@ -28,49 +33,40 @@ pub(crate) async fn forward(
 ) -> Result<Answered, Refusal> {
     let Asked { core, head, outline, bodies, .. } = *asked;
     let Chosen { plan, slot } = chosen;
-    let (mut first, tokens) = (Some(slot), asked.tokens());
-    let deadline = head.started + core.shared.settings.upstream.total;
+    let road = Road { asked, unwritten, tokens: asked.tokens(), deadline: head.started + core.shared.settings.upstream.total };
     core.retries.request(core.shared.clock.instant());
+    let mut room = Some(slot);
+    let mut hedge = Hedge::of(asked);
+    let mut rest = plan.attempts().peekable();
     let mut last: Option<(Verdict, &PlannedAttempt)> = None;
-    for planned in plan.attempts() {
+    while let Some(planned) = rest.next() {
         if let Some((verdict, before)) = &last
-            && !goes_on(core, verdict, before, deadline)
+            && !road.goes_on(verdict, before)
         {
             break;
         }
-        let room = first.take().or_else(|| core.shared.traffic.rooms.take(&planned.account, tokens));
         // Room that was there when the request was planned may be gone by now.
-        let Some(slot) = room else { continue };
-        let prepared = match bodies.prepare(planned) {
-            Preparation::Ready(prepared) => prepared,
-            Preparation::OwnCount(body) => return Ok(Answered::Whole { body, reading: Reading::default(), events: false }),
+        let Some(slot) = room.take().or_else(|| road.room(planned)) else { continue };
+        let begun = match road.begin(planned, slot, ticket)? {
+            Beginning::Attempt(begun) => begun,
+            Beginning::OwnCount(body) => return Ok(own_count(body)),
         };
-        ticket.dropped(prepared.dropped.clone());
-        if !ticket.begin_attempt(planned, slot, unwritten) {
-            ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
-            return Err(Refusal::Overloaded);
-        }
-        let attempt = Attempt {
-            upstream: &*core.upstream,
-            planned,
-            request_id: head.request_id,
-            events: bodies.answers_in_events(),
-            deadline,
+        let ended = match hedge.take() {
+            None => begun.run().await,
+            Some(hedge) => Box::pin(race(&road, begun, &hedge, &mut rest, ticket)).await,
         };
-        match attempt.run(*prepared, ticket).await {
-            Ok(answered) => {
+        match ended {
+            Ok((answered, planned)) => {
                 let lessons = &core.shared.traffic.lessons;
                 lessons.answered(planned, head.from, &outline.fields, core.shared.clock.now());
                 return Ok(answered);
             }
-            Err(failure) => {
+            Err((failure, planned)) => {
                 if let Some(body) = bodies.count_instead(&failure) {
                     ticket.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
-                    return Ok(Answered::Whole { body, reading: Reading::default(), events: false });
+                    return Ok(own_count(body));
                 }
-                learn(asked, planned, &failure);
-                let verdict = verdict(&failure, planned.channel.timeouts.first_byte_ms, core.shared.clock.now());
-                warn(head, planned, &failure, verdict.id());
+                let verdict = road.judge(&failure, planned);
                 ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
                 last = Some((verdict, planned));
             }
@@ -80,6 +76,134 @@ pub(crate) async fn forward(
     Err(told(verdict.told, bodies.model(), core.shared.clock.now()))
 }
 
+/// Our own count of tokens as the answer.
+fn own_count(body: Bytes) -> Answered {
+    Answered::Whole { body, reading: Reading::default(), events: false }
+}
+
+/// How one request is tried.
+pub(super) struct Road<'a> {
+    pub(super) asked: &'a Asked<'a>,
+    unwritten: Unwritten,
+    /// What it is estimated at.
+    tokens: u64,
+    /// When it must have an answer.
+    deadline: Instant,
+}
+
+/// What begins.
+enum Beginning<'p> {
+    Attempt(Begun<'p>),
+    /// Nothing: the upstream cannot count tokens, and this is our own count.
+    OwnCount(Bytes),
+}
+
+/// An attempt that has begun: it is in the journal and may be sent.
+pub(super) struct Begun<'p> {
+    pub(super) planned: &'p PlannedAttempt,
+    attempt: Attempt<'p>,
+    prepared: Box<Prepared>,
+    notes: Arc<Notes>,
+}
+
+/// How an attempt ended, and which one it was.
+pub(super) type Ended<'p> = Result<(Answered, &'p PlannedAttempt), (Failure, &'p PlannedAttempt)>;
+
+impl<'p> Begun<'p> {
+    /// Entries of `x-tollgate-dropped`.
+    pub(super) fn dropped(&self) -> Vec<String> {
+        self.prepared.dropped.clone()
+    }
+
+    pub(super) async fn run(self) -> Ended<'p> {
+        let Self { planned, attempt, prepared, notes } = self;
+        match attempt.run(*prepared, &notes).await {
+            Ok(answered) => Ok((answered, planned)),
+            Err(failure) => Err((failure, planned)),
+        }
+    }
+}
+
+impl<'a> Road<'a> {
+    /// Room on an account.
+    pub(super) fn room(&self, planned: &PlannedAttempt) -> Option<Slot> {
+        self.asked.core.shared.traffic.rooms.take(&planned.account, self.tokens)
+    }
+
+    fn begin<'p>(&self, planned: &'p PlannedAttempt, slot: Slot, ticket: &mut Ticket) -> Result<Beginning<'p>, Refusal>
+    where
+        'a: 'p,
+    {
+        let prepared = match self.asked.bodies.prepare(planned) {
+            Preparation::Ready(prepared) => prepared,
+            Preparation::OwnCount(body) => return Ok(Beginning::OwnCount(body)),
+        };
+        ticket.dropped(prepared.dropped.clone());
+        let Some(notes) = ticket.begin_attempt(planned, slot, self.unwritten) else {
+            ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+            return Err(Refusal::Overloaded);
+        };
+        Ok(Beginning::Attempt(Begun { planned, attempt: self.attempt(planned), prepared, notes }))
+    }
+
+    /// Begins an attempt beside the one under way; `None`: it cannot be.
+    pub(super) fn begin_beside<'p>(&self, planned: &'p PlannedAttempt, slot: Slot, ticket: &mut Ticket) -> Option<Begun<'p>>
+    where
+        'a: 'p,
+    {
+        let Preparation::Ready(prepared) = self.asked.bodies.prepare(planned) else { return None };
+        let Some(notes) = ticket.begin_rival(planned, slot, self.unwritten) else {
+            ticket.end_rival(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+            return None;
+        };
+        Some(Begun { planned, attempt: self.attempt(planned), prepared, notes })
+    }
+
+    fn attempt<'p>(&self, planned: &'p PlannedAttempt) -> Attempt<'p>
+    where
+        'a: 'p,
+    {
+        let Asked { core, head, bodies, .. } = *self.asked;
+        let (request_id, events) = (head.request_id, bodies.answers_in_events());
+        Attempt { upstream: &*core.upstream, planned, request_id, events, deadline: self.deadline }
+    }
+
+    /// What a failure means; it is logged, and what it teaches is remembered.
+    pub(super) fn judge(&self, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
+        learn(self.asked, planned, failure);
+        let verdict = self.verdict(failure, planned);
+        warn(self.asked.head, planned, failure, verdict.id());
+        verdict
+    }
+
+    /// Whether no other account could do better.
+    pub(super) fn is_final(&self, failure: &Failure, planned: &PlannedAttempt) -> bool {
+        self.verdict(failure, planned).next == Next::Stop
+    }
+
+    fn verdict(&self, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
+        verdict(failure, planned.channel.timeouts.first_byte_ms, self.asked.core.shared.clock.now())
+    }
+
+    /// Whether another attempt may follow: the request is not at fault, time is left, what the first upstream did is no
+    /// secret or does not matter, and the budget of further attempts has one.
+    fn goes_on(&self, verdict: &Verdict, before: &PlannedAttempt) -> bool {
+        let may = match verdict.next {
+            Next::Stop => false,
+            Next::FreeAttempt => true,
+            Next::Attempt => self.may_repeat(),
+            Next::UncertainAttempt => before.channel.retry_uncertain && self.may_repeat(),
+        };
+        may && self.asked.core.shared.clock.instant() < self.deadline
+    }
+
+    /// Takes one of the further attempts that the core may make, if one is left.
+    pub(super) fn may_repeat(&self) -> bool {
+        let core = self.asked.core;
+        core.retries.take(core.shared.clock.instant())
+    }
+}
+
 /// Remembers fields that the upstream calls unsupported.
 fn learn(asked: &Asked<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
@@ -87,19 +211,6 @@ fn learn(asked: &Asked<'_>, planned: &PlannedAttempt, failure: &Failure) {
         let names = &answer.problem.unsupported;
         core.shared.traffic.lessons.refused(planned, names, head.from, &outline.fields, core.shared.clock.now());
     }
-}
-
-/// Whether another attempt may follow: the request is not at fault, time is left, what the first upstream did is no
-/// secret or does not matter, and the budget of further attempts has one.
-fn goes_on(core: &Core, verdict: &Verdict, before: &PlannedAttempt, deadline: tokio::time::Instant) -> bool {
-    let now = core.shared.clock.instant();
-    let may = match verdict.next {
-        Next::Stop => false,
-        Next::FreeAttempt => true,
-        Next::Attempt => core.retries.take(now),
-        Next::UncertainAttempt => before.channel.retry_uncertain && core.retries.take(now),
-    };
-    may && now < deadline
 }
 
 fn told(told: Told, model: &str, now: Timestamp) -> Refusal {

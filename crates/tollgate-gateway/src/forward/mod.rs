@@ -6,6 +6,7 @@ mod attempts;
 mod client;
 mod credentials;
 mod echo;
+mod hedge;
 mod retry_after;
 mod retry_budget;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod endings;
 mod failover;
 mod golden;
+mod hedging;
 mod learning;
 mod loopback;
 mod room;

@@ -1,0 +1,203 @@
+//! How soon first tokens come, by model, from real traffic of the last five to ten minutes; and what second attempts of
+//! groups have cost today. Kept only for groups that hedge.
+//!
+//! Bounds: 10,000 models, 2.6 KiB each.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tollgate_core::{GroupId, NanoUsd};
+
+/// Length of a window; there are two, so that what is told is never younger than the last five minutes.
+const WINDOW: Duration = Duration::from_mins(5);
+/// With fewer, nothing is told.
+const ENOUGH: u32 = 20;
+/// Eight steps an octave: a figure is at most 12.5 % above the truth.
+const STEPS: u32 = 8;
+/// Up to 2^40 µs, twelve days.
+const BUCKETS: usize = 41 * STEPS as usize;
+/// Most models.
+const MOST_MODELS: usize = 10_000;
+
+/// First-token times.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    models: Mutex<HashMap<String, Times>>,
+}
+
+/// Those of one model.
+#[derive(Debug)]
+struct Times {
+    since: Instant,
+    current: Box<[u32; BUCKETS]>,
+    previous: Box<[u32; BUCKETS]>,
+}
+
+impl Times {
+    fn new(now: Instant) -> Self {
+        Self { since: now, current: Box::new([0; BUCKETS]), previous: Box::new([0; BUCKETS]) }
+    }
+
+    fn roll(&mut self, now: Instant) {
+        let age = now.saturating_duration_since(self.since);
+        if age < WINDOW {
+            return;
+        }
+        std::mem::swap(&mut self.current, &mut self.previous);
+        self.current.fill(0);
+        if age >= 2 * WINDOW {
+            self.previous.fill(0);
+        }
+        self.since = now;
+    }
+}
+
+impl Pace {
+    /// A first token came after so many microseconds.
+    pub(crate) fn note(&self, model: &str, micros: u64, now: Instant) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if !models.contains_key(model) {
+            if models.len() >= MOST_MODELS {
+                return;
+            }
+            models.insert(model.to_owned(), Times::new(now));
+        }
+        if let Some(times) = models.get_mut(model) {
+            times.roll(now);
+            let count = &mut times.current[bucket(micros)];
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The time within which 95 of 100 first tokens came; `None` while too few are known.
+    pub(crate) fn p95(&self, model: &str, now: Instant) -> Option<Duration> {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = models.get_mut(model)?;
+        times.roll(now);
+        let counts =
+            || times.current.iter().zip(times.previous.iter()).map(|(current, previous)| current.saturating_add(*previous));
+        let all: u32 = counts().fold(0, u32::saturating_add);
+        if all < ENOUGH {
+            return None;
+        }
+        let mut above = u64::from(all) * 5 / 100;
+        for (bucket, count) in counts().enumerate().rev() {
+            if u64::from(count) > above {
+                return Some(Duration::from_micros(end_of(bucket)));
+            }
+            above -= u64::from(count);
+        }
+        None
+    }
+}
+
+/// Where a time is counted: its octave, and the three bits below its leading one.
+fn bucket(micros: u64) -> usize {
+    let micros = micros.max(1);
+    let octave = micros.ilog2();
+    let step = if octave >= 3 { (micros >> (octave - 3)) & 7 } else { (micros << (3 - octave)) & 7 };
+    let at = u64::from(octave * STEPS) + step;
+    usize::try_from(at).map_or(BUCKETS - 1, |at| at.min(BUCKETS - 1))
+}
+
+/// The first time that is counted in the bucket after this one.
+fn end_of(bucket: usize) -> u64 {
+    let next = bucket as u64 + 1;
+    let (octave, step) = (next / u64::from(STEPS), next % u64::from(STEPS));
+    ((8 + step) << octave) >> 3
+}
+
+/// What second attempts have cost, by group and UTC day.
+#[derive(Debug, Default)]
+pub(crate) struct HedgeSpending {
+    groups: Mutex<HashMap<GroupId, (i64, NanoUsd)>>,
+}
+
+impl HedgeSpending {
+    /// Sets money aside if the group's cap for the day still has so much.
+    pub(crate) fn take(&self, group: GroupId, cap: NanoUsd, amount: NanoUsd, day: i64) -> bool {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let spent = groups.entry(group).or_insert((day, NanoUsd::ZERO));
+        if spent.0 != day {
+            *spent = (day, NanoUsd::ZERO);
+        }
+        let after = spent.1.0.saturating_add(amount.0);
+        let fits = after <= cap.0;
+        if fits {
+            spent.1 = NanoUsd(after);
+        }
+        fits
+    }
+
+    /// Puts right what was set aside on that day.
+    pub(crate) fn correct(&self, group: GroupId, taken: NanoUsd, actual: NanoUsd, day: i64) {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spent) = groups.get_mut(&group).filter(|spent| spent.0 == day) {
+            spent.1 = NanoUsd(spent.1.0.saturating_add(actual.0).saturating_sub(taken.0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tollgate_core::Timestamp;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_95_in_100_is_told_once_enough_are_known() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        for n in 1..=19_u64 {
+            pace.note("m", n * 1_000, now);
+        }
+        assert_eq!(pace.p95("m", now), None);
+        for n in 20..=100_u64 {
+            pace.note("m", n * 1_000, now);
+        }
+        let p95 = pace.p95("m", now).unwrap();
+        assert!((95_000..=107_000).contains(&p95.as_micros()), "{p95:?}");
+        assert_eq!(pace.p95("other", now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_minutes_count() {
+        let pace = Pace::default();
+        let slow = |pace: &Pace| (0..100).for_each(|_| pace.note("m", 5_000_000, Instant::now()));
+        let fast = |pace: &Pace| (0..1_000).for_each(|_| pace.note("m", 10_000, Instant::now()));
+        slow(&pace);
+        tokio::time::advance(WINDOW).await;
+        fast(&pace);
+        assert!(pace.p95("m", Instant::now()).unwrap() > Duration::from_secs(4), "9 of 100 were slow");
+        tokio::time::advance(WINDOW).await;
+        fast(&pace);
+        assert!(pace.p95("m", Instant::now()).unwrap() < Duration::from_millis(12));
+        tokio::time::advance(2 * WINDOW).await;
+        assert_eq!(pace.p95("m", Instant::now()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_ends_above_its_times_and_not_far(micros in 1u64..(1 << 40)) {
+            let end = end_of(bucket(micros));
+            prop_assert!(end > micros || micros < 8, "{micros} {end}");
+            prop_assert!(end <= micros + micros / 8 + 1, "{micros} {end}");
+        }
+    }
+
+    #[test]
+    fn a_cap_holds_for_the_day_and_counts_what_was_used() {
+        let (spending, group) = (HedgeSpending::default(), GroupId::from_parts(Timestamp(1), [1; 10]));
+        let take = |amount, day| spending.take(group, NanoUsd(100), NanoUsd(amount), day);
+        assert!(take(60, 1) && !take(60, 1));
+        spending.correct(group, NanoUsd(60), NanoUsd(10), 1);
+        assert!(take(90, 1) && !take(1, 1));
+        assert!(take(100, 2), "a new day");
+        spending.correct(group, NanoUsd(90), NanoUsd(0), 1);
+        assert!(!take(1, 2), "yesterday's correction is nothing of today's");
+    }
+}

@@ -1,0 +1,159 @@
+//! A second attempt beside a late first one: who wins, who is given up, what is recorded, and when there is none.
+
+use tollgate_core::{AttemptResult, Hedge, NanoUsd, Outcome};
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A rig whose group hedges, with first tokens of `m` known to come within about 100 ms.
+fn hedging(script: Script, accounts: u8) -> Rig {
+    hedging_for(script, accounts, NanoUsd(1_000_000_000))
+}
+
+fn hedging_for(script: Script, accounts: u8, cost_cap: NanoUsd) -> Rig {
+    let rig = Rig::grouped(script, accounts, |group| group.hedge = Some(Hedge { cost_cap }));
+    for _ in 0..1_000 {
+        rig.core.shared.traffic.pace.note("m", 100_000, rig.clock.instant());
+    }
+    rig
+}
+
+fn late(after: Duration) -> Vec<Piece> {
+    vec![role(), Piece::Wait(after), chunk("late"), tail()]
+}
+
+fn prompt(text: &str) -> Vec<Piece> {
+    vec![role(), chunk(text), tail()]
+}
+
+fn results(record: &UsageRecord) -> Vec<(Option<&str>, AttemptResult)> {
+    record.attempts.iter().map(|attempt| (attempt.error.as_deref(), attempt.result)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_first_token_gets_a_second_attempt_and_the_first_to_answer_wins() {
+    let mut rig = hedging(Script::new().streams(late(SECOND * 30)).streams(prompt("soon")), 2);
+    let began = tokio::time::Instant::now();
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("soon") && !got.body.contains("late"), "{}", got.body);
+    assert!((MS * 100..MS * 130).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!((got.status, got.aborted, got.header("x-tollgate-attempts")), (200, false, Some("2")));
+    let record = rig.record();
+    assert_eq!(results(&record), [(None, AttemptResult::Cancelled), (None, AttemptResult::Answered)]);
+    assert_ne!(record.attempts[0].account, record.attempts[1].account);
+    assert_eq!((record.outcome, rig.script.open()), (Outcome::Completed, 0));
+    assert!(record.cost.unwrap() > record.attempts[1].cost.unwrap(), "what was given up is paid for too");
+    assert_eq!(record.tokens.output, 2, "the caller pays for one answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_one_wins_when_it_comes_before_the_second() {
+    let mut rig = hedging(Script::new().streams(late(MS * 200)).silent(), 2);
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("late"), "{}", got.body);
+    let record = rig.record();
+    assert_eq!(results(&record), [(None, AttemptResult::Cancelled), (None, AttemptResult::Answered)]);
+    assert_eq!(record.attempts[1].account, rig.script.seen()[0].account);
+    assert_eq!(rig.script.open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_no_second_attempt_without_need_or_where_it_may_not_be() {
+    // In time; no other account; not streamed; too little known; nothing left of the cap; the cost is not known.
+    let untaught = Rig::grouped(Script::new().streams(late(SECOND)), 2, |group| {
+        group.hedge = Some(Hedge { cost_cap: NanoUsd(1_000_000_000) });
+    });
+    let whole = Script::new().answers(200, &[("content-type", "application/json")], vec![Piece::Wait(SECOND), REPLY.into()]);
+    for (mut rig, body) in [
+        (hedging(Script::new().streams(late(MS * 50)), 2), STREAM),
+        (hedging(Script::new().streams(late(SECOND)), 1), STREAM),
+        (hedging(whole, 2), CHAT),
+        (untaught, STREAM),
+        (hedging_for(Script::new().streams(late(SECOND)), 2, NanoUsd(1)), STREAM),
+    ] {
+        assert_eq!(rig.ask(body).await.status, 200);
+        assert_eq!(results(&rig.record()), [(None, AttemptResult::Answered)]);
+    }
+    let rig = hedging(Script::new().streams(late(SECOND)), 2);
+    let catalog = rig.core.shared.catalog.load_full();
+    let mut channel = Channel::clone(&catalog.channels[0]);
+    channel.serves[0].cost = None;
+    let (groups, models) = (catalog.groups.values(), catalog.models.values());
+    let (groups, models) = (groups.map(|it| Group::clone(it)).collect(), models.map(|it| Model::clone(it)).collect());
+    rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, vec![channel], groups, models)));
+    assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_counts_against_the_cap() {
+    // Input 3 tokens at 0.5 USD per million: 1,500 nano-USD each; the cap has room for one.
+    let script = Script::new().streams(late(SECOND)).streams(prompt("a")).streams(late(SECOND));
+    let mut rig = hedging_for(script, 2, NanoUsd(2_000));
+    assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("2"));
+    assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("1"));
+    rig.records();
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_one_of_two_fails_the_other_goes_on() {
+    let mut rig = hedging(Script::new().streams(late(SECOND)).refuses(500, &[]), 2);
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("late"), "{}", got.body);
+    assert_eq!(results(&rig.record()), [(Some("E55"), AttemptResult::Refused), (None, AttemptResult::Answered)]);
+
+    let breaks = vec![role(), Piece::Wait(MS * 300), Piece::Break];
+    let mut rig = hedging(Script::new().streams(breaks).streams(late(SECOND)), 2);
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("late"), "{}", got.body);
+    let record = rig.record();
+    assert_eq!(results(&record), [(Some("E58"), AttemptResult::Failed), (None, AttemptResult::Answered)]);
+    assert_eq!(record.attempts[0].account, rig.script.seen()[0].account);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_both_fail_the_third_account_is_tried() {
+    let breaks = vec![role(), Piece::Wait(MS * 300), Piece::Break];
+    let mut rig = hedging(Script::new().streams(breaks).refuses(500, &[]).streams(prompt("third")), 3);
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("third"), "{}", got.body);
+    let record = rig.record();
+    assert_eq!(
+        results(&record),
+        [(Some("E55"), AttemptResult::Refused), (Some("E58"), AttemptResult::Failed), (None, AttemptResult::Answered)]
+    );
+    let mut accounts: Vec<_> = rig.script.seen().iter().map(|seen| seen.account).collect();
+    accounts.sort();
+    accounts.dedup();
+    assert_eq!(accounts.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_of_the_request_ends_both() {
+    let mut rig = hedging(Script::new().streams(late(SECOND * 30)).refuses(400, &[]), 2);
+    let began = tokio::time::Instant::now();
+    assert_eq!(rig.ask(STREAM).await.status, 400);
+    assert!(began.elapsed() < SECOND);
+    assert_eq!(results(&rig.record()), [(None, AttemptResult::Cancelled), (Some("E52"), AttemptResult::Refused)]);
+    assert_eq!(rig.script.open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_leaves_ends_both_and_both_are_recorded() {
+    let mut rig = hedging(Script::new().silent().silent(), 2);
+    assert!(tokio::time::timeout(SECOND, rig.ask(STREAM)).await.is_err());
+    let record = rig.record();
+    assert_eq!(results(&record), [(None, AttemptResult::Cancelled), (None, AttemptResult::Cancelled)]);
+    assert_eq!((record.outcome, rig.script.open()), (Outcome::CallerLeft, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hedges_are_paid_from_the_budget_of_further_attempts() {
+    let script = (0..60).fold(Script::new(), |script, _| script.streams(late(MS * 300)));
+    let mut rig = hedging(script, 2);
+    for _ in 0..20 {
+        assert_eq!(rig.ask(STREAM).await.status, 200);
+    }
+    let attempts: usize = rig.records().iter().map(|record| record.attempts.len()).sum();
+    assert_eq!(attempts, 20 + 20 / 5 + 10);
+}

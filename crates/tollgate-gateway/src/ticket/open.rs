@@ -1,0 +1,150 @@
+//! An attempt under way: what was planned, the room it holds, and what it writes down itself while the ticket lies with
+//! the request.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tollgate_core::{AttemptFacts, AttemptResult, Begin, BeginAttempt, Facts, PlannedAttempt, Timestamp, settle_attempt};
+use tollgate_protocol::Reading;
+
+use crate::{Clock, account_room::Slot};
+
+/// What an attempt writes down while it runs. Two may run side by side.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    clock: Arc<dyn Clock>,
+    began: Instant,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Noted {
+    status: Option<u16>,
+    first_byte_us: Option<u64>,
+    upstream_request_id: Option<String>,
+    reading: Option<Reading>,
+}
+
+impl Notes {
+    /// The head of the answer is here.
+    pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
+        let first_byte_us = Some(self.elapsed_us());
+        let mut noted = self.noted();
+        *noted = Noted { status: Some(status), first_byte_us, upstream_request_id, reading: noted.reading };
+    }
+
+    /// What has been read of the answer.
+    pub(crate) fn read(&self, reading: Reading) {
+        self.noted().reading = Some(reading);
+    }
+
+    /// The time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        micros_between(self.began, self.clock.instant())
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The attempt as the ticket holds it.
+#[derive(Debug)]
+pub(super) struct Open {
+    planned: PlannedAttempt,
+    at: Timestamp,
+    slot: Slot,
+    notes: Arc<Notes>,
+}
+
+impl Open {
+    pub(super) fn begin(planned: &PlannedAttempt, mut slot: Slot, clock: &Arc<dyn Clock>) -> Self {
+        slot.begin();
+        let notes = Notes { clock: Arc::clone(clock), began: clock.instant(), noted: Mutex::default() };
+        Self { planned: planned.clone(), at: clock.now(), slot, notes: Arc::new(notes) }
+    }
+
+    pub(super) const fn notes(&self) -> &Arc<Notes> {
+        &self.notes
+    }
+
+    pub(super) fn reading(&self) -> Option<Reading> {
+        self.notes.noted().reading
+    }
+
+    pub(super) fn elapsed_us(&self) -> u64 {
+        self.notes.elapsed_us()
+    }
+
+    /// What is known of it, as if it were given up now.
+    pub(super) fn facts(&self) -> AttemptFacts {
+        self.ended(AttemptResult::Cancelled, None)
+    }
+
+    /// It ended; its room is still held.
+    pub(super) fn close(self, result: AttemptResult, error: Option<&str>) -> (AttemptFacts, Slot) {
+        (self.ended(result, error), self.slot)
+    }
+
+    fn ended(&self, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
+        let Noted { status, first_byte_us, upstream_request_id, reading } = self.notes.noted().clone();
+        AttemptFacts {
+            planned: self.planned.clone(),
+            at: self.at,
+            status,
+            result,
+            error: error.map(str::to_owned),
+            reading,
+            first_byte_us,
+            duration_us: self.elapsed_us(),
+            upstream_request_id,
+        }
+    }
+}
+
+/// What the journal keeps when an attempt begins, so that a kill can be settled. `beside` are attempts that run at the same time.
+pub(super) fn begin_of(facts: &Facts, attempt: &AttemptFacts, beside: &[AttemptFacts]) -> Option<Begin> {
+    let group = facts.group.as_ref()?;
+    let planned = &attempt.planned;
+    Some(Begin {
+        id: facts.id,
+        at: facts.at,
+        key: facts.key.id,
+        key_name: facts.key.name.clone(),
+        member: facts.key.member.id,
+        group: group.id,
+        group_name: group.name.clone(),
+        protocol_in: facts.protocol_in,
+        method: facts.method,
+        model: facts.model.clone().unwrap_or_default(),
+        stream: facts.stream,
+        address: facts.address.clone(),
+        client_request_id: facts.client_request_id.clone(),
+        dropped: facts.dropped.clone(),
+        price_version: facts.price_version,
+        sale: facts.sale.clone(),
+        sale_multiplier: group.sale_multiplier,
+        policy: group.stream_break,
+        input: facts.input,
+        earlier: facts.attempts.iter().chain(beside).map(|earlier| settle_attempt(earlier, facts.method, facts.input)).collect(),
+        attempt: BeginAttempt {
+            channel: planned.channel.id,
+            channel_name: planned.channel.name.clone(),
+            account: planned.account.id,
+            account_name: planned.account.name.clone(),
+            protocol: planned.protocol,
+            upstream_model: planned.serves().upstream.clone(),
+            at: attempt.at,
+            cost: planned.cost.clone(),
+            cost_multiplier: planned.account.cost_multiplier,
+        },
+    })
+}
+
+pub(super) fn micros_between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
+}
