@@ -295,6 +295,34 @@ impl Exclusion {
         }
     }
 
+    /// What would change it, for the operator.
+    #[must_use]
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::NoAccount => "give the channel an account",
+            Self::NoMapping => "serve the model for this method on the channel",
+            Self::Disabled => "switch it on",
+            Self::Cooling { .. } => "ends by itself; the next request after it is the probe",
+            Self::Resting { why: RestingReason::Refused, .. } => "put the credential right, then `tollgate channel test`",
+            Self::Resting { why: RestingReason::QuotaSpent, .. } => "top the account up, or wait",
+            Self::PriceAboveLimit(figures) => match figures.level {
+                LimitLevel::Group => "raise the group's price limit, or lower the price",
+                LimitLevel::Key => "raise the key's price limit, or lower the price",
+                LimitLevel::Request => "the request's own bound is too low",
+            },
+            Self::Unpriced => "state the price",
+            Self::Margin => "lower the least margin, or raise the sale price",
+            Self::CannotTranslate(_) => {
+                "leave the fields out, let the group translate leniently, or add a channel of this protocol"
+            }
+            Self::Capability(_) => "ends ten minutes after the last refusal",
+            Self::OtherProtocol(_) => "add a channel of this protocol",
+            Self::Concurrency => "add accounts, or raise its concurrency",
+            Self::Rate { .. } => "add accounts, or raise its rpm and tpm",
+            Self::Budget { .. } => "raise the channel's budget, or wait for it to renew",
+        }
+    }
+
     /// The fields it is about.
     const fn fields(&self) -> Option<&Vec<FieldPath>> {
         if let Self::CannotTranslate(fields) | Self::Capability(fields) = self { Some(fields) } else { None }

@@ -26,13 +26,34 @@ impl HealthView for Remembered {
     }
 }
 
+/// A candidate that is not tried.
+struct Excluded {
+    channel: String,
+    account: Option<String>,
+    code: &'static str,
+    detail: Option<String>,
+    remedy: &'static str,
+}
+
+impl From<&tollgate_core::Excluded> for Excluded {
+    fn from(it: &tollgate_core::Excluded) -> Self {
+        Self {
+            channel: it.channel.name.clone(),
+            account: it.account().map(|account| account.name.clone()),
+            code: it.why.code(),
+            detail: it.why.detail(),
+            remedy: it.why.remedy(),
+        }
+    }
+}
+
 /// What a request would meet.
 struct Explained {
     group: Option<String>,
     revision: Revision,
     refusal: Option<(&'static str, String)>,
     planned: Vec<TraceEntry>,
-    excluded: Vec<TraceEntry>,
+    excluded: Vec<Excluded>,
 }
 
 /// Explains a model for a key.
@@ -74,15 +95,17 @@ pub(crate) fn run(common: &Common, arguments: &Explain) -> Result<(), Failure> {
             translates: true,
         };
         // The order among equals is by dice on the path; here the middle of the range stands for it.
-        let trace = match route(&input, &mut || u32::MAX / 2) {
-            Ok(plan) => plan.trace(),
-            Err(none) => {
-                let cause = none.cause().as_str();
-                explained.refusal = Some(("E40", format!("no account is usable: {cause}")));
-                none.trace()
+        match route(&input, &mut || u32::MAX / 2) {
+            Ok(plan) => {
+                explained.planned = plan.trace().into_iter().filter(|entry| entry.code == "planned").collect();
+                explained.excluded = plan.excluded.iter().map(Excluded::from).collect();
             }
-        };
-        (explained.planned, explained.excluded) = trace.into_iter().partition(|entry| entry.code == "planned");
+            Err(none) => {
+                let id = if none.price_limit_alone() { "E41" } else { "E40" };
+                explained.refusal = Some((id, format!("no account is usable: {}", none.cause().as_str())));
+                explained.excluded = none.excluded.iter().map(Excluded::from).collect();
+            }
+        }
         Ok(explained)
     })?;
     print(common, arguments, &explained);
@@ -112,15 +135,18 @@ fn not_offered(reason: &NotOffered) -> (&'static str, String) {
 
 fn print(common: &Common, arguments: &Explain, explained: &Explained) {
     if common.json {
-        let entries = |entries: &[TraceEntry]| -> Vec<Value> { entries.iter().map(|entry| json!(entry)).collect() };
+        let planned: Vec<Value> = explained.planned.iter().map(|entry| json!(entry)).collect();
+        let excluded = explained.excluded.iter().map(
+            |it| json!({"channel": it.channel, "account": it.account, "code": it.code, "detail": it.detail, "remedy": it.remedy}),
+        );
         say::json(&json!({
             "model": arguments.model,
             "protocol": arguments.protocol,
             "group": explained.group,
             "revision": explained.revision,
             "refusal": explained.refusal.as_ref().map(|(id, text)| json!({"error": id, "text": text})),
-            "planned": entries(&explained.planned),
-            "excluded": entries(&explained.excluded),
+            "planned": planned,
+            "excluded": excluded.collect::<Vec<_>>(),
         }));
         return;
     }
@@ -130,24 +156,20 @@ fn print(common: &Common, arguments: &Explain, explained: &Explained) {
     if let Some((id, text)) = &explained.refusal {
         say::line(&format!("refused with {id}: {text}"));
     }
-    let mut rows = vec![["", "channel", "account", "why"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["", "channel", "account", "why", "what would change it"].map(str::to_owned).to_vec()];
     for (number, entry) in explained.planned.iter().enumerate() {
-        rows.push(row(&(number + 1).to_string(), entry));
+        rows.push(row(&(number + 1).to_string(), &entry.channel, entry.account.as_ref(), entry.code.clone(), ""));
     }
-    for entry in &explained.excluded {
-        rows.push(row("–", entry));
+    for it in &explained.excluded {
+        let detail = it.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
+        rows.push(row("–", &it.channel, it.account.as_ref(), format!("{}{detail}", it.code), it.remedy));
     }
     if rows.len() > 1 {
         say::table(&rows);
     }
 }
 
-fn row(number: &str, entry: &TraceEntry) -> Vec<String> {
-    let detail = entry.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
-    vec![
-        number.to_owned(),
-        entry.channel.clone(),
-        entry.account.clone().unwrap_or_else(|| "–".to_owned()),
-        format!("{}{detail}", entry.code),
-    ]
+fn row(number: &str, channel: &str, account: Option<&String>, why: String, remedy: &str) -> Vec<String> {
+    let account = account.cloned().unwrap_or_else(|| "–".to_owned());
+    vec![number.to_owned(), channel.to_owned(), account, why, remedy.to_owned()]
 }
