@@ -106,6 +106,18 @@ impl Gate {
         self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
+    /// Puts another catalog file in place of the one it serves, whole as a deployment does, and has it read. `{key}` and
+    /// `{credential}` stand for the same as in [`GateBuilder::catalog`].
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn serve_catalog(&self, text: &str) {
+        let beside = self.data().join("catalog.new");
+        std::fs::write(&beside, filled(text)).expect("the catalog can be written");
+        std::fs::rename(&beside, self.data().join("catalog.toml")).expect("the catalog can be replaced");
+        self.signal("HUP");
+    }
+
     /// Sends a request and reads the whole answer.
     ///
     /// # Panics
@@ -280,7 +292,7 @@ impl GateBuilder {
     /// Serves this catalog. `{key}` and `{credential}` stand for [`SERVICE_KEY`] and [`UPSTREAM_CREDENTIAL`].
     #[must_use]
     pub fn catalog(mut self, text: &str) -> Self {
-        self.catalog = Some(text.replace("{key}", SERVICE_KEY).replace("{credential}", UPSTREAM_CREDENTIAL));
+        self.catalog = Some(filled(text));
         self
     }
 
@@ -367,6 +379,10 @@ impl GateBuilder {
         arguments.extend(self.arguments);
         command(&self.program, data.path()).args(arguments).envs(self.environment).output().expect("the executable starts")
     }
+}
+
+fn filled(catalog: &str) -> String {
+    catalog.replace("{key}", SERVICE_KEY).replace("{credential}", UPSTREAM_CREDENTIAL)
 }
 
 /// The executable with nothing but its own folder around it.

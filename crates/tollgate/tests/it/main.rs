@@ -18,6 +18,8 @@ mod hostile;
 mod journal;
 mod limits;
 mod lists;
+mod load;
+mod outages;
 mod relay;
 mod start;
 mod support;

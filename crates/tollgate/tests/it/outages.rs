@@ -1,0 +1,173 @@
+//! Accounts that fail under load, and catalogs that change under it: what callers notice. Figures are printed and stand in
+//! docs/operating.md.
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use tollgate_testkit::{Gate, Reply, Upstream};
+
+use crate::{
+    load,
+    support::{self, PROGRAM, channel, group, prices},
+};
+
+/// Two channels of one account each for `chat-model`, in one tier.
+fn two(first: &str, second: &str, lines: &str) -> Gate {
+    let catalog = channel("first", "openai", first, "chat-model", lines)
+        + &channel("second", "openai", second, "chat-model", lines)
+        + &prices(&["chat-model"])
+        + &group(&["first", "second"]);
+    Gate::of(PROGRAM).catalog(&catalog).spawn()
+}
+
+fn at(address: SocketAddr) -> String {
+    format!("http://{address}/v1")
+}
+
+/// A port that nobody listens on.
+fn closed() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// An address whose connections are never made: its queue is full and nobody takes them.
+struct BlackHole {
+    listener: socket2::Socket,
+    _waiting: Vec<TcpStream>,
+}
+
+impl BlackHole {
+    fn open() -> Self {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
+            waiting.push(stream);
+            assert!(waiting.len() < 1_000, "the queue does not fill");
+        }
+        Self { listener, _waiting: waiting }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap().as_socket().unwrap()
+    }
+}
+
+/// How many attempts each recorded request had.
+fn attempts(gate: &Gate) -> Vec<usize> {
+    gate.records().iter().map(|record| record["attempts"].as_array().map_or(0, Vec::len)).collect()
+}
+
+#[test]
+fn ten_thousand_requests_notice_nothing_of_an_account_that_refuses_connections() {
+    let upstream = Upstream::start();
+    let well = two(&upstream.openai(), &upstream.openai(), "");
+    let usual = load::send(&well, "chat-model", 2_000, 16);
+    assert_eq!(usual.failed(), 0, "{:?}", usual.statuses);
+    drop(well);
+
+    let gate = two(&at(closed()), &upstream.openai(), "");
+    let load = load::send(&gate, "chat-model", 10_000, 16);
+    let (p99, usual) = (load.within(990), usual.within(990));
+    println!("refused connections: 10,000 requests, {} errors, p99 {p99:?} (both accounts well: {usual:?})", load.failed());
+    assert_eq!(load.failed(), 0, "{:?}", load.statuses);
+    let twice = attempts(&gate).into_iter().filter(|it| *it > 1).count();
+    println!("refused connections: {twice} requests went to the dead account first");
+    assert!((1..500).contains(&twice), "{twice} requests went to the dead account first: it does not cool");
+}
+
+#[test]
+fn a_black_hole_costs_errors_neither_before_nor_once_it_cools() {
+    let (upstream, hole) = (Upstream::start(), BlackHole::open());
+    let gate = two(&at(hole.address()), &upstream.openai(), "connect_timeout_ms = 500");
+    let load = load::send(&gate, "chat-model", 4_000, 16);
+    println!("black hole: 4,000 requests, {} errors, p99 {:?}, longest {:?}", load.failed(), load.within(990), load.within(1_000));
+    assert_eq!(load.failed(), 0, "{:?}", load.statuses);
+    let attempts = attempts(&gate);
+    let twice = attempts.iter().filter(|it| **it > 1).count();
+    assert!((1..400).contains(&twice), "{twice} requests went into the hole first: it does not cool");
+    assert!(attempts.iter().all(|it| *it <= 2), "nobody waits for it twice");
+}
+
+#[test]
+fn an_upstream_that_accepts_and_says_nothing_is_left_after_the_first_byte_limit() {
+    let (silent, upstream) = (Upstream::start(), Upstream::start());
+    silent.otherwise(Reply::chat("never").after(Duration::from_mins(1)));
+    let gate = two(&silent.openai(), &upstream.openai(), "first_byte_timeout_ms = 300");
+    let load = load::send(&gate, "chat-model", 400, 8);
+    println!("silent upstream: 400 requests, {} errors, longest {:?}", load.failed(), load.within(1_000));
+    assert_eq!(load.failed(), 0, "{:?}", load.statuses);
+    let sent = silent.seen().len();
+    println!("silent upstream: {sent} requests were sent into the silence");
+    assert!((1..60).contains(&sent), "{sent} requests were sent into the silence");
+}
+
+#[test]
+fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
+    let upstream = Upstream::start();
+    upstream.otherwise(Reply::error(500, &json!({"error": {"message": "boom"}})));
+    for lines in ["cooling = false", ""] {
+        let before = upstream.seen().len();
+        let gate = two(&upstream.openai(), &upstream.openai(), lines);
+        let load = load::send(&gate, "chat-model", 1_000, 8);
+        let attempts = upstream.seen().len() - before;
+        println!("total outage ({lines:?}): 1,000 requests, {attempts} attempts");
+        assert_eq!(load.failed(), 1_000);
+        // Each core may make ten that nobody pays for.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        #[expect(clippy::cast_precision_loss, reason = "small counts")]
+        let (attempts, allowed) = (attempts as f64, 1_000.0 * 1.2 + 10.0 * cores as f64);
+        assert!(attempts <= allowed, "{attempts} attempts");
+        assert!(self::attempts(&gate).into_iter().all(|it| it <= 3));
+    }
+}
+
+#[test]
+fn nothing_is_tried_again_once_a_byte_went_out() {
+    let (breaking, spare) = (Upstream::start(), Upstream::start());
+    breaking.otherwise(Reply::chat_stream(&["hello", "world"]).cut_after(2));
+    let catalog = channel("first", "openai", &breaking.openai(), "chat-model", "cooling = false")
+        + &channel("second", "openai", &spare.openai(), "chat-model", "priority = 1")
+        + &prices(&["chat-model"])
+        + &group(&["first", "second"]);
+    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let answer = gate.chat(&support::chat_stream("chat-model"));
+    assert_eq!((answer.status, answer.whole, answer.header("x-tollgate-attempts")), (200, false, Some("1")));
+    assert!(spare.seen().is_empty());
+}
+
+#[test]
+fn fifty_changes_under_load_drop_nothing_and_a_bad_file_changes_nothing() {
+    let upstream = Upstream::start();
+    let version = |n: usize| {
+        channel("chat", "openai", &upstream.openai(), "chat-model", "").replace("upstream-model", &format!("version-{n}"))
+            + &prices(&["chat-model"])
+            + &group(&["chat"])
+    };
+    let gate = Gate::of(PROGRAM).catalog(&version(0)).spawn();
+    let serves = |n: usize| upstream.seen().last().is_some_and(|seen| seen.json()["model"] == format!("version-{n}"));
+    let mut slowest = Duration::ZERO;
+    let load = load::during(&gate, "chat-model", 4, || {
+        for n in 1..=50 {
+            let begin = Instant::now();
+            gate.serve_catalog(&version(n));
+            while !serves(n) {
+                assert!(begin.elapsed() < Duration::from_secs(10), "change {n} does not take effect");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            slowest = slowest.max(begin.elapsed());
+        }
+        gate.serve_catalog("[[channel]]\nname = \"chat\"\nprovider = \"nobody\"\n");
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    let requests: usize = load.statuses.values().sum();
+    println!("50 changes under load: {requests} requests, {} errors, effective within {slowest:?}", load.failed());
+    assert_eq!(load.failed(), 0, "{:?}", load.statuses);
+    assert!(gate.log().contains("catalog file refused"), "{}", gate.log());
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    assert!(serves(50), "the last good file serves");
+}
