@@ -13,6 +13,7 @@ mod route;
 mod health;
 mod learned;
 mod record;
+mod replay;
 mod secret;
 mod settle;
 mod time;
@@ -38,6 +39,7 @@ pub use money::{
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
 pub use price_limit::{BadMaxPrice, money_is_bounded, parse_max_price};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
+pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use route::{
     AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, NoRoute, Plan,
     PlannedAttempt, PriceFigures, PriceKind, RefusedFields, RouteInput, Unloaded, route,

@@ -20,6 +20,7 @@ mod keys;
 mod ledger;
 mod memory;
 mod open;
+mod preview;
 mod random;
 mod rollup;
 mod rows;
@@ -50,6 +51,7 @@ pub use ledger::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingKind, PostingRefused,
 };
 pub use open::{Access, OpenOptions, Store, StoreUrl, open};
+pub use preview::{Preview, PreviewError, preview};
 pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};

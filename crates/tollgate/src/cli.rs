@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Usage(Usage),
     /// Say which accounts a request would use, in order, and why not the others
     Explain(Explain),
+    /// Say what a changed catalog file would have done with the requests of the usage log
+    Replay(Replay),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -255,6 +257,15 @@ pub(crate) enum By {
     Group,
     /// Outcome
     Outcome,
+}
+
+/// `replay`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Replay {
+    /// Catalog file as it would be served or applied
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) filter: UsageFilter,
 }
 
 /// `explain`.

@@ -50,6 +50,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Model(verb) => command::model::run(&common, &verb),
         Command::Usage(verb) => command::usage::run(&common, verb),
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
+        Command::Replay(arguments) => command::replay::run(&common, arguments),
         Command::Completions { shell } => command::about::completions(shell),
         Command::Man => command::about::man(),
         Command::Version => command::about::version(&common),

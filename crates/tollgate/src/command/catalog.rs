@@ -36,7 +36,7 @@ pub(crate) async fn plan(store: &Store, path: &Path, file: &CatalogFile, mode: M
     catalog_file::plan(file, &current, mode).map_err(|faults| in_file(path, &faults))
 }
 
-fn in_file(path: &Path, faults: &[FileError]) -> Failure {
+pub(crate) fn in_file(path: &Path, faults: &[FileError]) -> Failure {
     Failure::Written(
         faults.iter().map(|fault| format!("{}:{}:{}: {}", path.display(), fault.line, fault.column, fault.message)).collect(),
     )

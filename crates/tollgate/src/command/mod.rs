@@ -8,5 +8,6 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod key;
 pub(crate) mod model;
+pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod usage;

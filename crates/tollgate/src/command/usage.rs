@@ -38,7 +38,7 @@ pub(crate) fn run(common: &Common, verb: Usage) -> Result<(), Failure> {
     })
 }
 
-async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure> {
+pub(crate) async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure> {
     let key = match &asked.key {
         Some(name) => Some(key::find(store, name).await?.id),
         None => None,
@@ -182,7 +182,8 @@ async fn export(common: &Common, store: &Store, mut filter: UsageFilter) -> Resu
     Ok(())
 }
 
-fn matches(filter: &UsageFilter, record: &UsageRecord) -> bool {
+/// Whether a filter takes a record that is not in the database.
+pub(crate) fn matches(filter: &UsageFilter, record: &UsageRecord) -> bool {
     let of_key = |key: KeyId| record.key == key;
     filter.key.is_none_or(of_key)
         && filter.model.as_ref().is_none_or(|model| record.model.as_ref() == Some(model))

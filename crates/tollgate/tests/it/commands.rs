@@ -98,8 +98,49 @@ fn explain_names_candidates_in_order_and_why_not_the_others() {
     assert_eq!(explained["planned"][0]["account"], "chat-account");
     let people = out(&gate.run(&["explain", "--model", "chat-model", "--key", "caller"]));
     assert!(people.contains("chat-account"), "{people}");
+    let gate = support::builder(&upstream, "status = \"off\"").spawn();
+    let explained = json(&gate.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]));
+    assert_eq!(explained["refusal"]["error"], "E40", "{explained}");
+    assert_eq!(
+        (&explained["excluded"][0]["code"], &explained["excluded"][0]["remedy"]),
+        (&"disabled".into(), &"switch it on".into())
+    );
     let output = gate.run(&["explain", "--model", "chat-model", "--key", "nobody"]);
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn replay_says_what_a_changed_file_would_have_done_and_writes_nothing() {
+    let upstream = Upstream::start();
+    let gate = support::before(&upstream);
+    for _ in 0..5 {
+        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    }
+    let dearer = support::catalog(&upstream, "cooling = false")
+        .replace("{key}", gate.key())
+        .replace("{credential}", "another")
+        .replace("\"10\"", "\"30\"")
+        .replace(
+            "[[group]]\nname = \"default\"",
+            "[[group]]\nname = \"default\"\nprice_limit = { mode = \"ceiling\", max_input = \"20\" }",
+        );
+    let file = gate.data().join("changed.toml");
+    std::fs::write(&file, dearer).unwrap();
+    let file = file.display().to_string();
+    let said = json(&gate.run(&["replay", &file, "--json"]));
+    assert_eq!(said["replayed"], 5, "{said}");
+    assert_eq!(
+        (&said["before"]["served"], &said["after"]["refused"], &said["after"]["sale_nano_usd"]),
+        (&5.into(), &5.into(), &0.into())
+    );
+    assert_eq!(said["before"]["sale_nano_usd"], 5 * (5 * 10_000 + 7 * 20_000), "{said}");
+    assert_eq!(said["moves"][0]["to"], "E41 price_limit");
+    let people = out(&gate.run(&["replay", &file]));
+    assert!(people.contains("5 requests replayed, 5 of them end elsewhere"), "{people}");
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 200, "nothing was written");
+    let unchanged = gate.data().join("catalog.toml").display().to_string();
+    let said = json(&gate.run(&["replay", &unchanged, "--model", "chat-model", "--json"]));
+    assert_eq!((&said["moved"], &said["changes"]), (&0.into(), &serde_json::json!([])), "{said}");
 }
 
 #[test]

@@ -1,0 +1,159 @@
+use tollgate_protocol::Protocol;
+
+use super::*;
+use crate::{
+    AttemptRecord, AttemptResult, Channel, ChannelId, Group, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn, RequestId,
+    Revision, Routing, Timestamp, Tokens,
+    samples::{NOW, always, catalog, channel, group, key, model, price},
+};
+
+/// A thousand input and five hundred output tokens of `m`, answered.
+fn record(n: u8) -> UsageRecord {
+    let tokens = Tokens { input: 1_000, output: 500, source: TokenSource::Provider, ..Tokens::default() };
+    let key = key(&[]);
+    UsageRecord {
+        id: RequestId::from_parts(Timestamp(NOW.0 + i64::from(n)), [n; 10]),
+        at: NOW,
+        key: key.id,
+        key_name: key.name,
+        member: key.member.id,
+        group: None,
+        group_name: None,
+        protocol_in: Protocol::OpenAi,
+        protocol_out: None,
+        method: Method::Chat,
+        model: Some("m".to_owned()),
+        stream: false,
+        status: 200,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens,
+        cost: None,
+        sale: None,
+        price_version: Revision(1),
+        ttft_us: None,
+        duration_us: 1,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: vec![AttemptRecord {
+            channel: ChannelId::from_parts(NOW, [1; 10]),
+            channel_name: "gone".to_owned(),
+            account: AccountId::from_parts(NOW, [1; 10]),
+            account_name: "gone".to_owned(),
+            protocol: Protocol::OpenAi,
+            upstream_model: "m".to_owned(),
+            at: NOW,
+            status: Some(200),
+            result: AttemptResult::Answered,
+            error: None,
+            tokens,
+            cost: None,
+            first_byte_us: None,
+            duration_us: 1,
+            upstream_request_id: None,
+        }],
+    }
+}
+
+fn refused(n: u8, reason: &str) -> UsageRecord {
+    let reason = Some(reason.to_owned());
+    UsageRecord { outcome: Outcome::Refused, reason, tokens: Tokens::default(), attempts: Vec::new(), ..record(n) }
+}
+
+fn priced(name: &str, cost: &str) -> Channel {
+    let mut row = channel(name, &["m"]);
+    row.serves[0].cost = Some(always(price(cost, cost)));
+    row
+}
+
+fn over(channels: Vec<Channel>, change: impl FnOnce(&mut Group)) -> Catalog {
+    let names: Vec<&str> = channels.iter().map(|it| it.name.as_str()).collect();
+    let mut group = group("default", &names);
+    change(&mut group);
+    catalog(channels, vec![group], vec![model("m")])
+}
+
+fn replay(before: &Catalog, after: &Catalog, records: &[UsageRecord]) -> ReplayReport {
+    let keys = HashMap::from([(key(&[]).id, Arc::new(key(&[])))]);
+    let mut replay = Replay::new(ReplaySide { catalog: before, keys: &keys }, ReplaySide { catalog: after, keys: &keys });
+    for record in records {
+        replay.take(record);
+    }
+    replay.finish()
+}
+
+fn records(count: u8) -> Vec<UsageRecord> {
+    (0..count).map(record).collect()
+}
+
+#[test]
+fn the_same_catalog_changes_nothing() {
+    let catalog = over(vec![priced("a", "1"), priced("b", "2")], |_| {});
+    let report = replay(&catalog, &catalog, &records(100));
+    assert_eq!((report.replayed, report.moved(), report.before), (100, 0, report.after));
+    assert_eq!((report.before.served, report.before.refused), (100, 0));
+    // 1,000 tokens in at 1 USD and 500 out at 2 USD a million, a hundred times.
+    assert_eq!(report.before.sale, NanoUsd(200_000_000));
+}
+
+#[test]
+fn a_new_channel_takes_its_share_and_moves_nobody_else() {
+    let before = over(vec![priced("a", "1"), priced("b", "1")], |_| {});
+    let after = over(vec![priced("a", "1"), priced("b", "1"), priced("c", "1")], |_| {});
+    let report = replay(&before, &after, &records(200));
+    assert!((40..95).contains(&report.moved()), "{} of 200 moved", report.moved());
+    assert!(report.moves.keys().all(|it| it.to == "c/c/0"), "{:?}", report.moves);
+    let share = report.channels[&ReplayChannel { model: "m".to_owned(), channel: "c".to_owned() }];
+    assert_eq!((share.before, share.after), (0, report.moved()));
+}
+
+#[test]
+fn routing_by_cost_shows_what_it_saves() {
+    let channels = vec![priced("dear", "4"), priced("cheap", "1")];
+    let before = over(channels.clone(), |_| {});
+    let after = over(channels, |group| group.routing = Routing::Cheapest);
+    let report = replay(&before, &after, &records(100));
+    assert_eq!(report.after.cost, NanoUsd(150_000_000), "1,500 tokens at 1 USD a million, a hundred times");
+    assert!(report.before.cost > report.after.cost);
+    assert_eq!(report.before.sale, report.after.sale);
+}
+
+#[test]
+fn a_price_limit_shows_whom_it_would_refuse() {
+    let mode = PriceLimitMode::Ceiling { max_input: Some(500_000_000), max_output: None };
+    let before = over(vec![priced("a", "1")], |_| {});
+    let after = over(vec![priced("a", "1")], |group| group.price_limit = Some(PriceLimit { mode, on: PriceLimitOn::Sale }));
+    let report = replay(&before, &after, &records(3));
+    assert_eq!((report.after.refused, report.after.served, report.after.sale), (3, 0, NanoUsd::ZERO));
+    let to = "E41 price_limit".to_owned();
+    assert_eq!(report.moves, BTreeMap::from([(ReplayMove { model: "m".to_owned(), from: "a/a/0".to_owned(), to }, 3)]));
+}
+
+#[test]
+fn a_model_that_is_gone_and_one_that_comes_are_seen() {
+    let with = over(vec![priced("a", "1")], |_| {});
+    let without = over(vec![channel("a", &["other"])], |_| {});
+    assert_eq!(replay(&with, &without, &records(1)).moves.keys().next().unwrap().to, "E13");
+    let report = replay(&without, &with, &[refused(1, "E13")]);
+    assert_eq!((report.after.served, report.after.sale), (1, NanoUsd::ZERO), "what was refused used no tokens");
+}
+
+#[test]
+fn sums_leave_out_what_has_no_price_and_say_so() {
+    let catalog = over(vec![channel("a", &["m"])], |_| {});
+    let report = replay(&catalog, &catalog, &records(2));
+    assert_eq!((report.after.cost, report.after.cost_unknown), (NanoUsd::ZERO, 2));
+}
+
+#[test]
+fn what_never_came_to_a_choice_or_has_no_key_is_passed_over() {
+    let catalog = over(vec![priced("a", "1")], |_| {});
+    let mut stranger = record(9);
+    stranger.key = KeyId::from_parts(NOW, [9; 10]);
+    let bodyless = UsageRecord { model: None, ..refused(1, "E18") };
+    let report = replay(&catalog, &catalog, &[refused(2, "E32"), bodyless, stranger, record(3)]);
+    assert_eq!((report.not_routed, report.without_key, report.replayed), (2, 1, 1));
+}

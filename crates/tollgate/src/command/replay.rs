@@ -1,0 +1,204 @@
+//! `replay`: what a changed catalog file would have done with the requests of the usage log. Nothing is written, and no
+//! prompt is needed: records keep none.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::json;
+use tollgate_core::{Catalog, Key, KeyId, KeyStatus, NanoUsd, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord};
+use tollgate_store::{KeyScope, Order, PreviewError, Random, Store, UsageFilter, preview};
+
+use crate::{
+    cli::{Common, Replay as Arguments},
+    command::{catalog, usage},
+    compose,
+    failure::Failure,
+    say,
+};
+
+/// How many records are read at once.
+const PAGE: u32 = 1_000;
+/// Rows of a list for people; JSON has all.
+const MOST_ROWS: usize = 40;
+
+/// Replays the log against a file.
+pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> {
+    let file = catalog::read(&arguments.file)?;
+    // Read before the database: what is booked in between is in both and counted once.
+    let waiting = compose::unbooked(common)?;
+    let (report, lines) = compose::block_on(async {
+        let store = compose::open(common).await?;
+        let current = store.catalog.current(&KeyScope::All).await?;
+        let after = preview(&current, &file, Random::system(), compose::now()).await.map_err(|error| match error {
+            PreviewError::File(faults) => catalog::in_file(&arguments.file, &faults),
+            PreviewError::Store(error) => error.into(),
+        })?;
+        let before = store.catalog.load().await?;
+        let keys = working(store.keys.list().await?);
+        let keys_after = after.keys.into_iter().map(|(id, key)| (id, Arc::new(key))).collect();
+        let filter = usage::read_filter(&store, arguments.filter).await?;
+        let lines: Vec<String> = after.lines.iter().map(ToString::to_string).collect();
+        Ok((replay(&store, filter, waiting, (&before, &keys), (&after.catalog, &keys_after)).await?, lines))
+    })?;
+    if common.json {
+        print_json(&report, &lines);
+    } else {
+        print(&report, &lines);
+    }
+    Ok(())
+}
+
+/// Keys that are not revoked, by id.
+fn working(keys: Vec<Key>) -> HashMap<KeyId, Arc<Key>> {
+    keys.into_iter().filter(|key| key.status != KeyStatus::Revoked).map(|key| (key.id, Arc::new(key))).collect()
+}
+
+/// A catalog with its keys.
+type Side<'a> = (&'a Catalog, &'a HashMap<KeyId, Arc<Key>>);
+
+async fn replay(
+    store: &Store,
+    mut filter: UsageFilter,
+    mut waiting: Vec<UsageRecord>,
+    before: Side<'_>,
+    after: Side<'_>,
+) -> Result<ReplayReport, Failure> {
+    let side = |(catalog, keys)| ReplaySide { catalog, keys };
+    let mut replay = Replay::new(side(before), side(after));
+    filter.order = Order::Oldest;
+    filter.limit = PAGE;
+    loop {
+        let page = store.usage.page(&filter).await?;
+        for record in &page.items {
+            if !waiting.is_empty() {
+                waiting.retain(|known| known.id != record.id);
+            }
+            replay.take(record);
+        }
+        match page.next {
+            Some(next) => filter.after = Some(next),
+            None => break,
+        }
+    }
+    waiting.iter().filter(|record| usage::matches(&filter, record)).for_each(|record| replay.take(record));
+    Ok(replay.finish())
+}
+
+fn print(report: &ReplayReport, lines: &[String]) {
+    if lines.is_empty() {
+        say::line("the file changes nothing");
+    }
+    lines.iter().for_each(|line| say::line(line));
+    say::line("");
+    say::line(&format!(
+        "{} requests replayed, {} of them end elsewhere; {} were settled before accounts were chosen, {} are of keys that do not work",
+        report.replayed,
+        report.moved(),
+        report.not_routed,
+        report.without_key
+    ));
+    if report.replayed == 0 {
+        return;
+    }
+    say::line("");
+    say::table(&totals(&report.before, &report.after));
+    if !report.channels.is_empty() {
+        say::line("");
+        say::table(&channels(report));
+    }
+    if !report.moves.is_empty() {
+        say::line("");
+        say::table(&moves(report));
+    }
+}
+
+fn totals(before: &ReplayTotals, after: &ReplayTotals) -> Vec<Vec<String>> {
+    let count = |name: &str, of: fn(&ReplayTotals) -> u64| {
+        let (a, b) = (of(before), of(after));
+        vec![name.to_owned(), a.to_string(), b.to_string(), difference(i128::from(a), i128::from(b), |it| it.to_string())]
+    };
+    let money = |name: &str, of: fn(&ReplayTotals) -> NanoUsd| {
+        let (a, b) = (of(before), of(after));
+        let amount = |it: i128| NanoUsd(i64::try_from(it).unwrap_or(i64::MAX)).to_usd_string();
+        let changed = difference(i128::from(a.0), i128::from(b.0), amount);
+        vec![name.to_owned(), a.to_usd_string(), b.to_usd_string(), changed]
+    };
+    vec![
+        ["", "as it is", "changed", "difference"].map(str::to_owned).to_vec(),
+        count("served", |it| it.served),
+        count("refused", |it| it.refused),
+        money("sale USD", |it| it.sale),
+        money("cost USD", |it| it.cost),
+        count("not priced", |it| it.unpriced),
+        count("cost not known", |it| it.cost_unknown),
+    ]
+}
+
+/// A difference with its sign; nothing where there is none.
+fn difference(before: i128, after: i128, shown: impl Fn(i128) -> String) -> String {
+    match after - before {
+        0 => String::new(),
+        more @ 1.. => format!("+{}", shown(more)),
+        less => format!("-{}", shown(-less)),
+    }
+}
+
+fn channels(report: &ReplayReport) -> Vec<Vec<String>> {
+    let headings = ["model", "channel", "requests as it is", "changed", "cost USD as it is", "changed"];
+    let rows = report.channels.iter().map(|(of, share)| {
+        vec![
+            of.model.clone(),
+            of.channel.clone(),
+            share.before.to_string(),
+            share.after.to_string(),
+            share.cost_before.to_usd_string(),
+            share.cost_after.to_usd_string(),
+        ]
+    });
+    listed(headings.map(str::to_owned).to_vec(), rows.collect())
+}
+
+fn moves(report: &ReplayReport) -> Vec<Vec<String>> {
+    let mut moves: Vec<_> = report.moves.iter().collect();
+    moves.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let rows = moves.into_iter().map(|(of, count)| vec![count.to_string(), of.model.clone(), of.from.clone(), of.to.clone()]);
+    listed(["requests", "model", "from", "to"].map(str::to_owned).to_vec(), rows.collect())
+}
+
+/// A heading and as many rows as people read.
+fn listed(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let more = rows.len().saturating_sub(MOST_ROWS);
+    rows.truncate(MOST_ROWS);
+    rows.insert(0, headings);
+    if more > 0 {
+        rows.push(vec![format!("… {more} more; --json has all")]);
+    }
+    rows
+}
+
+fn print_json(report: &ReplayReport, lines: &[String]) {
+    let totals = |it: &ReplayTotals| {
+        json!({
+            "served": it.served, "refused": it.refused, "sale_nano_usd": it.sale, "cost_nano_usd": it.cost,
+            "unpriced": it.unpriced, "cost_unknown": it.cost_unknown,
+        })
+    };
+    let moves: Vec<_> = report
+        .moves
+        .iter()
+        .map(|(of, count)| json!({"model": of.model, "from": of.from, "to": of.to, "requests": count}))
+        .collect();
+    let channels: Vec<_> = report
+        .channels
+        .iter()
+        .map(|(of, share)| {
+            json!({
+                "model": of.model, "channel": of.channel, "requests_before": share.before, "requests_after": share.after,
+                "cost_nano_usd_before": share.cost_before, "cost_nano_usd_after": share.cost_after,
+            })
+        })
+        .collect();
+    say::json(&json!({
+        "changes": lines, "replayed": report.replayed, "not_routed": report.not_routed, "without_key": report.without_key,
+        "before": totals(&report.before), "after": totals(&report.after), "moved": report.moved(), "moves": moves, "channels": channels,
+    }));
+}
