@@ -126,6 +126,10 @@ id!(
     /// A model row.
     ModelId, "mdl_"
 );
+id!(
+    /// An admin key.
+    AdminKeyId, "adm_"
+);
 
 /// Number of the catalog's last change; a price version names one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -4,9 +4,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Budget, KeyId, KeyStatus, MemberStatus, Owner, Revision, Secret, Timestamp};
+use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, Owner, Revision, Secret, Timestamp};
 
-use crate::{AccountSpec, ChannelSpec, GroupSpec, KeyHash, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+use crate::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeyHash, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 
 /// One mutation. `Put…` writes a row by name, whole: it is made when it is not there. Removing is soft: names stay
 /// resolvable in usage records.
@@ -14,6 +14,32 @@ use crate::{AccountSpec, ChannelSpec, GroupSpec, KeyHash, KeySpec, MemberSpec, M
 pub enum Change {
     /// A precondition: the batch is refused when the catalog has another revision.
     Expect(Revision),
+    /// A precondition: the batch is refused when the row was changed after this revision.
+    ExpectRow {
+        /// Kind of row.
+        kind: Kind,
+        /// Its id in the shown form.
+        id: String,
+        /// Its last change that is known.
+        revision: Revision,
+    },
+    /// A precondition: the batch is refused when a live row of this name is there.
+    ExpectNew {
+        /// Kind of row.
+        kind: Kind,
+        /// Name of the channel of an account, of the member of a key (empty: the member `owner`); empty for others.
+        parent: String,
+        /// Its name.
+        name: String,
+    },
+    /// Makes a batch happen once, however often it is sent within a day: a repetition is refused and names the row
+    /// that the first one wrote.
+    Once {
+        /// What its sender calls it, together with who sends it.
+        key: String,
+        /// Hash of what was asked for; another one under the same name is a mistake.
+        fingerprint: [u8; 32],
+    },
     /// Writes a channel with what it serves; its accounts stay.
     PutChannel(Box<ChannelSpec>),
     /// Switches a channel on or off by hand.
@@ -123,6 +149,53 @@ pub enum Change {
     },
     /// Hands every row of a catalog file that is no longer served to the database.
     ReleaseFile,
+    /// Makes an admin key; its name is not taken.
+    MakeAdminKey {
+        /// The key.
+        key: Box<AdminKeySpec>,
+        /// Its secret, hashed.
+        secret: KeySecret,
+    },
+    /// Ends an admin key for good.
+    RevokeAdminKey {
+        /// The key.
+        key: AdminKeyId,
+    },
+}
+
+impl Change {
+    /// The least scope of an admin key that may make it. Members, admin keys and what a file owned are the admins'.
+    #[must_use]
+    pub const fn needs(&self) -> AdminScope {
+        match self {
+            Self::Expect(_)
+            | Self::ExpectRow { .. }
+            | Self::ExpectNew { .. }
+            | Self::Once { .. }
+            | Self::PutChannel(_)
+            | Self::SwitchChannel { .. }
+            | Self::RemoveChannel { .. }
+            | Self::PutAccount { .. }
+            | Self::SwitchAccount { .. }
+            | Self::RemoveAccount { .. }
+            | Self::PutServes { .. }
+            | Self::RemoveServes { .. }
+            | Self::PutModel(_)
+            | Self::RemoveModel { .. }
+            | Self::PutGroup(_)
+            | Self::RemoveGroup { .. }
+            | Self::PutKey { .. }
+            | Self::SetKeyStatus { .. }
+            | Self::SetKeyBudgets { .. }
+            | Self::RevokeKey { .. } => AdminScope::Operator,
+            Self::PutMember(_)
+            | Self::SetMemberStatus { .. }
+            | Self::RemoveMember { .. }
+            | Self::ReleaseFile
+            | Self::MakeAdminKey { .. }
+            | Self::RevokeAdminKey { .. } => AdminScope::Admin,
+        }
+    }
 }
 
 /// On or off by hand.
@@ -210,11 +283,14 @@ pub enum Kind {
     Member,
     /// Service key.
     Key,
+    /// Admin key.
+    #[serde(rename = "admin_key")]
+    AdminKey,
 }
 
 impl Kind {
     /// All of them, in the order in which rows refer to each other.
-    pub const ALL: [Self; 6] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key];
+    pub const ALL: [Self; 7] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey];
 
     /// The word in messages, plans and tables.
     #[must_use]
@@ -226,6 +302,7 @@ impl Kind {
             Self::Group => "group",
             Self::Member => "member",
             Self::Key => "key",
+            Self::AdminKey => "admin_key",
         }
     }
 
@@ -238,7 +315,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(if *self == Self::AdminKey { "admin key" } else { self.as_str() })
     }
 }
 

@@ -224,6 +224,24 @@ pub enum Refused {
     Revoked,
     /// The last admin would go.
     LastAdmin,
+    /// A row of this name is there already.
+    Exists,
+    /// The row was changed after the revision the change was made for.
+    RowStale {
+        /// What the change was made for.
+        expected: Revision,
+        /// The row's last change.
+        found: Revision,
+    },
+    /// The same was asked for before under the same idempotency key; it wrote this row.
+    Repeated {
+        /// Kind of row.
+        kind: Kind,
+        /// Its id.
+        id: String,
+    },
+    /// Something else was asked for under the same idempotency key.
+    OnceTaken,
     /// The catalog was changed meanwhile.
     Stale {
         /// What the change was made for.
@@ -266,6 +284,16 @@ impl fmt::Display for ChangeRefused {
                 Ok(())
             }
             Refused::Revoked => write!(f, "{kind} '{name}' is revoked, which is for good; make a new one"),
+            Refused::Exists => write!(f, "there is a {kind} '{name}' already; change that one, or take another name"),
+            Refused::RowStale { expected, found } => write!(
+                f,
+                "{kind} '{name}' was changed meanwhile (revision {}, this change was made for {}); read it again and repeat",
+                found.0, expected.0
+            ),
+            Refused::Repeated { kind: made, id } => {
+                write!(f, "this was done before under the same idempotency key; it made {made} {id}")
+            }
+            Refused::OnceTaken => f.write_str("the idempotency key belongs to another request; use a new one"),
             Refused::LastAdmin => write!(f, "{kind} '{name}' is the last admin; make another one first"),
         }
     }

@@ -18,6 +18,7 @@ mod folder;
 mod journal;
 mod keys;
 mod ledger;
+mod listing;
 mod memory;
 mod open;
 mod preview;
@@ -50,11 +51,12 @@ pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewK
 pub use ledger::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingKind, PostingRefused,
 };
+pub use listing::{AdminKey, Listing, RowFilter, StoredRow};
 pub use open::{Access, OpenOptions, Store, StoreUrl, open};
 pub use preview::{Preview, PreviewError, preview};
 pub use random::Random;
 pub use seal::MasterKeySource;
-pub use spec::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
 pub use verify::{Difference, Rule, Verified};
 

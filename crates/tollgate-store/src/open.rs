@@ -10,8 +10,8 @@ use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 use url::Url;
 
 use crate::{
-    Actor, CatalogStore, Change, Counters, Door, HealthStore, KeyHasher, KeyStore, LedgerPlace, LedgerStore, MasterKeySource,
-    MemberSpec, Random, StoreError, UsageStore,
+    Actor, CatalogStore, Change, Counters, Door, HealthStore, KeyHasher, KeyStore, LedgerPlace, LedgerStore, Listing,
+    MasterKeySource, MemberSpec, Random, StoreError, UsageStore,
     apply::OWNER,
     counters::memory::MemoryCounters,
     folder::{self, FolderLock},
@@ -124,6 +124,8 @@ pub struct Store {
     pub catalog: Arc<dyn CatalogStore>,
     /// Service keys.
     pub keys: Arc<dyn KeyStore>,
+    /// Rows as the admin API shows them.
+    pub listing: Arc<dyn Listing>,
     /// Usage records.
     pub usage: Arc<dyn UsageStore>,
     /// Money that moves.
@@ -163,6 +165,7 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     let store = Store {
         catalog: Arc::clone(&sql) as _,
         keys: Arc::clone(&sql) as _,
+        listing: Arc::clone(&sql) as _,
         usage: Arc::clone(&sql) as _,
         ledger: Arc::clone(&sql) as _,
         health: Arc::clone(&sql) as _,
@@ -181,6 +184,7 @@ async fn open_memory(random: Random, place: String, now: Timestamp) -> Result<St
     let store = Store {
         catalog: Arc::clone(&memory) as _,
         keys: Arc::clone(&memory) as _,
+        listing: Arc::clone(&memory) as _,
         usage: Arc::clone(&memory) as _,
         ledger: Arc::clone(&memory) as _,
         health: memory,

@@ -68,6 +68,21 @@ pub(crate) const fn owner_word(owner: Owner) -> &'static str {
     }
 }
 
+/// A batch that happened under an idempotency key, and the row it wrote first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Once {
+    pub(crate) key: String,
+    pub(crate) fingerprint: [u8; 32],
+    pub(crate) at: Timestamp,
+    pub(crate) kind: Kind,
+    pub(crate) id: String,
+}
+
+impl Once {
+    /// How long a repetition is known: 24 hours, in milliseconds.
+    pub(crate) const LIFE_MS: i64 = 86_400_000;
+}
+
 /// What a batch of changes needs of a backend, inside one transaction. Rows are live unless said otherwise.
 #[async_trait]
 pub(crate) trait Rows: Send {
@@ -85,6 +100,15 @@ pub(crate) trait Rows: Send {
 
     /// All rows of a kind that the catalog file owns.
     async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError>;
+
+    /// The last change of a row; 0 when there was none.
+    async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError>;
+
+    /// What happened under an idempotency key.
+    async fn once(&mut self, key: &str) -> Result<Option<Once>, StoreError>;
+
+    /// Notes what happened, and forgets what is a day older.
+    async fn remember_once(&mut self, once: &Once) -> Result<(), StoreError>;
 
     /// Writes a row by id.
     async fn put(&mut self, row: &Row) -> Result<(), StoreError>;

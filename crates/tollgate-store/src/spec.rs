@@ -218,6 +218,40 @@ pub struct KeySpec {
     pub price_limit: Option<PriceLimit>,
 }
 
+/// An admin key without its secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AdminKeySpec {
+    /// Name; unique among the live ones.
+    pub name: String,
+    /// What it may do.
+    pub scope: AdminScope,
+    /// When it ends.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What an admin key may do; the greater one may do all the lesser may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdminScope {
+    /// Channels, accounts, groups, models, prices, all keys, all usage.
+    #[default]
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl AdminScope {
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 impl Default for KeySpec {
     fn default() -> Self {
         Self {

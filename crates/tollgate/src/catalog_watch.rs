@@ -108,7 +108,7 @@ async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revi
                 shared.keys.clear_negatives();
             }
             (Kind::Member | Kind::Group | Kind::Key, _) => shared.keys.clear(),
-            (Kind::Channel | Kind::Account | Kind::Model, _) => {}
+            (Kind::Channel | Kind::Account | Kind::Model | Kind::AdminKey, _) => {}
         }
     }
     Ok(revision)

@@ -3,7 +3,7 @@
 use tollgate_core::{Budget, KeyStatus, PriceLimit, PriceLimitMode, PriceSchedule, Provider};
 use url::Url;
 
-use crate::{AccountSpec, ChannelSpec, FieldProblem, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+use crate::{AccountSpec, AdminKeySpec, ChannelSpec, FieldProblem, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 
 /// A row that can be checked by itself.
 pub(crate) trait Check {
@@ -174,6 +174,14 @@ impl Check for KeySpec {
         problems.unless(self.status != KeyStatus::Revoked, "status", "a key is revoked by a change of its own, for good");
         problems.price_limit(self.price_limit.as_ref());
         problems.budgets(&self.budgets);
+        problems.0
+    }
+}
+
+impl Check for AdminKeySpec {
+    fn check(&self) -> Vec<FieldProblem> {
+        let mut problems = Problems::default();
+        problems.name("name", &self.name, 100);
         problems.0
     }
 }

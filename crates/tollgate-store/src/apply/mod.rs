@@ -2,18 +2,19 @@
 
 mod check;
 mod keys;
+mod once;
 
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::{
-    AccountId, ChannelId, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner, Provider, Revision, Role, Secret,
-    Timestamp,
+    AccountId, AdminKeyId, ChannelId, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner, Provider, Revision, Role,
+    Secret, Timestamp,
 };
 
 use crate::{
     AccountSpec, Actor, AuditEvent, Change, ChangeRefused, ChangedRow, ChannelSpec, Door, FieldProblem, GroupSpec, KeySecret, Kind,
     MemberSpec, Random, Refused, StoreError, Switch,
-    rows::{Row, RowSecret, Rows, spec_text},
+    rows::{Once, Row, RowSecret, Rows, spec_text},
     seal::{Place, Sealer},
 };
 
@@ -35,7 +36,8 @@ pub(crate) async fn apply(
     now: Timestamp,
 ) -> Result<Revision, StoreError> {
     let revision = rows.revision().await?;
-    let mut batch = Batch { rows, sealer, random, actor, now, revision, changed: Vec::new(), audit: Vec::new(), named: Vec::new() };
+    let mut batch =
+        Batch { rows, sealer, random, actor, now, revision, changed: Vec::new(), audit: Vec::new(), named: Vec::new(), once: None };
     for change in changes {
         batch.apply(change).await?;
     }
@@ -56,6 +58,8 @@ struct Batch<'a> {
     audit: Vec<AuditEvent>,
     /// Names that written rows name: who names, what kind, which.
     named: Vec<(Kind, String, Kind, String)>,
+    /// Under which name it happens once.
+    once: Option<(String, [u8; 32])>,
 }
 
 /// What a put gives for the secret part.
@@ -90,6 +94,9 @@ impl Batch<'_> {
                 Err(refused(Kind::Channel, "", Refused::Stale { expected: *expected, found: self.revision }))
             }
             Change::Expect(_) => Ok(()),
+            Change::ExpectRow { kind, id, revision } => self.expect_row(*kind, id, *revision).await,
+            Change::ExpectNew { kind, parent, name } => self.expect_new(*kind, parent, name).await,
+            Change::Once { key, fingerprint } => self.once(key, fingerprint).await,
             Change::PutChannel(spec) => {
                 checked(Kind::Channel, &spec.name, spec.check())?;
                 self.put(Kind::Channel, "", &spec.name, spec.as_ref(), Given::Keep(NewRow::NeedsNone)).await
@@ -138,6 +145,8 @@ impl Batch<'_> {
             Change::SetKeyBudgets { key, budgets } => self.set_key_budgets(*key, budgets).await,
             Change::RevokeKey { key } => self.set_key_status(*key, KeyStatus::Revoked).await,
             Change::ReleaseFile => self.release_file().await,
+            Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
+            Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
         }
     }
 
@@ -325,6 +334,7 @@ impl Batch<'_> {
             Kind::Group => GroupId::from_parts(at, random).to_string(),
             Kind::Member => MemberId::from_parts(at, random).to_string(),
             Kind::Key => KeyId::from_parts(at, random).to_string(),
+            Kind::AdminKey => AdminKeyId::from_parts(at, random).to_string(),
         };
         Row {
             id,
@@ -397,6 +407,12 @@ impl Batch<'_> {
         }
         let revision = Revision(self.revision.0 + 1);
         self.rows.record(revision, &self.changed, &self.audit).await?;
+        if let Some((key, fingerprint)) = self.once
+            && let Some(made) = self.changed.first()
+        {
+            let once = Once { key, fingerprint, at: self.now, kind: made.kind, id: made.id.clone() };
+            self.rows.remember_once(&once).await?;
+        }
         Ok(revision)
     }
 }

@@ -5,6 +5,7 @@ mod catalog;
 mod health;
 mod keys;
 mod ledger;
+mod listing;
 mod usage;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -204,6 +205,11 @@ conformance! {
         what_is_posted_is_seen_behind_a_place,
         what_was_spent_is_summed_by_subject_and_period,
         books_agree_when_everything_happens_at_once;
+    listing:
+        rows_are_listed_page_by_page_with_their_revisions,
+        a_row_that_changed_meanwhile_is_not_written,
+        what_was_asked_for_twice_happens_once,
+        an_admin_key_is_known_by_its_hash_until_it_ends;
     health:
         health_is_kept_for_accounts_that_exist;
 }

@@ -1,6 +1,7 @@
 //! Everything in memory: for tests and trials. The usage log keeps its newest 100,000 records.
 
 mod ledger;
+mod listing;
 mod rows;
 mod usage;
 
@@ -15,7 +16,7 @@ use crate::{
     Random, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
-    rows::{Row, RowSecret},
+    rows::{Once, Row, RowSecret},
     seal::Sealer,
 };
 
@@ -39,6 +40,7 @@ struct State {
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
+    once: HashMap<String, Once>,
 }
 
 impl MemoryStore {
@@ -65,6 +67,11 @@ impl State {
         self.rows.values().filter(|row| row.kind == Kind::Key)
     }
 
+    /// The last change of a row; 0 when there was none.
+    fn last_change(&self, id: &str) -> Revision {
+        self.changed.iter().rev().find(|row| row.id == id).map(|row| row.revision).unwrap_or_default()
+    }
+
     fn key(&self, row: &Row) -> Result<Key, StoreError> {
         let member = self.rows.get(&row.parent).ok_or_else(|| row.broken("its member does not exist"))?;
         assemble::key(row, member, &self.group_ids())
@@ -85,7 +92,7 @@ impl State {
 impl CatalogStore for MemoryStore {
     async fn load(&self) -> Result<Catalog, StoreError> {
         let state = self.catalog.lock().await;
-        let rows: Vec<Row> = state.live().filter(|row| row.kind != Kind::Key).cloned().collect();
+        let rows: Vec<Row> = state.live().filter(|row| !matches!(row.kind, Kind::Key | Kind::AdminKey)).cloned().collect();
         assemble::catalog(state.revision, &rows, &self.sealer)
     }
 
@@ -121,7 +128,8 @@ impl CatalogStore for MemoryStore {
 
     async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {
         let state = self.catalog.lock().await;
-        let rows: Vec<Row> = state.live().filter(|row| row.kind != Kind::Key || scope.takes(row)).cloned().collect();
+        let rows: Vec<Row> =
+            state.live().filter(|row| row.kind != Kind::AdminKey && (row.kind != Kind::Key || scope.takes(row))).cloned().collect();
         Current::from_rows(state.revision, &rows, &self.sealer, self.hasher.clone())
     }
 }

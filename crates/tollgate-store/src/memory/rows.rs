@@ -6,7 +6,7 @@ use tollgate_core::{Owner, Revision};
 use super::State;
 use crate::{
     AuditEvent, ChangedRow, KeyHash, Kind, StoreError,
-    rows::{Row, RowSecret, Rows},
+    rows::{Once, Row, RowSecret, Rows},
 };
 
 #[async_trait]
@@ -20,7 +20,7 @@ impl Rows for State {
     }
 
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError> {
-        let has_hash = |row: &&Row| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash = |row: &&Row| row.kind == Kind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
         Ok(self.live().find(has_hash).cloned())
     }
 
@@ -33,6 +33,20 @@ impl Rows for State {
 
     async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError> {
         Ok(self.live().filter(|row| row.kind == kind && row.owner == Owner::File).cloned().collect())
+    }
+
+    async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError> {
+        Ok(self.last_change(id))
+    }
+
+    async fn once(&mut self, key: &str) -> Result<Option<Once>, StoreError> {
+        Ok(self.once.get(key).cloned())
+    }
+
+    async fn remember_once(&mut self, once: &Once) -> Result<(), StoreError> {
+        self.once.retain(|_, old| old.at.plus_ms(Once::LIFE_MS) > once.at);
+        self.once.insert(once.key.clone(), once.clone());
+        Ok(())
     }
 
     async fn put(&mut self, row: &Row) -> Result<(), StoreError> {

@@ -23,11 +23,13 @@ pub(super) struct Step {
 
 const FIRST: &str = include_str!("../../migrations/0001_first.sql");
 const MONEY: &str = include_str!("../../migrations/0002_money.sql");
+const ADMIN: &str = include_str!("../../migrations/0003_admin.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
     Step { version: 1, name: "first", sqlite: FIRST, postgres: FIRST },
     Step { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
+    Step { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -156,7 +158,7 @@ mod tests {
         samples::{NOON, record},
     };
 
-    const NEXT: i64 = 3;
+    const NEXT: i64 = 4;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
@@ -172,7 +174,8 @@ mod tests {
     /// Takes the schema of a database back to what it was before there was a ledger.
     const WITHOUT_MONEY: &str = "DROP TABLE ledger; DROP TABLE balances; DROP TABLE usage_hours; DROP TABLE usage_days; \
          DROP TABLE attempt_hours; DROP TABLE attempt_days; DELETE FROM counters WHERE name = 'ledger'; \
-         DELETE FROM _sqlx_migrations WHERE version > 1;";
+         DROP TABLE admin_keys; DROP TABLE once; \
+         DROP INDEX changes_id; DELETE FROM _sqlx_migrations WHERE version > 1;";
 
     #[tokio::test]
     async fn what_was_recorded_before_there_was_a_ledger_is_entered() {
@@ -217,14 +220,14 @@ mod tests {
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, NEXT]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, NEXT]);
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v2-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v3-2026-11-21.backup"), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2]);
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3]);
         assert!(matches!(
             check(&mut connection, Dialect::Sqlite, &place).await,
-            Err(StoreError::Newer { found: NEXT, known: 2, .. })
+            Err(StoreError::Newer { found: NEXT, known: 3, .. })
         ));
     }
 
@@ -236,7 +239,7 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3]);
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");

@@ -6,6 +6,7 @@ mod connect;
 mod health;
 mod keys;
 mod ledger;
+mod listing;
 mod migrate;
 mod news;
 mod rows;

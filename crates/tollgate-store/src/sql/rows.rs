@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
 use tollgate_core::{Owner, Revision, Timestamp};
 
-use super::connect::failed;
+use super::{connect::failed, listing};
 use crate::{
     AuditEvent, ChangedRow, KeyHash, KeySecret, Kind, StoreError,
-    rows::{Row, RowSecret, Rows, owner_word},
+    rows::{Once, Row, RowSecret, Rows, owner_word},
 };
 
 /// Columns of catalog rows, in the order of [`catalog_row`].
@@ -145,6 +145,9 @@ impl SqlRows<'_> {
 impl Rows for SqlRows<'_> {
     async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
         let failed = self.read_failed();
+        if kind == Kind::AdminKey {
+            return listing::admin_key_by_name(self.connection, name).await.map_err(|error| error.or(failed));
+        }
         if kind == Kind::Key {
             let sql = select_key!("WHERE parent = $1 AND name = $2 AND removed_at IS NULL");
             let row = sqlx::query(sql).bind(parent.to_owned()).bind(name.to_owned()).fetch_optional(&mut *self.connection).await;
@@ -157,6 +160,9 @@ impl Rows for SqlRows<'_> {
 
     async fn by_id(&mut self, kind: Kind, id: &str) -> Result<Option<Row>, StoreError> {
         let failed = self.read_failed();
+        if kind == Kind::AdminKey {
+            return listing::admin_key_by_id(self.connection, id).await.map_err(|error| error.or(failed));
+        }
         if kind == Kind::Key {
             let row = sqlx::query(select_key!("WHERE id = $1")).bind(id.to_owned()).fetch_optional(&mut *self.connection).await;
             return row.map_err(failed)?.as_ref().map(key_row).transpose();
@@ -173,6 +179,9 @@ impl Rows for SqlRows<'_> {
 
     async fn list(&mut self, kind: Kind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
         let failed = self.read_failed();
+        if kind == Kind::AdminKey {
+            return listing::admin_keys(self.connection).await.map_err(|error| error.or(failed));
+        }
         let parent = parent.map(str::to_owned);
         if kind == Kind::Key {
             let sql = select_key!("WHERE removed_at IS NULL AND (CAST($1 AS TEXT) IS NULL OR parent = $1) ORDER BY name");
@@ -196,8 +205,50 @@ impl Rows for SqlRows<'_> {
         rows.iter().map(catalog_row).collect()
     }
 
+    async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError> {
+        let failed = self.read_failed();
+        let sql = "SELECT COALESCE(MAX(revision), 0) FROM changes WHERE id = $1";
+        let row = sqlx::query(sql).bind(id.to_owned()).fetch_one(&mut *self.connection).await;
+        row.and_then(|row| row.try_get(0)).map(Revision).map_err(failed)
+    }
+
+    async fn once(&mut self, key: &str) -> Result<Option<Once>, StoreError> {
+        let failed = self.read_failed();
+        let sql = "SELECT fingerprint, at, kind, id FROM once WHERE key = $1";
+        let found = sqlx::query(sql).bind(key.to_owned()).fetch_optional(&mut *self.connection).await;
+        let read = |row: AnyRow| -> Result<Once, sqlx::Error> {
+            let (fingerprint, kind): (Vec<u8>, String) = (row.try_get(0)?, row.try_get(2)?);
+            let unreadable = || sqlx::Error::Decode(format!("what happened under '{key}' cannot be read").into());
+            Ok(Once {
+                key: key.to_owned(),
+                fingerprint: fingerprint.try_into().map_err(|_| unreadable())?,
+                at: Timestamp(row.try_get(1)?),
+                kind: Kind::parse(&kind).ok_or_else(unreadable)?,
+                id: row.try_get(3)?,
+            })
+        };
+        found.and_then(|row| row.map(read).transpose()).map_err(failed)
+    }
+
+    async fn remember_once(&mut self, once: &Once) -> Result<(), StoreError> {
+        let old = once.at.plus_ms(-Once::LIFE_MS);
+        let forget = sqlx::query("DELETE FROM once WHERE at <= $1").bind(old.0);
+        forget.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+        let insert = sqlx::query("INSERT INTO once (key, fingerprint, at, kind, id) VALUES ($1, $2, $3, $4, $5)")
+            .bind(once.key.clone())
+            .bind(once.fingerprint.to_vec())
+            .bind(once.at.0)
+            .bind(once.kind.as_str())
+            .bind(once.id.clone());
+        insert.execute(&mut *self.connection).await.map(|_| ()).map_err(self.write_failed())
+    }
+
     async fn put(&mut self, row: &Row) -> Result<(), StoreError> {
         match &row.secret {
+            RowSecret::Key(secret) if row.kind == Kind::AdminKey => {
+                let failed = self.write_failed();
+                listing::put_admin_key(self.connection, row, secret).await.map_err(failed)
+            }
             RowSecret::Key(secret) => self.put_key(row, secret).await,
             RowSecret::None | RowSecret::Sealed(_) => self.put_row(row).await,
         }

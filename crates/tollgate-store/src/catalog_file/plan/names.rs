@@ -43,7 +43,7 @@ impl Planner<'_> {
             Kind::Channel => self.current.channels.iter().map(|row| row.spec.name.as_str()).collect(),
             Kind::Group => self.current.groups.iter().map(|row| row.spec.name.as_str()).collect(),
             Kind::Member => self.current.members.iter().map(|row| row.spec.name.as_str()).collect(),
-            Kind::Account | Kind::Model | Kind::Key => Vec::new(),
+            Kind::Account | Kind::Model | Kind::Key | Kind::AdminKey => Vec::new(),
         };
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }
