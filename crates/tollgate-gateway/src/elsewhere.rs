@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub struct Visit {
     /// Id, as in `x-request-id`.
     pub id: RequestId,
-    /// Who connected.
+    /// Who sent it, as for a model request: whom a trusted proxy names, else who connected. The port is the connection's.
     pub peer: SocketAddr,
     /// The request, its body still on the wire and held to the same pace as a model request's.
     pub request: Request<RequestBody>,

@@ -31,7 +31,7 @@ pub struct Head {
     pub arrived: Timestamp,
     /// The same moment on the monotonic clock.
     pub started: Instant,
-    /// Who connected. IPv4 in IPv6 is unwrapped.
+    /// Who sent it: the other end of the connection, or whom a trusted proxy there names. IPv4 in IPv6 is unwrapped.
     pub peer: IpAddr,
     /// The key as sent, trimmed; `None` where no accepted place held one.
     pub presented_key: Option<Secret>,

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use ipnet::IpNet;
+
 /// Everything the gateway is told at start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -92,6 +94,8 @@ pub struct HttpLimits {
     pub target_bytes: usize,
     /// Streams at once on an HTTP/2 connection.
     pub h2_streams: u32,
+    /// Proxies that are believed when they say in `X-Forwarded-For` who called them.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Default for HttpLimits {
@@ -106,6 +110,7 @@ impl Default for HttpLimits {
             header_count: 100,
             target_bytes: 8 * 1024,
             h2_streams: 256,
+            trusted_proxies: Vec::new(),
         }
     }
 }

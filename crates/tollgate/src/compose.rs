@@ -56,17 +56,33 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     runtime()?.block_on(future)
 }
 
-/// Opens the store for one command, beside a running gateway or without one.
+/// Opens the store for one command, beside a running gateway or without one. A folder that holds nothing is not filled: its
+/// name is more likely a typing error than a wish.
 pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
     let config = settings(common, &[])?;
+    if config.database_url.is_none() && !database_file(&config.data).exists() {
+        return Err(Failure::Machine(format!(
+            "there is no database in {}; name the gateway's folder with --data, or start one there with `tollgate serve`",
+            config.data.display()
+        )));
+    }
     open_as(&config, Access::Command).await
+}
+
+/// Opens the store for a command that may be the first to fill a data folder.
+pub(crate) async fn open_or_make(common: &Common) -> Result<Store, Failure> {
+    open_as(&settings(common, &[])?, Access::Command).await
+}
+
+fn database_file(data: &Path) -> std::path::PathBuf {
+    data.join("tollgate.db")
 }
 
 /// Opens the store.
 pub(crate) async fn open_as(config: &Config, access: Access) -> Result<Store, Failure> {
     let url = match &config.database_url {
         Some(url) => StoreUrl::parse(url)?,
-        None => StoreUrl::Sqlite(config.data.join("tollgate.db")),
+        None => StoreUrl::Sqlite(database_file(&config.data)),
     };
     let master = master_key(config)?;
     let options = OpenOptions { url, data: config.data.clone(), master, access, random: Random::system(), now: now() };
@@ -157,6 +173,10 @@ fn gateway_settings(config: &Config) -> Settings {
             connections_per_address: if per_address == 0 { connections } else { per_address },
             header_timeout: config.millis("server.header_timeout_ms"),
             idle_timeout: config.millis("server.idle_timeout_ms"),
+            header_bytes: config.count("server.header_bytes"),
+            header_count: config.count("server.header_count"),
+            target_bytes: config.count("server.target_bytes"),
+            trusted_proxies: config.networks("server.trusted_proxies"),
             ..HttpLimits::default()
         },
         bounds: Bounds { body_bytes: config.count("limits.body_bytes"), body_timeout: config.millis("server.body_timeout_ms") },
@@ -164,6 +184,7 @@ fn gateway_settings(config: &Config) -> Settings {
             total: config.millis("upstream.total_timeout_ms"),
             keep_alive: config.millis("upstream.keep_alive_ms"),
         },
+        body_memory_bytes: config.count("limits.body_memory_bytes"),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
         metrics: if config.flag("metrics.public") { MetricsAccess::Public } else { MetricsAccess::Guarded },
         drain: config.millis("server.drain_timeout_ms"),

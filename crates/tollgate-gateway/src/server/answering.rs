@@ -10,6 +10,7 @@ use super::{
     Core, ModelPath,
     beat::Beat,
     body::{OutgoingBody, UnderWay},
+    client_address::client_address,
     guard, pages,
 };
 use crate::{
@@ -128,7 +129,8 @@ async fn elsewhere<P: ModelPath>(
     parts: Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
-    let visit = Visit { id: head.request_id, peer: line.peer, request: Request::from_parts(parts, body) };
+    let peer = SocketAddr::new(head.peer, line.peer.port());
+    let visit = Visit { id: head.request_id, peer, request: Request::from_parts(parts, body) };
     match core.elsewhere.visit(visit).await {
         Visited::Answer(response) => response,
         Visited::Nobody => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
@@ -159,6 +161,7 @@ fn head_of<P>(core: &Core<P>, line: &Line, parts: &Parts, destination: &Destinat
         http_method: parts.method.clone(),
         path: parts.uri.path().to_owned(),
         client_request_id: guard::client_request_id(&parts.headers),
+        peer: client_address(line.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
         ..anonymous_head(core, line, started)
     }
 }

@@ -8,6 +8,7 @@ mod answering;
 mod beat;
 mod body;
 mod census;
+mod client_address;
 mod connection;
 mod guard;
 mod head_scan;

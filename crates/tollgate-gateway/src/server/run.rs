@@ -63,10 +63,18 @@ where
     P: ModelPath,
     F: Fn(u16) -> Result<P, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
 {
-    let tls = shared.settings.tls.as_ref().map(tls::acceptor).transpose()?;
+    let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
+    let _ends_with_the_cores = closing.clone().drop_guard();
+    let tls = match &shared.settings.tls {
+        None => None,
+        Some(files) => {
+            let (acceptor, certificate) = tls::acceptor(files)?;
+            shared.tracker.spawn(certificate.follow(closing.clone()));
+            Some(acceptor)
+        }
+    };
     let http = &shared.settings.http;
     let census = Census::new(http.connections, http.connections_per_address);
-    let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
     let path = Arc::new(path);
     let mut cores = Vec::new();
     for (index, socket) in (0_u16..).zip(listening.sockets) {

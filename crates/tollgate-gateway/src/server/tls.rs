@@ -1,15 +1,26 @@
-//! TLS of the listener: rustls with ring, a certificate chain and a key from PEM files.
+//! TLS of the listener: rustls with ring, a certificate chain and a key from PEM files that may be replaced at any time.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
+use arc_swap::ArcSwap;
 use rustls::{
     ServerConfig,
+    crypto::CryptoProvider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject as _},
     },
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
 };
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::TlsFiles;
 
@@ -29,8 +40,85 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
 }
 
-/// An acceptor that speaks HTTP/2 and HTTP/1.1.
-pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+/// How often the files are looked at for a change.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// An acceptor that speaks HTTP/2 and HTTP/1.1, and the certificate it shows, which can be replaced while it serves.
+pub(super) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate>), TlsError> {
+    let certificate = Arc::new(Certificate::read(files)?);
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(&certificate.provider))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::clone(&certificate) as _);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok((TlsAcceptor::from(Arc::new(config)), certificate))
+}
+
+/// The certificate in force, from its files. Certificates are renewed every few weeks by programs that replace the
+/// files; connections made afterwards see the new one, without a restart.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    files: TlsFiles,
+    provider: Arc<CryptoProvider>,
+    in_force: ArcSwap<CertifiedKey>,
+}
+
+impl Certificate {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let in_force = ArcSwap::from_pointee(certified_key(files, &provider)?);
+        Ok(Self { files: files.clone(), provider, in_force })
+    }
+
+    /// Reads the files anew. What cannot be used leaves the old certificate in force.
+    fn renew(&self) -> Result<(), TlsError> {
+        self.in_force.store(Arc::new(certified_key(&self.files, &self.provider)?));
+        Ok(())
+    }
+
+    /// Follows changes of the files until `end`. A pair that does not fit is read again at the next look: the files are
+    /// replaced one after the other.
+    pub(super) async fn follow(self: Arc<Self>, end: CancellationToken) {
+        let mut known = self.stamps();
+        let mut failed = None;
+        loop {
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = end.cancelled() => return,
+            }
+            let found = self.stamps();
+            if found == known && failed.is_none() {
+                continue;
+            }
+            known = found;
+            match self.renew() {
+                Ok(()) => {
+                    failed = None;
+                    tracing::info!(file = %self.files.certificate.display(), "a new certificate is in force");
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if failed.as_ref() != Some(&text) {
+                        tracing::warn!(error = %text, "the certificate's files changed and cannot be used; the old one stays in force");
+                    }
+                    failed = Some(text);
+                }
+            }
+        }
+    }
+
+    fn stamps(&self) -> [Option<SystemTime>; 2] {
+        [&self.files.certificate, &self.files.key].map(|path| fs::metadata(path).and_then(|found| found.modified()).ok())
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.in_force.load_full())
+    }
+}
+
+fn certified_key(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let failed = |path: &PathBuf| {
         let path = path.clone();
         move |source| TlsError::Pem { path, source }
@@ -38,13 +126,11 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     let chain = CertificateDer::pem_file_iter(&files.certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(failed(&files.certificate))?;
+    if chain.is_empty() {
+        return Err(failed(&files.certificate)(pem::Error::NoItemsFound));
+    }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(failed(&files.key))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
 
 #[cfg(test)]
@@ -56,5 +142,43 @@ mod tests {
         let files = TlsFiles { certificate: "/nonexistent/cert.pem".into(), key: "/nonexistent/key.pem".into() };
         let error = acceptor(&files).err().expect("there is no such file");
         assert!(error.to_string().contains("/nonexistent/cert.pem"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replaced_files_come_into_force_and_broken_ones_do_not() {
+        let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        let put = |name: &str| {
+            fs::copy(kept.join(format!("{name}.cert.pem")), &files.certificate).unwrap();
+            fs::copy(kept.join(format!("{name}.key.pem")), &files.key).unwrap();
+        };
+        put("localhost");
+        let certificate = Arc::new(Certificate::read(&files).unwrap());
+        let shown = || certificate.in_force.load().cert[0].clone();
+        let first = shown();
+        let end = CancellationToken::new();
+        let following = tokio::spawn(Arc::clone(&certificate).follow(end.clone()));
+
+        fs::write(&files.certificate, "nothing").unwrap();
+        sleep(LOOK_EVERY * 3).await;
+        assert_eq!(shown(), first);
+
+        put("renewed");
+        sleep(LOOK_EVERY * 3).await;
+        assert_ne!(shown(), first);
+        assert_eq!(shown(), CertificateDer::from_pem_file(kept.join("renewed.cert.pem")).unwrap());
+        end.cancel();
+        following.await.unwrap();
+    }
+
+    #[test]
+    fn a_file_without_a_certificate_and_a_key_of_another_are_named() {
+        let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let (certificate, key) = (kept.join("localhost.cert.pem"), kept.join("localhost.key.pem"));
+        let error = Certificate::read(&TlsFiles { certificate: key.clone(), key: key.clone() }).unwrap_err();
+        assert!(error.to_string().contains("localhost.key.pem"), "{error}");
+        let error = Certificate::read(&TlsFiles { certificate, key: kept.join("renewed.key.pem") }).unwrap_err();
+        assert!(matches!(error, TlsError::Unusable(_)), "{error}");
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn counts(file: &CatalogFile) -> String {
 pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
     let file = read(&arguments.file)?;
     compose::block_on(async {
-        let store = compose::open(common).await?;
+        let store = compose::open_or_make(common).await?;
         let plan = plan(&store, &arguments.file, &file, Mode::Apply { prune: arguments.prune }).await?;
         if !common.json {
             for line in &plan.lines {

@@ -42,6 +42,12 @@ fn find(catalog: &Catalog, name: &str) -> Result<Arc<Channel>, Failure> {
 }
 
 async fn switch(common: &Common, store: &Store, channel: String, account: Option<String>, to: Switch) -> Result<(), Failure> {
+    let found = find(&store.catalog.load().await?, &channel)?;
+    if let Some(account) = account.as_ref().filter(|name| !found.accounts.iter().any(|known| known.name == **name)) {
+        return Err(Failure::Machine(format!(
+            "channel '{channel}' has no account '{account}'; `tollgate channel list` shows them"
+        )));
+    }
     let what = account.as_ref().map_or_else(|| channel.clone(), |account| format!("{channel}/{account}"));
     let change = match account {
         Some(account) => Change::SwitchAccount { channel, account, to },

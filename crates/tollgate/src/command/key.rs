@@ -41,22 +41,18 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
 }
 
 async fn create(common: &Common, store: &Store, spec: KeySpec, env: bool) -> Result<(), Failure> {
-    if store
-        .keys
-        .list()
-        .await?
-        .iter()
-        .any(|key| key.name == spec.name && key.member.name == spec.member && key.status != KeyStatus::Revoked)
-    {
+    let (name, member) = (spec.name.clone(), spec.member.clone());
+    let is_it = |key: &Key| key.name == name && key.member.name == member && key.status != KeyStatus::Revoked;
+    if store.keys.list().await?.iter().any(is_it) {
         return Err(Failure::Machine(format!("there is a key '{}' already; revoke it first, or take another name", spec.name)));
     }
     let new = NewKey::draw(&Random::system());
     let secret = new.secret(&store.hasher);
-    let name = spec.name.clone();
     store.catalog.apply(&[Change::PutKey { key: Box::new(spec), secret: Some(secret) }], &compose::actor(), compose::now()).await?;
     let text = new.expose_once();
     if common.json {
-        say::json(&json!({"name": name, "key": text}));
+        let id = store.keys.list().await?.into_iter().find(is_it).map(|key| key.id);
+        say::json(&json!({"id": id, "name": name, "key": text}));
     } else if env {
         say::line(&format!("export OPENAI_API_KEY={text}\nexport GEMINI_API_KEY={text}"));
     } else {

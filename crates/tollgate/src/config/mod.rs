@@ -5,6 +5,8 @@ mod table;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use ipnet::IpNet;
+
 pub(crate) use read::{Source, Values};
 pub(crate) use table::{SETTINGS, example};
 
@@ -84,6 +86,11 @@ impl Config {
     /// A duration in milliseconds by path.
     pub(crate) fn millis(&self, path: &str) -> Duration {
         Duration::from_millis(self.number(path))
+    }
+
+    /// Networks by path.
+    pub(crate) fn networks(&self, path: &str) -> Vec<IpNet> {
+        read::networks(self.text(path)).expect("networks are checked")
     }
 
     /// A text by path, empty when not set.

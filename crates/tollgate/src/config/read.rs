@@ -1,7 +1,8 @@
 //! From flags, environment and file to one value per setting, with every fault named at once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
+use ipnet::IpNet;
 use toml::de::{DeTable, DeValue};
 
 use super::table::{self, Kind, SETTINGS, Setting};
@@ -145,6 +146,7 @@ fn from_environment(environment: &dyn Fn(&str) -> Option<String>, names: &[Strin
 fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, values: &mut Values) -> Result<(), String> {
     let good = match setting.kind {
         Kind::Text => true,
+        Kind::Networks => networks(text).is_some(),
         Kind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
         Kind::Flag => ["true", "false"].contains(&text),
         Kind::Number(least, most) => text.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)),
@@ -158,9 +160,16 @@ fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, va
     Err(format!("{shown} takes {}{found}", expects(setting.kind)))
 }
 
+/// `10.0.0.0/8, 192.0.2.7`; a single address is a network of its own.
+pub(super) fn networks(text: &str) -> Option<Vec<IpNet>> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries.map(|entry| entry.parse().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from)).ok()).collect()
+}
+
 fn expects(kind: Kind) -> String {
     match kind {
         Kind::Text => "a text in quotes".to_owned(),
+        Kind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
         Kind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
         Kind::Flag => "true or false".to_owned(),
         Kind::Number(least, most) => format!("a whole number of {least} to {most}"),
@@ -170,7 +179,7 @@ fn expects(kind: Kind) -> String {
 
 fn fits(kind: Kind, value: &DeValue<'_>) -> bool {
     match kind {
-        Kind::Text | Kind::Address | Kind::OneOf(_) => value.is_str(),
+        Kind::Text | Kind::Networks | Kind::Address | Kind::OneOf(_) => value.is_str(),
         Kind::Flag => value.is_bool(),
         Kind::Number(..) => value.is_integer(),
     }
@@ -276,6 +285,16 @@ mod tests {
         assert_eq!(faults, ["TOLLGATE_DATABASE__URL and DATABASE_URL are both set and differ; unset one of them"]);
         let faults = check("", &[("TOLLGATE_SERVER__LISTN", "x")]).unwrap_err();
         assert_eq!(faults, ["unknown environment variable TOLLGATE_SERVER__LISTN; did you mean 'TOLLGATE_SERVER__LISTEN'?"]);
+    }
+
+    #[test]
+    fn networks_are_read_with_commas_between() {
+        let read = check("[server]\ntrusted_proxies = \"10.0.0.0/8, ::1\"\n", &[]).unwrap();
+        let nets = networks(&read["server.trusted_proxies"].text).unwrap();
+        assert_eq!(nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "::1/128"]);
+        assert_eq!(networks(" "), Some(Vec::new()));
+        let faults = check("[server]\ntrusted_proxies = \"10.0.0.0/8 10.1\"\n", &[]).unwrap_err();
+        assert!(faults[0].contains("takes networks with commas between"), "{faults:?}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Flag,
     /// A whole number within bounds.
     Number(u64, u64),
+    /// Networks such as `10.0.0.0/8`, or single addresses, with commas between.
+    Networks,
     /// One of these words.
     OneOf(&'static [&'static str]),
 }
@@ -72,6 +74,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Connections at once from one address (IPv6: one /64); 0 sets no bound, as behind a proxy.",
     ),
     setting(
+        "server.trusted_proxies",
+        Kind::Networks,
+        None,
+        "Proxies in front of the gateway, such as \"10.0.0.0/8, 192.0.2.7\": what they say in X-Forwarded-For is who called. Nobody else is believed.",
+    ),
+    setting("server.header_bytes", Kind::Number(1_024, 1 << 20), Some("65536"), "Largest head of a request."),
+    setting("server.header_count", Kind::Number(8, 1_000), Some("100"), "Most header fields of a request."),
+    setting("server.target_bytes", Kind::Number(256, 1 << 16), Some("8192"), "Longest target (path and query) of a request."),
+    setting(
         "server.header_timeout_ms",
         Kind::Number(1, DAY_MS),
         Some("10000"),
@@ -96,6 +107,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "After SIGTERM running requests may go on this long.",
     ),
     setting("limits.body_bytes", Kind::Number(1_024, GIB), Some("33554432"), "Largest request body, after decompression."),
+    setting(
+        "limits.body_memory_bytes",
+        Kind::Number(1 << 20, 1 << 50),
+        Some("1073741824"),
+        "Request bodies held at once, over all requests; more are answered 503 (E63).",
+    ),
     setting(
         "limits.in_flight",
         Kind::Number(1, 1_000_000),

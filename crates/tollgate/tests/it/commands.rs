@@ -23,6 +23,7 @@ fn a_key_made_beside_the_running_gateway_works_at_once_and_ends_when_revoked() {
     let key = made["key"].as_str().unwrap().to_owned();
     let call = || gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status;
     assert_eq!(call(), 200);
+    assert!(made["id"].as_str().is_some_and(|id| id.starts_with("key_")), "{made}");
     let listed = json(&gate.run(&["key", "list", "--json"]));
     assert!(!listed.to_string().contains(&key), "a key is shown once");
     assert!(listed["items"].as_array().unwrap().iter().any(|item| item["name"] == "second" && item["status"] == "active"));
@@ -156,6 +157,40 @@ fn channel_test_shows_each_step_and_fails_with_the_upstreams_words() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("401") && said.contains("this key is wrong"), "{said}");
+}
+
+#[test]
+fn a_folder_without_a_gateway_is_named_and_left_as_it_is() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("no-such-folder");
+    for verb in [&["key", "list"][..], &["usage", "tail"], &["channel", "list"], &["pull"], &["model", "list"]] {
+        let output = Command::new(PROGRAM).args(verb).arg("--data").arg(&folder).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{verb:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("no-such-folder") && said.contains("--data"), "{verb:?}: {said}");
+        assert!(!folder.exists(), "{verb:?} made the folder");
+    }
+}
+
+#[test]
+fn names_that_do_not_exist_end_with_1_and_say_where_to_look() {
+    let gate = support::echo();
+    for (verb, list) in [
+        (&["key", "revoke", "nobody"][..], "key list"),
+        (&["channel", "disable", "none"], "channel list"),
+        (&["channel", "enable", "echo", "--account", "none"], "channel list"),
+        (&["channel", "test", "none"], "channel list"),
+    ] {
+        let output = gate.run(verb);
+        assert_eq!(output.status.code(), Some(1), "{verb:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(list), "{verb:?}");
+    }
+}
+
+#[test]
+fn testing_the_echo_channel_passes_without_reaching_anything() {
+    let said = out(&support::echo().run(&["channel", "test", "echo"]));
+    assert!(said.contains("nothing to reach"), "{said}");
 }
 
 #[test]

@@ -18,7 +18,12 @@ pub(crate) async fn run(
     model: Option<&str>,
 ) -> Result<(), Failure> {
     if channel.provider == Provider::Echo {
-        return Err(Failure::Machine("the echo channel is part of the gateway; there is nothing to reach".to_owned()));
+        if common.json {
+            say::json(&json!({"account": null, "steps": [], "error": null}));
+        } else {
+            say::line(&format!("{} answers inside the gateway: there is nothing to reach", channel.name));
+        }
+        return Ok(());
     }
     let serves = channel
         .serves
