@@ -135,6 +135,8 @@ fn certified_key(files: &TlsFiles, provider: &CryptoProvider) -> Result<Certifie
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::task::TaskTracker;
+
     use super::*;
 
     #[test]
@@ -158,7 +160,8 @@ mod tests {
         let shown = || certificate.in_force.load().cert[0].clone();
         let first = shown();
         let end = CancellationToken::new();
-        let following = tokio::spawn(Arc::clone(&certificate).follow(end.clone()));
+        let tracker = TaskTracker::new();
+        tracker.spawn(Arc::clone(&certificate).follow(end.clone()));
 
         fs::write(&files.certificate, "nothing").unwrap();
         sleep(LOOK_EVERY * 3).await;
@@ -169,7 +172,8 @@ mod tests {
         assert_ne!(shown(), first);
         assert_eq!(shown(), CertificateDer::from_pem_file(kept.join("renewed.cert.pem")).unwrap());
         end.cancel();
-        following.await.unwrap();
+        tracker.close();
+        tracker.wait().await;
     }
 
     #[test]

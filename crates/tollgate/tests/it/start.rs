@@ -59,7 +59,11 @@ fn a_later_start_keeps_the_key_and_shows_it_no_more() {
 fn a_command_before_the_first_start_does_not_take_its_key_away() {
     let data = TempDir::new().unwrap();
     let listed = Command::new(PROGRAM).args(["key", "list", "--data"]).arg(data.path()).output().unwrap();
-    assert!(listed.status.success(), "{}", text(&listed));
+    assert_eq!(listed.status.code(), Some(1), "{}", text(&listed));
+    let file = data.path().join("empty.toml");
+    std::fs::write(&file, "").unwrap();
+    let applied = Command::new(PROGRAM).args(["apply", "--yes", "--data"]).arg(data.path()).arg(&file).output().unwrap();
+    assert!(applied.status.success(), "{}", text(&applied));
     let gate = Gate::of(PROGRAM).on(data).spawn();
     let key = gate.said()["key"].as_str().expect("a first start shows a key").to_owned();
     assert_eq!(gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status, 200);
