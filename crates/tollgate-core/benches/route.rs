@@ -10,7 +10,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Caller, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId, HealthState,
     HealthView, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision, Role,
-    RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, Unloaded, Visibility, resolve, route,
+    RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Unloaded, Visibility,
+    resolve, route,
 };
 use tollgate_protocol::{Method, Outline, Profile, Protocol, SplicePoints};
 
@@ -47,6 +48,7 @@ fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
         on: true,
         cooling: true,
         learn_unsupported: true,
+        translation: TranslationSwitches::default(),
         private_network: false,
         priority: 0,
         weight: 1 + u32::try_from(n % 3).unwrap_or(0),
@@ -72,6 +74,7 @@ fn catalog(channels: Vec<Channel>) -> Catalog {
         models: Vec::new(),
         sale_multiplier: Multiplier::ONE,
         translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
         routing: Routing::Weighted,
@@ -100,6 +103,7 @@ fn key() -> Arc<Key> {
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
+        signatures_in_ids: None,
         created_at: NOW,
         member: Member {
             id: MemberId::from_parts(NOW, random(1)),

@@ -92,6 +92,8 @@ pub struct Channel {
     pub cooling: bool,
     /// `false`: refusals are not remembered.
     pub learn_unsupported: bool,
+    /// What translation may do on the way to it.
+    pub translation: TranslationSwitches,
     /// May reach loopback and private addresses.
     pub private_network: bool,
     /// Lower is tried first.
@@ -116,6 +118,18 @@ pub struct Channel {
     pub accounts: Vec<Arc<Account>>,
     /// The models it serves.
     pub serves: Vec<Serves>,
+}
+
+/// What translation may do on the way to a channel; everything is off unless said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TranslationSwitches {
+    /// Later system texts go to the beginning; off, they stay in place, which keeps prompt caches.
+    pub hoist: bool,
+    /// Tools the provider runs and charges itself (web search) may be asked for.
+    pub server_tools: bool,
+    /// The id of the person behind the caller travels (`metadata.user_id`).
+    pub pass_user: bool,
 }
 
 /// Waiting limits of a channel, in milliseconds.
@@ -237,6 +251,8 @@ pub struct Group {
     pub sale_multiplier: Multiplier,
     /// What happens with what another protocol cannot express.
     pub translation: TranslationPolicy,
+    /// Whether thought signatures travel behind the ids of tool calls, for callers that drop members they do not know.
+    pub signatures_in_ids: bool,
     /// What a broken answer costs.
     pub stream_break: StreamBreak,
     /// Which channels are accepted by price.
@@ -405,6 +421,8 @@ pub struct Key {
     pub budgets: Vec<Budget>,
     /// Its own price limit.
     pub price_limit: Option<PriceLimit>,
+    /// Whether thought signatures travel behind the ids of tool calls; `None`: as its group says.
+    pub signatures_in_ids: Option<bool>,
     /// When it was made.
     pub created_at: Timestamp,
     /// Whose it is.

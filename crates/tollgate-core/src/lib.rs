@@ -28,7 +28,7 @@ pub use admit::{
 pub use catalog::{
     Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member, MemberStatus,
     Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, ServedBy,
-    Serves, StreamBreak, Timeouts, TranslationPolicy, Visibility, Window,
+    Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use health::{AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, start_probe};
 pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, KeyId, MemberId, ModelId, RequestId, Revision};

@@ -7,7 +7,7 @@ use tollgate_protocol::{Method, Outline, Profile, Protocol};
 use crate::{
     Account, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member,
     MemberId, MemberStatus, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Provider, Revision, Role, Routing, Serves,
-    StreamBreak, Timeouts, Timestamp, TranslationPolicy, Visibility,
+    StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -76,6 +76,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
         on: true,
         cooling: true,
         learn_unsupported: true,
+        translation: TranslationSwitches::default(),
         private_network: true,
         priority: 0,
         weight: 1,
@@ -102,6 +103,7 @@ pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
         models: vec![Glob("*".to_owned())],
         sale_multiplier: Multiplier::ONE,
         translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
         routing: Routing::Weighted,
@@ -142,6 +144,7 @@ pub(crate) fn key(groups: &[&str]) -> Key {
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
+        signatures_in_ids: None,
         created_at: NOW,
         member: member(),
     }

@@ -86,7 +86,7 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
     ticket.offered(&offer);
     let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
-    let bodies = Bodies::new(head, target, &outline, body, (&offer.group, &offer.model), &offer.drop_fields);
+    let bodies = Bodies::new(head, target, &outline, body, &caller, &offer);
     let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
     let chosen = asked.choose(ticket).await?;
     let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };

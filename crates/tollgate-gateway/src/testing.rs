@@ -61,6 +61,7 @@ pub(crate) fn key() -> Key {
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
+        signatures_in_ids: None,
         created_at: Timestamp(0),
         member: Member {
             id: MemberId::from_parts(Timestamp(0), id),

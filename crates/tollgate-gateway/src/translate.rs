@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    CandidateView, Channel, ChannelId, Group, Model, OnUnsupported, PlannedAttempt, Provider, RefusedFields, Serves, Timestamp,
-    TranslationPolicy, count_input,
+    Caller, CandidateView, Channel, ChannelId, Offer, OnUnsupported, PlannedAttempt, Provider, RefusedFields, Serves, Timestamp,
+    TranslationPolicy, TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
     BadReply, FieldPath, Framing, Malformed, Method, Outline, PassedReply, Protocol, ReplyEdits, RequestEdits, StreamRelay, Target,
@@ -28,6 +28,8 @@ pub(crate) struct Bodies<'a> {
     request_id: String,
     arrived: Timestamp,
     lenient: bool,
+    /// Whether signatures travel behind the ids of calls.
+    id_signatures: bool,
     /// Fields that go where they would be refused.
     droppable: &'a [FieldPath],
     /// Fields that were taken out already.
@@ -76,15 +78,16 @@ pub(crate) enum WayBack {
 }
 
 impl<'a> Bodies<'a> {
-    /// `body` and `outline` are without `dropped`, the fields that were taken out of the caller's.
+    /// `body` and `outline` are without the fields that the offer takes out of the caller's.
     pub(crate) fn new(
         head: &Head,
         target: &'a Target,
         outline: &'a Outline,
         body: Bytes,
-        (group, model): (&Group, &Model),
-        dropped: &'a [FieldPath],
+        caller: &Caller,
+        offer: &'a Offer,
     ) -> Self {
+        let Offer { group, model, .. } = offer;
         Self {
             from: head.from,
             target,
@@ -93,8 +96,9 @@ impl<'a> Bodies<'a> {
             request_id: head.request_id.digits(),
             arrived: head.arrived,
             lenient: group.translation == TranslationPolicy::Lenient,
+            id_signatures: caller.key.signatures_in_ids.unwrap_or(group.signatures_in_ids),
             droppable: if model.on_unsupported == OnUnsupported::Drop { &outline.fields } else { &[] },
-            dropped,
+            dropped: &offer.drop_fields,
             decoded: OnceLock::new(),
             written: Mutex::default(),
         }
@@ -176,7 +180,10 @@ impl<'a> Bodies<'a> {
 
     fn translated(&self, planned: &PlannedAttempt, encoded: &Encoded) -> Prepared {
         let now = self.arrived.seconds();
-        let context = encoded.reply_context(&self.request_id, now, &self.outline.model, self.target.framing);
+        let context = ReplyContext {
+            id_signatures: self.id_signatures,
+            ..encoded.reply_context(&self.request_id, now, &self.outline.model, self.target.framing)
+        };
         let mut dropped = self.dropped.to_vec();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
         Prepared {
@@ -206,7 +213,9 @@ impl<'a> Bodies<'a> {
         let request =
             self.decoded.get_or_init(|| decode_request(self.from, self.target, &self.body)).as_ref().map_err(Clone::clone)?;
         let profile = effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile);
-        let options = TranslateOptions { lenient: self.lenient, droppable: self.droppable, ..TranslateOptions::default() };
+        let TranslationSwitches { hoist, server_tools, pass_user } = channel.translation;
+        let (lenient, droppable) = (self.lenient, self.droppable);
+        let options = TranslateOptions { lenient, droppable, hoist, server_tools, pass_user, fetched: None };
         encode_request(channel.protocol, request, &serves.upstream, &profile, &options)
     }
 }

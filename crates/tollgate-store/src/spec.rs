@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
     Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, OnUnsupported, ParameterRule, PriceLimit,
-    PriceSchedule, Provider, Role, Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, Visibility,
+    PriceSchedule, Provider, Role, Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
 
@@ -27,6 +27,8 @@ pub struct ChannelSpec {
     pub cooling: bool,
     /// `false`: refusals are not remembered.
     pub learn_unsupported: bool,
+    /// What translation may do on the way to it.
+    pub translation: TranslationSwitches,
     /// May reach loopback and private addresses.
     pub private_network: bool,
     /// Lower is tried first.
@@ -61,6 +63,7 @@ impl Default for ChannelSpec {
             on: true,
             cooling: true,
             learn_unsupported: true,
+            translation: TranslationSwitches::default(),
             private_network: false,
             priority: 0,
             weight: 1,
@@ -154,6 +157,8 @@ pub struct GroupSpec {
     pub sale_multiplier: Multiplier,
     /// What happens with what another protocol cannot express.
     pub translation: TranslationPolicy,
+    /// Whether thought signatures travel behind the ids of tool calls; `None`: they do.
+    pub signatures_in_ids: Option<bool>,
     /// What a broken answer costs.
     pub stream_break: StreamBreak,
     /// Which channels are accepted by price.
@@ -216,6 +221,8 @@ pub struct KeySpec {
     pub budgets: Vec<Budget>,
     /// Its own price limit.
     pub price_limit: Option<PriceLimit>,
+    /// Whether thought signatures travel behind the ids of tool calls; `None`: as its group says.
+    pub signatures_in_ids: Option<bool>,
 }
 
 /// An admin key without its secret.
@@ -265,6 +272,7 @@ impl Default for KeySpec {
             limits: Limits::default(),
             budgets: Vec::new(),
             price_limit: None,
+            signatures_in_ids: None,
         }
     }
 }

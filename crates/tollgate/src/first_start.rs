@@ -80,6 +80,7 @@ fn key() -> KeySpec {
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
+        signatures_in_ids: None,
     }
 }
 

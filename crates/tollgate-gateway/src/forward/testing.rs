@@ -13,6 +13,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{
     Account, AccountId, Channel, ChannelId, Multiplier, Owner, Provider, RequestId, Secret, Serves, Timeouts, Timestamp,
+    TranslationSwitches,
 };
 use tollgate_protocol::{Method, Profile, Protocol};
 
@@ -30,6 +31,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
         on: true,
         cooling: true,
         learn_unsupported: false,
+        translation: TranslationSwitches::default(),
         private_network: true,
         priority: 0,
         weight: 1,

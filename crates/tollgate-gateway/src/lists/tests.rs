@@ -37,6 +37,7 @@ fn catalog() -> Catalog {
         models: vec![Glob("*".to_owned())],
         sale_multiplier: Multiplier::ONE,
         translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
         routing: Routing::Weighted,

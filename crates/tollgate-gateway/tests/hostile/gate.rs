@@ -17,7 +17,7 @@ use tokio_util::{
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits,
     Member, MemberId, MemberStatus, Multiplier, Owner, Provider, RequestId, Revision, Role, Routing, Serves, StreamBreak, Timeouts,
-    Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
     Client, Clock, Core, Desk, HealthBoard, KeyDoor, Metrics, Nowhere, Outside, Settings, Shared, SystemClock, Till, TillParts,
@@ -185,6 +185,7 @@ fn channel() -> Channel {
         on: true,
         cooling: false,
         learn_unsupported: false,
+        translation: TranslationSwitches::default(),
         private_network: false,
         priority: 0,
         weight: 1,
@@ -210,6 +211,7 @@ fn group(channel: &Channel) -> Group {
         models: vec![Glob("*".to_owned())],
         sale_multiplier: Multiplier::ONE,
         translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
         routing: Routing::Weighted,
@@ -235,6 +237,7 @@ fn key(group: GroupId) -> Key {
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
+        signatures_in_ids: None,
         created_at: Timestamp(1),
         member: Member {
             id: MemberId::from_parts(Timestamp(1), [1; 10]),

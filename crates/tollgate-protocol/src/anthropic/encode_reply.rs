@@ -43,6 +43,7 @@ struct Blocks<'a> {
     /// The run that is open, and whether it is thinking.
     run: Option<(bool, String)>,
     signature: String,
+    id_signatures: bool,
 }
 
 impl Blocks<'_> {
@@ -86,7 +87,7 @@ impl Blocks<'_> {
         self.close();
         self.next();
         self.out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
-        write_string(self.out, &signed_id(id, part.signature.as_ref()));
+        write_string(self.out, &signed_id(id, part.signature.as_ref().filter(|_| self.id_signatures)));
         self.out.put_slice(b",\"name\":");
         write_string(self.out, name);
         self.out.put_slice(b",\"input\":");
@@ -96,7 +97,8 @@ impl Blocks<'_> {
 }
 
 fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &ReplyContext) {
-    let mut blocks = Blocks { out, written: false, run: None, signature: foreign_signature(from) };
+    let mut blocks =
+        Blocks { out, written: false, run: None, signature: foreign_signature(from), id_signatures: context.id_signatures };
     for part in &candidate.parts {
         match &part.kind {
             PartKind::Text(text) => blocks.run(false, text),

@@ -20,6 +20,7 @@ pub(super) struct Encoder {
     model: String,
     include_thoughts: bool,
     signature: String,
+    id_signatures: bool,
     candidate: Option<u32>,
     started: bool,
     /// Index of the next block.
@@ -54,6 +55,7 @@ impl Encoder {
             model: context.model.clone(),
             include_thoughts: context.include_thoughts,
             signature: foreign_signature(from),
+            id_signatures: context.id_signatures,
             candidate: None,
             started: false,
             next: 0,
@@ -137,7 +139,7 @@ impl Encoder {
         self.start(out);
         begin(out, "content_block_start");
         out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.next).as_bytes());
-        write_string(out, &signed_id(&call.id, call.signature.as_ref()));
+        write_string(out, &signed_id(&call.id, call.signature.as_ref().filter(|_| self.id_signatures)));
         out.put_slice(b",\"name\":");
         write_string(out, &call.name);
         out.put_slice(b",\"input\":{}}}\n\n");

@@ -221,6 +221,8 @@ pub struct ReplyContext {
     /// back with the history (translation reference, section 1.6). True with `include_thoughts`, and where the
     /// upstream was asked to omit the text.
     pub carry_thinking: bool,
+    /// Google's signature of a call travels behind its id too, for callers that drop members they do not know.
+    pub id_signatures: bool,
     /// `false`: only the first call of a candidate is handed on.
     pub parallel: bool,
     /// Names of custom tools.
@@ -245,6 +247,7 @@ impl ReplyContext {
             include_usage: false,
             include_thoughts: false,
             carry_thinking: false,
+            id_signatures: true,
             parallel: true,
             custom_tools: Vec::new(),
             name_map: Vec::new(),

@@ -29,7 +29,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     }
     for (at, candidate) in reply.candidates.iter().enumerate() {
         comma(&mut out, at);
-        choice(&mut out, candidate);
+        choice(&mut out, candidate, context);
     }
     out.put_u8(b']');
     if let Some(usage) = &reply.usage {
@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
     }
 }
 
-fn choice(out: &mut BytesMut, candidate: &Candidate) {
+fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
     let message = Message::of(&candidate.parts);
     let finish = candidate.finish();
     let silent = message.text.is_empty() && message.calls.is_empty() && message.images.is_empty();
@@ -93,7 +93,7 @@ fn choice(out: &mut BytesMut, candidate: &Candidate) {
         out.put_slice(b",\"reasoning_content\":");
         write_string(out, &message.reasoning);
     }
-    calls(out, &message.calls);
+    calls(out, &message.calls, context);
     for (at, url) in message.images.iter().enumerate() {
         out.put_slice(if at == 0 { b",\"images\":[" } else { b"," });
         out.put_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
@@ -114,12 +114,12 @@ fn choice(out: &mut BytesMut, candidate: &Candidate) {
     out.put_u8(b'}');
 }
 
-fn calls(out: &mut BytesMut, calls: &[&Part]) {
+fn calls(out: &mut BytesMut, calls: &[&Part], context: &ReplyContext) {
     for (at, part) in calls.iter().enumerate() {
         let PartKind::Call { id, name, args, custom } = &part.kind else { continue };
         out.put_slice(if at == 0 { b",\"tool_calls\":[" } else { b"," });
         out.put_slice(b"{\"id\":");
-        write_string(out, &signed_id(id, part.signature.as_ref()));
+        write_string(out, &signed_id(id, part.signature.as_ref().filter(|_| context.id_signatures)));
         if *custom {
             out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
             write_string(out, name);

@@ -21,13 +21,15 @@ pub(super) struct Encoder {
     include_usage: bool,
 }
 
-/// What is the same in every chunk.
+/// What is the same for every chunk.
 #[derive(Debug)]
 struct Frame {
     /// From `data: ` up to the bracket that opens `choices`.
     head: Vec<u8>,
     /// From the bracket that closes `choices` to the end.
     tail: &'static [u8],
+    /// Whether signatures travel behind the ids of calls.
+    id_signatures: bool,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +67,7 @@ impl Encoder {
         write_string(&mut head, &context.model);
         head.put_slice(b",\"choices\":[");
         let tail: &[u8] = if context.include_usage { b"],\"usage\":null}\n\n" } else { b"]}\n\n" };
-        let frame = Frame { head: head.to_vec(), tail };
+        let frame = Frame { head: head.to_vec(), tail, id_signatures: context.id_signatures };
         Self { frame, choices: Vec::new(), usage: None, include_usage: context.include_usage }
     }
 
@@ -190,7 +192,7 @@ impl Frame {
         choice.open.push(OpenCall { k, index, custom: call.custom, begun: false });
         self.chunk(out, choice.index, &[], |out| {
             out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},\"id\":").as_bytes());
-            write_string(out, &signed_id(call.id, call.signature));
+            write_string(out, &signed_id(call.id, call.signature.filter(|_| self.id_signatures)));
             if call.custom {
                 out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
                 write_string(out, call.name);

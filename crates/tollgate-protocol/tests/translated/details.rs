@@ -370,3 +370,22 @@ fn token_counts_cross_from_messages() {
     let chat = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{}"), &count);
     assert!(matches!(chat, Err(BadReply::Unreadable(_))));
 }
+
+#[test]
+fn ids_of_calls_stay_bare_where_signatures_shall_not_travel_on_them() {
+    let part = json!({ "functionCall": { "id": "a", "name": "f", "args": {} }, "thoughtSignature": "QUJD" });
+    let body = json!({ "candidates": [{ "content": { "parts": [part] }, "finishReason": "STOP" }] });
+    let bare = ReplyContext { id_signatures: false, ..context() };
+    for (context, id) in [(context(), "a__sig1_QUJD"), (bare, "a")] {
+        let call = reply(OPENAI_TO_GEMINI, &context, &body)["choices"][0]["message"]["tool_calls"][0].clone();
+        assert_eq!((&call["id"], &call["extra_content"]["google"]["thought_signature"]), (&json!(id), &json!("QUJD")));
+        let opening =
+            stream(OPENAI_TO_GEMINI, &context, std::slice::from_ref(&body))[1]["choices"][0]["delta"]["tool_calls"][0].clone();
+        assert_eq!((&opening["id"], &opening["extra_content"]["google"]["thought_signature"]), (&json!(id), &json!("QUJD")));
+        let messages = (Protocol::Gemini, Protocol::Anthropic);
+        assert_eq!(reply(messages, &context, &body)["content"][0]["id"], id);
+        let events = stream(messages, &context, std::slice::from_ref(&body));
+        let block = events.iter().find(|event| event["type"] == "content_block_start").expect("a block");
+        assert_eq!(block["content_block"]["id"], id);
+    }
+}

@@ -115,6 +115,10 @@ impl FileForm for ChannelSpec {
         fields.differing("status", &self.on, &true, |_| text("off"));
         fields.differing("cooling", &self.cooling, &plain.cooling, bool::to_string);
         fields.differing("learn_unsupported", &self.learn_unsupported, &plain.learn_unsupported, bool::to_string);
+        let (switches, usual) = (&self.translation, &plain.translation);
+        fields.differing("hoist", &switches.hoist, &usual.hoist, bool::to_string);
+        fields.differing("server_tools", &switches.server_tools, &usual.server_tools, bool::to_string);
+        fields.differing("pass_user", &switches.pass_user, &usual.pass_user, bool::to_string);
         fields.differing("private_network", &self.private_network, &plain.private_network, bool::to_string);
         fields.differing("priority", &self.priority, &plain.priority, i32::to_string);
         fields.differing("weight", &self.weight, &plain.weight, u32::to_string);
@@ -200,6 +204,7 @@ impl FileForm for GroupSpec {
         fields.globs(&self.models);
         fields.multiplier("sale_multiplier", self.sale_multiplier);
         fields.differing("translation", &self.translation, &TranslationPolicy::default(), word);
+        fields.some("signatures_in_ids", self.signatures_in_ids.as_ref(), bool::to_string);
         fields.differing("stream_break", &self.stream_break, &StreamBreak::default(), word);
         fields.some("price_limit", self.price_limit.as_ref(), price_limit);
         fields.differing("routing", &self.routing, &Routing::default(), word);
@@ -245,6 +250,7 @@ impl FileForm for KeySpec {
         fields.limits(&self.limits);
         fields.budgets(&self.budgets);
         fields.some("price_limit", self.price_limit.as_ref(), price_limit);
+        fields.some("signatures_in_ids", self.signatures_in_ids.as_ref(), bool::to_string);
         fields.0
     }
 }

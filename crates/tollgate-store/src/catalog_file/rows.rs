@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use tollgate_core::{
     Billing, Glob, KeyStatus, Limits, MemberStatus, OnUnsupported, ParameterRule, Provider, Role, Routing, StreamBreak, Timeouts,
-    TranslationPolicy, Visibility,
+    TranslationPolicy, TranslationSwitches, Visibility,
 };
 use tollgate_protocol::Protocol;
 
@@ -70,6 +70,11 @@ pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Name
         on: is_on(table),
         cooling: table.flag("cooling").unwrap_or(plain.cooling),
         learn_unsupported: table.flag("learn_unsupported").unwrap_or(plain.learn_unsupported),
+        translation: TranslationSwitches {
+            hoist: table.flag("hoist").unwrap_or(plain.translation.hoist),
+            server_tools: table.flag("server_tools").unwrap_or(plain.translation.server_tools),
+            pass_user: table.flag("pass_user").unwrap_or(plain.translation.pass_user),
+        },
         private_network: table.flag("private_network").unwrap_or(plain.private_network),
         priority: table.whole("priority").unwrap_or(plain.priority),
         weight: table.whole("weight").unwrap_or(plain.weight),
@@ -185,6 +190,7 @@ pub(super) fn group(table: &Table<'_>) -> FileRow<GroupSpec> {
         models: globs(table),
         sale_multiplier: multiplier(table, "sale_multiplier"),
         translation: table.word("translation", &TRANSLATION).unwrap_or_default(),
+        signatures_in_ids: table.flag("signatures_in_ids"),
         stream_break: table.word("stream_break", &STREAM_BREAK).unwrap_or_default(),
         price_limit: price_limit(table),
         routing: table.word("routing", &ROUTING).unwrap_or_default(),
@@ -230,6 +236,7 @@ pub(super) fn key(table: &Table<'_>, sources: &Sources<'_>) -> FileKey {
         limits: limits(table),
         budgets: budgets(table),
         price_limit: price_limit(table),
+        signatures_in_ids: table.flag("signatures_in_ids"),
     };
     let secret = table.secret("secret", sources);
     if let Some(Err(bad)) = secret.as_ref().map(|secret| check_import(secret.expose())) {

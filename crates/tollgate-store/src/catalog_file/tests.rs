@@ -270,6 +270,9 @@ base_url = "https://example.com/v1beta/"
 status = "off"
 cooling = false
 learn_unsupported = false
+hoist = true
+server_tools = true
+pass_user = true
 private_network = true
 priority = -3
 weight = 7
@@ -319,6 +322,7 @@ channels = ["every \"thing\""]
 models = ["z*", "a?"]
 sale_multiplier = "1.25"
 translation = "lenient"
+signatures_in_ids = false
 stream_break = "none_if_empty"
 price_limit = { mode = "min_margin", min_margin = "0.2" }
 routing = "fastest"
@@ -354,6 +358,7 @@ rpm = 1
 models = ["z"]
 ip_allow = ["127.0.0.1", "10.1.2.3/8", "::1"]
 expires_at = "2027-01-01T00:00:00.5Z"
+signatures_in_ids = true
 price_limit = { mode = "ceiling", max_input = "1.50" }
 
 [[key]]

@@ -31,6 +31,7 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
                     limits: Limits::default(),
                     budgets: Vec::<Budget>::new(),
                     price_limit: None,
+                    signatures_in_ids: None,
                 };
                 create(common, &store, spec, env).await
             }

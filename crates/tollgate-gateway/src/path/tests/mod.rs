@@ -16,8 +16,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision, Routing, Secret,
-    StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision, Routing,
+    Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_protocol::Method;
 use tollgate_store::{Journal, JournalOptions};
@@ -89,12 +89,28 @@ impl Rig {
         journal: impl FnOnce(&std::path::Path) -> JournalOptions,
         change: impl FnOnce(&mut Channel),
     ) -> Self {
+        Self::build_for(script, accounts, journal, change, key())
+    }
+
+    /// One account, and something changed about the key.
+    pub(super) fn keyed(script: Script, change: impl FnOnce(&mut Key)) -> Self {
+        let mut key = key();
+        change(&mut key);
+        Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key)
+    }
+
+    fn build_for(
+        script: Script,
+        accounts: u8,
+        journal: impl FnOnce(&std::path::Path) -> JournalOptions,
+        change: impl FnOnce(&mut Channel),
+        mut key: Key,
+    ) -> Self {
         let mut channel = channel("http://127.0.0.1:1/v1");
         channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
         channel.serves[0].cost = Some(price(500_000_000, 1_000_000_000));
         change(&mut channel);
         let group = group(&channel);
-        let mut key = key();
         key.groups = vec![group.id];
         let model = Model { name: "m".to_owned(), price: Some(price(1_000_000_000, 2_000_000_000)), ..Model::default() };
         let catalog = Catalog::from_parts(Revision(7), vec![channel], vec![group], vec![model]);
@@ -235,6 +251,7 @@ fn group(channel: &Channel) -> Group {
         models: vec![Glob("*".to_owned())],
         sale_multiplier: Multiplier::ONE,
         translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
         routing: Routing::Weighted,

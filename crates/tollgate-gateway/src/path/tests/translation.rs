@@ -166,3 +166,87 @@ async fn names_no_header_could_carry_and_long_lists_are_reported_all_the_same() 
     assert_eq!(named.len() - 1 + more, 2_000);
     assert_eq!(rig.record().dropped, named);
 }
+
+const TALK: &str = r#"{"model":"m","user":"u-1","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"a"},{"role":"system","content":"rhyme"},{"role":"user","content":"b"}]}"#;
+const ANTHROPIC_REPLY: &str = r#"{"id":"a","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}"#;
+const SIGNED_CALL: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"id":"c1","name":"f","args":{}},"thoughtSignature":"QUJD"}]},"finishReason":"STOP","index":0}]}"#;
+
+fn anthropic(channel: &mut Channel) {
+    channel.protocol = Protocol::Anthropic;
+    channel.provider = Provider::Anthropic;
+}
+
+/// What the upstream of a rig was sent last.
+fn sent(rig: &Rig) -> serde_json::Value {
+    serde_json::from_str(&rig.script.seen().last().expect("a request").body).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn later_system_texts_go_to_the_beginning_only_where_the_channel_says_so() {
+    for (hoist, beginning) in [(false, None), (true, Some("rhyme"))] {
+        let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
+            gemini(channel);
+            channel.translation.hoist = hoist;
+        });
+        assert_eq!(rig.ask(TALK).await.status, 200);
+        assert_eq!(sent(&rig)["systemInstruction"]["parts"][0]["text"].as_str(), beginning);
+        rig.record();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_of_the_provider_are_asked_for_only_where_the_channel_allows_it() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"web_search_options\":{},");
+    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let got = rig.ask(&body).await;
+    assert_eq!(got.status, 400);
+    assert!(got.body.contains("'web_search_options'"), "{}", got.body);
+    rig.record();
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
+        gemini(channel);
+        channel.translation.server_tools = true;
+    });
+    assert_eq!(rig.ask(&body).await.status, 200);
+    assert_eq!(sent(&rig)["tools"], serde_json::json!([{"googleSearch": {}}]));
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_person_behind_a_caller_is_named_upstream_only_where_the_channel_allows_it() {
+    for (pass_user, named, dropped) in [(false, None, Some("user")), (true, Some("u-1"), None)] {
+        let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
+            anthropic(channel);
+            channel.translation.pass_user = pass_user;
+        });
+        let got = rig.ask(TALK).await;
+        assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, dropped), "{}", got.body);
+        assert_eq!(sent(&rig)["metadata"]["user_id"].as_str(), named);
+        rig.record();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn signatures_stay_off_the_ids_of_calls_where_group_or_key_say_so() {
+    let whole = |group: bool| async move {
+        let mut rig = Rig::with(Script::new().replies(SIGNED_CALL), 1, gemini);
+        rig.change_group(|row| row.signatures_in_ids = group);
+        let got = rig.ask(CHAT).await;
+        rig.record();
+        let body: serde_json::Value = serde_json::from_str(&got.body).unwrap();
+        let call = body["choices"][0]["message"]["tool_calls"][0].clone();
+        assert_eq!(call["extra_content"]["google"]["thought_signature"], "QUJD", "{}", got.body);
+        call["id"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((whole(true).await.as_str(), whole(false).await.as_str()), ("c1__sig1_QUJD", "c1"));
+    for (group, key, suffix) in [(true, Some(false), false), (false, Some(true), true), (false, None, false)] {
+        let mut rig = Rig::keyed(Script::new().streams(events(&[SIGNED_CALL])), |row| row.signatures_in_ids = key);
+        rig.change(|channels, groups, _| {
+            gemini(&mut channels[0]);
+            groups[0].signatures_in_ids = group;
+        });
+        let got = rig.ask(STREAM).await;
+        assert_eq!((got.status, got.body.contains("c1__sig1_QUJD")), (200, suffix), "{}", got.body);
+        assert!(got.body.contains("thought_signature"), "{}", got.body);
+        rig.record();
+    }
+}

@@ -109,7 +109,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Changed,
         "",
         r#"{"messages":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]}"#,
-        "user text at its place",
+        "user text at its place; at the beginning where the channel has `hoist`",
     ),
     (
         "messages[].content[] thinking, redacted_thinking",

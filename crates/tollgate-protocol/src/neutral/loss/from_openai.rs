@@ -18,7 +18,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Changed,
         "",
         r#"{"messages":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]}"#,
-        "user text at its place",
+        "user text at its place; at the beginning where the channel has `hoist`",
     ),
     (
         "messages[].content[] text",
@@ -209,7 +209,13 @@ pub(super) const TO_GEMINI: &[Row] = &[
     ("verbosity low, high", Refused, "verbosity", r#"{"verbosity":"low"}"#, "`medium` is accepted"),
     ("modalities with audio", Refused, "modalities", r#"{"modalities":["text","audio"]}"#, "`[\"text\"]` is accepted"),
     ("audio", Refused, "", r#"{"audio":{"voice":"a","format":"mp3"}}"#, ""),
-    ("web_search_options", Refused, "", r#"{"web_search_options":{}}"#, "a tool the provider runs and charges apart"),
+    (
+        "web_search_options",
+        Refused,
+        "",
+        r#"{"web_search_options":{}}"#,
+        "a tool the provider runs and charges apart; `googleSearch` where the channel has `server_tools`",
+    ),
     ("moderation", Refused, "", r#"{"moderation":{"model":"m"}}"#, ""),
     ("any other top-level field", Refused, "min_p", r#"{"min_p":0.1}"#, ""),
     (
@@ -234,7 +240,7 @@ pub(super) const TO_ANTHROPIC: &[Row] = &[
         Changed,
         "",
         r#"{"messages":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]}"#,
-        "user text at its place",
+        "user text at its place; at the beginning where the channel has `hoist`",
     ),
     (
         "messages[].content[] image_url",
@@ -348,7 +354,7 @@ pub(super) const TO_ANTHROPIC: &[Row] = &[
     ("extra_body.google.safety_settings", Dropped, "", r#"{"extra_body":{"google":{"safety_settings":[]}}}"#, ""),
     ("service_tier flex, priority", Refused, "service_tier", r#"{"service_tier":"flex"}"#, ""),
     ("stream", Mapped, "", r#"{"stream":true}"#, "`stream`"),
-    ("user", Dropped, "", r#"{"user":"u"}"#, "bookkeeping"),
+    ("user", Dropped, "", r#"{"user":"u"}"#, "bookkeeping; `metadata.user_id` where the channel has `pass_user`"),
     ("metadata", Dropped, "", r#"{"metadata":{"a":"b"}}"#, "bookkeeping"),
     ("logit_bias", Refused, "", r#"{"logit_bias":{"1":5}}"#, "`{}` is accepted"),
     ("web_search_options", Refused, "", r#"{"web_search_options":{}}"#, ""),
