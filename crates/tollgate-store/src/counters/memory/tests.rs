@@ -77,6 +77,7 @@ fn key() -> Key {
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
+        signatures_in_ids: None,
         created_at: NOON,
         member: Member {
             id: MemberId::from_parts(NOON, [2; 10]),
@@ -102,6 +103,7 @@ fn group() -> Group {
         models: vec![Glob("*".to_owned())],
         sale_multiplier: Multiplier::ONE,
         translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
         limits: Limits::default(),
