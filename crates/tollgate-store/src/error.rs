@@ -73,6 +73,14 @@ pub enum StoreError {
         /// Which database.
         place: String,
     },
+    /// A gateway cannot be moved there.
+    #[error("cannot move the gateway to {place}: {detail}")]
+    MoveRefused {
+        /// Which database.
+        place: String,
+        /// Why.
+        detail: String,
+    },
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
     File {
@@ -175,6 +183,7 @@ impl StoreError {
             Self::Newer { .. }
             | Self::Corrupt { .. }
             | Self::InUse { .. }
+            | Self::MoveRefused { .. }
             | Self::File { .. }
             | Self::Sealed { .. }
             | Self::Row { .. }

@@ -52,11 +52,12 @@ pub use ledger::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingKind, PostingRefused,
 };
 pub use listing::{AdminKey, Listing, RowFilter, StoredRow};
-pub use open::{Access, OpenOptions, Store, StoreUrl, open};
+pub use open::{Access, OpenOptions, Store, StoreUrl, move_to_postgres, open};
 pub use preview::{Preview, PreviewError, preview};
 pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+pub use sql::moving::{MoveProgress, MovedTable};
 pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
 pub use verify::{Difference, Rule, Verified};
 
@@ -102,6 +103,13 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Adds records with their attempts in one transaction, and in the same one their ledger entries, balances and
     /// roll-ups. A record whose id is there already is left alone, and all that belongs to it. How many were new.
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError>;
+
+    /// Makes room for the records of the coming months where the database keeps months apart; to be asked for now and
+    /// then. How many months were new.
+    async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let _ = now;
+        Ok(0)
+    }
 
     /// One page of records; continue with [`Page::next`] in [`UsageFilter::after`].
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError>;

@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::{
     Actor, CatalogStore, Change, Counters, Door, HealthStore, KeyHasher, KeyStore, LedgerPlace, LedgerStore, Listing,
-    MasterKeySource, MemberSpec, Random, StoreError, UsageStore,
+    MasterKeySource, MemberSpec, MoveProgress, MovedTable, Random, StoreError, UsageStore,
     apply::OWNER,
     counters::memory::MemoryCounters,
     folder::{self, FolderLock},
@@ -176,6 +176,23 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
         _lock: lock,
     };
     with_owner(store, now).await
+}
+
+/// Copies a gateway's SQLite file to PostgreSQL: one moment of it, in one transaction, counted at the end. May be repeated
+/// while the gateway serves from the file, and copies then what came since; `now` is for the months that are made.
+///
+/// # Errors
+/// [`StoreError::MoveRefused`] when the target holds something else, [`StoreError::SecondNode`] when a server runs on it.
+pub async fn move_to_postgres(
+    from: &Path,
+    to: &StoreUrl,
+    now: Timestamp,
+    progress: &mut (dyn FnMut(MoveProgress<'_>) + Send),
+) -> Result<Vec<MovedTable>, StoreError> {
+    let StoreUrl::Postgres(url) = to else {
+        return Err(StoreError::BadUrl { url: to.shown(), detail: "it is not PostgreSQL's".to_owned() });
+    };
+    sql::moving::run(&sql::moving::Move { from: from.to_owned(), url: url.clone(), place: to.shown(), now }, progress).await
 }
 
 async fn open_memory(random: Random, place: String, now: Timestamp) -> Result<Store, StoreError> {

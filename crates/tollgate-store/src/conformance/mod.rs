@@ -72,7 +72,7 @@ pub(crate) fn put_key(store: &Store, name: &str, groups: &[&str], secret: Option
 }
 
 /// The address of an empty schema of its own on PostgreSQL; `None`, said aloud, when there is none to test on.
-async fn postgres(check: &str) -> Option<Schema> {
+pub(crate) async fn postgres(check: &str) -> Option<Schema> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     #[expect(clippy::disallowed_methods, reason = "the address of a test database comes from whoever runs the tests")]
     let Ok(url) = std::env::var("TOLLGATE_TEST_POSTGRES") else {
@@ -88,14 +88,14 @@ async fn postgres(check: &str) -> Option<Schema> {
 }
 
 /// A schema for one check; a check that fails leaves it behind to be looked at.
-struct Schema {
-    address: StoreUrl,
+pub(crate) struct Schema {
+    pub(crate) address: StoreUrl,
     name: String,
     connection: sqlx::PgConnection,
 }
 
 impl Schema {
-    async fn drop(mut self) {
+    pub(crate) async fn drop(mut self) {
         let sql = format!("DROP SCHEMA {} CASCADE", self.name);
         self.connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
         self.connection.close().await.unwrap();

@@ -58,7 +58,7 @@ impl SqlAddress {
         }
     }
 
-    fn options(&self) -> Result<AnyConnectOptions, StoreError> {
+    pub(super) fn options(&self) -> Result<AnyConnectOptions, StoreError> {
         let url = match self {
             Self::Sqlite(path) => sqlite_url(path),
             Self::Postgres { url, .. } => url.clone(),
@@ -69,7 +69,7 @@ impl SqlAddress {
 
 /// `sqlite:` and the path with what an address gives a meaning to escaped. `mode=rwc` because a new file is made by
 /// us, under another name, before it gets its own.
-fn sqlite_url(path: &Path) -> String {
+pub(super) fn sqlite_url(path: &Path) -> String {
     let mut url = "sqlite:".to_owned();
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {
@@ -119,6 +119,12 @@ async fn serve_alone(options: &AnyConnectOptions, place: &str) -> Result<Mutex<A
     let row = sqlx::query(sql).fetch_one(&mut connection).await.map_err(query)?;
     let taken: i32 = row.try_get(0).map_err(query)?;
     if taken == 1 { Ok(Mutex::new(connection)) } else { Err(StoreError::SecondNode { place: place.to_owned() }) }
+}
+
+/// The server's lock of a PostgreSQL database, for as long as the connection lives.
+pub(super) async fn postgres_alone(url: &str, place: &str) -> Result<AnyConnection, StoreError> {
+    let address = SqlAddress::Postgres { url: url.to_owned(), place: place.to_owned() };
+    serve_alone(&address.options()?, place).await.map(Mutex::into_inner)
 }
 
 async fn connect(options: &AnyConnectOptions, dialect: Dialect, place: &str) -> Result<AnyConnection, StoreError> {

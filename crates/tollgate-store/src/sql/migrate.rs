@@ -24,12 +24,15 @@ pub(super) struct Step {
 const FIRST: &str = include_str!("../../migrations/0001_first.sql");
 const MONEY: &str = include_str!("../../migrations/0002_money.sql");
 const ADMIN: &str = include_str!("../../migrations/0003_admin.sql");
+const MONTHS_SQLITE: &str = include_str!("../../migrations/0004_months.sqlite.sql");
+const MONTHS_POSTGRES: &str = include_str!("../../migrations/0004_months.postgres.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
     Step { version: 1, name: "first", sqlite: FIRST, postgres: FIRST },
     Step { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
     Step { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
+    Step { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -158,7 +161,7 @@ mod tests {
         samples::{NOON, record},
     };
 
-    const NEXT: i64 = 4;
+    const NEXT: i64 = 5;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
@@ -220,14 +223,14 @@ mod tests {
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, NEXT]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, NEXT]);
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v3-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v4-2026-11-21.backup"), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3]);
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4]);
         assert!(matches!(
             check(&mut connection, Dialect::Sqlite, &place).await,
-            Err(StoreError::Newer { found: NEXT, known: 3, .. })
+            Err(StoreError::Newer { found: NEXT, known: 4, .. })
         ));
     }
 
@@ -239,7 +242,7 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4]);
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");

@@ -8,6 +8,8 @@ mod keys;
 mod ledger;
 mod listing;
 mod migrate;
+mod months;
+pub(crate) mod moving;
 mod news;
 mod rows;
 mod statement;

@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, any::AnyRow};
-use tollgate_core::{AttemptRecord, NanoUsd, RequestId, UsageRecord};
+use tollgate_core::{AttemptRecord, NanoUsd, RequestId, Timestamp, UsageRecord};
 
 use super::{
     SqlStore, statement,
@@ -153,6 +153,10 @@ impl UsageStore for SqlStore {
         self.book(&mut transaction, &new).await?;
         self.commit(APPEND, transaction).await?;
         Ok(new.len() as u64)
+    }
+
+    async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.make_months(now).await
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
