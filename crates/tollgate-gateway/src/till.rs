@@ -35,6 +35,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_LAST: Duration = Duration::from_secs(10);
 /// How often health is saved.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often room is made for the months to come.
+const ROOM_EVERY: Duration = Duration::from_hours(1);
 /// How long booking goes on after the last request when the database does not answer; the journal keeps the rest.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
@@ -143,6 +145,7 @@ impl Till {
         let mut retry = Retry::default();
         let mut health = tokio::time::interval(HEALTH_EVERY);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut room = tokio::time::interval(ROOM_EVERY);
         loop {
             let open = tokio::select! {
                 biased;
@@ -150,6 +153,10 @@ impl Till {
                 _ = health.tick() => {
                     self.save_health().await;
                     self.show();
+                    continue;
+                }
+                _ = room.tick() => {
+                    self.make_room().await;
                     continue;
                 }
                 open = self.collect(&mut batch, &mut backlog), if retry.is_due() => open,
@@ -255,6 +262,14 @@ impl Till {
                 let rests = !matches!(self.board.of(account.id).standing(now), Standing::Usable | Standing::ProbeDue);
                 self.shared.metrics.account_usable(&channel.name, &account.name, channel.on && account.on && !rests);
             }
+        }
+    }
+
+    /// A database that is away is asked again in an hour; records of a month without room are kept all the same.
+    async fn make_room(&self) {
+        if let Err(fault) = self.usage.make_room(self.shared.clock.now()).await {
+            self.shared.metrics.store_error("make_room");
+            tracing::debug!(%fault, "no room was made for the coming months");
         }
     }
 

@@ -45,6 +45,7 @@ pub struct Gate {
     data: Option<TempDir>,
     log: Arc<Mutex<String>>,
     said: Value,
+    environment: Vec<(String, String)>,
     /// Request ids of answers that must have a record.
     expected: Mutex<Vec<String>>,
     count_records: bool,
@@ -182,13 +183,13 @@ impl Gate {
     /// # Panics
     /// When it cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Output {
-        run(&self.program, self.data(), arguments)
+        run(&self.program, self.data(), &self.environment, arguments)
     }
 
     /// All usage records, those still in the journal included, oldest first.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
-        records(&self.program, self.data())
+        records(&self.program, self.data(), &self.environment)
     }
 
     /// The record of an answer; waits a moment, since the last bytes may be on their way.
@@ -239,6 +240,16 @@ impl Gate {
         self.data.take().expect("the folder is still here")
     }
 
+    /// Gives the folder of a gateway that was stopped, to start another one on it.
+    ///
+    /// # Panics
+    /// When it still runs.
+    #[must_use]
+    pub fn take_data(mut self) -> TempDir {
+        assert!(self.process.is_none(), "it was stopped before");
+        self.data.take().expect("the folder is still here")
+    }
+
     /// Asks it to stop, waits for its end, and gives its exit code.
     ///
     /// # Panics
@@ -276,7 +287,7 @@ impl Drop for Gate {
         }
         if self.count_records {
             let mut times: BTreeMap<String, usize> = BTreeMap::new();
-            for record in records(&self.program, data.path()) {
+            for record in records(&self.program, data.path(), &self.environment) {
                 *times.entry(record["id"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
             }
             let doubled: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
@@ -332,7 +343,7 @@ impl GateBuilder {
     pub fn spawn(self) -> Gate {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         let mut command = command(&self.program, data.path());
-        command.args(["serve", "--json", "--listen", "127.0.0.1:0"]).args(&self.arguments).envs(self.environment);
+        command.args(["serve", "--json", "--listen", "127.0.0.1:0"]).args(&self.arguments).envs(self.environment.iter().cloned());
         if let Some(catalog) = &self.catalog {
             let path = data.path().join("catalog.toml");
             std::fs::write(&path, catalog).expect("the catalog can be written");
@@ -358,6 +369,7 @@ impl GateBuilder {
             data: Some(data),
             log,
             said,
+            environment: self.environment,
             expected: Mutex::default(),
             count_records: self.count_records,
         }
@@ -392,12 +404,12 @@ fn command(program: &Path, data: &Path) -> Command {
     command
 }
 
-fn run(program: &Path, data: &Path, arguments: &[&str]) -> Output {
-    command(program, data).args(arguments).output().expect("the executable starts")
+fn run(program: &Path, data: &Path, environment: &[(String, String)], arguments: &[&str]) -> Output {
+    command(program, data).envs(environment.iter().cloned()).args(arguments).output().expect("the executable starts")
 }
 
-fn records(program: &Path, data: &Path) -> Vec<Value> {
-    let out = run(program, data, &["usage", "export", "--json"]);
+fn records(program: &Path, data: &Path, environment: &[(String, String)]) -> Vec<Value> {
+    let out = run(program, data, environment, &["usage", "export", "--json"]);
     assert!(out.status.success(), "usage export failed: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).lines().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect()
 }

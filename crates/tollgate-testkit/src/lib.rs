@@ -9,9 +9,11 @@
 mod client;
 mod gate;
 pub mod provider;
+mod services;
 mod upstream;
 mod wire;
 
 pub use client::{Answer, Open, Piece, Request};
 pub use gate::{Gate, GateBuilder, SERVICE_KEY, UPSTREAM_CREDENTIAL};
+pub use services::{Postgres, Redis};
 pub use upstream::{Reply, Seen, Upstream};

@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// The usage log
     #[command(subcommand)]
     Usage(Usage),
+    /// Move this gateway to another database
+    #[command(subcommand)]
+    Migrate(Migrate),
     /// Say which accounts a request would use, in order, and why not the others
     Explain(Explain),
     /// Say what a changed catalog file would have done with the requests of the usage log
@@ -240,6 +243,16 @@ pub(crate) struct UsageFilter {
     /// Arrived before
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
+}
+
+/// `migrate …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Migrate {
+    /// Copy the SQLite file of this gateway to PostgreSQL; repeat it once the gateway is stopped
+    ToPostgres {
+        /// Where to, such as postgres://tollgate:secret@db.internal/tollgate
+        url: String,
+    },
 }
 
 /// By what a summary groups.

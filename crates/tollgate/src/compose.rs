@@ -78,12 +78,17 @@ fn database_file(data: &Path) -> std::path::PathBuf {
     data.join("tollgate.db")
 }
 
+/// Where the database is.
+pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
+    match &config.database_url {
+        Some(url) => Ok(StoreUrl::parse(url)?),
+        None => Ok(StoreUrl::Sqlite(database_file(&config.data))),
+    }
+}
+
 /// Opens the store.
 pub(crate) async fn open_as(config: &Config, access: Access) -> Result<Store, Failure> {
-    let url = match &config.database_url {
-        Some(url) => StoreUrl::parse(url)?,
-        None => StoreUrl::Sqlite(database_file(&config.data)),
-    };
+    let url = store_url(config)?;
     let master = master_key(config)?;
     let options = OpenOptions { url, data: config.data.clone(), master, access, random: Random::system(), now: now() };
     Ok(tollgate_store::open(options).await?)

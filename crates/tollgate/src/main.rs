@@ -49,6 +49,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Channel(verb) => command::channel::run(&common, verb),
         Command::Model(verb) => command::model::run(&common, &verb),
         Command::Usage(verb) => command::usage::run(&common, verb),
+        Command::Migrate(verb) => command::migrate::run(&common, &verb),
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
         Command::Replay(arguments) => command::replay::run(&common, arguments),
         Command::Completions { shell } => command::about::completions(shell),

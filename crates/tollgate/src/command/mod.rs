@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod key;
+pub(crate) mod migrate;
 pub(crate) mod model;
 pub(crate) mod replay;
 pub(crate) mod serve;

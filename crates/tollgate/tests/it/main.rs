@@ -19,6 +19,7 @@ mod journal;
 mod limits;
 mod lists;
 mod load;
+mod migrate;
 mod outages;
 mod relay;
 mod start;

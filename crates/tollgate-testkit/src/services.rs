@@ -1,0 +1,252 @@
+//! A PostgreSQL and a Redis of a test's own, on free loopback ports: stopped, frozen and started again as faults ask for
+//! it, gone afterwards. Without the servers' programs, or where nobody asked for tests with services, there is none and
+//! that is said aloud.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(20);
+
+/// A PostgreSQL server.
+#[derive(Debug)]
+pub struct Postgres {
+    process: Option<Child>,
+    programs: PathBuf,
+    folder: TempDir,
+    port: u16,
+}
+
+impl Postgres {
+    /// Starts a server with an empty database, where `TOLLGATE_TEST_POSTGRES` asks for tests on PostgreSQL.
+    ///
+    /// # Panics
+    /// When it is asked for and does not start.
+    #[must_use]
+    pub fn start(test: &str) -> Option<Self> {
+        let programs = postgres_programs().filter(|_| std::env::var_os("TOLLGATE_TEST_POSTGRES").is_some());
+        let Some(programs) = programs else {
+            eprintln!("skipped: {test} (it needs PostgreSQL; TOLLGATE_TEST_POSTGRES is not set, or there are no programs)");
+            return None;
+        };
+        let folder = TempDir::with_prefix("tollgate-pg-").expect("a temporary folder");
+        if is_root() {
+            run(Command::new("chown").arg("postgres").arg(folder.path()));
+        }
+        let data = folder.path().join("data");
+        let data = data.to_str().expect("temporary folders have plain names");
+        run(&mut as_postgres(&programs.join("initdb"), &["-D", data, "-A", "trust", "-U", "postgres", "--no-sync"]));
+        let mut server = Self { process: None, programs, folder, port: free_port() };
+        server.start_again();
+        Some(server)
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Stops it at once; connections are cut.
+    ///
+    /// # Panics
+    /// When it does not stop.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            signal("INT", process.id());
+            process.wait().expect("it can be waited for");
+        }
+    }
+
+    /// Lets nobody in and says nothing, like a machine that hangs.
+    pub fn freeze(&self) {
+        if let Some(process) = &self.process {
+            signal("STOP", process.id());
+        }
+    }
+
+    /// Ends a freeze.
+    pub fn thaw(&self) {
+        if let Some(process) = &self.process {
+            signal("CONT", process.id());
+        }
+    }
+
+    /// Starts it on what it had, at the same address.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_again(&mut self) {
+        let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
+        let data = format!("{folder}/data");
+        let arguments = ["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder, "-c", "fsync=off"];
+        let mut command = as_postgres(&self.programs.join("postgres"), &arguments);
+        self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts"));
+        let ready = || {
+            let mut command = Command::new(self.programs.join("pg_isready"));
+            command.args(["-q", "-h", "127.0.0.1", "-p", &port]).status().is_ok_and(|status| status.success())
+        };
+        wait_until("postgres", ready);
+    }
+
+    /// Runs statements; what `psql` prints, without headings.
+    ///
+    /// # Panics
+    /// When they fail.
+    pub fn sql(&self, statements: &str) -> String {
+        let out = Command::new(self.programs.join("psql"))
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statements, &self.url()])
+            .output()
+            .expect("psql starts");
+        assert!(out.status.success(), "{statements}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.thaw();
+        self.stop();
+    }
+}
+
+/// A Redis server. It keeps nothing on disk unless asked to.
+#[derive(Debug)]
+pub struct Redis {
+    process: Option<Child>,
+    program: PathBuf,
+    folder: TempDir,
+    port: u16,
+}
+
+impl Redis {
+    /// Starts an empty server, where `TOLLGATE_TEST_REDIS` asks for tests on Redis.
+    ///
+    /// # Panics
+    /// When it is asked for and does not start.
+    #[must_use]
+    pub fn start(test: &str) -> Option<Self> {
+        let program = redis_program().filter(|_| std::env::var_os("TOLLGATE_TEST_REDIS").is_some());
+        let Some(program) = program else {
+            eprintln!("skipped: {test} (it needs Redis; TOLLGATE_TEST_REDIS is not set, or there is no redis-server)");
+            return None;
+        };
+        let folder = TempDir::with_prefix("tollgate-redis-").expect("a temporary folder");
+        let mut server = Self { process: None, program, folder, port: free_port() };
+        server.start_again();
+        Some(server)
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it; what it held is gone.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            process.wait().expect("it can be waited for");
+        }
+    }
+
+    /// Says nothing more, like a machine that hangs.
+    pub fn freeze(&self) {
+        if let Some(process) = &self.process {
+            signal("STOP", process.id());
+        }
+    }
+
+    /// Ends a freeze.
+    pub fn thaw(&self) {
+        if let Some(process) = &self.process {
+            signal("CONT", process.id());
+        }
+    }
+
+    /// Starts it, empty, at the same address.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_again(&mut self) {
+        let port = self.port.to_string();
+        let mut command = Command::new(&self.program);
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(self.folder.path());
+        self.process =
+            Some(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis starts"));
+        let port = self.port;
+        wait_until("redis", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.thaw();
+        self.stop();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    listener.local_addr().expect("it has an address").port()
+}
+
+fn wait_until(what: &str, ready: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !ready() {
+        assert!(begin.elapsed() < START, "{what} was not ready within {START:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn run(command: &mut Command) {
+    let out = command.output().expect("the program starts");
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+fn signal(name: &str, process: u32) {
+    let _ = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.starts_with(b"0\n"))
+}
+
+/// PostgreSQL refuses to run as root: then it runs as `postgres`, with `exec` so that signals arrive.
+fn as_postgres(program: &Path, arguments: &[&str]) -> Command {
+    if !is_root() {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        return command;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program).args(arguments);
+    command.current_dir("/tmp").stdin(Stdio::null());
+    command
+}
+
+/// The folder with the server's programs, newest version first.
+fn postgres_programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut versions: Vec<PathBuf> = versions.flatten().map(|entry| entry.path().join("bin")).collect();
+    versions.sort();
+    versions.into_iter().rev().find(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
+}
+
+fn redis_program() -> Option<PathBuf> {
+    let folders = ["/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"];
+    let names = ["redis-server", "valkey-server"];
+    folders.iter().flat_map(|folder| names.iter().map(move |name| Path::new(folder).join(name))).find(|path| path.exists())
+}
