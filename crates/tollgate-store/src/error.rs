@@ -174,6 +174,7 @@ impl StoreError {
             Self::Unreachable { .. } => Fault::Unreachable,
             Self::BadUrl { .. }
             | Self::SecondNode { .. }
+            | Self::MoveRefused { .. }
             | Self::MasterKeyMissing { .. }
             | Self::MasterKeyWrong { .. }
             | Self::MasterKeyUnreadable { .. }
@@ -183,7 +184,6 @@ impl StoreError {
             Self::Newer { .. }
             | Self::Corrupt { .. }
             | Self::InUse { .. }
-            | Self::MoveRefused { .. }
             | Self::File { .. }
             | Self::Sealed { .. }
             | Self::Row { .. }

@@ -250,7 +250,7 @@ pub(crate) struct UsageFilter {
 pub(crate) enum Migrate {
     /// Copy the SQLite file of this gateway to PostgreSQL; repeat it once the gateway is stopped
     ToPostgres {
-        /// Where to, such as postgres://tollgate:secret@db.internal/tollgate
+        /// Where to, such as `postgres://tollgate:secret@db.internal/tollgate`
         url: String,
     },
 }
