@@ -11,6 +11,8 @@ mod path;
 
 mod authenticate;
 mod receive;
+
+mod admit;
 mod route;
 mod translate;
 
@@ -59,7 +61,7 @@ pub use server::{Drained, ListenError, Listening, ModelPath, RunError, TlsError,
 pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits};
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;
-pub use till::{Till, TillParts, TillQueue};
+pub use till::{Till, TillParts, TillQueue, replay};
 pub use traffic::Traffic;
 
 #[cfg(test)]

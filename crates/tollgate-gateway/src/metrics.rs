@@ -101,6 +101,7 @@ pub struct Metrics {
     probes: Family<ProbeLabels, Counter>,
     usable: Family<AccountLabels, Gauge>,
     in_flight: Gauge,
+    holds: Gauge,
     connections: Gauge,
     journal_bytes: Gauge,
     journal_oldest: Gauge<f64, AtomicU64>,
@@ -144,6 +145,7 @@ impl Metrics {
             probes: Family::default(),
             usable: Family::default(),
             in_flight: Gauge::default(),
+            holds: Gauge::default(),
             connections: Gauge::default(),
             journal_bytes: Gauge::default(),
             journal_oldest: Gauge::default(),
@@ -170,6 +172,7 @@ impl Metrics {
         registry.register("probes", "Probes of accounts, by result", self.probes.clone());
         registry.register("account_usable", "1 when requests may go to the account", self.usable.clone());
         registry.register("in_flight", "Requests being answered", self.in_flight.clone());
+        registry.register("holds", "Room set aside for requests under way", self.holds.clone());
         registry.register("connections", "Callers' connections", self.connections.clone());
         registry.register("journal_bytes", "Bytes of the journal", self.journal_bytes.clone());
         registry.register("journal_oldest_seconds", "Age of the oldest record not booked", self.journal_oldest.clone());
@@ -276,6 +279,11 @@ impl Metrics {
     pub fn journal(&self, bytes: u64, oldest: Duration) {
         self.journal_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         self.journal_oldest.set(oldest.as_secs_f64());
+    }
+
+    /// Holds that are open.
+    pub fn holds(&self, open: usize) {
+        self.holds.set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
     /// Usage records booked.

@@ -10,6 +10,7 @@ use tollgate_protocol::{Framing, Outline, Target, codec, without_fields};
 
 use crate::{
     AnswerBody, Dice, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
+    admit::admit,
     answer::whole,
     authenticate,
     forward::{Answered, RetryBudget, forward, outcome_of},
@@ -86,7 +87,8 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
     ticket.offered(&offer);
     let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
-    let bodies = Bodies::new(head, target, &outline, body, &caller, &offer);
+    let limit = admit(core, head, &caller, &offer, &outline, ticket).await?;
+    let bodies = Bodies::new(head, target, &outline, body, &caller, &offer).limited(limit);
     let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
     let chosen = asked.choose(ticket).await?;
     let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
@@ -129,6 +131,7 @@ async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut hea
     let attempts = ticket.attempts();
     let dropped = ticket.dropped_entries().join(",");
     let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
+    let rates = ticket.rates();
     let (kind, body) = match answered {
         Answered::Whole { body, reading, events } => {
             ticket.answering();
@@ -149,10 +152,13 @@ async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut hea
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+            rates.write(headers);
             return finish(response, kind, &request_id.to_string(), attempts, &dropped, trace);
         }
     };
-    finish(Response::new(body), kind, &head.request_id.to_string(), attempts, &dropped, trace)
+    let mut response = Response::new(body);
+    rates.write(response.headers_mut());
+    finish(response, kind, &head.request_id.to_string(), attempts, &dropped, trace)
 }
 
 /// The headers every answer of an upstream has.

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    Account, AccountLoad, Caller, CandidateView, Catalog, Cause, Channel, NoRoute, NotOffered, Offer, Plan, PriceLimit,
-    RefusedFields, RouteInput, Serves, Timestamp, estimate_input, estimate_output, parse_max_price,
+    Account, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute, NotOffered,
+    Offer, Plan, PriceLimit, RefusedFields, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
+    parse_max_price,
 };
 use tollgate_protocol::{Method, Outline};
 
@@ -130,6 +131,18 @@ impl CandidateView for View<'_> {
             return AccountLoad::Free;
         }
         self.asked.core.shared.traffic.rooms.load(account, self.tokens)
+    }
+
+    fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
+        let Asked { core, head, .. } = *self.asked;
+        let spent = |budget: &&Budget| {
+            let spent = core.shared.counters.spent(Subject::Channel(channel.id), budget.window, head.arrived);
+            budget.action == BudgetAction::Block && spent >= budget.amount
+        };
+        match channel.budgets.iter().find(spent) {
+            Some(budget) => ChannelBudget::Spent { until: budget.window.ends(head.arrived) },
+            None => ChannelBudget::Left,
+        }
     }
 
     fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
+use tollgate_core::Budget;
 
 /// Everything the gateway is told at start.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Settings {
     pub body_memory_bytes: usize,
     /// Limits towards upstreams that are the same for every channel.
     pub upstream: UpstreamLimits,
+    /// Budgets of the whole gateway, on sale.
+    pub budgets: Vec<Budget>,
     /// Wrong keys a minute from one address (IPv6: from one /64) before they are refused unseen.
     pub wrong_keys_per_minute: u32,
     /// Keys remembered, and as many wrong ones.
@@ -43,6 +46,7 @@ impl Default for Settings {
             bounds: Bounds::default(),
             body_memory_bytes: 1024 * 1024 * 1024,
             upstream: UpstreamLimits::default(),
+            budgets: Vec::new(),
             wrong_keys_per_minute: 600,
             key_cache_entries: 100_000,
             wrong_key_memory: Duration::from_secs(10),

@@ -11,6 +11,7 @@ use http::Response;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Outcome};
+use tollgate_store::Counters;
 
 use crate::{AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, Traffic, metrics::Metrics};
 
@@ -23,6 +24,8 @@ pub struct Shared {
     pub keys: KeyDoor,
     /// What is counted.
     pub metrics: Metrics,
+    /// Who has used how much of what, and what is set aside for requests under way.
+    pub counters: Arc<dyn Counters>,
     /// What its traffic teaches.
     pub traffic: Traffic,
     /// Where time comes from.

@@ -166,6 +166,7 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new("0.0.0"),
+        counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         traffic: Traffic::new(clock.clone()),
         clock,
         settings,

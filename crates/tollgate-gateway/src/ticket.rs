@@ -21,7 +21,7 @@ pub(crate) use open::Notes;
 use open::{Open, begin_of, micros_between};
 
 use crate::{
-    Head, HealthBoard, Shared,
+    Head, HealthBoard, RateFigures, Shared,
     account_room::Slot,
     dropped::listed,
     till::{Place, TillQueue},
@@ -58,6 +58,20 @@ impl Desk {
 
     fn with_journal<T>(&self, write: impl FnOnce(&mut JournalWriter) -> Result<T, JournalError>) -> Result<T, JournalError> {
         write(&mut self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts what a request came to, and gives back what was set aside for it.
+    fn give_back(&self, record: &UsageRecord) {
+        for crossed in self.shared.counters.give_back(record, self.shared.clock.instant()) {
+            tracing::warn!(
+                request.id = %record.id,
+                budget.of = %crossed.subject,
+                budget.window = crossed.budget.window.as_str(),
+                budget.amount_nano_usd = crossed.budget.amount.0,
+                budget.spent_nano_usd = crossed.spent.0,
+                "a budget is spent; it alerts and does not block"
+            );
+        }
     }
 
     /// Puts a record where it cannot get lost: the journal, then the queue to the database.
@@ -121,12 +135,26 @@ pub(crate) struct Ticket {
     rival: Option<Open>,
     /// Whether the caller was sent a status.
     answered: bool,
+    /// Whether room was set aside for it, perhaps.
+    holds: bool,
+    /// How much of its rates is used, where there are any.
+    rates: RateFigures,
 }
 
 impl Ticket {
     /// A ticket for a stranger: nothing is recorded yet.
     pub(crate) fn draw(desk: &Arc<Desk>, head: &Head) -> Self {
-        Self { desk: Arc::clone(desk), started: head.started, facts: None, place: None, open: None, rival: None, answered: false }
+        Self {
+            desk: Arc::clone(desk),
+            started: head.started,
+            facts: None,
+            place: None,
+            open: None,
+            rival: None,
+            answered: false,
+            holds: false,
+            rates: RateFigures::default(),
+        }
     }
 
     /// The door: from now on a record is left.
@@ -180,6 +208,21 @@ impl Ticket {
             facts.sale.clone_from(&offer.sale);
             facts.price_version = offer.revision;
         }
+    }
+
+    /// Room is being set aside: it goes back when the ticket is handed in.
+    pub(crate) const fn holds(&mut self) {
+        self.holds = true;
+    }
+
+    /// The request may go on, with so much of its rates used.
+    pub(crate) const fn admitted(&mut self, rates: RateFigures) {
+        self.rates = rates;
+    }
+
+    /// How much of its rates is used.
+    pub(crate) const fn rates(&self) -> RateFigures {
+        self.rates
     }
 
     /// Who was considered.
@@ -348,6 +391,9 @@ impl Ticket {
         if let Err(fault) = self.desk.with_journal(|journal| journal.progress(&progress)) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
         }
+        if self.holds {
+            self.desk.shared.counters.renew(facts.id, self.desk.shared.clock.instant());
+        }
     }
 
     /// Time to the first content of the attempt under way, for the account's health.
@@ -402,6 +448,8 @@ impl Ticket {
         facts.detail = ending.detail;
         facts.duration_us = micros_between(self.started, self.desk.shared.clock.instant());
         let record = settle(*facts);
+        // Before the caller gets the last bytes: the next request finds the room.
+        self.desk.give_back(&record);
         self.desk.shared.metrics.observe(&record, &self.desk.shared.catalog.load());
         log(&record);
         self.desk.book(record, self.place.take())

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{HealthView as _, Standing, Timestamp, UsageRecord};
-use tollgate_store::{HealthStore, Journal, Records, UsageStore};
+use tollgate_store::{HealthStore, Journal, Records, StoreError, UsageStore};
 
 use crate::{HealthBoard, Shared};
 
@@ -317,6 +317,25 @@ impl Till {
         }
         self.save_health().await;
         batch.len() + self.queue.len()
+    }
+}
+
+/// Books what the last process left in the journal; to be done before anything is sold, since what was spent is counted
+/// from what is booked. How many records there were.
+///
+/// # Errors
+/// When the database does not take them; they stay in the journal.
+pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Records) -> Result<u64, StoreError> {
+    let mut booked = 0;
+    loop {
+        let batch: Vec<UsageRecord> = records.by_ref().take(BATCH).collect();
+        if batch.is_empty() {
+            return Ok(booked);
+        }
+        usage.append(&batch).await?;
+        let ids: Vec<_> = batch.iter().map(|record| record.id).collect();
+        journal.booked(&ids);
+        booked += ids.len() as u64;
     }
 }
 

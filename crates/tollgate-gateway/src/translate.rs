@@ -13,7 +13,7 @@ use tollgate_core::{
 use tollgate_protocol::{
     BadReply, FieldPath, Framing, Malformed, Method, Outline, PassedReply, Protocol, ReplyEdits, RequestEdits, StreamRelay, Target,
     TranslateOptions, Untranslatable, UpstreamProblem, codec, decode_request, effective_profile, encode_request,
-    neutral::{Encoded, ReplyContext, Request},
+    neutral::{Encoded, Given, ReplyContext, Request},
     translate_problem, translate_reply, translating_relay,
 };
 
@@ -32,10 +32,20 @@ pub(crate) struct Bodies<'a> {
     id_signatures: bool,
     /// Fields that go where they would be refused.
     droppable: &'a [FieldPath],
-    /// Fields that were taken out already.
-    dropped: &'a [FieldPath],
+    /// Fields that were taken out already, and the output limit that is written in.
+    dropped: Vec<FieldPath>,
+    output: Option<OutputLimit>,
     decoded: OnceLock<Result<Request, Untranslatable>>,
     written: Mutex<Vec<Written>>,
+}
+
+/// An output limit that a request is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputLimit {
+    /// Tokens of each answer.
+    pub tokens: u64,
+    /// The field it is written to, in the caller's spelling.
+    pub field: FieldPath,
 }
 
 /// The request as written for one channel's model.
@@ -98,10 +108,18 @@ impl<'a> Bodies<'a> {
             lenient: group.translation == TranslationPolicy::Lenient,
             id_signatures: caller.key.signatures_in_ids.unwrap_or(group.signatures_in_ids),
             droppable: if model.on_unsupported == OnUnsupported::Drop { &outline.fields } else { &[] },
-            dropped: &offer.drop_fields,
+            dropped: offer.drop_fields.clone(),
+            output: None,
             decoded: OnceLock::new(),
             written: Mutex::default(),
         }
+    }
+
+    /// The same with an output limit written into every body.
+    pub(crate) fn limited(mut self, limit: Option<OutputLimit>) -> Self {
+        self.dropped.extend(limit.iter().map(|limit| format!("{}={}", limit.field, limit.tokens)));
+        self.output = limit;
+        self
     }
 
     /// The model as the caller named it.
@@ -164,7 +182,7 @@ impl<'a> Bodies<'a> {
         let edits = RequestEdits {
             upstream_model: renamed.then_some(serves.upstream.as_str()),
             force_usage: hide_usage,
-            max_output: None,
+            max_output: self.output.as_ref().map(|limit| limit.tokens),
             output_limit_field: serves.profile.max_tokens_field.as_deref(),
         };
         let back = ReplyEdits { caller_model: renamed.then(|| outline.model.clone()), hide_usage };
@@ -173,7 +191,7 @@ impl<'a> Bodies<'a> {
             path: codec.upstream_path(outline.method, &serves.upstream, self.target.framing),
             stream: outline.stream.then_some(self.target.framing),
             body: codec.forward_request(&self.body, outline, &edits),
-            dropped: self.dropped.to_vec(),
+            dropped: self.dropped.clone(),
             way_back: WayBack::Same { protocol: planned.protocol, edits: back },
         }
     }
@@ -184,7 +202,7 @@ impl<'a> Bodies<'a> {
             id_signatures: self.id_signatures,
             ..encoded.reply_context(&self.request_id, now, &self.outline.model, self.target.framing)
         };
-        let mut dropped = self.dropped.to_vec();
+        let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
         Prepared {
             method: encoded.method,
@@ -209,9 +227,16 @@ impl<'a> Bodies<'a> {
         outcome
     }
 
+    fn decode(&self) -> Result<Request, Untranslatable> {
+        let mut request = decode_request(self.from, self.target, &self.body)?;
+        if let Some(limit) = &self.output {
+            request.params.max_tokens = Some(Given::new(limit.tokens, limit.field.clone()));
+        }
+        Ok(request)
+    }
+
     fn encode(&self, channel: &Channel, serves: &Serves) -> Result<Encoded, Untranslatable> {
-        let request =
-            self.decoded.get_or_init(|| decode_request(self.from, self.target, &self.body)).as_ref().map_err(Clone::clone)?;
+        let request = self.decoded.get_or_init(|| self.decode()).as_ref().map_err(Clone::clone)?;
         let profile = effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile);
         let TranslationSwitches { hoist, server_tools, pass_user } = channel.translation;
         let (lenient, droppable) = (self.lenient, self.droppable);

@@ -1,9 +1,9 @@
 //! Counting what runs: who has used how much of what, and what is set aside for requests under way. One node counts in
 //! memory ([`memory`]); what was spent before the start comes from the database.
 
-pub(crate) mod memory;
+mod memory;
 
-use std::fmt;
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -34,6 +34,12 @@ pub trait Counters: Send + Sync + fmt::Debug {
 
     /// Holds that are open.
     fn open(&self) -> usize;
+}
+
+/// Counters of one node, beginning with what was spent. A hold without a sign of life ends after `life`.
+#[must_use]
+pub fn counters_in_memory(spending: &Spending, life: Duration) -> Arc<dyn Counters> {
+    Arc::new(memory::MemoryCounters::new(spending, life))
 }
 
 /// What was spent until now, as the database has it; all of one moment.

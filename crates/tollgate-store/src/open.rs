@@ -13,7 +13,7 @@ use crate::{
     Actor, CatalogStore, Change, Counters, Door, HealthStore, KeyHasher, KeyStore, LedgerPlace, LedgerStore, Listing,
     MasterKeySource, MemberSpec, MoveProgress, MovedTable, Random, StoreError, UsageStore,
     apply::OWNER,
-    counters::memory::MemoryCounters,
+    counters_in_memory,
     folder::{self, FolderLock},
     memory::MemoryStore,
     seal::{Sealer, draw},
@@ -241,7 +241,7 @@ impl Store {
     /// When the database does not say what was spent.
     pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPlace), StoreError> {
         let spending = self.ledger.spending(now).await?;
-        Ok((Arc::new(MemoryCounters::new(&spending, life)), spending.ledger))
+        Ok((counters_in_memory(&spending, life), spending.ledger))
     }
 
     /// Seals the data key anew with the first of these master keys; any of them may open it.

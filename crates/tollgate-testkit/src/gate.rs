@@ -45,6 +45,7 @@ pub struct Gate {
     data: Option<TempDir>,
     log: Arc<Mutex<String>>,
     said: Value,
+    /// What was set beside the defaults; its commands get the same.
     environment: Vec<(String, String)>,
     /// Request ids of answers that must have a record.
     expected: Mutex<Vec<String>>,
@@ -285,7 +286,10 @@ impl Drop for Gate {
         for secret in [SERVICE_KEY, UPSTREAM_CREDENTIAL, PROMPT_CANARY, self.key.as_str()] {
             assert!(!log.contains(secret), "the log holds '{secret}'");
         }
+        assert!(!log.contains("holds were not given back"), "holds taken are given back\n{log}");
         if self.count_records {
+            let verified = run(&self.program, data.path(), &self.environment, &["verify"]);
+            assert!(verified.status.success(), "the books agree\n{}", String::from_utf8_lossy(&verified.stderr));
             let mut times: BTreeMap<String, usize> = BTreeMap::new();
             for record in records(&self.program, data.path(), &self.environment) {
                 *times.entry(record["id"].as_str().unwrap_or_default().to_owned()).or_default() += 1;

@@ -59,6 +59,11 @@ pub(crate) enum Command {
     /// Move this gateway to another database
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Members' money
+    #[command(subcommand)]
+    Ledger(Ledger),
+    /// Check that ledger, balances, usage log and journal agree
+    Verify,
     /// Say which accounts a request would use, in order, and why not the others
     Explain(Explain),
     /// Say what a changed catalog file would have done with the requests of the usage log
@@ -194,6 +199,48 @@ pub(crate) enum Channel {
 pub(crate) enum Model {
     /// List models with prices and the channels that serve them
     List,
+}
+
+/// `ledger …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Ledger {
+    /// Pay in for a member
+    TopUp(LedgerPosting),
+    /// Correct a member's balance
+    Adjust(LedgerPosting),
+    /// List entries, newest first
+    List {
+        /// Of this member (name or id)
+        #[arg(long)]
+        member: Option<String>,
+        /// `top_up`, `settle` or `adjust`
+        #[arg(long)]
+        kind: Option<String>,
+        /// Only those before this place
+        #[arg(long, value_name = "PLACE")]
+        before: Option<i64>,
+        /// How many, at most 1000
+        #[arg(short = 'n', long, default_value_t = 50)]
+        limit: u32,
+    },
+    /// List members with their balances
+    Balances,
+}
+
+/// Money moved by hand.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LedgerPosting {
+    /// Member (name or id)
+    pub(crate) member: String,
+    /// USD, such as 25 or 0.50; an adjustment may be negative
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) amount: String,
+    /// Why
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+    /// Posts it once, however often the command is repeated
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
 }
 
 /// `usage …`.

@@ -1,6 +1,6 @@
 //! The only place that knows every crate: from settings to stores, and from stores to a running gateway.
 
-use std::{future::Future, path::Path, sync::Arc};
+use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -11,8 +11,8 @@ use tollgate_gateway::{
     UpstreamLimits,
 };
 use tollgate_store::{
-    Access, Actor, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, MasterKeySource, OpenOptions, Random, Recovery,
-    Store, StoreUrl,
+    Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, MasterKeySource, OpenOptions, Random,
+    Recovery, Store, StoreUrl,
 };
 use uuid::Uuid;
 
@@ -140,8 +140,13 @@ pub(crate) fn journal_failure(error: &JournalError) -> Failure {
     }
 }
 
+/// How long what is set aside for a request stays set aside without a sign of life from it.
+pub(crate) fn hold_life(config: &Config) -> Duration {
+    config.millis("upstream.total_timeout_ms") + Duration::from_mins(1)
+}
+
 /// What the cores share, with the catalog that was just loaded.
-pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog) -> Arc<Shared> {
+pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog, counters: Arc<dyn Counters>) -> Arc<Shared> {
     let settings = gateway_settings(config);
     let clock = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
@@ -157,6 +162,7 @@ pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog) -> Arc<Sh
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+        counters,
         traffic: Traffic::new(Arc::clone(&clock) as _),
         clock,
         settings,
@@ -190,6 +196,7 @@ fn gateway_settings(config: &Config) -> Settings {
             keep_alive: config.millis("upstream.keep_alive_ms"),
         },
         body_memory_bytes: config.count("limits.body_memory_bytes"),
+        budgets: config.budgets.clone(),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
         metrics: if config.flag("metrics.public") { MetricsAccess::Public } else { MetricsAccess::Guarded },
         drain: config.millis("server.drain_timeout_ms"),

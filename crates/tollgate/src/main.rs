@@ -10,6 +10,7 @@ mod compose;
 mod config;
 mod failure;
 mod first_start;
+mod ledger_watch;
 mod logging;
 mod say;
 mod usage_line;
@@ -50,6 +51,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Model(verb) => command::model::run(&common, &verb),
         Command::Usage(verb) => command::usage::run(&common, verb),
         Command::Migrate(verb) => command::migrate::run(&common, &verb),
+        Command::Ledger(verb) => command::ledger::run(&common, verb),
+        Command::Verify => command::verify::run(&common),
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
         Command::Replay(arguments) => command::replay::run(&common, arguments),
         Command::Completions { shell } => command::about::completions(shell),

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Head, Refusal, UpstreamFailure,
     account_room::Slot,
+    admit::admit_attempt,
     route::{Asked, Chosen},
     ticket::{Notes, Ticket, Unwritten},
     translate::{Preparation, Prepared},
@@ -47,6 +48,9 @@ pub(crate) async fn forward(
         }
         // Room that was there when the request was planned may be gone by now.
         let Some(slot) = room.take().or_else(|| road.room(planned)) else { continue };
+        if !road.affords(planned, ticket).await? {
+            continue;
+        }
         let begun = match road.begin(planned, slot, ticket)? {
             Beginning::Attempt(begun) => begun,
             Beginning::OwnCount(body) => return Ok(own_count(body)),
@@ -72,8 +76,11 @@ pub(crate) async fn forward(
             }
         }
     }
-    let (verdict, _) = last.expect("a plan has at least one attempt");
-    Err(told(verdict.told, bodies.model(), core.shared.clock.now()))
+    match last {
+        Some((verdict, _)) => Err(told(verdict.told, bodies.model(), core.shared.clock.now())),
+        // Every channel of the plan has a budget, and others have just taken what was left of it.
+        None => Err(told(Told::QuotaSpent { until: None }, bodies.model(), core.shared.clock.now())),
+    }
 }
 
 /// Our own count of tokens as the answer.
@@ -128,6 +135,11 @@ impl<'a> Road<'a> {
     /// Room on an account.
     pub(super) fn room(&self, planned: &PlannedAttempt) -> Option<Slot> {
         self.asked.core.shared.traffic.rooms.take(&planned.account, self.tokens)
+    }
+
+    /// Sets the cost of an attempt aside on its channel's budgets; `false`: they do not suffice.
+    pub(super) async fn affords(&self, planned: &PlannedAttempt, ticket: &mut Ticket) -> Result<bool, Refusal> {
+        admit_attempt(self.asked, planned, ticket).await
     }
 
     fn begin<'p>(&self, planned: &'p PlannedAttempt, slot: Slot, ticket: &mut Ticket) -> Result<Beginning<'p>, Refusal>

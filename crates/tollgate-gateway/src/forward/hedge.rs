@@ -54,7 +54,7 @@ pub(super) async fn race<'p>(
         return ended;
     }
     let day = day(road.asked);
-    let Some((second, taken)) = second(road, hedge, rest, day, ticket) else { return one.await };
+    let Some((second, taken)) = second(road, hedge, rest, day, ticket).await else { return one.await };
     let (rival, rivals_dropped) = (second.planned, second.dropped());
     let mut two = Box::pin(second.run());
     let (ended, rival_first) = select! {
@@ -101,9 +101,9 @@ pub(super) async fn race<'p>(
     }
 }
 
-/// Begins the second attempt, if the plan has one that is known to be cheap enough and has room, and the budget of
-/// further attempts has one left.
-fn second<'p>(
+/// Begins the second attempt, if the plan has one that is known to be cheap enough and has room, its channel's budgets
+/// suffice, and the budget of further attempts has one left.
+async fn second<'p>(
     road: &Road<'p>,
     hedge: &Hedge,
     rest: &mut Rest<'p, impl Iterator<Item = &'p PlannedAttempt>>,
@@ -114,7 +114,8 @@ fn second<'p>(
     let slot = road.room(planned)?;
     let taken = hedge.afford(road.asked, planned, day)?;
     let give_back = || road.asked.core.shared.traffic.hedges.correct(hedge.group, taken, NanoUsd::ZERO, day);
-    if !road.may_repeat() {
+    let affords = road.affords(planned, ticket).await.unwrap_or(false);
+    if !affords || !road.may_repeat() {
         // The account stays in the plan: should the first attempt fail without anything sent, it is next.
         give_back();
         return None;

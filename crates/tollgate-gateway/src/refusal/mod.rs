@@ -273,6 +273,8 @@ pub enum BudgetSubject {
     Group,
     /// The member's balance.
     Balance,
+    /// The whole gateway's budget.
+    Gateway,
 }
 
 /// The figures of E32.

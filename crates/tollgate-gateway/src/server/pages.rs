@@ -23,7 +23,10 @@ pub(super) fn page(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
         WellKnown::Version => {
             text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
         }
-        WellKnown::Metrics => text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render()),
+        WellKnown::Metrics => {
+            shared.metrics.holds(shared.counters.open());
+            text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render())
+        }
     }
 }
 

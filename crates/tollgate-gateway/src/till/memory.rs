@@ -133,6 +133,7 @@ pub(crate) fn shared(catalog: Catalog, store: &Arc<Memory>, clock: Arc<dyn Clock
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new("test"),
+        counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         traffic: Traffic::new(clock.clone()),
         clock,
         settings,

@@ -113,6 +113,7 @@ impl Gate {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
             metrics: Metrics::new("test"),
+            counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             traffic: tollgate_gateway::Traffic::new(clock.clone()),
             clock: clock.clone(),
             settings,

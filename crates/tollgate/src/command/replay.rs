@@ -87,7 +87,9 @@ fn print(report: &ReplayReport, lines: &[String]) {
     if lines.is_empty() {
         say::line("the file changes nothing");
     }
-    lines.iter().for_each(|line| say::line(line));
+    for line in lines {
+        say::line(line);
+    }
     say::line("");
     say::line(&format!(
         "{} requests replayed, {} of them end elsewhere; {} were settled before accounts were chosen, {} are of keys that do not work",

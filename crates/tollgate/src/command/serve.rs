@@ -7,9 +7,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_gateway::{
     Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
-    Trust, listen, run as run_cores,
+    Trust, listen, replay, run as run_cores,
 };
-use tollgate_store::{Access, Actor, Change, Door, Journal, Records, Store};
+use tollgate_store::{Access, Actor, Change, Door, Journal, LedgerPlace, Records, Store};
 
 use crate::{
     catalog_watch,
@@ -17,7 +17,7 @@ use crate::{
     compose,
     config::Config,
     failure::Failure,
-    first_start, logging, say,
+    first_start, ledger_watch, logging, say,
 };
 
 /// Serves until a signal ends it.
@@ -41,6 +41,8 @@ struct Put {
     journal: Arc<Journal>,
     recovered: Records,
     board: Arc<HealthBoard>,
+    /// How far the ledger had come when counting began.
+    ledger: LedgerPlace,
     /// The key of a first start, in clear text.
     new_key: Option<String>,
 }
@@ -50,7 +52,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let listening = listen(&put.shared.settings).map_err(|error| cannot_listen(&error))?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     let background = TaskTracker::new();
-    let Put { store, shared, journal, recovered, board, new_key } = put;
+    let Put { store, shared, journal, recovered, board, ledger, new_key } = put;
     if let Some(file) = &config.catalog_file {
         background.spawn(catalog_watch::watch_file(store.clone(), file.clone(), stop_background.clone()));
     }
@@ -69,6 +71,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         }
         .run(stop_background.clone()),
     );
+    background.spawn(ledger_watch::watch(store.clone(), Arc::clone(&shared), ledger, stop_background.clone()));
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, till) = Till::new(TillParts {
         usage: Arc::clone(&store.usage),
@@ -87,6 +90,10 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     stop_cores.cancel();
     stop_till.cancel();
     let unbooked = booking.await.unwrap_or(0);
+    let open = shared.counters.open();
+    if open > 0 {
+        tracing::error!(holds = open, "holds were not given back by the requests that took them");
+    }
     stop_background.cancel();
     background.close();
     background.wait().await;
@@ -129,10 +136,14 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
             store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await?;
         }
     }
+    // What the last process sold counts before anything more is sold.
+    replay(&*store.usage, &journal, recovery.records).await?;
+    let recovered = journal.backlog().map_err(|error| compose::journal_failure(&error))?;
+    let (counters, ledger) = store.counters(compose::now(), compose::hold_life(config)).await?;
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
-    let shared = compose::shared(config, &store, catalog);
-    Ok(Put { store, shared, journal: Arc::new(journal), recovered: recovery.records, board, new_key })
+    let shared = compose::shared(config, &store, catalog, counters);
+    Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, ledger, new_key })
 }
 
 /// Makes each core's path on the core's own thread.

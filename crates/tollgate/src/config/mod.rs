@@ -6,6 +6,7 @@ mod table;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
+use tollgate_core::{Budget, BudgetAction, NanoUsd, Window};
 
 pub(crate) use read::{Source, Values};
 pub(crate) use table::{SETTINGS, example};
@@ -21,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     /// Certificate and key files.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    /// Budgets of the whole gateway.
+    pub(crate) budgets: Vec<Budget>,
     /// `sqlite:…` or `postgres://…`; `None`: the data folder's own file.
     pub(crate) database_url: Option<String>,
     /// Reference to a master key (`env:`, `file:` or the text).
@@ -54,6 +57,7 @@ impl Config {
         {
             faults.push("database.url begins with sqlite: or postgres://".to_owned());
         }
+        let budgets = budgets(&values, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -65,6 +69,7 @@ impl Config {
                 given => usize::try_from(given).unwrap_or(1),
             },
             tls,
+            budgets,
             database_url: text("database.url"),
             master_key: text("database.master_key"),
             catalog_file: text("catalog.file").map(PathBuf::from),
@@ -102,6 +107,24 @@ impl Config {
     pub(crate) fn flag(&self, path: &str) -> bool {
         self.text(path) == "true"
     }
+}
+
+/// Budgets of the whole gateway.
+fn budgets(values: &Values, faults: &mut Vec<String>) -> Vec<Budget> {
+    let text = |path: &str| values.get(path).map_or("", |value| &value.text);
+    let action = if text("budget.action") == "alert" { BudgetAction::Alert } else { BudgetAction::Block };
+    let mut budgets = Vec::new();
+    for (path, window) in [("budget.day", Window::Day), ("budget.month", Window::Month), ("budget.total", Window::Total)] {
+        match text(path) {
+            "" => {}
+            amount => match NanoUsd::parse(amount) {
+                Ok(amount) if amount >= NanoUsd::ZERO => budgets.push(Budget { amount, window, action }),
+                Ok(_) => faults.push(format!("{path} is below zero")),
+                Err(fault) => faults.push(format!("{path}: {fault}")),
+            },
+        }
+    }
+    budgets
 }
 
 fn number(values: &Values, path: &str) -> u64 {

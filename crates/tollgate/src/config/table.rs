@@ -132,6 +132,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Longest time for a request that is not streamed, over all attempts.",
     ),
     setting("upstream.keep_alive_ms", Kind::Number(100, DAY_MS), Some("15000"), "A silent stream gets a keep-alive this often."),
+    setting(
+        "budget.day",
+        Kind::Text,
+        None,
+        "USD that all callers together may spend on a UTC day, such as 250 or 0.50; absent: no bound.",
+    ),
+    setting("budget.month", Kind::Text, None, "The same for a UTC month."),
+    setting("budget.total", Kind::Text, None, "The same for ever."),
+    setting(
+        "budget.action",
+        Kind::OneOf(&["block", "alert"]),
+        Some("\"block\""),
+        "What happens when one of them is spent. block: requests are refused (E32). alert: it is logged and sent to `alerts.webhook`.",
+    ),
     Setting {
         alias: Some("DATABASE_URL"),
         secret: true,

@@ -20,6 +20,7 @@ mod limits;
 mod lists;
 mod load;
 mod migrate;
+mod money;
 mod outages;
 mod relay;
 mod start;

@@ -6,6 +6,7 @@ mod golden;
 mod hedging;
 mod learning;
 mod loopback;
+mod money;
 mod room;
 mod streams;
 mod translation;
@@ -16,8 +17,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision, Routing,
-    Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Budget, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision,
+    Routing, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_protocol::Method;
 use tollgate_store::{Journal, JournalOptions};
@@ -89,14 +90,19 @@ impl Rig {
         journal: impl FnOnce(&std::path::Path) -> JournalOptions,
         change: impl FnOnce(&mut Channel),
     ) -> Self {
-        Self::build_for(script, accounts, journal, change, key())
+        Self::build_for(script, accounts, journal, change, key(), &[])
     }
 
     /// One account, and something changed about the key.
     pub(super) fn keyed(script: Script, change: impl FnOnce(&mut Key)) -> Self {
         let mut key = key();
         change(&mut key);
-        Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key)
+        Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key, &[])
+    }
+
+    /// The same with budgets of the whole gateway.
+    pub(super) fn budgeted(script: Script, budgets: &[Budget]) -> Self {
+        Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key(), budgets)
     }
 
     fn build_for(
@@ -105,6 +111,7 @@ impl Rig {
         journal: impl FnOnce(&std::path::Path) -> JournalOptions,
         change: impl FnOnce(&mut Channel),
         mut key: Key,
+        budgets: &[Budget],
     ) -> Self {
         let mut channel = channel("http://127.0.0.1:1/v1");
         channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
@@ -121,7 +128,8 @@ impl Rig {
         script.watch(&journal);
         let clock = Arc::new(PausedClock::start());
         let store = Memory::new(key);
-        let shared = memory::shared(catalog, &store, clock.clone());
+        let mut shared = memory::shared(catalog, &store, clock.clone());
+        Arc::get_mut(&mut shared).unwrap().settings.budgets = budgets.to_vec();
         let (queue, till) = Till::new(TillParts {
             usage: store.clone(),
             health_store: store,
@@ -198,6 +206,7 @@ impl Rig {
         queued.sort();
         assert_eq!(journalled, queued, "journal and queue hold the same records, each once");
         assert_eq!(self.journal.unbooked(), records.len(), "nothing is begun without an end");
+        assert_eq!(self.core.shared.counters.open(), 0, "every request holds room in its group, and gave it back");
         records
     }
 
@@ -257,7 +266,7 @@ fn group(channel: &Channel) -> Group {
         routing: Routing::Weighted,
         hedge: None,
         trace: false,
-        limits: Limits::default(),
+        limits: Limits { concurrency: 100_000, ..Limits::default() },
         budgets: Vec::new(),
     }
 }

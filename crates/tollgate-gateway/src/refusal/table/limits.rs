@@ -44,6 +44,7 @@ fn owner_of(subject: BudgetSubject) -> (&'static str, &'static str) {
         BudgetSubject::Key => ("of this API key", "key"),
         BudgetSubject::Member | BudgetSubject::Balance => ("of this API key's member", "member"),
         BudgetSubject::Group => ("of this API key's group", "group"),
+        BudgetSubject::Gateway => ("of this gateway", "gateway"),
     }
 }
 
@@ -66,7 +67,7 @@ pub(super) fn spent(spent: &Spent, head: &Head) -> Row {
     };
     let figures = match spent.subject {
         BudgetSubject::Balance => format!(" ({} USD left)", usd(spent.amount)),
-        BudgetSubject::Key | BudgetSubject::Member | BudgetSubject::Group => {
+        BudgetSubject::Key | BudgetSubject::Member | BudgetSubject::Group | BudgetSubject::Gateway => {
             format!(" ({} of {} USD)", usd(spent.spent), usd(spent.amount))
         }
     };

@@ -1,0 +1,127 @@
+//! Stage 4 of 9. In: a caller, an offer and what is asked; out: room set aside for the request, which its ticket gives
+//! back however the request ends, and the output limit that the request must be given for it.
+//!
+//! Money first, then requests, tokens, concurrency; everything is taken in one step, or nothing. What nobody bounds is not
+//! counted.
+
+use tollgate_core::{
+    AdmitInput, Busy, Caller, Exhausted, Hold, Offer, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Window, hold_for,
+    hold_for_attempt, output_limit_field,
+};
+use tollgate_protocol::Outline;
+
+use crate::{
+    BudgetSubject, Core, Head, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Spent, route::Asked, ticket::Ticket,
+    translate::OutputLimit,
+};
+
+/// How often a request asks for less when others take what is left at the same time.
+const ROUNDS: usize = 8;
+
+/// Sets room aside for a request.
+///
+/// # Errors
+/// E31, E32 or E33; nothing is set aside then.
+pub(crate) async fn admit(
+    core: &Core,
+    head: &Head,
+    caller: &Caller,
+    offer: &Offer,
+    outline: &Outline,
+    ticket: &mut Ticket,
+) -> Result<Option<OutputLimit>, Refusal> {
+    let gateway = &core.shared.settings.budgets;
+    let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, outline, from: head.from, gateway };
+    let Some(mut hold) = hold_for(&input) else { return Ok(None) };
+    let mut rounds = 1..ROUNDS;
+    loop {
+        match take(core, &hold, ticket).await? {
+            Ok(rooms) => {
+                ticket.admitted(figures_of(&rooms));
+                return Ok(hold.output.map(|tokens| OutputLimit { tokens, field: output_limit_field(outline, head.from) }));
+            }
+            Err(Exhausted::Rate(busy)) => return Err(rate_limited(&busy)),
+            Err(Exhausted::Money(short)) => match hold.within(short.left) {
+                Some(less) if rounds.next().is_some() => hold = less,
+                Some(_) | None => return Err(too_little(&short, head)),
+            },
+        }
+    }
+}
+
+/// Sets the cost of an attempt aside on the budgets of its channel; `false`: they do not suffice.
+///
+/// # Errors
+/// When nobody can tell.
+pub(crate) async fn admit_attempt(asked: &Asked<'_>, planned: &PlannedAttempt, ticket: &mut Ticket) -> Result<bool, Refusal> {
+    let Asked { core, head, outline, offer, .. } = *asked;
+    match hold_for_attempt(head.request_id, head.arrived, planned, outline, offer) {
+        Some(hold) => Ok(take(core, &hold, ticket).await?.is_ok()),
+        None => Ok(true),
+    }
+}
+
+async fn take(core: &Core, hold: &Hold, ticket: &mut Ticket) -> Result<Result<Rooms, Exhausted>, Refusal> {
+    // Before the first await: whatever becomes of this request, its ticket gives back what was taken.
+    ticket.holds();
+    core.shared.counters.take(hold, core.shared.clock.instant()).await.map_err(|fault| {
+        core.shared.metrics.store_error("take_hold");
+        tracing::error!(%fault, "nobody can tell what a caller has left");
+        Refusal::Overloaded
+    })
+}
+
+fn rate_limited(busy: &Busy) -> Refusal {
+    let subject = match busy.subject {
+        Subject::Key(_) => LimitSubject::Key,
+        Subject::Member(_) => LimitSubject::Member,
+        // Channels and the gateway as a whole have no rates.
+        Subject::Group(_) | Subject::Channel(_) | Subject::Gateway => LimitSubject::Group,
+    };
+    let limited = match busy.rated {
+        Rated::Requests => Limited::Requests,
+        Rated::Tokens => Limited::Tokens,
+        Rated::Concurrency => Limited::Concurrency,
+    };
+    let retry_after = u32::try_from(busy.wait_ms.div_ceil(1_000)).unwrap_or(u32::MAX).clamp(1, 60);
+    let figures = figures_of(&busy.rooms);
+    Refusal::RateLimited(Box::new(RateLimit { limited, subject, limit: busy.limit, used: busy.used, retry_after, figures }))
+}
+
+/// Nothing is left (E32), or not enough for this request (E33).
+fn too_little(short: &Short, head: &Head) -> Refusal {
+    let subject = match short.subject {
+        Subject::Member(_) if short.budget.is_none() => BudgetSubject::Balance,
+        Subject::Key(_) => BudgetSubject::Key,
+        Subject::Member(_) => BudgetSubject::Member,
+        Subject::Group(_) => BudgetSubject::Group,
+        // A channel's budget excludes the channel; it never refuses a caller.
+        Subject::Gateway | Subject::Channel(_) => BudgetSubject::Gateway,
+    };
+    if short.left.0 > 0 {
+        return Refusal::TooDear(subject);
+    }
+    let spent = match short.budget {
+        Some(budget) => Spent {
+            subject,
+            window: budget.window,
+            spent: short.spent,
+            amount: budget.amount,
+            renews_at: budget.window.ends(head.arrived),
+        },
+        None => Spent { subject, window: Window::Total, spent: short.spent, amount: short.left, renews_at: None },
+    };
+    Refusal::Spent(Box::new(spent))
+}
+
+fn figures_of(rooms: &Rooms) -> RateFigures {
+    let left = |room: Room| room.limit.saturating_sub(room.used);
+    RateFigures {
+        limit_requests: rooms.requests.map(|room| room.limit),
+        limit_tokens: rooms.tokens.map(|room| room.limit),
+        remaining_requests: rooms.requests.map(left),
+        remaining_tokens: rooms.tokens.map(left),
+        reset_requests_ms: rooms.requests.map(|room| room.reset_ms),
+        reset_tokens_ms: rooms.tokens.map(|room| room.reset_ms),
+    }
+}
