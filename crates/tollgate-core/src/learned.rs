@@ -1,6 +1,7 @@
 //! What upstreams taught by refusing: a field that a channel's model called unsupported three times in a row is taken to be
 //! unsupported there for a while, so that callers are told at once, or are served elsewhere.
 
+use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Protocol};
 
 use crate::{
@@ -19,12 +20,13 @@ const MOST_FIELDS: usize = 32;
 const MOST_BYTES: usize = 256;
 
 /// What one channel's model refused lately. Names are the upstream's own; requests may spell them in any protocol.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Learned {
     fields: Vec<Refused>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Refused {
     name: String,
     times: u8,
@@ -70,6 +72,12 @@ impl Learned {
         if names.is_empty() { Vec::new() } else { carrying(&names, from, fields) }
     }
 
+    /// What is taken to be unsupported now, in the upstream's spelling, and until when.
+    pub fn fields(&self, now: Timestamp) -> impl Iterator<Item = (&str, Timestamp)> {
+        let learned = self.fields.iter().filter(move |known| known.times >= IN_A_ROW && known.until > now);
+        learned.map(|known| (known.name.as_str(), known.until))
+    }
+
     /// Whether nothing is remembered at this time.
     #[must_use]
     pub fn is_empty(&self, now: Timestamp) -> bool {
@@ -106,6 +114,9 @@ mod tests {
         assert!(learned.refused(Protocol::OpenAi, &fields, NOW.plus_ms(600_000)).is_empty());
         assert!(learned.is_empty(NOW.plus_ms(600_000)) && !learned.is_empty(NOW));
         assert!(learned.refused(Protocol::OpenAi, &list(&["seed"]), NOW).is_empty());
+        assert_eq!(learned.fields(NOW).collect::<Vec<_>>(), [("logit_bias", NOW.plus_ms(600_000))]);
+        assert_eq!(learned.fields(NOW.plus_ms(600_000)).count(), 0);
+        assert_eq!(taught(2, "logit_bias", &["logit_bias"]).fields(NOW).count(), 0, "two refusals are not known to be one");
     }
 
     #[test]

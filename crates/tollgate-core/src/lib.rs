@@ -12,6 +12,7 @@ mod route;
 
 mod health;
 mod learned;
+mod price_effect;
 mod record;
 mod replay;
 mod secret;
@@ -37,12 +38,13 @@ pub use money::{
     Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
 };
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
+pub use price_effect::{PriceEffect, PriceSubject, PricedOut, price_effects};
 pub use price_limit::{BadMaxPrice, money_is_bounded, parse_max_price};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use route::{
     AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, NoRoute, Plan,
-    PlannedAttempt, PriceFigures, PriceKind, RefusedFields, RouteInput, Unloaded, route,
+    PlannedAttempt, PriceFigures, PriceKind, RefusedFields, RouteInput, Unloaded, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

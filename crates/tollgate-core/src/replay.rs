@@ -162,27 +162,37 @@ fn was_routed(record: &UsageRecord) -> bool {
 fn outline_of(record: &UsageRecord, model: &str) -> Outline {
     let (high, low) = record.id.uuid().as_u64_pair();
     Outline {
-        model: model.to_owned(),
-        method: record.method,
         stream: record.stream,
+        // Estimated at exactly the tokens it turned out to have, so that tiers of prices are met.
+        text_bytes: record.tokens.prompt().saturating_mul(2),
+        affinity: Some(high ^ low),
+        ..plain_outline(model, record.method)
+    }
+}
+
+/// A request that asks for nothing in particular.
+pub(crate) fn plain_outline(model: &str, method: Method) -> Outline {
+    Outline {
+        model: model.to_owned(),
+        method,
+        stream: false,
         include_usage: false,
         max_output: None,
         candidates: 1,
         fields: Vec::new(),
-        // Estimated at exactly the tokens it turned out to have, so that tiers of prices are met.
-        text_bytes: record.tokens.prompt().saturating_mul(2),
+        text_bytes: 0,
         turns: 0,
         images: 0,
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
-        affinity: Some(high ^ low),
+        affinity: None,
         splices: SplicePoints::default(),
     }
 }
 
 /// Every account is well.
-struct AllWell;
+pub(crate) struct AllWell;
 
 impl HealthView for AllWell {
     fn of(&self, _account: AccountId) -> AccountHealth {

@@ -127,7 +127,7 @@ pub enum RefusedFields {
 pub struct Plan {
     /// The first try.
     pub first: PlannedAttempt,
-    /// Those after it, at most two.
+    /// Those after it: at most two, or with [`rank_all`] everybody else.
     pub rest: Vec<PlannedAttempt>,
     /// Who is not tried, and why.
     pub excluded: Vec<Excluded>,
@@ -185,6 +185,18 @@ impl Plan {
 /// # Errors
 /// When every candidate is excluded.
 pub fn route(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
+    choose(input, MAX_ATTEMPTS, dice)
+}
+
+/// The same with every usable account in order, not only the first ones: for people who want to see the whole order.
+///
+/// # Errors
+/// When every candidate is excluded.
+pub fn rank_all(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
+    choose(input, usize::MAX, dice)
+}
+
+fn choose(input: &RouteInput<'_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
     debug_assert_eq!(input.catalog.revision, input.offer.revision, "an offer is good for its own snapshot only");
     let mut sieve = Sieve::new(input);
     for position in 0..input.offer.candidates.len() {
@@ -194,7 +206,7 @@ pub fn route(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Pl
 
     let costs = |it: &Usable| input.cost_for_order(it);
     let order = Order { routing: input.offer.group.routing, affinity: input.outline.affinity, cost: &costs };
-    let mut chosen = pick(usable, MAX_ATTEMPTS, order, dice);
+    let mut chosen = pick(usable, most, order, dice);
     if chosen.is_empty() && !busy {
         // The model's last account is tried all the same while it cools for a hiccup: the one that is back first, and
         // only that one, so that a total outage costs one attempt a request.

@@ -2,7 +2,7 @@
 //! then nobody locks anything.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -69,6 +69,17 @@ impl Lessons {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let learned = models.get(&channel.id).and_then(|channel| channel.get(upstream_model));
         learned.map(|learned| learned.refused(from, fields, now)).unwrap_or_default()
+    }
+
+    /// All of it, of at most so many models.
+    pub(crate) fn all(&self, most: usize, now: Timestamp) -> BTreeMap<(ChannelId, String), Learned> {
+        if self.is_empty() {
+            return BTreeMap::new();
+        }
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = models.iter().flat_map(|(channel, models)| models.iter().map(|(model, it)| (*channel, model, it)));
+        let kept = all.filter(|(_, _, it)| !it.is_empty(now)).take(most);
+        kept.map(|(channel, model, it)| ((channel, model.clone()), it.clone())).collect()
     }
 
     fn is_empty(&self) -> bool {

@@ -30,6 +30,9 @@ mod refusal;
 
 mod elsewhere;
 
+mod explain;
+mod known;
+
 mod account_room;
 mod clock;
 mod health_board;
@@ -46,12 +49,14 @@ pub use answer::{AnswerAborted, AnswerBody};
 pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
 pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
+pub use explain::{Candidate, Explanation, NotTried, Question, Refused, RefusedField, Sight, explain};
 pub use forward::{
     Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
     UpstreamBodyFault, UpstreamCall, UpstreamError, probe,
 };
 pub use health_board::HealthBoard;
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
+pub use known::{Busy, Known, LearnedHere};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
 pub use probes::Probes;

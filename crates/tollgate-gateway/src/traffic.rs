@@ -3,14 +3,18 @@
 
 use std::sync::Arc;
 
-use tollgate_core::AccountId;
+use tollgate_core::{AccountId, AccountLoad, Catalog, Timestamp};
 
 use crate::{
-    Clock,
+    Busy, Clock, Known,
     account_room::AccountRooms,
+    known::MOST_BUSY,
     lessons::Lessons,
     pace::{HedgeSpending, Pace},
 };
+
+/// Models with refused fields that are told of.
+const MOST_TOLD: usize = 1_000;
 
 /// One for the process.
 #[derive(Debug)]
@@ -35,6 +39,21 @@ impl Traffic {
             pace: Pace::default(),
             hedges: HedgeSpending::default(),
         }
+    }
+
+    /// What somebody beside the process may want to know, such as `explain`.
+    pub fn known(&self, catalog: &Catalog, now: Timestamp) -> Known {
+        let accounts = catalog.channels.values().flat_map(|channel| &channel.accounts);
+        let busy = accounts.filter_map(|account| {
+            let until = match self.rooms.load(account, 1) {
+                AccountLoad::Free => return None,
+                AccountLoad::AtConcurrency => None,
+                AccountLoad::AtRate { until } => Some(until),
+            };
+            Some(Busy { account: account.id, until })
+        });
+        let busy = busy.take(MOST_BUSY).collect();
+        Known { at: now, learned: Known::of_lessons(self.lessons.all(MOST_TOLD, now)), busy }
     }
 
     /// Forgets accounts that are no longer configured.

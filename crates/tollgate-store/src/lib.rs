@@ -53,7 +53,7 @@ pub use ledger::{
 };
 pub use listing::{AdminKey, Listing, RowFilter, StoredRow};
 pub use open::{Access, OpenOptions, Store, StoreUrl, move_to_postgres, open};
-pub use preview::{Preview, PreviewError, preview};
+pub use preview::{Preview, PreviewError, likely_mode, preview};
 pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};

@@ -1,7 +1,7 @@
 //! The catalog as a file would leave it, without touching the database: the same planner and the same rules, over a copy
 //! in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tollgate_core::{Catalog, Key, KeyId, KeyStatus, Owner, Timestamp};
 
@@ -12,13 +12,17 @@ use crate::{
     seal::{Sealer, draw},
 };
 
-/// What would be.
+/// What would be, beside what is. Rows have other ids here than in the database; names are the same.
 #[derive(Debug)]
 pub struct Preview {
-    /// The catalog. Its rows have other ids than the database's; names are the same.
-    pub catalog: Catalog,
-    /// Keys that are there now and would still work, by the ids they have now.
+    /// The catalog as it is.
+    pub before: Catalog,
+    /// The catalog as it would be. A row that stays has the same id in both.
+    pub after: Catalog,
+    /// Keys that are there now and would still work, by the ids the database has for them.
     pub keys: HashMap<KeyId, Key>,
+    /// Keys that would work, each with what it is now.
+    pub changed: Vec<(Option<Key>, Key)>,
     /// What would change.
     pub lines: Vec<PlanLine>,
 }
@@ -34,12 +38,25 @@ pub enum PreviewError {
     Store(#[from] StoreError),
 }
 
-/// The catalog as it would be after this file. `current` is taken with [`KeyScope::All`]. A file that is served stays
-/// so: where one owns rows, this one takes its place, and otherwise it is applied once.
+/// How a file would come in that is meant to take the place of what is there: where a served file owns rows this one would
+/// be served, and otherwise it would be applied once.
+#[must_use]
+pub fn likely_mode(current: &Current) -> Mode {
+    let served = copying(current).iter().flatten().any(|(owner, _)| *owner == Owner::File);
+    if served { Mode::Served } else { Mode::Apply { prune: false } }
+}
+
+/// The catalog as it would be after this file. Only keys that `current` holds are looked at.
 ///
 /// # Errors
 /// Where serving or applying the file would be refused.
-pub async fn preview(current: &Current, file: &CatalogFile, random: Random, now: Timestamp) -> Result<Preview, PreviewError> {
+pub async fn preview(
+    current: &Current,
+    file: &CatalogFile,
+    mode: Mode,
+    random: Random,
+    now: Timestamp,
+) -> Result<Preview, PreviewError> {
     let sealer = Sealer::new(&draw(&random), random.clone());
     let copy = MemoryStore::new(sealer, current.hasher().clone(), random);
     for changes in copying(current) {
@@ -48,20 +65,25 @@ pub async fn preview(current: &Current, file: &CatalogFile, random: Random, now:
             copy.apply(&batch, &actor(door), now).await?;
         }
     }
-    let served = copying(current).iter().flatten().any(|(owner, _)| *owner == Owner::File);
-    let (mode, door) = if served { (Mode::Served, Door::File) } else { (Mode::Apply { prune: false }, Door::Cli) };
+    let (before, keys_before) = (copy.load().await?, copy.list().await?);
     let planned = plan(file, &copy.current(&KeyScope::All).await?, mode).map_err(PreviewError::File)?;
+    let door = if mode == Mode::Served { Door::File } else { Door::Cli };
     copy.apply(&planned.changes, &actor(door), now).await?;
-    let keys = copy.list().await?;
-    let mut named: HashMap<(&str, &str), &Key> = HashMap::new();
-    for key in keys.iter().filter(|key| key.status != KeyStatus::Revoked) {
-        named.insert((&key.member.name, &key.name), key);
-    }
-    let of = |key: &crate::CurrentKey| {
+    let keys_after = copy.list().await?;
+    let named = by_name(&keys_after);
+    let stays = |key: &crate::CurrentKey| {
         named.get(&(key.spec.member.as_str(), key.spec.name.as_str())).map(|found| (key.id, Key::clone(found)))
     };
-    let keys = current.keys.iter().filter_map(of).collect();
-    Ok(Preview { catalog: copy.load().await?, keys, lines: planned.lines })
+    let keys = current.keys.iter().filter_map(stays).collect();
+    let was = by_name(&keys_before);
+    let changed = named.iter().map(|(name, key)| (was.get(name).copied().cloned(), Key::clone(key))).collect();
+    Ok(Preview { before, after: copy.load().await?, keys, changed, lines: planned.lines })
+}
+
+/// Keys that work, by member and name.
+fn by_name(keys: &[Key]) -> BTreeMap<(&str, &str), &Key> {
+    let working = keys.iter().filter(|key| key.status != KeyStatus::Revoked);
+    working.map(|key| ((key.member.name.as_str(), key.name.as_str()), key)).collect()
 }
 
 fn actor(door: Door) -> Actor {
@@ -134,7 +156,7 @@ mod tests {
 
     async fn previewed(store: &Store, text: &str) -> Result<Preview, PreviewError> {
         let current = store.catalog.current(&KeyScope::All).await.unwrap();
-        preview(&current, &read(text), Random::system(), NOW).await
+        preview(&current, &read(text), likely_mode(&current), Random::system(), NOW).await
     }
 
     #[tokio::test]
@@ -144,11 +166,14 @@ mod tests {
             let revision = store.catalog.revision().await.unwrap();
             let changed = NOW_THERE.replace("one.example", "two.example");
             let preview = previewed(&store, &changed).await.unwrap();
-            assert_eq!(preview.catalog.channels[0].base_url, "https://two.example/v1");
+            assert_eq!(preview.after.channels[0].base_url, "https://two.example/v1");
+            assert_eq!(preview.before.channels[0].base_url, "https://one.example/v1");
+            assert_eq!(preview.before.channels[0].id, preview.after.channels[0].id);
+            assert!(matches!(preview.changed.as_slice(), [(Some(before), after)] if before.id == after.id));
             assert_eq!(preview.lines.len(), 1);
             let key = store.keys.list().await.unwrap().remove(0);
             let seen = &preview.keys[&key.id];
-            let group = preview.catalog.groups.values().next().unwrap();
+            let group = preview.after.groups.values().next().unwrap();
             assert_eq!((seen.name.as_str(), seen.groups.as_slice()), ("ci", &[group.id][..]));
             assert_eq!(store.catalog.revision().await.unwrap(), revision);
         }

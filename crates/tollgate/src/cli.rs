@@ -120,6 +120,9 @@ pub(crate) struct Doctor {
 pub(crate) struct Apply {
     /// Catalog file
     pub(crate) file: PathBuf,
+    /// Say what would change, price limits' effects included, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
@@ -340,4 +343,10 @@ pub(crate) struct Explain {
     /// openai or gemini
     #[arg(long, default_value = "openai")]
     pub(crate) protocol: String,
+    /// A field the request carries, such as `logit_bias`; repeat
+    #[arg(long = "field", value_name = "FIELD")]
+    pub(crate) fields: Vec<String>,
+    /// The request's `x-tollgate-max-price`, such as `input=1.5,output=6`
+    #[arg(long, value_name = "PRICES")]
+    pub(crate) max_price: Option<String>,
 }

@@ -13,6 +13,7 @@ mod first_start;
 mod ledger_watch;
 mod logging;
 mod say;
+mod traffic_notes;
 mod usage_line;
 
 use std::process::ExitCode;

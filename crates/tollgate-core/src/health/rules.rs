@@ -54,7 +54,8 @@ impl AccountHealth {
 
     /// Share of its weight an account keeps, in thousandths: 1,000 when nothing fails, never below 50, so that a bad
     /// one still gets the traffic that can show it is well again.
-    pub(crate) fn share(&self) -> u32 {
+    #[must_use]
+    pub fn share(&self) -> u32 {
         (1_000 - self.error_average.min(MILLION) / 1_000).max(50)
     }
 

@@ -1,3 +1,5 @@
+//! What differs, and that nothing else does.
+
 use tollgate_protocol::Protocol;
 
 use super::*;

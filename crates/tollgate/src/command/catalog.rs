@@ -13,6 +13,7 @@ use tollgate_store::{
 
 use crate::{
     cli::{Apply, Common},
+    command::effects,
     compose, config,
     failure::Failure,
     say,
@@ -28,12 +29,16 @@ pub(crate) fn read(path: &Path) -> Result<CatalogFile, Failure> {
 
 /// What a file would change.
 pub(crate) async fn plan(store: &Store, path: &Path, file: &CatalogFile, mode: Mode) -> Result<CatalogPlan, Failure> {
-    let scope = match mode {
+    let current = store.catalog.current(&scope(file, mode)).await?;
+    catalog_file::plan(file, &current, mode).map_err(|faults| in_file(path, &faults))
+}
+
+/// Which keys a file must be compared with.
+fn scope(file: &CatalogFile, mode: Mode) -> KeyScope {
+    match mode {
         Mode::Apply { prune: true } => KeyScope::All,
         Mode::Apply { prune: false } | Mode::Served => KeyScope::FileAnd(file.key_names()),
-    };
-    let current = store.catalog.current(&scope).await?;
-    catalog_file::plan(file, &current, mode).map_err(|faults| in_file(path, &faults))
+    }
 }
 
 pub(crate) fn in_file(path: &Path, faults: &[FileError]) -> Failure {
@@ -56,12 +61,9 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
     let file = read(&arguments.file)?;
     compose::block_on(async {
         let store = compose::open_or_make(common).await?;
-        let plan = plan(&store, &arguments.file, &file, Mode::Apply { prune: arguments.prune }).await?;
-        if !common.json {
-            for line in &plan.lines {
-                say::line(&line.to_string());
-            }
-        }
+        let mode = Mode::Apply { prune: arguments.prune };
+        let current = store.catalog.current(&scope(&file, mode)).await?;
+        let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| in_file(&arguments.file, &faults))?;
         if plan.is_empty() {
             if common.json {
                 say::json(&json!({"changes": 0, "lines": []}));
@@ -70,15 +72,30 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             }
             return Ok(());
         }
+        let effects = effects::of(&current, &arguments.file, &file, mode).await?;
+        let count = plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
+        let lines: Vec<String> = plan.lines.iter().map(ToString::to_string).collect();
+        let mut told = json!({"changes": count, "lines": lines, "excluded_by_price": effects::json(&effects)});
+        if !common.json {
+            for line in &lines {
+                say::line(line);
+            }
+            effects::print(&effects);
+        }
+        if arguments.dry_run {
+            if common.json {
+                say::json(&told);
+            }
+            return Ok(());
+        }
         if !arguments.yes && !confirmed(plan.lines.len())? {
             return Ok(());
         }
         let actor = Actor { door: Door::Cli, name: arguments.file.display().to_string() };
-        let count = plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
         let revision = store.catalog.apply(&plan.changes, &actor, compose::now()).await?;
         if common.json {
-            let lines: Vec<String> = plan.lines.iter().map(ToString::to_string).collect();
-            say::json(&json!({"changes": count, "lines": lines, "revision": revision}));
+            told["revision"] = json!(revision);
+            say::json(&told);
         } else {
             say::line(&format!("applied; the catalog is at revision {}", revision.0));
         }

@@ -5,6 +5,7 @@ pub(crate) mod catalog;
 pub(crate) mod channel;
 pub(crate) mod check;
 pub(crate) mod doctor;
+pub(crate) mod effects;
 pub(crate) mod explain;
 pub(crate) mod key;
 pub(crate) mod ledger;

@@ -5,11 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::json;
 use tollgate_core::{Catalog, Key, KeyId, KeyStatus, NanoUsd, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord};
-use tollgate_store::{KeyScope, Order, PreviewError, Random, Store, UsageFilter, preview};
+use tollgate_store::{KeyScope, Order, Random, Store, UsageFilter, likely_mode, preview};
 
 use crate::{
     cli::{Common, Replay as Arguments},
-    command::{catalog, usage},
+    command::{catalog, effects, usage},
     compose,
     failure::Failure,
     say,
@@ -28,16 +28,15 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
     let (report, lines) = compose::block_on(async {
         let store = compose::open(common).await?;
         let current = store.catalog.current(&KeyScope::All).await?;
-        let after = preview(&current, &file, Random::system(), compose::now()).await.map_err(|error| match error {
-            PreviewError::File(faults) => catalog::in_file(&arguments.file, &faults),
-            PreviewError::Store(error) => error.into(),
-        })?;
+        let mode = likely_mode(&current);
+        let after = preview(&current, &file, mode, Random::system(), compose::now()).await;
+        let after = after.map_err(|error| effects::not_previewed(&arguments.file, error))?;
         let before = store.catalog.load().await?;
         let keys = working(store.keys.list().await?);
         let keys_after = after.keys.into_iter().map(|(id, key)| (id, Arc::new(key))).collect();
         let filter = usage::read_filter(&store, arguments.filter).await?;
         let lines: Vec<String> = after.lines.iter().map(ToString::to_string).collect();
-        Ok((replay(&store, filter, waiting, (&before, &keys), (&after.catalog, &keys_after)).await?, lines))
+        Ok((replay(&store, filter, waiting, (&before, &keys), (&after.after, &keys_after)).await?, lines))
     })?;
     if common.json {
         print_json(&report, &lines);

@@ -17,7 +17,7 @@ use crate::{
     compose,
     config::Config,
     failure::Failure,
-    first_start, ledger_watch, logging, say,
+    first_start, ledger_watch, logging, say, traffic_notes,
 };
 
 /// Serves until a signal ends it.
@@ -72,6 +72,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         .run(stop_background.clone()),
     );
     background.spawn(ledger_watch::watch(store.clone(), Arc::clone(&shared), ledger, stop_background.clone()));
+    background.spawn(traffic_notes::keep(Arc::clone(&shared), config.data.clone(), stop_background.clone()));
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, till) = Till::new(TillParts {
         usage: Arc::clone(&store.usage),

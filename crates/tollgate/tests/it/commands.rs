@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json as value};
 use tollgate_testkit::{Gate, Reply, Request, Upstream};
 
 use crate::support::{self, PROGRAM};
@@ -108,6 +108,70 @@ fn explain_names_candidates_in_order_and_why_not_the_others() {
     );
     let output = gate.run(&["explain", "--model", "chat-model", "--key", "nobody"]);
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn explain_knows_what_the_running_gateway_learned_and_who_is_busy() {
+    let upstream = Upstream::start();
+    let catalog =
+        support::catalog(&upstream, "cooling = false").replace("name = \"chat-account\"", "name = \"chat-account\"\nrpm = 3");
+    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let refusal = value!({"error": {"message": "Unsupported parameter: 'logit_bias' is not supported with this model.",
+        "type": "invalid_request_error", "param": "logit_bias", "code": "unsupported_parameter"}});
+    for _ in 0..3 {
+        upstream.next(Reply::error(400, &refusal));
+        let mut body = support::chat("chat-model");
+        body["logit_bias"] = value!({});
+        assert_eq!(gate.chat(&body).status, 400);
+    }
+    let explain = |more: &[&str]| {
+        let arguments = ["explain", "--model", "chat-model", "--key", "caller", "--json"];
+        json(&gate.run(&[&arguments, more].concat()))
+    };
+    let begin = std::time::Instant::now();
+    let explained = loop {
+        let said = explain(&[]);
+        if said["excluded"][0]["code"] == "rate" {
+            break said;
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{said}");
+    };
+    assert_eq!(explained["learned"][0]["field"], "logit_bias", "{explained}");
+    assert_eq!((&explained["refusal"]["error"], &explained["refusal"]["retryable"]), (&"E40".into(), &true.into()));
+    let explained = explain(&["--field", "logit_bias"]);
+    assert_eq!((&explained["refusal"]["error"], &explained["excluded"][0]["code"]), (&"E17".into(), &"capability".into()));
+    let explained = explain(&["--max-price", "input=5"]);
+    assert_eq!((&explained["refusal"]["error"], &explained["refusal"]["cause"]), (&"E41".into(), &"price_limit".into()));
+    assert_eq!(explained["refusal"]["retryable"], false);
+}
+
+#[test]
+fn apply_says_whom_a_new_price_limit_prices_out_before_anything_is_saved() {
+    let upstream = Upstream::start();
+    let gate = Gate::of(PROGRAM).spawn();
+    let file = gate.data().join("catalog-to-apply.toml");
+    let catalog = support::catalog(&upstream, "").replace("{key}", "a-secret-of-enough-characters").replace("{credential}", "c");
+    std::fs::write(&file, &catalog).unwrap();
+    let path = file.display().to_string();
+    out(&gate.run(&["apply", &path, "--yes"]));
+    let limit = "name = \"default\"\nprice_limit = { mode = \"ceiling\", max_input = \"0.5\", on = \"cost\" }";
+    std::fs::write(&file, catalog.replace("name = \"default\"", limit)).unwrap();
+    let before = out(&gate.run(&["pull"]));
+    let people = out(&gate.run(&["apply", &path, "--dry-run"]));
+    for words in ["cost input 1.00 above the group's 0.50 USD per 1M tokens", "nothing is left: callers get 503 (E41)"] {
+        assert!(people.contains(words), "{people}");
+    }
+    let said = json(&gate.run(&["apply", &path, "--dry-run", "--json"]));
+    let effect = &said["excluded_by_price"][0];
+    assert_eq!(
+        (&effect["subject"], &effect["model"], &effect["nothing_left"]),
+        (&"group".into(), &"chat-model".into(), &true.into())
+    );
+    assert_eq!(effect["excluded"][0]["account"], "chat-account");
+    assert!(said.get("revision").is_none(), "{said}");
+    assert_eq!(out(&gate.run(&["pull"])), before, "nothing was saved");
+    let applied = json(&gate.run(&["apply", &path, "--yes", "--json"]));
+    assert!(applied["revision"].is_number(), "{applied}");
 }
 
 #[test]
