@@ -9,13 +9,32 @@ use crate::Timestamp;
 
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// 26 base32 digits of 128 bits, most significant first.
-fn encode(id: u128) -> String {
-    (0..26).rev().map(|i| DIGITS[((id >> (i * 5)) & 31) as usize] as char).collect()
+const PREFIX: usize = 4;
+const WIDTH: usize = 26;
+
+/// An id as it is shown: its prefix, then 26 base32 digits of 128 bits, most significant first. Ids are written several
+/// dozen times a request, so this needs no memory of its own.
+struct Shown([u8; PREFIX + WIDTH]);
+
+impl Shown {
+    fn of(prefix: &'static str, mut id: u128) -> Self {
+        let mut text = [0; PREFIX + WIDTH];
+        let (start, digits) = text.split_at_mut(PREFIX);
+        start.copy_from_slice(prefix.as_bytes());
+        for digit in digits.iter_mut().rev() {
+            *digit = DIGITS[(id & 31) as usize];
+            id >>= 5;
+        }
+        Self(text)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("prefix and digits are ASCII")
+    }
 }
 
 fn decode(text: &str) -> Option<u128> {
-    if text.len() != 26 {
+    if text.len() != WIDTH {
         return None;
     }
     let mut value: u128 = 0;
@@ -61,7 +80,7 @@ macro_rules! id {
             /// The digits without the prefix.
             #[must_use]
             pub fn digits(self) -> String {
-                encode(self.0.as_u128())
+                self.shown().as_str()[PREFIX..].to_owned()
             }
 
             /// Reads the shown form.
@@ -69,11 +88,15 @@ macro_rules! id {
             pub fn parse(text: &str) -> Option<Self> {
                 decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
+
+            fn shown(self) -> Shown {
+                Shown::of($prefix, self.0.as_u128())
+            }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}{}", $prefix, encode(self.0.as_u128()))
+                f.write_str(self.shown().as_str())
             }
         }
 
@@ -85,7 +108,7 @@ macro_rules! id {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.collect_str(self)
+                to.serialize_str(self.shown().as_str())
             }
         }
 

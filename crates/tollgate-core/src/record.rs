@@ -201,3 +201,35 @@ pub enum AttemptResult {
     /// We gave it up because the caller left.
     Cancelled,
 }
+
+impl AttemptResult {
+    /// The word in records and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::NotSent => "not_sent",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Broke => "broke",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_that_are_serialised() {
+        let word = |value: serde_json::Value| value.as_str().map(str::to_owned).expect("a word");
+        use AttemptResult::{Answered, Broke, Cancelled, Failed, NotSent, Refused};
+        for result in [Answered, NotSent, Refused, Failed, Broke, Cancelled] {
+            assert_eq!(word(serde_json::to_value(result).unwrap()), result.as_str());
+        }
+        for source in [TokenSource::None, TokenSource::Provider, TokenSource::Counted, TokenSource::Estimated] {
+            assert_eq!(word(serde_json::to_value(source).unwrap()), source.as_str());
+        }
+    }
+}

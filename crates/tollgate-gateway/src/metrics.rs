@@ -16,7 +16,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use tollgate_core::{AttemptRecord, AttemptResult, Catalog, Tokens, UsageRecord};
+use tollgate_core::{AttemptRecord, Catalog, Tokens, UsageRecord};
 
 /// Content type of [`Metrics::render`].
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -249,14 +249,7 @@ impl Metrics {
     }
 
     fn observe_attempt(&self, attempt: &AttemptRecord) {
-        let result = match attempt.result {
-            AttemptResult::Answered => "answered",
-            AttemptResult::NotSent => "not_sent",
-            AttemptResult::Refused => "refused",
-            AttemptResult::Failed => "failed",
-            AttemptResult::Broke => "broke",
-            AttemptResult::Cancelled => "cancelled",
-        };
+        let result = attempt.result.as_str();
         let (channel, account) = (attempt.channel_name.clone(), attempt.account_name.clone());
         self.attempts.get_or_create(&AttemptLabels { channel: channel.clone(), account, result }).inc();
         if let Some(cost) = attempt.cost {

@@ -13,7 +13,6 @@ use crate::{
     rollup::{self, DAY, HOUR},
 };
 
-const ROWS_AT_ONCE: usize = 20;
 const IDS_AT_ONCE: usize = 200;
 const BOOK: &str = "book usage records";
 
@@ -173,7 +172,7 @@ impl SqlStore {
 
     /// Writes entries.
     pub(super) async fn enter(&self, connection: &mut AnyConnection, entries: &[NewEntry<'_>]) -> Result<(), StoreError> {
-        for entries in entries.chunks(ROWS_AT_ONCE) {
+        for entries in statement::pieces(entries) {
             let sql = statement::values(self.dialect, LEDGER_HEAD, entries.len(), LEDGER_WIDTH, "");
             let query = entries.iter().fold(sqlx::query(sql), |query, entry| {
                 query
@@ -201,7 +200,7 @@ impl SqlStore {
     ) -> Result<(), StoreError> {
         const HEAD: &str = "INSERT INTO balances (member_id, balance) VALUES";
         const TAIL: &str = " ON CONFLICT (member_id) DO UPDATE SET balance = excluded.balance";
-        for balances in balances.chunks(ROWS_AT_ONCE) {
+        for balances in statement::pieces(balances) {
             let sql = statement::values(self.dialect, HEAD, balances.len(), 2, TAIL);
             let query =
                 balances.iter().fold(sqlx::query(sql), |query, (member, balance)| query.bind(member.to_string()).bind(balance.0));
@@ -213,7 +212,7 @@ impl SqlStore {
     async fn roll_up(&self, connection: &mut AnyConnection, new: &[&UsageRecord]) -> Result<(), StoreError> {
         for ((head, tail), width) in USAGE_TABLES {
             let rows: Vec<_> = rollup::usage(new.iter().copied(), width).into_iter().collect();
-            for rows in rows.chunks(ROWS_AT_ONCE) {
+            for rows in statement::pieces(&rows) {
                 let sql = statement::values(self.dialect, head, rows.len(), USAGE_WIDTH, tail);
                 let query = rows.iter().fold(sqlx::query(sql), |query, (row, sums)| bind_usage(query, row, sums));
                 query.execute(&mut *connection).await.map_err(|error| self.failed(BOOK, error))?;
@@ -221,7 +220,7 @@ impl SqlStore {
         }
         for ((head, tail), width) in ATTEMPT_TABLES {
             let rows: Vec<_> = rollup::attempts(new.iter().copied(), width).into_iter().collect();
-            for rows in rows.chunks(ROWS_AT_ONCE) {
+            for rows in statement::pieces(&rows) {
                 let sql = statement::values(self.dialect, head, rows.len(), ATTEMPT_WIDTH, tail);
                 let query = rows.iter().fold(sqlx::query(sql), |query, (row, sums)| bind_attempts(query, row, sums));
                 query.execute(&mut *connection).await.map_err(|error| self.failed(BOOK, error))?;

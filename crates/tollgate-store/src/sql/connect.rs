@@ -23,9 +23,10 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
-/// Pragmas of every SQLite connection; the writer's commits reach the disk before they return.
-const SQLITE_SETUP: &str =
-    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; PRAGMA journal_size_limit = 67108864;";
+/// Pragmas of the SQLite writer; its commits reach the disk before they return. What a statement may have to undo is
+/// kept in memory, not in a file: writing that was a fifth of what booking costs.
+const SQLITE_SETUP: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; \
+                            PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;";
 const SQLITE_READER_SETUP: &str = "PRAGMA query_only = 1;";
 const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s';";
 

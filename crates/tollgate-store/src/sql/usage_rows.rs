@@ -3,18 +3,25 @@
 use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{Any, Row as _, any::AnyRow};
 use tollgate_core::{AttemptRecord, NanoUsd, RequestId, Revision, Timestamp, Tokens, UsageRecord};
+use tollgate_protocol::Protocol;
 
 /// Columns of usage records, in the order of [`bind_record`] and [`record`].
-pub(super) const USAGE_COLUMNS: &str = "id, at, key_id, key_name, member_id, group_id, group_name, protocol_in, protocol_out, \
-     method, model, stream, status, outcome, reason, detail, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, \
-     tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, \
-     client_request_id, dropped, trace";
+macro_rules! usage_columns {
+    () => {
+        "id, at, key_id, key_name, member_id, group_id, group_name, protocol_in, protocol_out, method, model, stream, status, \
+         outcome, reason, detail, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
+         tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, client_request_id, dropped, trace"
+    };
+}
+pub(super) const USAGE_COLUMNS: &str = usage_columns!();
+pub(super) const USAGE_HEAD: &str = concat!("INSERT INTO usage (", usage_columns!(), ") VALUES");
 pub(super) const USAGE_WIDTH: usize = 33;
 
-/// Columns of attempts, in the order of [`bind_attempt`] and [`attempt`].
-pub(super) const ATTEMPT_COLUMNS: &str = "request_id, position, channel_id, channel_name, account_id, account_name, protocol, \
-     upstream_model, at, status, result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, \
-     tokens_image, tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id";
+/// Before the values of attempts; the columns are in the order of [`bind_attempt`] and [`attempt`].
+pub(super) const ATTEMPT_HEAD: &str = "INSERT INTO attempts (request_id, position, channel_id, channel_name, account_id, \
+     account_name, protocol, upstream_model, at, status, result, error, tokens_input, tokens_output, tokens_cache_read, \
+     tokens_cache_write, tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, first_byte_us, duration_us, \
+     upstream_request_id) VALUES";
 pub(super) const ATTEMPT_WIDTH: usize = 24;
 
 type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
@@ -35,7 +42,10 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-fn json_text(value: &impl Serialize) -> String {
+fn json_text<T: Serialize>(value: &[T]) -> String {
+    if value.is_empty() {
+        return "[]".to_owned();
+    }
     serde_json::to_string(value).expect("lists of words and entries are JSON")
 }
 
@@ -62,7 +72,7 @@ fn bind_tokens<'q>(query: Query<'q>, tokens: &Tokens) -> Query<'q> {
         .bind(count(tokens.thinking))
         .bind(count(tokens.image))
         .bind(count(tokens.audio))
-        .bind(word(&tokens.source))
+        .bind(tokens.source.as_str())
 }
 
 pub(super) fn bind_record<'q>(query: Query<'q>, record: &UsageRecord) -> Query<'q> {
@@ -74,8 +84,8 @@ pub(super) fn bind_record<'q>(query: Query<'q>, record: &UsageRecord) -> Query<'
         .bind(record.member.to_string())
         .bind(record.group.map(|id| id.to_string()))
         .bind(optional(record.group_name.as_ref()))
-        .bind(word(&record.protocol_in))
-        .bind(record.protocol_out.as_ref().map(word))
+        .bind(record.protocol_in.as_str())
+        .bind(record.protocol_out.map(Protocol::as_str))
         .bind(word(&record.method))
         .bind(optional(record.model.as_ref()))
         .bind(i64::from(record.stream))
@@ -103,11 +113,11 @@ pub(super) fn bind_attempt<'q>(query: Query<'q>, id: RequestId, position: i64, a
         .bind(text(&attempt.channel_name))
         .bind(attempt.account.to_string())
         .bind(text(&attempt.account_name))
-        .bind(word(&attempt.protocol))
+        .bind(attempt.protocol.as_str())
         .bind(text(&attempt.upstream_model))
         .bind(attempt.at.0)
         .bind(attempt.status.map(i64::from))
-        .bind(word(&attempt.result))
+        .bind(attempt.result.as_str())
         .bind(optional(attempt.error.as_ref()));
     bind_tokens(query, &attempt.tokens)
         .bind(attempt.cost.map(|cost| cost.0))
