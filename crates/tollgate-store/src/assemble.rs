@@ -144,6 +144,17 @@ fn model(row: &Row) -> Result<Model, StoreError> {
 pub(crate) struct GroupIds(HashMap<String, (bool, GroupId)>);
 
 impl GroupIds {
+    /// Of these rows.
+    pub(crate) fn of<'a>(groups: impl Iterator<Item = &'a Row>) -> Self {
+        let mut ids = Self::default();
+        for row in groups {
+            if let Some(id) = GroupId::parse(&row.id) {
+                ids.add(row.name.clone(), id, row.removed_at.is_none());
+            }
+        }
+        ids
+    }
+
     /// Adds a group; a live one wins over removed ones of its name.
     pub(crate) fn add(&mut self, name: String, id: GroupId, live: bool) {
         let there = self.0.get(&name).copied();

@@ -30,6 +30,8 @@ mod samples;
 mod seal;
 mod spec;
 mod sql;
+mod standby;
+mod subject;
 mod usage;
 mod verify;
 
@@ -58,6 +60,7 @@ pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 pub use sql::moving::{MoveProgress, MovedTable};
+pub use standby::Standing;
 pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
 pub use verify::{Difference, Rule, Verified};
 

@@ -18,6 +18,7 @@ use crate::{
     memory::MemoryStore,
     seal::{Sealer, draw},
     sql::{self, SqlAddress},
+    standby::{Standby, Standing},
 };
 
 /// The revision of a catalog to which nothing came after the member `owner`.
@@ -38,6 +39,16 @@ pub struct OpenOptions {
     pub random: Random,
     /// The time it is.
     pub now: Timestamp,
+    /// How long what is known may serve in place of a PostgreSQL database that is away; `None`: not at all.
+    pub without_database: Option<Duration>,
+}
+
+impl OpenOptions {
+    /// The part that a database is opened with.
+    pub(crate) fn sql(&self, address: SqlAddress) -> sql::OpenSql<'_> {
+        let Self { data, master, access, random, now, .. } = self;
+        sql::OpenSql { address, data, master, random, now: *now, access: *access }
+    }
 }
 
 /// What a store is opened for.
@@ -45,6 +56,8 @@ pub struct OpenOptions {
 pub enum Access {
     /// Serving: one process a data folder, and one a PostgreSQL database.
     Serve,
+    /// Serving as one of several nodes of a PostgreSQL database, which share what they count.
+    Node,
     /// A command, which may run beside a server.
     Command,
 }
@@ -138,8 +151,16 @@ pub struct Store {
     pub first_start: bool,
     /// The address without a password, for messages.
     pub place: String,
-    sql: Option<Arc<sql::SqlStore>>,
+    backend: Backend,
     _lock: Option<Arc<FolderLock>>,
+}
+
+/// What is behind the traits.
+#[derive(Clone, Debug)]
+enum Backend {
+    Memory,
+    Sql(Arc<sql::SqlStore>),
+    Standby(Arc<Standby>),
 }
 
 /// Opens a store: makes the data folder, locks it for serving, makes or migrates the database, checks the master key.
@@ -148,32 +169,47 @@ pub struct Store {
 /// # Errors
 /// See [`StoreError`]; a database that is damaged, newer, or sealed with another master key is left as it is.
 pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
-    let OpenOptions { url, data, master, access, random, now } = options;
-    let place = url.shown();
-    let address = match url {
-        StoreUrl::Memory => return open_memory(random, place, now).await,
+    let place = options.url.shown();
+    let address = match options.url.clone() {
+        StoreUrl::Memory => return open_memory(options.random, place, options.now).await,
         StoreUrl::Sqlite(path) => SqlAddress::Sqlite(path),
         StoreUrl::Postgres(url) => SqlAddress::Postgres { url, place: place.clone() },
     };
-    folder::make(&data)?;
-    let lock = match access {
-        Access::Serve => Some(Arc::new(FolderLock::take(&data)?)),
+    folder::make(&options.data)?;
+    let lock = match options.access {
+        Access::Serve | Access::Node => Some(Arc::new(FolderLock::take(&options.data)?)),
         Access::Command => None,
     };
-    let sql = sql::open(sql::OpenSql { address, data: &data, master: &master, random: &random, now, access }).await?;
-    let sql = Arc::new(sql);
-    let store = Store {
-        catalog: Arc::clone(&sql) as _,
-        keys: Arc::clone(&sql) as _,
-        listing: Arc::clone(&sql) as _,
-        usage: Arc::clone(&sql) as _,
-        ledger: Arc::clone(&sql) as _,
-        health: Arc::clone(&sql) as _,
-        hasher: sql.hasher.clone(),
-        first_start: false,
-        place,
-        sql: Some(sql),
-        _lock: lock,
+    let now = options.now;
+    let max_age = options.without_database.filter(|_| matches!(address, SqlAddress::Postgres { .. }));
+    let opened = sql::open(options.sql(address.clone())).await;
+    let (opened, max_age) = match (opened, max_age) {
+        (Err(away), Some(max_age)) if away.is_away() => {
+            let Some((standby, hasher)) = Standby::without(address, options, max_age)? else { return Err(away) };
+            tracing::warn!(database = %place, "the database is away; what is known of it serves: {away}");
+            return Ok(Store::standing_by(Arc::new(standby), hasher, place, lock));
+        }
+        (opened, max_age) => (opened?, max_age),
+    };
+    let sql = Arc::new(opened);
+    let hasher = sql.hasher.clone();
+    let store = if max_age.is_some() {
+        let standby = Standby::around(sql, address, options).await?;
+        Store::standing_by(Arc::new(standby), hasher, place, lock)
+    } else {
+        Store {
+            catalog: Arc::clone(&sql) as _,
+            keys: Arc::clone(&sql) as _,
+            listing: Arc::clone(&sql) as _,
+            usage: Arc::clone(&sql) as _,
+            ledger: Arc::clone(&sql) as _,
+            health: Arc::clone(&sql) as _,
+            hasher,
+            first_start: false,
+            place,
+            backend: Backend::Sql(sql),
+            _lock: lock,
+        }
     };
     with_owner(store, now).await
 }
@@ -208,7 +244,7 @@ async fn open_memory(random: Random, place: String, now: Timestamp) -> Result<St
         hasher,
         first_start: false,
         place,
-        sql: None,
+        backend: Backend::Memory,
         _lock: None,
     };
     with_owner(store, now).await
@@ -233,6 +269,55 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 }
 
 impl Store {
+    fn standing_by(standby: Arc<Standby>, hasher: KeyHasher, place: String, lock: Option<Arc<FolderLock>>) -> Self {
+        Self {
+            catalog: Arc::clone(&standby) as _,
+            keys: Arc::clone(&standby) as _,
+            listing: Arc::clone(&standby) as _,
+            usage: Arc::clone(&standby) as _,
+            ledger: Arc::clone(&standby) as _,
+            health: Arc::clone(&standby) as _,
+            hasher,
+            first_start: false,
+            place,
+            backend: Backend::Standby(standby),
+            _lock: lock,
+        }
+    }
+
+    /// To be asked for about once a second: opens a database that was away, and keeps the lock of a server on it. How
+    /// the database stands; SQLite and memory are always there.
+    ///
+    /// # Errors
+    /// When the database is there and may not be served from: another server has it, or it is another one.
+    pub async fn beat(&self, now: Timestamp) -> Result<Standing, StoreError> {
+        match &self.backend {
+            Backend::Memory | Backend::Sql(_) => Ok(Standing::There),
+            Backend::Standby(standby) => standby.beat(now).await,
+        }
+    }
+
+    /// Writes `<data>/cache.sealed`, from which the next process serves when the database is away; nothing where there is
+    /// no such file. Whether it was written.
+    ///
+    /// # Errors
+    /// When the database or the file system does not answer.
+    pub async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
+        match &self.backend {
+            Backend::Memory | Backend::Sql(_) => Ok(false),
+            Backend::Standby(standby) => standby.write_cache(now).await,
+        }
+    }
+
+    /// When what was spent was read, where it is only known from the last process; `None`: the database is there.
+    #[must_use]
+    pub fn spending_known_at(&self) -> Option<Timestamp> {
+        match &self.backend {
+            Backend::Standby(standby) if standby.database().is_err() => Some(standby.known_spending().1),
+            Backend::Memory | Backend::Sql(_) | Backend::Standby(_) => None,
+        }
+    }
+
     /// Counters for this node, beginning with what was spent until now; to be asked for once everything the journal held
     /// is booked. A hold without a sign of life ends after `life`. Also how far the ledger had come: what is posted
     /// behind that place is to be told to the counters.
@@ -249,16 +334,19 @@ impl Store {
     /// # Errors
     /// When none of them does.
     pub async fn rotate_master_key(&self, source: &MasterKeySource, data: &Path) -> Result<(), StoreError> {
-        match &self.sql {
-            Some(sql) => sql::rotate(sql, source, data).await,
-            None => Ok(()),
+        match &self.backend {
+            Backend::Memory => Ok(()),
+            Backend::Sql(sql) => sql::rotate(sql, source, data).await,
+            Backend::Standby(standby) => sql::rotate(&*standby.database()?, source, data).await,
         }
     }
 
     /// Closes all connections; on SQLite what is in the write-ahead log goes into the file.
     pub async fn close(&self) {
-        if let Some(sql) = &self.sql {
-            sql.close().await;
+        match &self.backend {
+            Backend::Memory => {}
+            Backend::Sql(sql) => sql.close().await,
+            Backend::Standby(standby) => standby.close().await,
         }
     }
 }

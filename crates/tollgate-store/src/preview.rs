@@ -147,6 +147,7 @@ mod tests {
             access: Access::Command,
             random: Random::system(),
             now: NOW,
+            without_database: None,
         };
         let store = open(options).await.unwrap();
         let planned = plan(&read(text), &store.catalog.current(&KeyScope::All).await.unwrap(), mode).unwrap();

@@ -38,13 +38,14 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
 /// Reads the file again when it changes and on SIGHUP, until it is told to stop.
 pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationToken) {
     let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
-    let mut seen = stamp(&path);
+    // A start without the database has left the file for later.
+    let mut seen = if store.spending_known_at().is_none() { stamp(&path) } else { None };
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = hang_up.recv() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {
-                if stamp(&path) == seen {
+                if stamp(&path) == seen || store.spending_known_at().is_some() {
                     continue;
                 }
             }
@@ -52,6 +53,11 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
         seen = stamp(&path);
         match serve_file(&store, &path).await {
             Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
+            Err(Failure::Unreachable(why)) => {
+                tracing::warn!(catalog.file = %path.display(), "the catalog file waits for the database: {why}");
+                seen = None;
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
             Err(failure) => {
                 tracing::error!(catalog.file = %path.display(), "catalog file refused, the old catalog serves on: {failure}");
             }
@@ -68,24 +74,40 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
 /// Loads a new snapshot whenever the revision moves, whoever moved it, until it is told to stop.
 pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, board: Arc<HealthBoard>, stop: CancellationToken) {
     let mut known = shared.catalog.load().revision;
+    let mut failing = false;
     loop {
-        let changed = tokio::select! {
-            () = stop.cancelled() => return,
-            changed = store.catalog.wait_for_change(known) => changed,
+        let looked = async {
+            // After a failure the first answer counts, even if nothing changed.
+            if failing { store.catalog.revision().await } else { store.catalog.wait_for_change(known).await }
         };
-        let followed = match changed {
+        let looked = tokio::select! {
+            () = stop.cancelled() => return,
+            looked = looked => looked,
+        };
+        let followed = match looked {
+            Ok(revision) if revision == known => Ok(known),
             Ok(_) => follow(&store, &shared, &board, known).await,
             Err(error) => Err(error.into()),
         };
         match followed {
             Ok(revision) => {
                 known = revision;
+                if failing {
+                    tracing::info!("the catalog can be read again");
+                }
+                failing = false;
                 shared.condition.set_degraded(false);
             }
             Err(failure) => {
-                tracing::warn!("cannot read the catalog, the known one serves on: {failure}");
+                if !failing {
+                    tracing::warn!("cannot read the catalog, the known one serves on: {failure}");
+                }
+                failing = true;
                 shared.condition.set_degraded(true);
-                tokio::time::sleep(RETRY_AFTER).await;
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(RETRY_AFTER) => {}
+                }
             }
         }
     }

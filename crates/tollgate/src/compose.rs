@@ -90,7 +90,12 @@ pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
 pub(crate) async fn open_as(config: &Config, access: Access) -> Result<Store, Failure> {
     let url = store_url(config)?;
     let master = master_key(config)?;
-    let options = OpenOptions { url, data: config.data.clone(), master, access, random: Random::system(), now: now() };
+    let without_database = match (access, config.number("degraded.max_age_s")) {
+        (Access::Command, _) | (_, 0) => None,
+        (Access::Serve | Access::Node, seconds) => Some(Duration::from_secs(seconds)),
+    };
+    let (data, random, now) = (config.data.clone(), Random::system(), now());
+    let options = OpenOptions { url, data, master, access, random, now, without_database };
     Ok(tollgate_store::open(options).await?)
 }
 

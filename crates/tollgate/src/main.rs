@@ -8,6 +8,7 @@ mod cli;
 mod command;
 mod compose;
 mod config;
+mod database_watch;
 mod failure;
 mod first_start;
 mod ledger_watch;

@@ -28,6 +28,7 @@ pub(crate) fn options(url: StoreUrl, dir: &TempDir) -> OpenOptions {
         access: Access::Command,
         random: Random::system(),
         now: NOON,
+        without_database: None,
     }
 }
 

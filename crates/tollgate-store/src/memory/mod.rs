@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, watch};
-use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
 use crate::{
     Actor, AuditEvent, CatalogStore, Change, ChangedRow, Current, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, Kind, Page,
@@ -78,13 +78,7 @@ impl State {
     }
 
     fn group_ids(&self) -> GroupIds {
-        let mut ids = GroupIds::default();
-        for row in self.rows.values().filter(|row| row.kind == Kind::Group) {
-            if let Some(id) = GroupId::parse(&row.id) {
-                ids.add(row.name.clone(), id, row.removed_at.is_none());
-            }
-        }
-        ids
+        GroupIds::of(self.rows.values().filter(|row| row.kind == Kind::Group))
     }
 }
 

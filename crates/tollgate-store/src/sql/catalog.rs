@@ -25,6 +25,14 @@ impl SqlStore {
         Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
     }
 
+    /// The live rows and the groups that were removed, with the revision they belong to.
+    pub(crate) async fn all_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
+        let revision = CatalogStore::revision(self).await?;
+        let sql = select_row!("WHERE removed_at IS NULL OR kind = 'group' ORDER BY kind, name");
+        let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
+        Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
+    }
+
     async fn live_keys(&self, scope: &KeyScope) -> Result<Vec<Row>, StoreError> {
         const NAMES_AT_ONCE: usize = 200;
         let failed = |error| self.failed(LOAD, error);

@@ -2,7 +2,9 @@
 
 use std::{
     fmt::Write as _,
-    fs, io,
+    fs,
+    future::Future,
+    io,
     path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
@@ -12,7 +14,7 @@ use sqlx::{
     AnyConnection, AnyPool, Connection as _, Error, Row as _,
     any::{AnyConnectOptions, AnyPoolOptions},
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 use tollgate_core::Timestamp;
 
 use super::{Dialect, SqlStore, migrate, news::News, vault};
@@ -20,6 +22,8 @@ use crate::{Access, MasterKeySource, Random, StoreError, folder::put_new};
 
 /// How long one waits for a connection or for SQLite's write lock.
 const ACQUIRE: Duration = Duration::from_secs(5);
+/// How long a database may take to let us in.
+const CONNECT: Duration = Duration::from_secs(5);
 const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
@@ -97,7 +101,8 @@ pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
     let options = what.address.options()?;
     let mut connection = connect(&options, dialect, &place).await?;
     let guard = match (dialect, what.access) {
-        (Dialect::Postgres, Access::Serve) => Some(serve_alone(&options, &place).await?),
+        (Dialect::Postgres, Access::Serve) => Some(Guard::take(&options, ALONE, &place).await?),
+        (Dialect::Postgres, Access::Node) => Some(Guard::take(&options, TOGETHER, &place).await?),
         (Dialect::Postgres, Access::Command) | (Dialect::Sqlite, _) => None,
     };
     let prepared = prepare(&mut connection, dialect, &place, &what).await;
@@ -111,25 +116,64 @@ pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
     Ok(SqlStore { dialect, place, writer, reader, sealer, hasher, random: what.random.clone(), guard, news })
 }
 
-/// Takes the lock that says that a server runs on this PostgreSQL database; it goes with its connection.
-async fn serve_alone(options: &AnyConnectOptions, place: &str) -> Result<Mutex<AnyConnection>, StoreError> {
-    // The first number is "toll" in four bytes; the second one tells apart several schemas of one database.
-    let sql = "SELECT CASE WHEN pg_try_advisory_lock(1953459308, hashtext(current_schema())) THEN 1 ELSE 0 END";
+/// The lock that says that a server runs on this PostgreSQL database; it goes with its connection.
+#[derive(Debug)]
+pub(super) struct Guard {
+    connection: Mutex<AnyConnection>,
+    options: AnyConnectOptions,
+    sql: &'static str,
+}
+
+/// The first number is "toll" in four bytes; the second one tells apart several schemas of one database. Nodes that share
+/// their counters share the lock too, and keep those away that do not.
+const ALONE: &str = "SELECT CASE WHEN pg_try_advisory_lock(1953459308, hashtext(current_schema())) THEN 1 ELSE 0 END";
+const TOGETHER: &str = "SELECT CASE WHEN pg_try_advisory_lock_shared(1953459308, hashtext(current_schema())) THEN 1 ELSE 0 END";
+
+impl Guard {
+    async fn take(options: &AnyConnectOptions, sql: &'static str, place: &str) -> Result<Self, StoreError> {
+        let connection = Mutex::new(lock(options, sql, place).await?);
+        Ok(Self { connection, options: options.clone(), sql })
+    }
+
+    /// Takes the lock again when its connection broke.
+    pub(super) async fn keep(&self, place: &str) -> Result<(), StoreError> {
+        let mut connection = self.connection.lock().await;
+        if connection.ping().await.is_err() {
+            *connection = lock(&self.options, self.sql, place).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn let_go(&self) {
+        let unlocked = sqlx::query("SELECT COUNT(*) FROM (SELECT pg_advisory_unlock_all()) AS unlocked");
+        // A connection that is broken has let the lock go already.
+        let _ = timeout(CONNECT, unlocked.execute(&mut *self.connection.lock().await)).await;
+    }
+}
+
+async fn lock(options: &AnyConnectOptions, sql: &'static str, place: &str) -> Result<AnyConnection, StoreError> {
     let query = |error| failed(place, "take the server's lock", error);
-    let mut connection = AnyConnection::connect_with(options).await.map_err(query)?;
+    let mut connection = in_time(place, AnyConnection::connect_with(options)).await?.map_err(query)?;
     let row = sqlx::query(sql).fetch_one(&mut connection).await.map_err(query)?;
     let taken: i32 = row.try_get(0).map_err(query)?;
-    if taken == 1 { Ok(Mutex::new(connection)) } else { Err(StoreError::SecondNode { place: place.to_owned() }) }
+    if taken == 1 { Ok(connection) } else { Err(StoreError::SecondNode { place: place.to_owned() }) }
 }
 
 /// The server's lock of a PostgreSQL database, for as long as the connection lives.
 pub(super) async fn postgres_alone(url: &str, place: &str) -> Result<AnyConnection, StoreError> {
     let address = SqlAddress::Postgres { url: url.to_owned(), place: place.to_owned() };
-    serve_alone(&address.options()?, place).await.map(Mutex::into_inner)
+    lock(&address.options()?, ALONE, place).await
+}
+
+/// What is connected to, in time; a server that accepts and says nothing is away.
+async fn in_time<T>(place: &str, connecting: impl Future<Output = T>) -> Result<T, StoreError> {
+    let late = |_| StoreError::Unreachable { place: place.to_owned(), detail: "it did not answer in time".to_owned() };
+    timeout(CONNECT, connecting).await.map_err(late)
 }
 
 async fn connect(options: &AnyConnectOptions, dialect: Dialect, place: &str) -> Result<AnyConnection, StoreError> {
-    let mut connection = AnyConnection::connect_with(options).await.map_err(|error| failed(place, "connect", error))?;
+    let connecting = in_time(place, AnyConnection::connect_with(options)).await?;
+    let mut connection = connecting.map_err(|error| failed(place, "connect", error))?;
     if dialect == Dialect::Sqlite {
         let setup = sqlx::raw_sql("PRAGMA synchronous = FULL;").execute(&mut connection).await;
         setup.map_err(|error| failed(place, "read the first page", error))?;

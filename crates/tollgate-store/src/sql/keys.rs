@@ -9,11 +9,12 @@ use tollgate_core::{GroupId, Key};
 use super::{
     SqlStore,
     rows::{catalog_row, key_row, select_key, select_row},
+    statement,
 };
 use crate::{
     KeyHash, KeyStore, StoreError,
     assemble::{self, GroupIds},
-    rows::Row,
+    rows::{Row, RowSecret},
 };
 
 const FIND: &str = "find a key";
@@ -35,11 +36,9 @@ impl SqlStore {
         }
         Ok(ids)
     }
-}
 
-#[async_trait]
-impl KeyStore for SqlStore {
-    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+    /// A key with the row it is made of.
+    pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(Row, Key)>, StoreError> {
         let failed = |error| self.failed(FIND, error);
         // A secret that was revoked and imported again belongs to its live key.
         let sql = select_key!("WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1");
@@ -48,7 +47,33 @@ impl KeyStore for SqlStore {
         let member = sqlx::query(select_row!("WHERE id = $1")).bind(row.parent.clone()).fetch_optional(&self.reader).await;
         let member = member.map_err(failed)?.ok_or_else(|| row.broken("its member does not exist"))?;
         let groups = self.group_ids(FIND).await?;
-        assemble::key(&row, &catalog_row(&member)?, &groups).map(Some)
+        let key = assemble::key(&row, &catalog_row(&member)?, &groups)?;
+        Ok(Some((row, key)))
+    }
+
+    /// Rows of keys by id, with their hashes.
+    pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], Row)>, StoreError> {
+        const IDS_AT_ONCE: usize = 500;
+        let failed = |error| self.failed(LIST, error);
+        let mut found = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(IDS_AT_ONCE) {
+            let sql = statement::list(self.dialect, select_key!("WHERE id IN ("), ids.len(), ")");
+            let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
+            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
+                let row = key_row(&row)?;
+                if let RowSecret::Key(secret) = &row.secret {
+                    found.push((secret.hash.0, row));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl KeyStore for SqlStore {
+    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        Ok(self.find_row(hash).await?.map(|(_, key)| key))
     }
 
     async fn list(&self) -> Result<Vec<Key>, StoreError> {

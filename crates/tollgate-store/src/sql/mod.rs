@@ -18,15 +18,14 @@ mod usage_rows;
 mod vault;
 mod verify;
 
-use sqlx::{Any, AnyConnection, AnyPool, Transaction};
-use tokio::sync::Mutex;
+use sqlx::{Any, AnyPool, Transaction};
 
 use crate::{KeyHasher, Random, StoreError, seal::Sealer};
 
 use news::News;
 
 pub(crate) use connect::{OpenSql, SqlAddress, open};
-pub(crate) use vault::rotate;
+pub(crate) use vault::{Opened, open_rows as open_vault, rotate};
 
 /// Which database is behind `Any`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +45,8 @@ pub(crate) struct SqlStore {
     sealer: Sealer,
     pub(crate) hasher: KeyHasher,
     random: Random,
-    /// Holds the lock of the one server on a PostgreSQL database.
-    guard: Option<Mutex<AnyConnection>>,
+    /// Holds the lock of a server on a PostgreSQL database.
+    guard: Option<connect::Guard>,
     news: News,
 }
 
@@ -71,15 +70,21 @@ impl SqlStore {
         transaction.commit().await.map_err(|error| self.failed(operation, error))
     }
 
+    /// Asks for a sign of life, and takes the server's lock again when it was lost.
+    pub(crate) async fn keep_lock(&self) -> Result<(), StoreError> {
+        match &self.guard {
+            Some(guard) => guard.keep(&self.place).await,
+            None => Ok(()),
+        }
+    }
+
     /// Closes all connections.
     pub(crate) async fn close(&self) {
         self.news.close();
         self.reader.close().await;
         self.writer.close().await;
         if let Some(guard) = &self.guard {
-            let unlocked = sqlx::query("SELECT COUNT(*) FROM (SELECT pg_advisory_unlock_all()) AS unlocked");
-            // A connection that is broken has let the lock go already.
-            let _ = unlocked.execute(&mut *guard.lock().await).await;
+            guard.let_go().await;
         }
     }
 }

@@ -19,9 +19,9 @@ const fn place_of(row: &'static str) -> Place<'static> {
 
 /// What a right master key opens.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) sealer: Sealer,
-    pub(super) hasher: KeyHasher,
+pub(crate) struct Opened {
+    pub(crate) sealer: Sealer,
+    pub(crate) hasher: KeyHasher,
 }
 
 /// Opens the vault; `None` when the database has none yet.
@@ -36,22 +36,51 @@ pub(super) async fn open(
     if !has_table(connection, dialect, place, "vault").await? {
         return Ok(None);
     }
-    let Some(sealed_key) = read(connection, place, "data_key").await? else { return Ok(None) };
+    let rows = read_all(connection, place).await?;
+    if !rows.iter().any(|(name, _)| name == "data_key") {
+        return Ok(None);
+    }
     let Some(keys) = MasterKeys::load(source, data)? else {
         let missing = data.join("master.key").display().to_string();
         return Err(StoreError::MasterKeyMissing { place: missing, database: place.to_owned() });
     };
-    let data_key = open_data_key(&keys, &sealed_key, place, random)?;
+    open_rows(&rows, &keys, place, random).map(Some)
+}
+
+/// Opens what a vault holds.
+pub(crate) fn open_rows(rows: &[(String, Vec<u8>)], keys: &MasterKeys, place: &str, random: &Random) -> Result<Opened, StoreError> {
+    let missing = |row: &str| StoreError::Row { kind: "vault", row: row.to_owned(), detail: "it is missing".to_owned() };
+    let row = |wanted: &str| {
+        let found = rows.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, sealed)| sealed.as_slice()).ok_or_else(|| missing(wanted))
+    };
+    let data_key = open_data_key(keys, row("data_key")?, place, random)?;
     let sealer = Sealer::new(&data_key, random.clone());
-    let damaged = |row: &str| StoreError::Row { kind: "vault", row: row.to_owned(), detail: "it is missing".to_owned() };
-    let check = read(connection, place, "check").await?.ok_or_else(|| damaged("check"))?;
-    let opened = sealer.open(place_of("check"), &check)?;
+    let opened = sealer.open(place_of("check"), row("check")?)?;
     if opened.as_slice() != CHECK {
-        return Err(StoreError::MasterKeyWrong { place: keys.place, database: place.to_owned() });
+        return Err(StoreError::MasterKeyWrong { place: keys.place.clone(), database: place.to_owned() });
     }
-    let pepper = read(connection, place, "pepper").await?.ok_or_else(|| damaged("pepper"))?;
-    let hasher = KeyHasher::new(&*sealer.open_bytes(place_of("pepper"), &pepper)?);
-    Ok(Some(Opened { sealer, hasher }))
+    let hasher = KeyHasher::new(&*sealer.open_bytes(place_of("pepper"), row("pepper")?)?);
+    Ok(Opened { sealer, hasher })
+}
+
+async fn read_all(connection: &mut AnyConnection, place: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    let query = |error| failed(place, "read the sealed keys", error);
+    let rows = sqlx::query("SELECT name, sealed FROM vault ORDER BY name").fetch_all(connection).await.map_err(query)?;
+    rows.iter().map(|row| Ok((row.try_get(0).map_err(query)?, row.try_get(1).map_err(query)?))).collect()
+}
+
+impl SqlStore {
+    /// What the vault holds, sealed.
+    pub(crate) async fn vault(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let mut connection = self.reader.acquire().await.map_err(|error| self.failed("read the sealed keys", error))?;
+        read_all(&mut connection, &self.place).await
+    }
+
+    /// Seals and opens with the data key.
+    pub(crate) fn sealer(&self) -> Sealer {
+        self.sealer.clone()
+    }
 }
 
 fn open_data_key(keys: &MasterKeys, sealed: &[u8], place: &str, random: &Random) -> Result<SecretBytes, StoreError> {

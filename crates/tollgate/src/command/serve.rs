@@ -3,19 +3,24 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_core::Timestamp;
 use tollgate_gateway::{
     Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
     Trust, listen, replay, run as run_cores,
 };
-use tollgate_store::{Access, Actor, Change, Door, Journal, LedgerPlace, Records, Store};
+use tollgate_store::{Access, Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
 
 use crate::{
     catalog_watch,
     cli::{Common, Serve},
     compose,
     config::Config,
+    database_watch,
     failure::Failure,
     first_start, ledger_watch, logging, say, traffic_notes,
 };
@@ -52,27 +57,15 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let listening = listen(&put.shared.settings).map_err(|error| cannot_listen(&error))?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     let background = TaskTracker::new();
-    let Put { store, shared, journal, recovered, board, ledger, new_key } = put;
-    if let Some(file) = &config.catalog_file {
-        background.spawn(catalog_watch::watch_file(store.clone(), file.clone(), stop_background.clone()));
-    }
-    background.spawn(catalog_watch::watch_database(
+    watch(&background, config, &put, &stop_background);
+    let Put { store, shared, journal, recovered, board, ledger: _, new_key } = put;
+    let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
-        Arc::clone(&board),
+        database_watch::Limits::of(config),
         stop_background.clone(),
+        stop_cores.clone(),
     ));
-    background.spawn(
-        Probes {
-            shared: Arc::clone(&shared),
-            board: Arc::clone(&board),
-            saved: Arc::clone(&store.health),
-            upstream: Arc::new(Client::new(Arc::new(Trust::default()))),
-        }
-        .run(stop_background.clone()),
-    );
-    background.spawn(ledger_watch::watch(store.clone(), Arc::clone(&shared), ledger, stop_background.clone()));
-    background.spawn(traffic_notes::keep(Arc::clone(&shared), config.data.clone(), stop_background.clone()));
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, till) = Till::new(TillParts {
         usage: Arc::clone(&store.usage),
@@ -102,6 +95,38 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         tracing::warn!(records = unbooked, "the database did not take the last records; they wait in the journal");
     }
     store.close().await;
+    if let Ok(Err(failure)) = watching.await {
+        return Err(failure);
+    }
+    ended(config, drained)
+}
+
+/// Starts what looks on in the background: catalog, accounts, ledger, traffic.
+fn watch(background: &TaskTracker, config: &Config, put: &Put, stop: &CancellationToken) {
+    if let Some(file) = &config.catalog_file {
+        background.spawn(catalog_watch::watch_file(put.store.clone(), file.clone(), stop.clone()));
+    }
+    background.spawn(catalog_watch::watch_database(
+        put.store.clone(),
+        Arc::clone(&put.shared),
+        Arc::clone(&put.board),
+        stop.clone(),
+    ));
+    background.spawn(
+        Probes {
+            shared: Arc::clone(&put.shared),
+            board: Arc::clone(&put.board),
+            saved: Arc::clone(&put.store.health),
+            upstream: Arc::new(Client::new(Arc::new(Trust::default()))),
+        }
+        .run(stop.clone()),
+    );
+    background.spawn(ledger_watch::watch(put.store.clone(), Arc::clone(&put.shared), put.ledger, stop.clone()));
+    background.spawn(traffic_notes::keep(Arc::clone(&put.shared), config.data.clone(), stop.clone()));
+}
+
+/// How serving ended.
+fn ended(config: &Config, drained: Result<Drained, RunError>) -> Result<(), Failure> {
     match drained {
         Ok(Drained::Complete) => Ok(()),
         Ok(Drained::CutOff(count)) => {
@@ -114,7 +139,8 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
 
 /// Stores, journal, catalog: in the order in which a fault of one must be known before the next is touched.
 async fn put_together(config: &Config) -> Result<Put, Failure> {
-    let store = compose::open_as(config, Access::Serve).await?;
+    let store = database_watch::open(config, Access::Serve).await?;
+    let known_at = store.spending_known_at();
     let (journal, recovery) = compose::journal(config)?;
     for cut in &recovery.cut {
         tracing::warn!(?cut, "the journal ended in the middle of an entry, as a kill leaves it");
@@ -127,6 +153,8 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     }
     let mut new_key = None;
     match &config.catalog_file {
+        // What can be written later is left for later.
+        _ if known_at.is_some() => {}
         Some(file) => {
             catalog_watch::serve_file(&store, file).await?;
         }
@@ -138,13 +166,32 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
         }
     }
     // What the last process sold counts before anything more is sold.
-    replay(&*store.usage, &journal, recovery.records).await?;
-    let recovered = journal.backlog().map_err(|error| compose::journal_failure(&error))?;
+    if known_at.is_none() {
+        replay(&*store.usage, &journal, recovery.records).await?;
+    }
+    let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
+    let recovered = backlog()?;
     let (counters, ledger) = store.counters(compose::now(), compose::hold_life(config)).await?;
+    if let Some(known_at) = known_at {
+        count_unbooked(&*counters, backlog()?, known_at);
+    }
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
     let shared = compose::shared(config, &store, catalog, counters);
     Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, ledger, new_key })
+}
+
+/// Counts what was sold after the spending that is known was read, and is not booked yet. What ended just before that may
+/// be counted twice, which errs on the side of the budget until the next start.
+fn count_unbooked(counters: &dyn Counters, records: Records, known_at: Timestamp) {
+    /// The till is at most so far behind while the database is there.
+    const TILL_MS: i64 = 2_000;
+    for record in records {
+        let ended = record.at.plus_ms(i64::try_from(record.duration_us / 1_000).unwrap_or(i64::MAX));
+        if ended.plus_ms(TILL_MS) > known_at {
+            let _ = counters.give_back(&record, Instant::now());
+        }
+    }
 }
 
 /// Makes each core's path on the core's own thread.

@@ -162,6 +162,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         )
     },
     setting(
+        "degraded.max_age_s",
+        Kind::Number(0, 31_536_000),
+        Some("86400"),
+        "How long known keys are served while a PostgreSQL database is away, from memory and `cache.sealed`; 0: not at all.",
+    ),
+    setting(
+        "degraded.write_every_ms",
+        Kind::Number(1_000, DAY_MS),
+        Some("30000"),
+        "`cache.sealed` is rewritten at most this often.",
+    ),
+    setting(
         "catalog.file",
         Kind::Text,
         None,

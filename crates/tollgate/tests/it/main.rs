@@ -11,6 +11,7 @@
 )]
 
 mod commands;
+mod database_away;
 mod drain;
 mod faults;
 mod forward;
