@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate_fuzz::{PROTOCOLS, choices, context, cut, protocol, written_events};
 use tollgate_protocol::{
-    Framing, Method, NativeFace, OpenAiFace, Problem, Profile, Protocol, Target, TranslateOptions, codec, decode_request,
+    Framing, Method, NativeFace, OpenAiFace, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions, codec, decode_request,
     effective_profile, encode_request,
     neutral::{AnswerKind, Encoded, ReplyContext, Request},
     pending_media, translate_problem, translate_reply, translating_relay,
@@ -57,7 +57,7 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
         hoist: flags & 4 != 0,
         server_tools: flags & 8 != 0,
         pass_user: flags & 16 != 0,
-        fetched: None,
+        media: if flags & 32 == 0 { RemoteMedia::Refused } else { RemoteMedia::Later },
     };
     let model = MODELS[usize::from(model) % MODELS.len()];
     for to in PROTOCOLS {

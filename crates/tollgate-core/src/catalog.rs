@@ -130,6 +130,8 @@ pub struct TranslationSwitches {
     pub server_tools: bool,
     /// The id of the person behind the caller travels (`metadata.user_id`).
     pub pass_user: bool,
+    /// The gateway fetches addresses of media that the upstream does not read itself.
+    pub fetch_media: bool,
 }
 
 /// Waiting limits of a channel, in milliseconds.

@@ -44,7 +44,7 @@ pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, Tra
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use route::{
     AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, NoRoute, Plan,
-    PlannedAttempt, PriceFigures, PriceKind, RefusedFields, RouteInput, Unloaded, rank_all, route,
+    PlannedAttempt, PriceFigures, PriceKind, RouteInput, Unloaded, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

@@ -11,7 +11,7 @@ use tollgate_protocol::{FieldPath, Outline, Protocol};
 pub use exclusion::{Cause, Excluded, Exclusion, LimitLevel, NoRoute, PriceFigures, PriceKind};
 
 use rank::{Order, Usable, pick};
-use sieve::{Sieve, cost_of};
+use sieve::{Sieve, Translation, cost_of};
 
 use crate::{
     Account, AccountHealth, AccountId, Caller, Catalog, Channel, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,
@@ -72,10 +72,18 @@ pub trait CandidateView {
         ChannelBudget::Left
     }
 
-    /// Fields of the request that this candidate cannot take. Asked once a channel.
-    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
+    /// Fields of the request that this candidate refused lately, in the caller's spelling. Asked once a channel.
+    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
         let _ = (channel, serves);
-        RefusedFields::None
+        Vec::new()
+    }
+
+    /// Fields of the request that a channel of another protocol cannot express, in the caller's spelling. To know that
+    /// the request must be read whole, so it is asked only of channels a plan comes to: not at all where the plan begins
+    /// with the caller's own protocol.
+    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+        let _ = (channel, serves);
+        Vec::new()
     }
 }
 
@@ -111,23 +119,14 @@ pub enum ChannelBudget {
     },
 }
 
-/// Fields a candidate cannot take, in the caller's spelling.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RefusedFields {
-    /// It takes all.
-    None,
-    /// Its protocol cannot express these.
-    CannotTranslate(Vec<FieldPath>),
-    /// It refused these lately.
-    Learned(Vec<FieldPath>),
-}
-
 /// Attempts in order; never empty, never an account twice.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The first try.
     pub first: PlannedAttempt,
-    /// Those after it: at most two, or with [`rank_all`] everybody else.
+    /// Those after it: two, and a spare one for each that speaks another protocol than the caller while the first does
+    /// not; whether those can express the request is found out when their turn comes. At most [`MAX_ATTEMPTS`] are
+    /// made. With [`rank_all`] everybody else.
     pub rest: Vec<PlannedAttempt>,
     /// Who is not tried, and why.
     pub excluded: Vec<Excluded>,
@@ -198,15 +197,14 @@ pub fn rank_all(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result
 
 fn choose(input: &RouteInput<'_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
     debug_assert_eq!(input.catalog.revision, input.offer.revision, "an offer is good for its own snapshot only");
-    let mut sieve = Sieve::new(input);
-    for position in 0..input.offer.candidates.len() {
-        sieve.channel(position);
+    let mut sieve = Sieve::run(input, Translation::Later);
+    let mut chosen = input.choose(&mut sieve, most, dice);
+    if chosen.is_empty() && sieve.foreign {
+        // Nothing is left to try, so every reason counts: what a protocol cannot express lasts longer than what keeps
+        // an account from being used.
+        sieve = Sieve::run(input, Translation::Now);
     }
-    let Sieve { usable, mut excluded, hiccups, busy, .. } = sieve;
-
-    let costs = |it: &Usable| input.cost_for_order(it);
-    let order = Order { routing: input.offer.group.routing, affinity: input.outline.affinity, cost: &costs };
-    let mut chosen = pick(usable, most, order, dice);
+    let Sieve { mut excluded, hiccups, busy, .. } = sieve;
     if chosen.is_empty() && !busy {
         // The model's last account is tried all the same while it cools for a hiccup: the one that is back first, and
         // only that one, so that a total outage costs one attempt a request.
@@ -221,6 +219,37 @@ fn choose(input: &RouteInput<'_>, most: usize, dice: &mut dyn FnMut() -> u32) ->
 }
 
 impl RouteInput<'_> {
+    /// The accounts to try, in order, out of those the sieve let through. One of another protocol is asked whether it
+    /// can express the request, and excluded with its channel where it cannot, unless the first one needs no
+    /// translation: then it is asked when its turn comes, which is hardly ever.
+    fn choose(&self, sieve: &mut Sieve<'_, '_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
+        let costs = |it: &Usable| self.cost_for_order(it);
+        let order = Order { routing: self.offer.group.routing, affinity: self.outline.affinity, cost: &costs };
+        let mut usable = std::mem::take(&mut sieve.usable);
+        if !sieve.foreign {
+            return pick(usable, most, order, dice);
+        }
+        let mut chosen: Vec<Usable> = Vec::new();
+        while chosen.len() < most {
+            let mut next = pick(usable.clone(), most - chosen.len(), order, dice);
+            usable.retain(|it| !next.contains(it));
+            let Some(first) = next.first() else { break };
+            if chosen.is_empty() && !first.foreign {
+                let spare = next.iter().filter(|it| it.foreign).count();
+                next.extend(pick(usable, spare, order, dice));
+                return next;
+            }
+            for it in next {
+                if !it.foreign || sieve.expresses(it.candidate as usize) {
+                    chosen.push(it);
+                } else {
+                    usable.retain(|other| other.candidate != it.candidate);
+                }
+            }
+        }
+        chosen
+    }
+
     fn attempt(&self, chosen: &Usable) -> Option<PlannedAttempt> {
         let served = self.offer.candidates.get(chosen.candidate as usize)?;
         let channel = self.catalog.channel_at(served.channel)?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use tollgate_core::{
     Account, AccountLoad, Caller, CandidateView, Catalog, Channel, ChannelBudget, Excluded, HealthView, Key, NoRoute, NotOffered,
-    PriceLimit, RefusedFields, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
+    PriceLimit, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Framing, Method, Outline, Protocol, Target, codec};
 
@@ -220,13 +220,12 @@ impl CandidateView for View<'_> {
         (self.sight.budgets)(channel)
     }
 
-    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
+    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
         if !channel.learn_unsupported {
-            return RefusedFields::None;
+            return Vec::new();
         }
         let learned = self.sight.known.learned(channel.id, &serves.upstream);
-        let refused = learned.map(|learned| learned.refused(self.from, self.fields, self.sight.now)).unwrap_or_default();
-        if refused.is_empty() { RefusedFields::None } else { RefusedFields::Learned(refused) }
+        learned.map(|learned| learned.refused(self.from, self.fields, self.sight.now)).unwrap_or_default()
     }
 }
 

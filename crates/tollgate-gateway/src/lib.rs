@@ -37,6 +37,7 @@ mod account_room;
 mod clock;
 mod health_board;
 mod lessons;
+mod media;
 mod metrics;
 mod pace;
 mod probes;

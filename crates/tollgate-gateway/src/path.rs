@@ -81,6 +81,7 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     // One snapshot a request: a change in the middle of it is the next one's.
     let catalog = core.shared.catalog.load_full();
     let caller = door(core, &catalog, head, target, ticket).await?;
+    let room = body.room();
     let body = receive(head, body, &core.shared.settings.bounds).await?;
     let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
     ticket.outlined(&outline);
@@ -88,7 +89,7 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     ticket.offered(&offer);
     let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
     let limit = admit(core, head, &caller, &offer, &outline, ticket).await?;
-    let bodies = Bodies::new(head, target, &outline, body, &caller, &offer).limited(limit);
+    let bodies = Bodies::new(head, target, &outline, body, &caller, &offer, room).limited(limit);
     let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
     let chosen = asked.choose(ticket).await?;
     let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
@@ -178,20 +179,26 @@ fn finish(
     if let Ok(value) = HeaderValue::from_str(request_id) {
         headers.insert(REQUEST_ID, value);
     }
-    if !dropped.is_empty()
-        && let Ok(value) = HeaderValue::from_str(dropped)
-    {
-        headers.insert(DROPPED, value);
-    }
     if let Some(trace) = trace {
         headers.insert(TRACE, trace);
     }
+    name_dropped(&mut response, dropped);
     response
+}
+
+/// Names what was left out of the request or changed in it.
+fn name_dropped(response: &mut Response<AnswerBody>, dropped: &str) {
+    if !dropped.is_empty()
+        && let Ok(value) = HeaderValue::from_str(dropped)
+    {
+        response.headers_mut().insert(DROPPED, value);
+    }
 }
 
 async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<AnswerBody> {
     let problem = refusal.problem(head);
     let attempts = ticket.attempts();
+    let dropped = ticket.dropped_entries().join(",");
     let outcome = outcome_of(refusal);
     let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
     if ticket.is_known() {
@@ -208,6 +215,8 @@ async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<
     if attempts > 0 {
         response.headers_mut().insert(ATTEMPTS, HeaderValue::from(attempts));
     }
+    // What the attempt that failed was sent without.
+    name_dropped(&mut response, &dropped);
     if let Some(trace) = trace {
         response.headers_mut().insert(TRACE, trace);
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tollgate_core::{
     Account, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute, NotOffered,
-    Offer, Plan, PriceLimit, RefusedFields, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
+    Offer, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
     parse_max_price,
 };
-use tollgate_protocol::{Method, Outline};
+use tollgate_protocol::{FieldPath, Method, Outline};
 
 use crate::{
     Core, Head, Refusal,
@@ -63,6 +63,10 @@ impl Asked<'_> {
             let again = rounds.next().is_some();
             let no = match self.route(limit, tokens, granted.as_ref()) {
                 Ok(plan) => {
+                    if !self.bring(&plan.first).await {
+                        // Its media cannot be had; from now on routing knows.
+                        continue;
+                    }
                     let first = &plan.first.account;
                     let slot = granted.take_if(|slot: &mut Slot| slot.is_on(first.id)).or_else(|| rooms.take(first, tokens));
                     if let Some(slot) = slot {
@@ -87,6 +91,11 @@ impl Asked<'_> {
                 }
             }
         }
+    }
+
+    /// Fetches the remote media an attempt needs. `false`: the request cannot go there.
+    pub(crate) async fn bring(&self, planned: &PlannedAttempt) -> bool {
+        planned.protocol == self.head.from || self.bodies.bring(&self.core.shared.traffic.media, planned).await
     }
 
     fn route(&self, request_limit: Option<PriceLimit>, tokens: u64, granted: Option<&Slot>) -> Result<Plan, NoRoute> {
@@ -145,14 +154,13 @@ impl CandidateView for View<'_> {
         }
     }
 
-    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
-        match self.asked.bodies.refused_fields(channel, serves) {
-            RefusedFields::None => {}
-            refused @ (RefusedFields::CannotTranslate(_) | RefusedFields::Learned(_)) => return refused,
-        }
+    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
         let Asked { core, head, outline, .. } = *self.asked;
-        let learned = core.shared.traffic.lessons.of(channel, &serves.upstream, head.from, &outline.fields, self.now);
-        if learned.is_empty() { RefusedFields::None } else { RefusedFields::Learned(learned) }
+        core.shared.traffic.lessons.of(channel, &serves.upstream, head.from, &outline.fields, self.now)
+    }
+
+    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+        self.asked.bodies.untranslatable(channel, serves)
     }
 }
 

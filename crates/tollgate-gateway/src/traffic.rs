@@ -10,6 +10,7 @@ use crate::{
     account_room::AccountRooms,
     known::MOST_BUSY,
     lessons::Lessons,
+    media::MediaFetcher,
     pace::{HedgeSpending, Pace},
 };
 
@@ -23,6 +24,8 @@ pub struct Traffic {
     pub(crate) rooms: Arc<AccountRooms>,
     /// Fields that upstreams refused.
     pub(crate) lessons: Lessons,
+    /// What was fetched for callers who gave addresses.
+    pub(crate) media: MediaFetcher,
     /// How soon first tokens come.
     pub(crate) pace: Pace,
     /// What second attempts cost.
@@ -34,7 +37,8 @@ impl Traffic {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            rooms: AccountRooms::new(clock),
+            rooms: AccountRooms::new(Arc::clone(&clock)),
+            media: MediaFetcher::new(clock),
             lessons: Lessons::default(),
             pace: Pace::default(),
             hedges: HedgeSpending::default(),

@@ -1,23 +1,31 @@
 //! Stage 6 of 9. In: the caller's body and the candidates; out: the body for each upstream, and the way back for its
 //! answer. Same protocol: the caller's bytes, but for the model's name. Another protocol: the request is decoded once,
 //! and written once for each channel that routing looks at, which is how routing learns what a channel cannot
-//! express.
+//! express; that is done only for channels a plan comes to.
+
+mod media;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Caller, CandidateView, Channel, ChannelId, Offer, OnUnsupported, PlannedAttempt, Provider, RefusedFields, Serves, Timestamp,
-    TranslationPolicy, TranslationSwitches, count_input,
+    Caller, Channel, ChannelId, Offer, OnUnsupported, PlannedAttempt, Provider, Serves, Timestamp, TranslationPolicy,
+    TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
-    BadReply, FieldPath, Framing, Malformed, Method, Outline, PassedReply, Protocol, ReplyEdits, RequestEdits, StreamRelay, Target,
-    TranslateOptions, Untranslatable, UpstreamProblem, codec, decode_request, effective_profile, encode_request,
+    BadReply, FieldPath, Framing, Malformed, Method, Outline, PassedReply, Profile, Protocol, RemoteMedia, ReplyEdits,
+    RequestEdits, StreamRelay, Target, TranslateOptions, Untranslatable, UpstreamProblem, codec, decode_request, effective_profile,
+    encode_request,
     neutral::{Encoded, Given, ReplyContext, Request},
-    translate_problem, translate_reply, translating_relay,
+    pending_media, translate_problem, translate_reply, translating_relay,
 };
 
-use crate::{Head, forward::Failure};
+use self::media::BroughtMedia;
+use crate::{
+    Head,
+    forward::{Failure, Reach},
+    incoming::Room,
+};
 
 /// One request's body, to be written for one upstream after another.
 pub(crate) struct Bodies<'a> {
@@ -37,6 +45,8 @@ pub(crate) struct Bodies<'a> {
     output: Option<OutputLimit>,
     decoded: OnceLock<Result<Request, Untranslatable>>,
     written: Mutex<Vec<Written>>,
+    /// What was fetched of remote media.
+    media: BroughtMedia,
 }
 
 /// An output limit that a request is given.
@@ -49,10 +59,13 @@ pub(crate) struct OutputLimit {
 }
 
 /// The request as written for one channel's model.
+#[derive(Clone)]
 struct Written {
     channel: ChannelId,
     upstream_model: String,
     outcome: Arc<Result<Encoded, Untranslatable>>,
+    /// Remote media is still to be fetched: it shows what can be expressed, and must not be sent.
+    unfetched: bool,
 }
 
 /// What goes to one upstream, and how its answer comes back.
@@ -76,7 +89,14 @@ pub(crate) enum Preparation {
     /// It goes there.
     Ready(Box<Prepared>),
     /// The upstream cannot count tokens: this is our own count, as the caller's protocol writes it.
-    OwnCount(Bytes),
+    OwnCount {
+        /// The count.
+        body: Bytes,
+        /// Entries of `x-tollgate-dropped`.
+        dropped: Vec<String>,
+    },
+    /// It cannot go there: something of it cannot be expressed.
+    Impossible,
 }
 
 /// How an answer becomes the caller's.
@@ -96,6 +116,7 @@ impl<'a> Bodies<'a> {
         body: Bytes,
         caller: &Caller,
         offer: &'a Offer,
+        room: Option<Room>,
     ) -> Self {
         let Offer { group, model, .. } = offer;
         Self {
@@ -112,6 +133,7 @@ impl<'a> Bodies<'a> {
             output: None,
             decoded: OnceLock::new(),
             written: Mutex::default(),
+            media: BroughtMedia::new(room),
         }
     }
 
@@ -153,10 +175,11 @@ impl<'a> Bodies<'a> {
         if planned.protocol == self.from {
             return Preparation::Ready(Box::new(self.pass(planned)));
         }
-        match &*self.write(&planned.channel, planned.serves()) {
-            Ok(encoded) => Preparation::Ready(Box::new(self.translated(planned, encoded))),
-            // Routing plans only what can be written; tokens alone are counted here where the upstream cannot.
-            Err(_) => Preparation::OwnCount(self.own_count()),
+        let written = self.write(&planned.channel, planned.serves());
+        match &*written.outcome {
+            Ok(encoded) if !written.unfetched => Preparation::Ready(Box::new(self.translated(planned, encoded))),
+            Err(Untranslatable::NoCounter) => Preparation::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
+            Ok(_) | Err(_) => Preparation::Impossible,
         }
     }
 
@@ -216,15 +239,15 @@ impl<'a> Bodies<'a> {
     }
 
     /// The request as a channel needs it; written once.
-    fn write(&self, channel: &Channel, serves: &Serves) -> Arc<Result<Encoded, Untranslatable>> {
+    fn write(&self, channel: &Channel, serves: &Serves) -> Written {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = written.iter().find(|one| one.channel == channel.id && one.upstream_model == serves.upstream) {
-            return Arc::clone(&known.outcome);
+            return known.clone();
         }
-        let outcome = Arc::new(self.encode(channel, serves));
-        let upstream_model = serves.upstream.clone();
-        written.push(Written { channel: channel.id, upstream_model, outcome: Arc::clone(&outcome) });
-        outcome
+        let (outcome, unfetched) = self.encode(channel, serves);
+        let one = Written { channel: channel.id, upstream_model: serves.upstream.clone(), outcome: Arc::new(outcome), unfetched };
+        written.push(one.clone());
+        one
     }
 
     fn decode(&self) -> Result<Request, Untranslatable> {
@@ -235,29 +258,47 @@ impl<'a> Bodies<'a> {
         Ok(request)
     }
 
-    fn encode(&self, channel: &Channel, serves: &Serves) -> Result<Encoded, Untranslatable> {
-        let request = self.decoded.get_or_init(|| self.decode()).as_ref().map_err(Clone::clone)?;
-        let profile = effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile);
-        let TranslationSwitches { hoist, server_tools, pass_user } = channel.translation;
+    /// The request for a channel, and whether remote media is still to be fetched for it.
+    fn encode(&self, channel: &Channel, serves: &Serves) -> (Result<Encoded, Untranslatable>, bool) {
+        let request = match self.decoded() {
+            Ok(request) => request,
+            Err(fault) => return (Err(fault.clone()), false),
+        };
+        let profile = profile_of(channel, serves);
+        let fetched = self.media.of(Reach::of(channel));
+        let TranslationSwitches { hoist, server_tools, pass_user, fetch_media } = channel.translation;
+        let wanted = if fetch_media { pending_media(channel.protocol, request, &profile) } else { Vec::new() };
+        let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
+        let media = if !fetch_media {
+            RemoteMedia::Refused
+        } else if unfetched {
+            RemoteMedia::Later
+        } else {
+            RemoteMedia::Fetched(&fetched)
+        };
         let (lenient, droppable) = (self.lenient, self.droppable);
-        let options = TranslateOptions { lenient, droppable, hoist, server_tools, pass_user, fetched: None };
-        encode_request(channel.protocol, request, &serves.upstream, &profile, &options)
+        let options = TranslateOptions { lenient, droppable, hoist, server_tools, pass_user, media };
+        (encode_request(channel.protocol, request, &serves.upstream, &profile, &options), unfetched)
+    }
+
+    /// The request as read whole; read once.
+    fn decoded(&self) -> Result<&Request, &Untranslatable> {
+        self.decoded.get_or_init(|| self.decode()).as_ref()
+    }
+
+    /// Fields of the request that a channel of another protocol cannot express.
+    pub(crate) fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+        match &*self.write(channel, serves).outcome {
+            Ok(_) | Err(Untranslatable::NoCounter) => Vec::new(),
+            Err(Untranslatable::Unsupported { fields, .. }) => fields.clone(),
+            Err(Untranslatable::Malformed(fault)) => fault.violations.iter().map(|violation| violation.field.clone()).collect(),
+        }
     }
 }
 
-impl CandidateView for Bodies<'_> {
-    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
-        if channel.speaks(self.from) {
-            return RefusedFields::None;
-        }
-        match &*self.write(channel, serves) {
-            Ok(_) | Err(Untranslatable::NoCounter) => RefusedFields::None,
-            Err(Untranslatable::Unsupported { fields, .. }) => RefusedFields::CannotTranslate(fields.clone()),
-            Err(Untranslatable::Malformed(fault)) => {
-                RefusedFields::CannotTranslate(fault.violations.iter().map(|violation| violation.field.clone()).collect())
-            }
-        }
-    }
+/// What is known of a channel's upstream model.
+fn profile_of(channel: &Channel, serves: &Serves) -> Profile {
+    effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile)
 }
 
 impl WayBack {

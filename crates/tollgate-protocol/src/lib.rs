@@ -47,8 +47,8 @@ pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile}
 pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
 pub use target::{Framing, Method, Protocol, Target};
 pub use translate::{
-    Fetched, TranslateOptions, Untranslatable, decode_request, encode_request, pending_media, translate_problem, translate_reply,
-    translating_relay,
+    Fetched, FetchedMedia, RemoteMedia, TranslateOptions, Untranslatable, decode_request, encode_request, pending_media,
+    translate_problem, translate_reply, translating_relay,
 };
 
 /// The one table: which implementation speaks a protocol. A protocol is added here and in a folder of its own.

@@ -4,7 +4,10 @@ mod outgoing;
 mod relay;
 mod reply;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 pub(crate) use outgoing::{Carried, Outgoing, fenced};
 
@@ -45,6 +48,22 @@ pub struct Fetched {
     pub data: String,
 }
 
+/// What a fetcher has of remote addresses, or why it has nothing, for the parenthesis of the message.
+pub type FetchedMedia = HashMap<String, Result<Arc<Fetched>, &'static str>>;
+
+/// What becomes of remote addresses that an upstream does not read itself ([`pending_media`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub enum RemoteMedia<'a> {
+    /// They are refused by name.
+    #[default]
+    Refused,
+    /// They will be fetched when an attempt needs them. Until then something empty stands for them in what is written,
+    /// which shows whether all the rest can be expressed and must not be sent.
+    Later,
+    /// This was fetched; what is missing here is refused by name.
+    Fetched(&'a FetchedMedia),
+}
+
 /// What an operator decides about translation, and what was fetched for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TranslateOptions<'a> {
@@ -58,8 +77,8 @@ pub struct TranslateOptions<'a> {
     pub server_tools: bool,
     /// The channel allows the id of the person behind the caller to travel (`metadata.user_id`).
     pub pass_user: bool,
-    /// What was fetched for the addresses that [`pending_media`] named.
-    pub fetched: Option<&'a HashMap<String, Fetched>>,
+    /// What becomes of remote addresses that the upstream does not read itself.
+    pub media: RemoteMedia<'a>,
 }
 
 /// Reads a caller's request, normalised. A `target` without a model names it in the body.
@@ -126,7 +145,7 @@ const fn answer_kind(ask: &Ask) -> AnswerKind {
 }
 
 /// The remote addresses whose bytes an upstream of protocol `to` would need inline. A gateway that may fetch them does
-/// so and passes the result in [`TranslateOptions::fetched`]; what is missing there is refused by name.
+/// so and passes the result in [`TranslateOptions::media`]; what is missing there is refused by name.
 #[must_use]
 pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &Profile) -> Vec<&'a str> {
     let parts = request.turns.iter().flat_map(|turn| &turn.parts);

@@ -1,12 +1,12 @@
 //! Requests across protocols where an operator's choice, a model's facts or the method decide.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use Protocol::{Anthropic, Gemini, OpenAi};
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    CanDisableThinking, Fetched, Framing, MalformedKind, Method, Profile, Protocol, Target, Thinking, TranslateOptions,
-    Untranslatable, decode_request, effective_profile, encode_request,
+    CanDisableThinking, Fetched, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target, Thinking,
+    TranslateOptions, Untranslatable, decode_request, effective_profile, encode_request,
     neutral::{AnswerKind, Encoded},
     pending_media,
 };
@@ -119,11 +119,22 @@ fn remote_media_is_named_fetched_and_sent_inline() {
     assert!(pending_media(Anthropic, &request, &profile(Anthropic)).is_empty(), "reads addresses itself");
     let reads = Profile { fetches_urls: Some(true), ..profile(Gemini) };
     assert!(pending_media(Gemini, &request, &reads).is_empty());
-    let found = Fetched { mime: "application/x-unknown".into(), data: "AAAA".into() };
-    let fetched = HashMap::from([(address.to_owned(), found)]);
-    let options = TranslateOptions { fetched: Some(&fetched), ..TranslateOptions::default() };
-    let (fields, _) = unsupported(encode_request(Gemini, &request, "up", &profile(Gemini), &options));
-    assert_eq!(fields, ["messages[0].content[0].image_url", "messages[0].content[1].image_url"]);
+    let outcome = |media: RemoteMedia<'_>| {
+        let options = TranslateOptions { media, ..TranslateOptions::default() };
+        encode_request(Gemini, &request, "up", &profile(Gemini), &options)
+    };
+    let fields = vec!["messages[0].content[0].image_url".to_owned(), "messages[0].content[1].image_url".to_owned()];
+    let found = |mime: &str| Ok(Arc::new(Fetched { mime: mime.into(), data: "AAAA".into() }));
+    let unknown = FetchedMedia::from([(address.to_owned(), found("application/x-unknown"))]);
+    assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&unknown))).0, fields, "a type nobody knows is never skipped");
+    let failed = FetchedMedia::from([(address.to_owned(), Err("the address could not be fetched"))]);
+    let because = Some("the address could not be fetched".to_owned());
+    assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&failed))), (fields.clone(), because));
+    assert_eq!(unsupported(outcome(RemoteMedia::Refused)).0, fields);
+    let sent = |media| written(&outcome(media).unwrap())["contents"][0]["parts"][1]["inlineData"].clone();
+    assert_eq!(sent(RemoteMedia::Later), json!({"mimeType": "image/png", "data": ""}), "stands for what is to come");
+    let fetched = FetchedMedia::from([(address.to_owned(), found("image/webp"))]);
+    assert_eq!(sent(RemoteMedia::Fetched(&fetched)), json!({"mimeType": "image/webp", "data": "AAAA"}));
 }
 
 // === thinking ===

@@ -23,6 +23,8 @@ pub(super) struct Usable {
     pub(super) id: AccountId,
     /// Average time to the first token, in microseconds; 0: not measured, or not asked for.
     pub(super) first_token_us: u64,
+    /// Its channel speaks another protocol than the caller.
+    pub(super) foreign: bool,
 }
 
 /// What candidates are ordered by.

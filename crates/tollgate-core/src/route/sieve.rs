@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tollgate_protocol::Method;
 
 use super::{
-    AccountLoad, ChannelBudget, Excluded, Exclusion, RefusedFields, RouteInput,
+    AccountLoad, ChannelBudget, Excluded, Exclusion, RouteInput,
     rank::{Usable, weight_of},
 };
 use crate::{
@@ -31,14 +31,38 @@ pub(super) struct Sieve<'a, 'i> {
     pub(super) usable: Vec<Usable>,
     pub(super) excluded: Vec<Excluded>,
     pub(super) hiccups: Vec<Hiccup>,
+    /// Whether a channel of another protocol was looked at.
+    pub(super) foreign: bool,
+    /// When channels of another protocol are asked whether they can express the request.
+    translation: Translation,
+    /// What such channels said, by position in the offer's candidates.
+    asked: Vec<(usize, bool)>,
     /// Whether the speed of accounts matters.
     fastest: bool,
     /// Whether healthy accounts are merely busy.
     pub(super) busy: bool,
 }
 
+/// When a channel of another protocol is asked whether it can express the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Translation {
+    /// Before anything of its accounts matters.
+    Now,
+    /// When a plan comes to it ([`Sieve::expresses`]).
+    Later,
+}
+
 impl<'a, 'i> Sieve<'a, 'i> {
-    pub(super) fn new(input: &'a RouteInput<'i>) -> Self {
+    /// Parts all candidates of the offer.
+    pub(super) fn run(input: &'a RouteInput<'i>, translation: Translation) -> Self {
+        let mut sieve = Self::new(input, translation);
+        for position in 0..input.offer.candidates.len() {
+            sieve.channel(position);
+        }
+        sieve
+    }
+
+    fn new(input: &'a RouteInput<'i>, translation: Translation) -> Self {
         // Counting costs nothing, so no price can be too high.
         let free = input.outline.method == Method::CountTokens;
         let prompt_tokens = estimate_input(input.outline);
@@ -48,13 +72,48 @@ impl<'a, 'i> Sieve<'a, 'i> {
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
         let fastest = input.offer.group.routing == Routing::Fastest;
         let (usable, excluded, hiccups) = (Vec::new(), Vec::new(), Vec::new());
-        Self { input, prices, prompt_tokens, sale, usable, excluded, hiccups, fastest, busy: false }
+        Self {
+            input,
+            prices,
+            prompt_tokens,
+            sale,
+            usable,
+            excluded,
+            hiccups,
+            foreign: false,
+            translation,
+            asked: Vec::new(),
+            fastest,
+            busy: false,
+        }
+    }
+
+    /// Whether a candidate's channel can express the request; where it cannot, the whole channel is excluded.
+    pub(super) fn expresses(&mut self, position: usize) -> bool {
+        if let Some((_, known)) = self.asked.iter().find(|(asked, _)| *asked == position) {
+            return *known;
+        }
+        let served = self.input.offer.candidates[position];
+        let channel = self.input.catalog.channel_at(served.channel);
+        let why = channel.and_then(|channel| self.cannot_translate(channel, served.serves as usize));
+        self.asked.push((position, why.is_none()));
+        let (Some(channel), Some(why)) = (channel, why) else { return true };
+        self.excluded.retain(|it| it.channel.id != channel.id);
+        self.excluded.push(Excluded { channel: channel.clone(), account: None, why });
+        false
+    }
+
+    fn cannot_translate(&self, channel: &Channel, serves: usize) -> Option<Exclusion> {
+        let fields = self.input.view.untranslatable(channel, channel.serves.get(serves)?);
+        (!fields.is_empty()).then_some(Exclusion::CannotTranslate(fields))
     }
 
     /// Looks at one of the offer's candidates.
-    pub(super) fn channel(&mut self, position: usize) {
+    fn channel(&mut self, position: usize) {
         let served = self.input.offer.candidates[position];
         let Some(channel) = self.input.catalog.channel_at(served.channel) else { return };
+        let foreign = !channel.speaks(self.input.from);
+        self.foreign |= foreign;
         if let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
             self.excluded.push(Excluded { channel: channel.clone(), account: None, why });
             return;
@@ -71,6 +130,7 @@ impl<'a, 'i> Sieve<'a, 'i> {
                 share: 1_000,
                 id: account.id,
                 first_token_us: 0,
+                foreign,
             };
             match self.account_exclusion(channel, account, cost.as_deref()) {
                 Ok(condition) => {
@@ -106,10 +166,15 @@ impl<'a, 'i> Sieve<'a, 'i> {
         if !channel.on {
             return Some(Exclusion::Disabled);
         }
-        match input.view.refused_fields(channel, mapping) {
-            RefusedFields::CannotTranslate(fields) => return Some(Exclusion::CannotTranslate(fields)),
-            RefusedFields::Learned(fields) => return Some(Exclusion::Capability(fields)),
-            RefusedFields::None => {}
+        if self.translation == Translation::Now
+            && !channel.speaks(input.from)
+            && let Some(why) = self.cannot_translate(channel, serves)
+        {
+            return Some(why);
+        }
+        let learned = input.view.learned(channel, mapping);
+        if !learned.is_empty() {
+            return Some(Exclusion::Capability(learned));
         }
         if let Some(why) = &self.sale {
             return Some(why.clone());

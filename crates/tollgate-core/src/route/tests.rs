@@ -3,8 +3,9 @@
 mod causes;
 mod order;
 mod routing;
+mod translation;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{cell::Cell, collections::HashMap, sync::Arc};
 
 use tollgate_protocol::Method;
 
@@ -29,7 +30,10 @@ struct Case {
     health: Board,
     loads: HashMap<AccountId, AccountLoad>,
     budgets: HashMap<String, ChannelBudget>,
-    refused: HashMap<String, RefusedFields>,
+    learned: HashMap<String, Vec<FieldPath>>,
+    untranslatable: HashMap<String, Vec<FieldPath>>,
+    /// How often a channel was asked whether it can express the request.
+    asked: Cell<usize>,
 }
 
 #[derive(Default)]
@@ -50,10 +54,21 @@ impl CandidateView for Case {
         self.budgets.get(&channel.name).copied().unwrap_or(ChannelBudget::Left)
     }
 
-    fn refused_fields(&self, channel: &Channel, serves: &Serves) -> RefusedFields {
+    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
         assert_eq!(serves.model, "m");
-        self.refused.get(&channel.name).cloned().unwrap_or(RefusedFields::None)
+        self.learned.get(&channel.name).cloned().unwrap_or_default()
     }
+
+    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+        assert!(serves.model == "m" && !channel.speaks(self.from), "asked of other protocols only");
+        self.asked.set(self.asked.get() + 1);
+        self.untranslatable.get(&channel.name).cloned().unwrap_or_default()
+    }
+}
+
+/// A channel that speaks another protocol than the callers here.
+fn foreign(name: &str) -> Channel {
+    Channel { protocol: Protocol::Gemini, ..channel(name, &["m"]) }
 }
 
 impl Case {
@@ -72,7 +87,9 @@ impl Case {
             health: Board::default(),
             loads: HashMap::new(),
             budgets: HashMap::new(),
-            refused: HashMap::new(),
+            learned: HashMap::new(),
+            untranslatable: HashMap::new(),
+            asked: Cell::new(0),
         }
     }
 

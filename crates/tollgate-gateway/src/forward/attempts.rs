@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tollgate_core::{AttemptResult, Cause, Observation, Outcome, PlannedAttempt, Timestamp};
+use tollgate_core::{AttemptResult, Cause, MAX_ATTEMPTS, Observation, Outcome, PlannedAttempt, Timestamp};
 use tollgate_protocol::Reading;
 
 use super::{
@@ -42,11 +42,15 @@ pub(crate) async fn forward(
     let mut last: Option<(Verdict, &PlannedAttempt)> = None;
     while let Some(planned) = rest.next() {
         if let Some((verdict, before)) = &last
-            && !road.goes_on(verdict, before)
+            && (ticket.attempts() >= MAX_ATTEMPTS || !road.goes_on(verdict, before))
         {
             break;
         }
-        // Room that was there when the request was planned may be gone by now.
+        // Whether a later attempt's protocol can express the request is known only now, and room that was there when it
+        // was planned may be gone.
+        if room.is_none() && !asked.bring(planned).await {
+            continue;
+        }
         let Some(slot) = room.take().or_else(|| road.room(planned)) else { continue };
         if !road.affords(planned, ticket).await? {
             continue;
@@ -54,6 +58,7 @@ pub(crate) async fn forward(
         let begun = match road.begin(planned, slot, ticket)? {
             Beginning::Attempt(begun) => begun,
             Beginning::OwnCount(body) => return Ok(own_count(body)),
+            Beginning::Impossible => continue,
         };
         let ended = match hedge.take() {
             None => begun.run().await,
@@ -103,6 +108,8 @@ enum Beginning<'p> {
     Attempt(Begun<'p>),
     /// Nothing: the upstream cannot count tokens, and this is our own count.
     OwnCount(Bytes),
+    /// Nothing: the upstream's protocol cannot express the request.
+    Impossible,
 }
 
 /// An attempt that has begun: it is in the journal and may be sent.
@@ -148,7 +155,11 @@ impl<'a> Road<'a> {
     {
         let prepared = match self.asked.bodies.prepare(planned) {
             Preparation::Ready(prepared) => prepared,
-            Preparation::OwnCount(body) => return Ok(Beginning::OwnCount(body)),
+            Preparation::OwnCount { body, dropped } => {
+                ticket.dropped(dropped);
+                return Ok(Beginning::OwnCount(body));
+            }
+            Preparation::Impossible => return Ok(Beginning::Impossible),
         };
         ticket.dropped(prepared.dropped.clone());
         let Some(notes) = ticket.begin_attempt(planned, slot, self.unwritten) else {

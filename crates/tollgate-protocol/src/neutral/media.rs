@@ -1,12 +1,10 @@
 //! Media on its way through: data URLs, base64, mime types, and which addresses are whose (translation reference,
 //! section 1.9). Nothing here touches a network.
 
-use std::collections::HashMap;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{Media, MediaSource};
-use crate::{FieldPath, translate::Fetched};
+use crate::{FieldPath, RemoteMedia};
 
 /// Why a piece of media cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +44,24 @@ pub(crate) fn inline(mime: &str, base64: &str, src: FieldPath) -> Result<Media, 
     Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, src })
 }
 
-/// The bytes of a remote address that the gateway fetched, under their served type.
-pub(crate) fn fetched(media: &Media, fetched: Option<&HashMap<String, Fetched>>) -> Option<Media> {
-    let MediaSource::Remote(url) = &media.source else { return None };
-    let found = fetched?.get(url)?;
-    let data = standard_base64(&found.data)?;
-    Some(Media { mime: mime_type(&found.mime), source: MediaSource::Inline(data), ..media.clone() })
+/// A remote address as bytes: what was fetched, under the type found, or what stands for it until then.
+///
+/// # Errors
+/// Why there is nothing, for the parenthesis of the message.
+pub(crate) fn brought(media: &Media, remote: RemoteMedia<'_>) -> Result<Media, &'static str> {
+    const SWITCHED_OFF: &str = "remote media is switched off";
+    let MediaSource::Remote(url) = &media.source else { return Err(SWITCHED_OFF) };
+    let (mime, data) = match remote {
+        RemoteMedia::Refused => return Err(SWITCHED_OFF),
+        RemoteMedia::Later if media.mime.is_empty() => ("image/png".to_owned(), String::new()),
+        RemoteMedia::Later => (media.mime.clone(), String::new()),
+        RemoteMedia::Fetched(fetched) => {
+            let found = fetched.get(url).ok_or(SWITCHED_OFF)?.as_ref().map_err(|reason| *reason)?;
+            let data = standard_base64(&found.data).ok_or("what the address gave is not base64")?;
+            (mime_type(&found.mime), data)
+        }
+    };
+    Ok(Media { mime, source: MediaSource::Inline(data), ..media.clone() })
 }
 
 fn from_data_url(rest: &str, src: FieldPath) -> Result<Media, BadMedia> {
@@ -152,7 +162,10 @@ fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{Fetched, FetchedMedia};
 
     fn check(url: &str, mime: &str, source: MediaSource) {
         let media = from_url(url, String::new()).unwrap();
@@ -185,8 +198,8 @@ mod tests {
     fn the_served_type_wins_over_the_ending() {
         let media = from_url("https://img.test/cat.jpg", String::new()).unwrap();
         let found = Fetched { mime: "image/png; charset=binary".into(), data: "iVBO".into() };
-        let map = HashMap::from([("https://img.test/cat.jpg".to_owned(), found)]);
-        let inline = fetched(&media, Some(&map)).unwrap();
+        let map = FetchedMedia::from([("https://img.test/cat.jpg".to_owned(), Ok(Arc::new(found)))]);
+        let inline = brought(&media, RemoteMedia::Fetched(&map)).unwrap();
         assert_eq!((inline.mime.as_str(), inline.source), ("image/png", MediaSource::Inline("iVBO".into())));
     }
 }

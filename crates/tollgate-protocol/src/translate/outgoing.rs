@@ -8,7 +8,7 @@ use crate::{
     Profile, Protocol,
     neutral::{
         Encoded, Given, Media, MediaSource, Part, PartKind, Request, Role, Turn,
-        media::fetched,
+        media::brought,
         names::{Ids, Names},
         verdict::Verdicts,
     },
@@ -158,15 +158,17 @@ impl<'a> Outgoing<'a> {
     /// Media as the upstream gets it; refused by name where it cannot.
     pub(crate) fn carry(&mut self, media: &Media) -> Option<Carried> {
         let addressed = takes_address(self.to, self.request, self.profile, media);
-        let brought = if addressed { None } else { fetched(media, self.options.fetched) };
-        let media = brought.as_ref().unwrap_or(media);
         let reason = match &media.source {
             MediaSource::Inline(data) => return Some(Carried::Bytes(media.mime.clone(), data.clone())),
             MediaSource::Remote(address) if addressed => return Some(Carried::Address(media.mime.clone(), address.clone())),
             MediaSource::Uri(address) if self.to == Protocol::Gemini => {
                 return Some(Carried::Address(media.mime.clone(), address.clone()));
             }
-            MediaSource::Remote(_) => Some("remote media is switched off"),
+            MediaSource::Remote(_) => match brought(media, self.options.media) {
+                Ok(Media { mime, source: MediaSource::Inline(data), .. }) => return Some(Carried::Bytes(mime, data)),
+                Ok(_) => None,
+                Err(reason) => Some(reason),
+            },
             MediaSource::Uri(_) => None,
         };
         self.verdicts.refuse_part(&media.src, reason);

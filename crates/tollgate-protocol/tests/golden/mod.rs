@@ -1,11 +1,11 @@
 //! Reads the golden cases and runs the requests among them.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    Fetched, Framing, MalformedKind, Method, Profile, Protocol, Target, TranslateOptions, Untranslatable, codec, decode_request,
-    encode_request,
+    Fetched, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target, TranslateOptions,
+    Untranslatable, codec, decode_request, encode_request,
 };
 
 pub(crate) const DIRECTIONS: [&str; 6] = [
@@ -67,16 +67,16 @@ pub(crate) fn run(direction: &str, name: &str) {
         Protocol::Gemini => Method::Generate,
     };
     let target = Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
-    let fetched: HashMap<String, Fetched> = case.ctx["fetched"]
+    let fetched: FetchedMedia = case.ctx["fetched"]
         .as_object()
         .into_iter()
         .flatten()
         .map(|(url, found)| {
             let text = |name: &str| found[name].as_str().expect("a sound case").to_owned();
-            (url.clone(), Fetched { mime: text("mime"), data: text("data") })
+            (url.clone(), Ok(Arc::new(Fetched { mime: text("mime"), data: text("data") })))
         })
         .collect();
-    let options = TranslateOptions { fetched: Some(&fetched), ..TranslateOptions::default() };
+    let options = TranslateOptions { media: RemoteMedia::Fetched(&fetched), ..TranslateOptions::default() };
     let body = serde_json::to_vec(&case.input).expect("a sound case");
     let outcome =
         decode_request(from, &target, &body).and_then(|request| encode_request(to, &request, word, &profile(word), &options));

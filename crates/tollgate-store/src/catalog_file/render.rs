@@ -119,6 +119,7 @@ impl FileForm for ChannelSpec {
         fields.differing("hoist", &switches.hoist, &usual.hoist, bool::to_string);
         fields.differing("server_tools", &switches.server_tools, &usual.server_tools, bool::to_string);
         fields.differing("pass_user", &switches.pass_user, &usual.pass_user, bool::to_string);
+        fields.differing("fetch_media", &switches.fetch_media, &usual.fetch_media, bool::to_string);
         fields.differing("private_network", &self.private_network, &plain.private_network, bool::to_string);
         fields.differing("priority", &self.priority, &plain.priority, i32::to_string);
         fields.differing("weight", &self.weight, &plain.weight, u32::to_string);

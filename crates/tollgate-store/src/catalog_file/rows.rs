@@ -74,6 +74,7 @@ pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Name
             hoist: table.flag("hoist").unwrap_or(plain.translation.hoist),
             server_tools: table.flag("server_tools").unwrap_or(plain.translation.server_tools),
             pass_user: table.flag("pass_user").unwrap_or(plain.translation.pass_user),
+            fetch_media: table.flag("fetch_media").unwrap_or(plain.translation.fetch_media),
         },
         private_network: table.flag("private_network").unwrap_or(plain.private_network),
         priority: table.whole("priority").unwrap_or(plain.priority),

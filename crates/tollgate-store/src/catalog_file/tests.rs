@@ -273,6 +273,7 @@ learn_unsupported = false
 hoist = true
 server_tools = true
 pass_user = true
+fetch_media = true
 private_network = true
 priority = -3
 weight = 7

@@ -156,10 +156,10 @@ fn too_small_a_margin_is_price_limit() {
 
 #[test]
 fn what_cannot_be_translated_names_the_fewest_fields() {
-    let mut case = Case::over(vec![channel("a", &["m"]), channel("b", &["m"])]);
+    let mut case = Case { translates: true, ..Case::over(vec![foreign("a"), foreign("b")]) };
     let fields = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-    case.refused.insert("a".to_owned(), RefusedFields::CannotTranslate(fields(&["seed", "logit_bias"])));
-    case.refused.insert("b".to_owned(), RefusedFields::CannotTranslate(fields(&["logit_bias"])));
+    case.untranslatable.insert("a".to_owned(), fields(&["seed", "logit_bias"]));
+    case.untranslatable.insert("b".to_owned(), fields(&["logit_bias"]));
     let refused = case.fails();
     assert_eq!(refused.all_translate(), Some(fields(&["logit_bias"])));
     assert!(!refused.price_limit_alone());
@@ -169,8 +169,9 @@ fn what_cannot_be_translated_names_the_fewest_fields() {
 
 #[test]
 fn what_cannot_be_translated_does_not_count_beside_other_reasons() {
-    let mut case = Case::over(vec![channel("a", &["m"]), channel("b", &["m"])]).cooling("b/0", CoolingReason::RateLimited, 4);
-    case.refused.insert("a".to_owned(), RefusedFields::CannotTranslate(vec!["seed".to_owned()]));
+    let mut case = Case::over(vec![foreign("a"), channel("b", &["m"])]).cooling("b/0", CoolingReason::RateLimited, 4);
+    case.translates = true;
+    case.untranslatable.insert("a".to_owned(), vec!["seed".to_owned()]);
     assert_eq!(case.fails().all_translate(), None);
     assert_eq!(case.fails().cause(), Cause::UpstreamRateLimited);
     case.health.0.clear();
@@ -180,7 +181,7 @@ fn what_cannot_be_translated_does_not_count_beside_other_reasons() {
 #[test]
 fn learned_refusals_exclude_like_a_translation_that_fails() {
     let mut case = Case::accounts(1);
-    case.refused.insert("c".to_owned(), RefusedFields::Learned(vec!["top_k".to_owned()]));
+    case.learned.insert("c".to_owned(), vec!["top_k".to_owned()]);
     assert_eq!(case.why().code(), "capability");
     assert_eq!(case.fails().all_translate(), Some(vec!["top_k".to_owned()]));
 }

@@ -39,6 +39,14 @@ impl Destination {
     /// Reads a channel's row.
     pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
         let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
+        let proxy = channel.proxy.as_deref().map(Url::parse).transpose().map_err(|_| ConnectFault::Proxy)?;
+        let base_path = url.path().trim_end_matches('/').to_owned();
+        let destination = Self::of_url(&url, Reach::of(channel))?;
+        Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.ca_file.clone(), proxy, ..destination })
+    }
+
+    /// Where an address leads, directly; its path and query are no part of it.
+    pub(crate) fn of_url(url: &Url, reach: Reach) -> Result<Self, ConnectFault> {
         let tls = match url.scheme() {
             "http" => false,
             "https" => true,
@@ -53,18 +61,17 @@ impl Destination {
         let port = url.port_or_known_default().ok_or(ConnectFault::BadUrl)?;
         let shown = url.host_str().unwrap_or(&host);
         let authority = url.port().map_or_else(|| shown.to_owned(), |port| format!("{shown}:{port}"));
-        let proxy = channel.proxy.as_deref().map(Url::parse).transpose().map_err(|_| ConnectFault::Proxy)?;
         Ok(Self {
             tls,
             host,
             address,
             port,
             authority: HeaderValue::try_from(authority).map_err(|_| ConnectFault::BadUrl)?,
-            base_path: url.path().trim_end_matches('/').to_owned(),
-            query: url.query().map(str::to_owned),
-            reach: Reach::of(channel),
-            ca_file: channel.ca_file.clone(),
-            proxy,
+            base_path: String::new(),
+            query: None,
+            reach,
+            ca_file: None,
+            proxy: None,
         })
     }
 

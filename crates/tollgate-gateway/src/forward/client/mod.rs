@@ -6,6 +6,7 @@
 
 mod connect;
 mod destination;
+pub(crate) mod fetch;
 mod guard;
 mod host;
 mod probe;
@@ -30,6 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId};
 
+pub(crate) use self::guard::Reach;
 use self::{
     destination::{Destination, TargetForm},
     host::{Freshness, Host, LeasedBody},

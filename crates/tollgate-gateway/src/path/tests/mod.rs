@@ -6,6 +6,7 @@ mod golden;
 mod hedging;
 mod learning;
 mod loopback;
+mod media;
 mod money;
 mod room;
 mod streams;

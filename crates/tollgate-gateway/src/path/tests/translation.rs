@@ -250,3 +250,67 @@ async fn signatures_stay_off_the_ids_of_calls_where_group_or_key_say_so() {
         rig.record();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_later_attempt_that_cannot_express_the_request_is_skipped_for_the_next_that_can() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
+    let mut rig = Rig::with(Script::new().refuses(500, &[]).replies(REPLY), 2, |_| {});
+    rig.add_channel(gemini);
+    // Of two accounts of the caller's protocol and one of another, the latter never gets the request.
+    assert_eq!(rig.ask(&body).await.status, 200);
+    let record = rig.record();
+    let spoken: Vec<_> = record.attempts.iter().map(|attempt| attempt.protocol).collect();
+    assert_eq!(spoken, [Protocol::OpenAi, Protocol::OpenAi]);
+
+    let mut rig = Rig::with(Script::new().refuses(500, &[]), 1, |channel| channel.priority = 0);
+    rig.add_channel(|channel| {
+        gemini(channel);
+        channel.priority = 1;
+    });
+    let got = rig.ask(&body).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts")), (502, Some("1")), "{}", got.body);
+    assert_eq!(rig.record().reason.as_deref(), Some("E55"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_only_other_protocols_could_not_read_goes_through_where_the_callers_is_spoken() {
+    // A tool result that answers no call is found by reading the request whole.
+    let orphan = r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"tool","tool_call_id":"x","content":"r"}]}"#;
+    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 0);
+    rig.add_channel(|channel| {
+        gemini(channel);
+        channel.priority = 1;
+    });
+    assert_eq!(rig.ask(orphan).await.status, 200);
+    rig.record();
+    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let got = rig.ask(orphan).await;
+    assert_eq!((got.status, got.code().as_str()), (400, "invalid_value"), "{}", got.body);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_left_out_is_named_beside_an_error_too() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"metadata\":{\"a\":\"b\"},\"user\":\"u\",");
+    let mut rig = Rig::with(Script::new().refuses(500, &[]), 1, gemini);
+    let got = rig.ask(&body).await;
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (502, Some("metadata,user")), "{}", got.body);
+    assert_eq!(rig.record().dropped, ["metadata", "user"]);
+    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let got = rig.ask(&body.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},")).await;
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (400, None), "nothing was sent");
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_taken_out_are_named_where_tokens_are_counted_here_too() {
+    let body = r#"{"contents":[{"role":"user","parts":[{"text":"hello there"}]}],"labels":{"a":"b"}}"#;
+    let mut rig = Rig::new(Script::new(), 1);
+    rig.change_model(|model| {
+        model.parameters = tollgate_core::ParameterRule::Except(vec!["labels".to_owned()]);
+        model.on_unsupported = OnUnsupported::Drop;
+    });
+    let got = read(serve(&rig.core, rig.native(Method::CountTokens, body)).await).await;
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("labels")), "{}", got.body);
+    assert_eq!(rig.record().dropped, ["labels"]);
+}

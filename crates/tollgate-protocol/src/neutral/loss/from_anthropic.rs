@@ -137,7 +137,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Refused,
         "messages[].content[].source",
         r#"{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://x.test/a.png"}}]}]}"#,
-        "the upstream reads no addresses",
+        "the upstream reads no addresses; `inlineData` where the channel has `fetch_media`",
     ),
     (
         "messages[].content[] of the vendor's own kinds",

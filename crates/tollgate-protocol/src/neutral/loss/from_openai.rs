@@ -39,7 +39,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         Refused,
         "messages[].content[].image_url",
         r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}]}]}"#,
-        "`fileData` where the model fetches addresses (`fetches_urls`)",
+        "`fileData` where the model fetches addresses (`fetches_urls`), `inlineData` where the channel has `fetch_media`",
     ),
     (
         "messages[].content[].image_url.detail",

@@ -1,0 +1,137 @@
+//! Remote media for upstreams that want bytes: fetched where the channel allows it, refused by name elsewhere.
+
+use tollgate_core::Provider;
+use tollgate_protocol::Protocol;
+
+use super::*;
+use crate::forward::testing::RawUpstream;
+
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n....";
+const GEMINI_REPLY: &str =
+    r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}]}"#;
+
+async fn pictures() -> RawUpstream {
+    let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", PNG.len()).into_bytes();
+    answer.extend_from_slice(PNG);
+    RawUpstream::answering(answer).await
+}
+
+fn gemini(channel: &mut Channel) {
+    channel.protocol = Protocol::Gemini;
+    channel.provider = Provider::Gemini;
+    channel.translation.fetch_media = true;
+}
+
+/// A chat request with these addresses as pictures.
+fn showing(addresses: &[String]) -> String {
+    let parts: Vec<_> = addresses.iter().map(|url| serde_json::json!({"type": "image_url", "image_url": {"url": url}})).collect();
+    serde_json::json!({"model": "m", "messages": [{"role": "user", "content": parts}]}).to_string()
+}
+
+#[tokio::test]
+async fn a_picture_behind_an_address_is_sent_as_bytes() {
+    let server = pictures().await;
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    let got = rig.ask(&showing(&[server.url.clone(), format!("{}/b", server.url), server.url.clone()])).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    let sent: serde_json::Value = serde_json::from_str(&rig.script.seen()[0].body).unwrap();
+    let parts = sent["contents"][0]["parts"].as_array().unwrap();
+    assert_eq!(parts.len(), 3);
+    for part in parts {
+        assert_eq!(part["inlineData"], serde_json::json!({"mimeType": "image/png", "data": "iVBORw0KGgouLi4u"}));
+    }
+    assert_eq!(server.accepted(), 2, "each address once");
+    rig.record();
+}
+
+#[tokio::test]
+async fn nothing_is_fetched_where_the_channel_does_not_say_so_or_the_upstream_reads_addresses() {
+    let server = pictures().await;
+    let body = showing(std::slice::from_ref(&server.url));
+    let mut rig = Rig::with(Script::new(), 1, |channel| {
+        gemini(channel);
+        channel.translation.fetch_media = false;
+    });
+    let got = rig.ask(&body).await;
+    assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
+    assert!(got.body.contains("'messages[0].content[0].image_url'") && got.body.contains("switched off"), "{}", got.body);
+    rig.record();
+    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
+        gemini(channel);
+        channel.serves[0].profile.fetches_urls = Some(true);
+    });
+    assert_eq!(rig.ask(&body).await.status, 200);
+    assert!(rig.script.seen()[0].body.contains("fileUri"));
+    rig.record();
+    assert_eq!(server.accepted(), 0);
+}
+
+#[tokio::test]
+async fn an_address_of_our_own_network_is_refused_by_name_and_never_reached() {
+    let server = pictures().await;
+    let mut rig = Rig::with(Script::new(), 1, |channel| {
+        gemini(channel);
+        channel.private_network = false;
+    });
+    let metadata = "http://169.254.169.254/latest/meta-data/iam".to_owned();
+    let got = rig.ask(&showing(&[server.url.clone(), metadata])).await;
+    assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
+    assert!(got.body.contains("'messages[0].content[0].image_url', 'messages[0].content[1].image_url'"), "{}", got.body);
+    assert!(got.body.contains("(the address could not be fetched)"), "which of all reasons is not told: {}", got.body);
+    assert_eq!((server.accepted(), rig.script.seen().len()), (0, 0));
+    let record = rig.record();
+    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E17"), "cannot_translate"));
+}
+
+#[tokio::test]
+async fn a_channel_whose_media_cannot_be_had_is_passed_over() {
+    let gone = RawUpstream::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 1);
+    rig.add_channel(|channel| {
+        gemini(channel);
+        channel.priority = 0;
+    });
+    assert_eq!(rig.ask(&showing(std::slice::from_ref(&gone.url))).await.status, 200);
+    let record = rig.record();
+    assert_eq!((record.protocol_out, gone.accepted()), (Some(Protocol::OpenAi), 1));
+    assert!(record.trace.iter().any(|entry| entry.code == "cannot_translate"), "{:?}", record.trace);
+}
+
+#[tokio::test]
+async fn media_is_fetched_for_the_attempt_that_needs_it_and_not_before() {
+    let server = pictures().await;
+    let ask = async |script: Script| {
+        let mut rig = Rig::with(script, 1, |_| {});
+        rig.add_channel(|channel| {
+            gemini(channel);
+            channel.priority = 1;
+        });
+        let status = rig.ask(&showing(std::slice::from_ref(&server.url))).await.status;
+        (status, server.accepted(), rig.record().protocol_out)
+    };
+    assert_eq!(ask(Script::new().replies(REPLY)).await, (200, 0, Some(Protocol::OpenAi)));
+    assert_eq!(ask(Script::new().refuses(500, &[]).replies(GEMINI_REPLY)).await, (200, 1, Some(Protocol::Gemini)));
+}
+
+#[tokio::test]
+async fn a_request_with_too_many_addresses_is_refused_before_any_is_fetched() {
+    let server = pictures().await;
+    let addresses: Vec<_> = (0..17).map(|number| format!("{}/{number}", server.url)).collect();
+    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let got = rig.ask(&showing(&addresses)).await;
+    assert_eq!((got.status, server.accepted()), (400, 0));
+    assert!(got.body.contains("(at most 16 remote addresses)"), "{}", got.body);
+    rig.record();
+}
+
+#[tokio::test]
+async fn a_file_the_upstream_cannot_take_is_refused_by_name() {
+    let video = RawUpstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n\0\0\0\x20ftypisom....").await;
+    let mut rig = Rig::new(Script::new(), 1);
+    rig.change(|channels, _, _| channels[0].translation.fetch_media = true);
+    let body = format!(r#"{{"contents":[{{"parts":[{{"fileData":{{"fileUri":"{}","mimeType":"audio/wav"}}}}]}}]}}"#, video.url);
+    let got = read(serve(&rig.core, rig.native(Method::Generate, &body)).await).await;
+    assert_eq!((got.status, video.accepted()), (400, 1), "{}", got.body);
+    assert!(got.body.contains("'contents[0].parts[0]'"), "{}", got.body);
+    rig.record();
+}
