@@ -114,6 +114,13 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
         Ok(0)
     }
 
+    /// Removes some of the records that arrived before the UTC day of `before` began, with their attempts; what they came to
+    /// stays in ledger and roll-ups. To be called until it says 0. How many were removed.
+    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let _ = before;
+        Ok(0)
+    }
+
     /// One page of records; continue with [`Page::next`] in [`UsageFilter::after`].
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError>;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_core::{AccountId, AttemptResult, ChannelId, KeyId, MemberId, Outcome, Timestamp, Tokens, UsageRecord};
+use tollgate_core::{AccountId, AttemptResult, ChannelId, KeyId, MemberId, Timestamp, Tokens, UsageRecord};
 
 /// Microseconds of an hour and of a day.
 pub(crate) const HOUR: i64 = 3_600_000_000;
@@ -17,13 +17,13 @@ pub(crate) struct UsageRow {
     /// Empty: refused before a group was chosen; the model is empty then too.
     pub(crate) group: String,
     pub(crate) model: String,
+    pub(crate) outcome: &'static str,
 }
 
 /// What is added to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageSums {
     pub(crate) requests: i64,
-    pub(crate) completed: i64,
     pub(crate) tokens_input: i64,
     pub(crate) tokens_output: i64,
     pub(crate) sale: i64,
@@ -60,11 +60,17 @@ pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, widt
     for record in records {
         let model = record.group.and(record.model.as_ref()).map_or_else(String::new, |model| model.replace('\0', "\u{fffd}"));
         let group = record.group.map_or_else(String::new, |group| group.to_string());
-        let row = UsageRow { bucket: bucket(record.at, width), key: record.key, member: record.member, group, model };
+        let row = UsageRow {
+            bucket: bucket(record.at, width),
+            key: record.key,
+            member: record.member,
+            group,
+            model,
+            outcome: record.outcome.as_str(),
+        };
         let sums = rows.entry(row).or_default();
         let (input, output) = tokens(&record.tokens);
         sums.requests += 1;
-        sums.completed += i64::from(record.outcome == Outcome::Completed);
         sums.tokens_input = sums.tokens_input.saturating_add(input);
         sums.tokens_output = sums.tokens_output.saturating_add(output);
         sums.sale = sums.sale.saturating_add(record.sale.map_or(0, |sale| sale.0));

@@ -13,6 +13,7 @@ mod failure;
 mod first_start;
 mod ledger_watch;
 mod logging;
+mod retention;
 mod say;
 mod traffic_notes;
 mod usage_line;

@@ -195,7 +195,9 @@ conformance! {
         pages_follow_each_other_without_gap_or_overlap,
         filters_narrow_pages_and_sums,
         records_survive_with_every_field,
-        known_names_what_is_booked;
+        known_names_what_is_booked,
+        sums_are_the_same_wherever_they_come_from,
+        old_records_go_and_do_not_come_back;
     ledger:
         what_requests_cost_is_entered_once,
         a_record_twice_in_a_batch_is_settled_once,

@@ -1,6 +1,6 @@
 //! What a usage store must do.
 
-use tollgate_core::{NanoUsd, Outcome, UsageRecord};
+use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use crate::{
     Cursor, Order, Store, SummaryBy, UsageFilter,
@@ -146,4 +146,66 @@ pub(super) async fn two_tills_with_the_same_records_book_each_once(store: &Store
     assert_eq!(one.unwrap() + two.unwrap(), 200);
     let (items, _) = page(store, &UsageFilter { limit: 1_000, order: Order::Oldest, ..UsageFilter::default() }).await;
     assert_eq!(items, records);
+}
+
+/// Records over three days, each a little later in its hour.
+fn spread() -> Vec<UsageRecord> {
+    const STEP: i64 = 47 * 60_000_000 + 13;
+    (0_i64..)
+        .zip((0..90).map(record))
+        .map(|(number, record)| UsageRecord { at: Timestamp(at(0).0 + number * STEP), cost: Some(NanoUsd(14)), ..record })
+        .collect()
+}
+
+pub(super) async fn sums_are_the_same_wherever_they_come_from(store: &Store) {
+    let records = spread();
+    store.usage.append(&records).await.unwrap();
+    let (first, last) = (records[0].at.0, records[89].at.0);
+    for (from, length) in [(0, 1), (60, 3_600), (7_200, 100_000), (3_601, 200_000), (0, 300_000), (40_000, 90_001)] {
+        let since = Timestamp(first + from * 1_000_000);
+        let until = Timestamp((since.0 + length * 1_000_000).min(last + 1));
+        let filter = UsageFilter { since: Some(since), until: Some(until), ..UsageFilter::default() };
+        let expected: Vec<&UsageRecord> = records.iter().filter(|it| it.at >= since && it.at < until).collect();
+        for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Model, SummaryBy::Outcome, SummaryBy::Key] {
+            let sums = store.usage.summary(&filter, by).await.unwrap();
+            let total = |of: fn(&crate::SummaryRow) -> i64| sums.iter().map(of).sum::<i64>();
+            assert_eq!(sums.iter().map(|sum| sum.requests).sum::<u64>(), expected.len() as u64, "{filter:?} {by:?}");
+            assert_eq!(total(|sum| sum.sale.0), expected.iter().filter_map(|it| it.sale).map(|it| it.0).sum::<i64>());
+            assert_eq!(total(|sum| sum.cost.0), 14 * i64::try_from(expected.len()).unwrap());
+            let completed = expected.iter().filter(|it| it.outcome == Outcome::Completed).count() as u64;
+            assert_eq!(sums.iter().map(|sum| sum.completed).sum::<u64>(), completed);
+        }
+    }
+}
+
+pub(super) async fn old_records_go_and_do_not_come_back(store: &Store) {
+    let records = spread();
+    let (late, booked): (Vec<_>, Vec<_>) = records.iter().cloned().partition(|it| it.id == records[4].id);
+    assert!(late[0].sale.is_some_and(|sale| sale.0 > 0), "it costs something");
+    store.usage.append(&booked).await.unwrap();
+    let before = Timestamp::of_day(records[0].at.day() + 1);
+    let old = booked.iter().filter(|it| it.at < before).count() as u64;
+    let in_time_of_day = Timestamp(before.0 + 5_000_000);
+    let balances = store.ledger.balances().await.unwrap();
+    let mut removed = 0;
+    loop {
+        match store.usage.prune(in_time_of_day).await.unwrap() {
+            0 => break,
+            some => removed += some,
+        }
+        assert!(store.ledger.verify().await.unwrap().agrees());
+    }
+    assert!(old > 0);
+    assert_eq!(removed, old);
+    let (left, _) = page(store, &UsageFilter { limit: 1_000, order: Order::Oldest, ..UsageFilter::default() }).await;
+    assert!(left.iter().all(|it| it.at >= before) && left.len() as u64 == booked.len() as u64 - old);
+    assert_eq!(store.ledger.balances().await.unwrap(), balances, "what was paid stays paid");
+    // As a journal that still holds them would.
+    assert_eq!(store.usage.append(&booked).await.unwrap(), 0);
+    assert_eq!(store.ledger.balances().await.unwrap(), balances);
+    assert_eq!(store.usage.append(&late).await.unwrap(), 1, "what was never booked is, however late");
+    assert_eq!(store.usage.append(&late).await.unwrap(), 0);
+    while store.usage.prune(in_time_of_day).await.unwrap() > 0 {}
+    assert_eq!(store.usage.append(&late).await.unwrap(), 0);
+    assert!(store.ledger.verify().await.unwrap().agrees());
 }

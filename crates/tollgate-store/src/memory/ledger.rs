@@ -63,6 +63,11 @@ impl Books {
         }
     }
 
+    /// Whether a request is entered.
+    pub(super) fn settled(&self, request: tollgate_core::RequestId) -> bool {
+        self.entries.iter().any(|entry| entry.request == Some(request))
+    }
+
     fn balance(&self, member: MemberId) -> NanoUsd {
         self.balances.get(&member).copied().unwrap_or_default()
     }

@@ -150,9 +150,13 @@ impl UsageStore for MemoryStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         let mut usage = self.usage.lock().await;
         let mut books = self.books.lock().await;
-        let new = usage.append(records);
+        let new = usage.append(records, |record| books.settled(record.id));
         books.book(&new);
         Ok(new.len() as u64)
+    }
+
+    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
+        Ok(self.usage.lock().await.prune(before))
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {

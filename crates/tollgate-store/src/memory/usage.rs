@@ -13,6 +13,8 @@ const BOUND: usize = 100_000;
 pub(super) struct Log {
     records: BTreeMap<Cursor, UsageRecord>,
     arrivals: HashMap<RequestId, Timestamp>,
+    /// Records that arrived before were removed.
+    pruned_until: Timestamp,
 }
 
 fn cursor(record: &UsageRecord) -> Cursor {
@@ -30,10 +32,19 @@ fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
 }
 
 impl Log {
-    /// Adds records; those that are new.
-    pub(super) fn append<'a>(&mut self, records: &'a [UsageRecord]) -> Vec<&'a UsageRecord> {
+    /// Adds records; those that are new. Of a time whose records were removed only those that cost something and are not
+    /// settled.
+    pub(super) fn append<'a>(
+        &mut self,
+        records: &'a [UsageRecord],
+        settled: impl Fn(&UsageRecord) -> bool,
+    ) -> Vec<&'a UsageRecord> {
         let mut added = Vec::new();
+        let sold = |record: &UsageRecord| record.sale.is_some_and(|sale| sale != NanoUsd::ZERO);
         for record in records {
+            if record.at < self.pruned_until && (!sold(record) || settled(record)) {
+                continue;
+            }
             if self.arrivals.insert(record.id, record.at).is_none() {
                 self.records.insert(cursor(record), record.clone());
                 added.push(record);
@@ -45,6 +56,21 @@ impl Log {
             }
         }
         added
+    }
+
+    /// Removes what arrived before this day.
+    pub(super) fn prune(&mut self, before: Timestamp) -> u64 {
+        let before = Timestamp::of_day(before.day());
+        let first = Cursor { at: before, id: RequestId::from_parts(Timestamp::default(), [0; 10]) };
+        let kept = self.records.split_off(&first);
+        let old = std::mem::replace(&mut self.records, kept);
+        for place in old.keys() {
+            self.arrivals.remove(&place.id);
+        }
+        if !old.is_empty() {
+            self.pruned_until = self.pruned_until.max(before);
+        }
+        old.len() as u64
     }
 
     /// All records that are kept.
@@ -78,11 +104,13 @@ impl Log {
 
     pub(super) fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Vec<SummaryRow> {
         let mut sums: BTreeMap<String, SummaryRow> = BTreeMap::new();
-        for record in self.records.values().filter(|record| fits(filter, record)) {
+        // A model that a filter names exists, and a name that exists nowhere makes no row.
+        let offered = |record: &&UsageRecord| filter.model.is_none() || record.group.is_some();
+        for record in self.records.values().filter(|record| fits(filter, record)).filter(offered) {
             let of = match by {
                 SummaryBy::Nothing => String::new(),
                 SummaryBy::Day => day(record.at),
-                SummaryBy::Model => record.model.clone().unwrap_or_default(),
+                SummaryBy::Model => record.group.and(record.model.clone()).unwrap_or_default(),
                 SummaryBy::Key => record.key.to_string(),
                 SummaryBy::Member => record.member.to_string(),
                 SummaryBy::Group => record.group_name.clone().unwrap_or_default(),

@@ -30,14 +30,12 @@ macro_rules! add_usage {
             concat!(
                 "INSERT INTO ",
                 $table,
-                " (bucket, key_id, member_id, group_id, model, requests, completed, tokens_input, tokens_output, sale, cost, unpriced) VALUES"
+                " (bucket, key_id, member_id, group_id, model, outcome, requests, tokens_input, tokens_output, sale, cost, unpriced) VALUES"
             ),
             concat!(
-                " ON CONFLICT (bucket, key_id, member_id, group_id, model) DO UPDATE SET requests = ",
+                " ON CONFLICT (bucket, key_id, member_id, group_id, model, outcome) DO UPDATE SET requests = ",
                 $table,
-                ".requests + excluded.requests, completed = ",
-                $table,
-                ".completed + excluded.completed, tokens_input = ",
+                ".requests + excluded.requests, tokens_input = ",
                 $table,
                 ".tokens_input + excluded.tokens_input, tokens_output = ",
                 $table,
@@ -237,8 +235,8 @@ fn bind_usage<'q>(query: Query<'q>, row: &rollup::UsageRow, sums: &rollup::Usage
         .bind(row.member.to_string())
         .bind(row.group.clone())
         .bind(row.model.clone())
+        .bind(row.outcome)
         .bind(sums.requests)
-        .bind(sums.completed)
         .bind(sums.tokens_input)
         .bind(sums.tokens_output)
         .bind(sums.sale)

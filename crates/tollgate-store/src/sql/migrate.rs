@@ -26,6 +26,7 @@ const MONEY: &str = include_str!("../../migrations/0002_money.sql");
 const ADMIN: &str = include_str!("../../migrations/0003_admin.sql");
 const MONTHS_SQLITE: &str = include_str!("../../migrations/0004_months.sqlite.sql");
 const MONTHS_POSTGRES: &str = include_str!("../../migrations/0004_months.postgres.sql");
+const OUTCOMES: &str = include_str!("../../migrations/0005_outcomes.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
@@ -33,6 +34,7 @@ pub(super) const ALL: &[Step] = &[
     Step { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
     Step { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
     Step { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
+    Step { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -161,7 +163,7 @@ mod tests {
         samples::{NOON, record},
     };
 
-    const NEXT: i64 = 5;
+    const NEXT: i64 = 6;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
@@ -177,7 +179,8 @@ mod tests {
     /// Takes the schema of a database back to what it was before there was a ledger.
     const WITHOUT_MONEY: &str = "DROP TABLE ledger; DROP TABLE balances; DROP TABLE usage_hours; DROP TABLE usage_days; \
          DROP TABLE attempt_hours; DROP TABLE attempt_days; DELETE FROM counters WHERE name = 'ledger'; \
-         DROP TABLE admin_keys; DROP TABLE once; \
+         DROP TABLE admin_keys; DROP TABLE once; DROP INDEX usage_group; DROP INDEX usage_failed; \
+         DELETE FROM counters WHERE name = 'pruned_until'; \
          DROP INDEX changes_id; DELETE FROM _sqlx_migrations WHERE version > 1;";
 
     #[tokio::test]
@@ -223,14 +226,14 @@ mod tests {
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, NEXT]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, NEXT]);
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v4-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v5-2026-11-21.backup"), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4]);
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4, 5]);
         assert!(matches!(
             check(&mut connection, Dialect::Sqlite, &place).await,
-            Err(StoreError::Newer { found: NEXT, known: 4, .. })
+            Err(StoreError::Newer { found: NEXT, known: 5, .. })
         ));
     }
 
@@ -242,7 +245,7 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5]);
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");

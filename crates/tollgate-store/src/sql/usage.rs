@@ -6,34 +6,32 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
-use tollgate_core::{AttemptRecord, NanoUsd, RequestId, Timestamp, UsageRecord};
+use sqlx::{Any, AssertSqlSafe, Row as _, Transaction};
+use tollgate_core::{AttemptRecord, Outcome, RequestId, Timestamp, UsageRecord};
 
 use super::{
     SqlStore, statement,
     usage_rows::{ATTEMPT_HEAD, ATTEMPT_WIDTH, USAGE_COLUMNS, USAGE_HEAD, USAGE_WIDTH, attempt, bind_attempt, bind_record, record},
 };
-use crate::{Cursor, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore, usage::day};
+use crate::{Cursor, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
 
-const IDS_AT_ONCE: usize = 500;
-/// Most rows of a summary.
-const SUMMARY_ROWS: i64 = 10_000;
+pub(super) const IDS_AT_ONCE: usize = 500;
 
 const APPEND: &str = "book usage records";
 const PAGE: &str = "read the usage log";
-const SUMMARY: &str = "sum up the usage log";
 
 type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
 
 /// A value to be bound.
+#[derive(Debug)]
 enum Value {
     Text(String),
     Number(i64),
 }
 
 /// Conditions out of fixed fragments, with their values.
-#[derive(Default)]
-struct Conditions {
+#[derive(Debug, Default)]
+pub(super) struct Conditions {
     sql: String,
     values: Vec<Value>,
 }
@@ -45,14 +43,14 @@ impl Conditions {
         self.sql.push_str(&fragment.replace('?', &format!("${}", self.values.len())));
     }
 
-    fn of(filter: &UsageFilter) -> Self {
+    pub(super) fn of(filter: &UsageFilter) -> Self {
         let mut conditions = Self::default();
         let words = [
             ("key_id = ?", filter.key.map(|id| id.to_string())),
             ("member_id = ?", filter.member.map(|id| id.to_string())),
             ("group_id = ?", filter.group.map(|id| id.to_string())),
             ("model = ?", filter.model.clone()),
-            ("outcome = ?", filter.outcome.map(|outcome| outcome.as_str().to_owned())),
+            (ended(filter.outcome), filter.outcome.map(|outcome| outcome.as_str().to_owned())),
         ];
         for (fragment, word) in words {
             if let Some(word) = word {
@@ -74,12 +72,22 @@ impl Conditions {
         write!(self.sql, " ${})", self.values.len()).expect("text does not fail to be written");
     }
 
-    fn bind(self, query: Query<'_>) -> Query<'_> {
+    /// ` WHERE …`, or nothing.
+    pub(super) fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    pub(super) fn bind(self, query: Query<'_>) -> Query<'_> {
         self.values.into_iter().fold(query, |query, value| match value {
             Value::Text(text) => query.bind(text),
             Value::Number(number) => query.bind(number),
         })
     }
+}
+
+/// Said twice where there is an index of what went wrong, so that it is used.
+fn ended(outcome: Option<Outcome>) -> &'static str {
+    if outcome == Some(Outcome::Completed) { "outcome = ?" } else { "outcome <> 'completed' AND outcome = ?" }
 }
 
 impl SqlStore {
@@ -88,6 +96,10 @@ impl SqlStore {
     async fn append_new(&self, records: &[&UsageRecord]) -> Result<Option<u64>, StoreError> {
         let failed = |error| self.failed(APPEND, error);
         let mut transaction = self.begin(APPEND).await?;
+        if self.without_pruned(&mut transaction, records).await?.len() != records.len() {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(None);
+        }
         for records in statement::pieces(records) {
             let sql = statement::values(self.dialect, USAGE_HEAD, records.len(), USAGE_WIDTH, " ON CONFLICT DO NOTHING");
             let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
@@ -104,8 +116,9 @@ impl SqlStore {
     async fn append_missing(&self, records: &[&UsageRecord]) -> Result<u64, StoreError> {
         let failed = |error| self.failed(APPEND, error);
         let mut transaction = self.begin(APPEND).await?;
+        let records = self.without_pruned(&mut transaction, records).await?;
         let mut inserted: HashSet<String> = HashSet::new();
-        for records in statement::pieces(records) {
+        for records in statement::pieces(&records) {
             let tail = " ON CONFLICT DO NOTHING RETURNING id";
             let sql = statement::values(self.dialect, USAGE_HEAD, records.len(), USAGE_WIDTH, tail);
             let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
@@ -172,6 +185,10 @@ impl UsageStore for SqlStore {
         }
     }
 
+    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.prune_slice(before).await
+    }
+
     async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.make_months(now).await
     }
@@ -217,51 +234,6 @@ impl UsageStore for SqlStore {
     }
 
     async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
-        let failed = |error| self.failed(SUMMARY, error);
-        let of = match by {
-            SummaryBy::Nothing => "''",
-            SummaryBy::Day => "CAST(at / 86400000000 AS TEXT)",
-            SummaryBy::Model => "COALESCE(model, '')",
-            SummaryBy::Key => "key_id",
-            SummaryBy::Member => "member_id",
-            SummaryBy::Group => "COALESCE(group_name, '')",
-            SummaryBy::Outcome => "outcome",
-        };
-        let grouped = if by == SummaryBy::Nothing { " HAVING COUNT(*) > 0" } else { " GROUP BY 1 ORDER BY COUNT(*) DESC, 1" };
-        let conditions = Conditions::of(filter);
-        let sql = format!(
-            "SELECT CAST({of} AS TEXT), CAST(COUNT(*) AS BIGINT), \
-             CAST(SUM(CASE WHEN outcome = 'completed' THEN 1 ELSE 0 END) AS BIGINT), \
-             CAST(SUM(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio) AS BIGINT), \
-             CAST(SUM(tokens_output + tokens_thinking) AS BIGINT), \
-             CAST(COALESCE(SUM(sale), 0) AS BIGINT), CAST(COALESCE(SUM(cost), 0) AS BIGINT), \
-             CAST(SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END) AS BIGINT) FROM usage{}{grouped} LIMIT {SUMMARY_ROWS}",
-            conditions.sql
-        );
-        let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
-        let mut sums = rows.iter().map(|row| sum(row, by)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        sums.sort_by(|a, b| a.of.cmp(&b.of));
-        Ok(sums)
+        self.sum_up(filter, by).await
     }
-}
-
-fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
-    const DAY_US: i64 = 86_400_000_000;
-    let number = |i: usize| row.try_get::<i64, _>(i);
-    let count = |i: usize| number(i).map(|value| u64::try_from(value).unwrap_or(0));
-    let mut of: String = row.try_get(0)?;
-    if by == SummaryBy::Day {
-        let days: i64 = of.parse().map_err(|error: std::num::ParseIntError| sqlx::Error::Decode(error.into()))?;
-        of = day(tollgate_core::Timestamp(days * DAY_US));
-    }
-    Ok(SummaryRow {
-        of,
-        requests: count(1)?,
-        completed: count(2)?,
-        tokens_input: count(3)?,
-        tokens_output: count(4)?,
-        sale: NanoUsd(number(5)?),
-        cost: NanoUsd(number(6)?),
-        unpriced: count(7)?,
-    })
 }

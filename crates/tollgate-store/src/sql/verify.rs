@@ -1,5 +1,6 @@
 //! Whether the books agree, asked of the database in one snapshot. Each rule is a query for what breaks it: an id or a
-//! place, what should be there, what is there.
+//! place, what should be there, what is there. Where records were removed for their age, their ledger entries and sums
+//! stand alone and are not asked for them.
 
 use sqlx::{Any, Row as _, Transaction};
 
@@ -47,12 +48,13 @@ macro_rules! usage_rollup {
                 $width,
                 " AS bucket, key_id || ' ' || member_id AS subject, 1 AS n, COALESCE(sale, 0) AS sale, COALESCE(cost, 0) AS cost, \
                  tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + tokens_thinking \
-                 AS tokens FROM usage"
+                 AS tokens FROM usage WHERE at >= (SELECT value FROM counters WHERE name = 'pruned_until')"
             ),
             concat!(
                 "SELECT bucket, key_id || ' ' || member_id AS subject, requests AS n, sale, cost, tokens_input + tokens_output AS tokens \
                  FROM ",
-                $table
+                $table,
+                " WHERE bucket >= (SELECT value FROM counters WHERE name = 'pruned_until')"
             )
         )
     };
@@ -69,12 +71,14 @@ macro_rules! attempt_rollup {
                 $width,
                 " AS bucket, a.channel_id || ' ' || a.account_id AS subject, 1 AS n, 0 AS sale, COALESCE(a.cost, 0) AS cost, \
                  a.tokens_input + a.tokens_cache_read + a.tokens_cache_write + a.tokens_image + a.tokens_audio + a.tokens_output \
-                 + a.tokens_thinking AS tokens FROM attempts a JOIN usage u ON u.id = a.request_id"
+                 + a.tokens_thinking AS tokens FROM attempts a JOIN usage u ON u.id = a.request_id \
+                 WHERE u.at >= (SELECT value FROM counters WHERE name = 'pruned_until')"
             ),
             concat!(
                 "SELECT bucket, channel_id || ' ' || account_id AS subject, attempts AS n, 0 AS sale, cost, \
                  tokens_input + tokens_output AS tokens FROM ",
-                $table
+                $table,
+                " WHERE bucket >= (SELECT value FROM counters WHERE name = 'pruned_until')"
             )
         )
     };
@@ -102,7 +106,7 @@ const QUERIES: &[(Rule, &str)] = &[
     (
         Rule::Settles,
         "SELECT CAST(l.seq AS TEXT), CAST(0 AS BIGINT), l.amount FROM ledger l WHERE l.kind = 'settle' \
-         AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = l.request_id) ORDER BY l.seq",
+         AND l.at >= (SELECT value FROM counters WHERE name = 'pruned_until') AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = l.request_id) ORDER BY l.seq",
     ),
     (
         // A cost that is not known of one attempt is not known of the record.

@@ -22,7 +22,7 @@ use crate::{
     config::Config,
     database_watch,
     failure::Failure,
-    first_start, ledger_watch, logging, say, traffic_notes,
+    first_start, ledger_watch, logging, retention, say, traffic_notes,
 };
 
 /// Serves until a signal ends it.
@@ -122,6 +122,10 @@ fn watch(background: &TaskTracker, config: &Config, put: &Put, stop: &Cancellati
         .run(stop.clone()),
     );
     background.spawn(ledger_watch::watch(put.store.clone(), Arc::clone(&put.shared), put.ledger, stop.clone()));
+    let days = config.number("usage.retention_days");
+    if days > 0 {
+        background.spawn(retention::keep(put.store.clone(), days, stop.clone()));
+    }
     background.spawn(traffic_notes::keep(Arc::clone(&put.shared), config.data.clone(), stop.clone()));
 }
 

@@ -191,6 +191,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Some("4294967296"),
         "Most bytes of entries waiting for the database.",
     ),
+    setting(
+        "usage.retention_days",
+        Kind::Number(0, 36_500),
+        Some("0"),
+        "Usage records are removed after so many days, in small slices; ledger, balances and roll-ups stay. 0 keeps them.",
+    ),
     setting("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"]), Some("\"info\""), "What is logged, to stderr."),
     setting(
         "log.format",

@@ -1,0 +1,219 @@
+//! Sums over the usage log. Whole days and hours come from the roll-ups; only what is left of the first and the last hour is
+//! summed up from the records themselves, so that a sum over a year costs as little as one over a day.
+
+use std::{collections::HashMap, fmt::Write as _};
+
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
+use tollgate_core::{NanoUsd, Timestamp};
+
+use super::{
+    SqlStore, statement,
+    usage::{Conditions, IDS_AT_ONCE},
+};
+use crate::{
+    StoreError, SummaryBy, SummaryRow, UsageFilter,
+    rollup::{DAY, HOUR},
+    usage::day,
+};
+
+const SUMMARY: &str = "sum up the usage log";
+/// Most rows of a summary.
+const ROWS: i64 = 10_000;
+
+/// Where a stretch of time is summed up from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Records,
+    Hours,
+    Days,
+}
+
+/// A stretch of time; `None`: it does not end.
+type Stretch = (Source, Option<i64>, Option<i64>);
+
+impl SqlStore {
+    pub(super) async fn sum_up(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        let failed = |error| self.failed(SUMMARY, error);
+        let conditions = Conditions::of(&UsageFilter { since: None, until: None, ..filter.clone() });
+        let mut sql = String::from(
+            "SELECT CAST(k AS TEXT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
+             CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
+        );
+        for (place, stretch) in stretches(filter.since, filter.until).into_iter().enumerate() {
+            sql.push_str(if place == 0 { "" } else { " UNION ALL " });
+            part(&mut sql, stretch, by, filter, conditions.sql());
+        }
+        write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {ROWS}").expect("text takes all");
+        let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
+        let mut sums = rows.iter().map(|row| sum(row, by)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        if by == SummaryBy::Group {
+            self.name_groups(&mut sums).await?;
+        }
+        sums.sort_by(|a, b| a.of.cmp(&b.of));
+        Ok(sums)
+    }
+
+    /// Sums are by id; people know names, those of removed groups too.
+    async fn name_groups(&self, sums: &mut [SummaryRow]) -> Result<(), StoreError> {
+        let failed = |error| self.failed(SUMMARY, error);
+        let mut names: HashMap<String, String> = HashMap::new();
+        for sums in sums.chunks(IDS_AT_ONCE) {
+            let sql = statement::list(self.dialect, "SELECT id, name FROM catalog_rows WHERE id IN (", sums.len(), ")");
+            let query = sums.iter().fold(sqlx::query(sql), |query, sum| query.bind(sum.of.clone()));
+            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
+                names.insert(row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+            }
+        }
+        for sum in sums {
+            if let Some(name) = names.remove(&sum.of) {
+                sum.of = name;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One stretch as a query. Times are numbers and stand in the text; words are bound.
+fn part(sql: &mut String, (source, from, to): Stretch, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
+    let (table, at) = match source {
+        Source::Records => ("usage", "at"),
+        Source::Hours => ("usage_hours", "bucket"),
+        Source::Days => ("usage_days", "bucket"),
+    };
+    let of = match (by, source) {
+        (SummaryBy::Nothing, _) => "''",
+        (SummaryBy::Day, Source::Records) => "at / 86400000000",
+        (SummaryBy::Day, _) => "bucket / 86400000000",
+        // Names that exist nowhere must not make rows.
+        (SummaryBy::Model, Source::Records) => "CASE WHEN group_id IS NULL THEN '' ELSE COALESCE(model, '') END",
+        (SummaryBy::Model, _) => "model",
+        (SummaryBy::Key, _) => "key_id",
+        (SummaryBy::Member, _) => "member_id",
+        (SummaryBy::Group, Source::Records) => "COALESCE(group_id, '')",
+        (SummaryBy::Group, _) => "group_id",
+        (SummaryBy::Outcome, _) => "outcome",
+    };
+    let sums = match source {
+        Source::Records => {
+            "COUNT(*) AS n, SUM(CASE WHEN outcome = 'completed' THEN 1 ELSE 0 END) AS done, \
+             SUM(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio) AS i, \
+             SUM(tokens_output + tokens_thinking) AS o, SUM(COALESCE(sale, 0)) AS s, SUM(COALESCE(cost, 0)) AS c, \
+             SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END) AS u"
+        }
+        Source::Hours | Source::Days => {
+            "SUM(requests) AS n, SUM(CASE WHEN outcome = 'completed' THEN requests ELSE 0 END) AS done, SUM(tokens_input) AS i, \
+             SUM(tokens_output) AS o, SUM(sale) AS s, SUM(cost) AS c, SUM(unpriced) AS u"
+        }
+    };
+    let mut narrowed = conditions.to_owned();
+    let mut narrow = |fragment: String| {
+        narrowed.push_str(if narrowed.is_empty() { " WHERE " } else { " AND " });
+        narrowed.push_str(&fragment);
+    };
+    if let Some(from) = from {
+        narrow(format!("{at} >= {from}"));
+    }
+    if let Some(to) = to {
+        narrow(format!("{at} < {to}"));
+    }
+    if source == Source::Records && filter.model.is_some() {
+        narrow("group_id IS NOT NULL".to_owned());
+    }
+    write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("text takes all");
+}
+
+/// Cuts a stretch of time into whole days, whole hours, and what is left at both ends.
+fn stretches(since: Option<Timestamp>, until: Option<Timestamp>) -> Vec<Stretch> {
+    let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
+    let up = |at: i64, width: i64| at.div_euclid(width).saturating_add(i64::from(at.rem_euclid(width) > 0)).saturating_mul(width);
+    let down = |at: i64, width: i64| at.div_euclid(width) * width;
+    let within = |from: Option<i64>, to: Option<i64>| from.is_none_or(|from| to.is_none_or(|to| from < to));
+    let (first_hour, last_hour) = (from.map(|at| up(at, HOUR)), to.map(|at| down(at, HOUR)));
+    if !within(first_hour, last_hour) {
+        return vec![(Source::Records, from, to)];
+    }
+    let (first_day, last_day) = (first_hour.map(|at| up(at, DAY)), last_hour.map(|at| down(at, DAY)));
+    let mut stretches = Vec::new();
+    let mut add = |source, from: Option<i64>, to: Option<i64>| {
+        if from != to || from.is_none() {
+            stretches.push((source, from, to));
+        }
+    };
+    if from.is_some() {
+        add(Source::Records, from, first_hour);
+    }
+    if within(first_day, last_day) {
+        if from.is_some() {
+            add(Source::Hours, first_hour, first_day);
+        }
+        add(Source::Days, first_day, last_day);
+        if to.is_some() {
+            add(Source::Hours, last_day, last_hour);
+        }
+    } else {
+        add(Source::Hours, first_hour, last_hour);
+    }
+    if to.is_some() {
+        add(Source::Records, last_hour, to);
+    }
+    stretches
+}
+
+fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
+    let number = |i: usize| row.try_get::<i64, _>(i);
+    let count = |i: usize| number(i).map(|value| u64::try_from(value).unwrap_or(0));
+    let mut of: String = row.try_get(0)?;
+    if by == SummaryBy::Day {
+        let days: i64 = of.parse().map_err(|error: std::num::ParseIntError| sqlx::Error::Decode(error.into()))?;
+        of = day(Timestamp(days.saturating_mul(DAY)));
+    }
+    Ok(SummaryRow {
+        of,
+        requests: count(1)?,
+        completed: count(2)?,
+        tokens_input: count(3)?,
+        tokens_output: count(4)?,
+        sale: NanoUsd(number(5)?),
+        cost: NanoUsd(number(6)?),
+        unpriced: count(7)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn whole_days_and_hours_come_from_the_roll_ups() {
+        let at = |days: i64, hours: i64, micros: i64| Some(Timestamp(days * DAY + hours * HOUR + micros));
+        let cut = |since, until| stretches(since, until).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
+        assert_eq!(cut(None, None), [Source::Days]);
+        assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [Source::Days]);
+        assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [Source::Hours]);
+        assert_eq!(cut(at(1, 2, 7), at(1, 2, 9)), [Source::Records]);
+        assert_eq!(cut(at(1, 2, 7), None), [Source::Records, Source::Hours, Source::Days]);
+        let all = [Source::Records, Source::Hours, Source::Days, Source::Hours, Source::Records];
+        assert_eq!(cut(at(1, 2, 7), at(4, 5, 6)), all);
+    }
+
+    proptest! {
+        /// Every moment is summed up once, and roll-ups only over whole buckets.
+        #[test]
+        fn stretches_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY) {
+            let until = since + length;
+            let mut place = since;
+            for (source, from, to) in stretches(Some(Timestamp(since)), Some(Timestamp(until))) {
+                let (from, to) = (from.unwrap(), to.unwrap());
+                prop_assert_eq!(from, place);
+                prop_assert!(from < to);
+                let width = match source { Source::Records => 1, Source::Hours => HOUR, Source::Days => DAY };
+                prop_assert!(from % width == 0 && to % width == 0);
+                prop_assert!(source != Source::Records || to - from < 2 * HOUR);
+                place = to;
+            }
+            prop_assert_eq!(place, until);
+        }
+    }
+}
