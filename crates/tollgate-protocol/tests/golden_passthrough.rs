@@ -1,15 +1,37 @@
-//! Runs the golden pass-through cases byte by byte (`fixtures/golden/README.md` explains the format).
+//! The golden cases of pass-through, byte by byte, each a test of its own (`fixtures/golden/README.md` explains the
+//! format); and recorded streams, which pass however they are cut.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tollgate_protocol::{Framing, Method, Outline, Protocol, RequestEdits, SplicePoints, Target, codec};
+use tollgate_protocol::{Framing, Method, Outline, Protocol, ReplyEdits, RequestEdits, SplicePoints, Target, codec};
+
+macro_rules! golden {
+    ($($kind:ident: $($case:ident)+;)+) => {
+        $(mod $kind {
+            $(#[test]
+            fn $case() {
+                crate::$kind(&crate::case(concat!(stringify!($kind), ".", stringify!($case))));
+            })+
+        })+
+
+        const LISTED: &[&str] = &[$($(concat!(stringify!($kind), ".", stringify!($case))),+),+];
+    };
+}
+
+golden! {
+    request:
+        openai_bytes_identical openai_model_spliced openai_stream_usage_forced openai_stream_options_edited
+        openai_markers_removed gemini_bytes_identical gemini_foreign_thought_removed gemini_foreign_signature_replaced
+        anthropic_foreign_thinking_removed;
+    response:
+        openai_response_model_restored gemini_response_identical;
+}
 
 #[derive(Deserialize)]
 struct Case {
     name: String,
-    kind: String,
     ctx: Facts,
     input: String,
     expected: String,
@@ -19,17 +41,33 @@ struct Case {
 struct Facts {
     protocol: String,
     upstream_model: String,
-}
-
-fn cases(kind: &str) -> Vec<Case> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/golden/passthrough.jsonl");
-    let text = fs::read_to_string(file).expect("the fixture is in the repository");
-    let cases: Vec<Case> = text.lines().map(|line| serde_json::from_str(line).expect("a case a line")).collect();
-    cases.into_iter().filter(|case| case.kind == kind).collect()
+    #[serde(default)]
+    include_usage: bool,
 }
 
 /// The caller's name of the model in every case.
 const MODEL: &str = "m";
+
+fn fixture(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn cases() -> Vec<Case> {
+    fixture("golden/passthrough.jsonl").lines().map(|line| serde_json::from_str(line).expect("a case a line")).collect()
+}
+
+fn case(name: &str) -> Case {
+    cases().into_iter().find(|case| case.name == name).unwrap_or_else(|| panic!("the fixture has no case {name}"))
+}
+
+#[test]
+fn the_list_names_every_case_of_the_fixture() {
+    let cases = cases();
+    let found: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(LISTED.iter().copied().collect::<BTreeSet<_>>(), found);
+    assert_eq!(LISTED.len(), cases.len(), "each once");
+}
 
 fn outline_of(protocol: Protocol, body: &[u8]) -> Outline {
     let (method, model) = match protocol {
@@ -61,21 +99,65 @@ fn blank_outline() -> Outline {
     }
 }
 
-#[test]
-fn requests_pass_with_nothing_but_their_splices() {
-    let cases = cases("request");
-    assert!(cases.len() >= 9, "the fixture was cut: {} requests", cases.len());
-    for case in cases {
-        let protocol = Protocol::parse(&case.ctx.protocol).expect("a protocol");
-        let body = Bytes::from(case.input.clone());
-        let outline = outline_of(protocol, &body);
-        assert_eq!(outline.model, MODEL, "{}", case.name);
-        let upstream_model = (case.ctx.upstream_model != MODEL).then_some(case.ctx.upstream_model.as_str());
-        let edits = RequestEdits { upstream_model, force_usage: true, ..RequestEdits::default() };
-        let forwarded = codec(protocol).forward_request(&body, &outline, &edits);
-        assert_eq!(forwarded, case.expected.as_bytes(), "{}", case.name);
-        if case.expected == case.input {
-            assert_eq!(forwarded.as_ptr(), body.as_ptr(), "{}: the same buffer", case.name);
-        }
+/// A request, with nothing changed but its splices.
+fn request(case: &Case) {
+    let protocol = Protocol::parse(&case.ctx.protocol).expect("a protocol");
+    let body = Bytes::from(case.input.clone());
+    let outline = outline_of(protocol, &body);
+    assert_eq!(outline.model, MODEL);
+    let upstream_model = (case.ctx.upstream_model != MODEL).then_some(case.ctx.upstream_model.as_str());
+    let edits = RequestEdits { upstream_model, force_usage: true, ..RequestEdits::default() };
+    let forwarded = codec(protocol).forward_request(&body, &outline, &edits);
+    assert_eq!(forwarded, case.expected.as_bytes());
+    if case.expected == case.input {
+        assert_eq!(forwarded.as_ptr(), body.as_ptr(), "the same buffer");
     }
+}
+
+/// A complete answer.
+fn response(case: &Case) {
+    let protocol = Protocol::parse(&case.ctx.protocol).expect("a protocol");
+    let method = if protocol == Protocol::Gemini { Method::Generate } else { Method::Chat };
+    let edits = ReplyEdits {
+        caller_model: (case.ctx.upstream_model != MODEL).then(|| MODEL.to_owned()),
+        hide_usage: !case.ctx.include_usage,
+    };
+    let passed = codec(protocol).read_reply(method, &Bytes::from(case.input.clone()), &edits);
+    assert_eq!(passed.map(|passed| passed.body), Ok(Bytes::from(case.expected.clone())));
+}
+
+fn passes_however_it_is_cut(protocol: Protocol, file: &str) {
+    let text = fixture(&format!("schemas/samples/{file}"));
+    for cut in 1..=text.len() {
+        let mut relay = codec(protocol).relay(Framing::Sse, &ReplyEdits::default());
+        let mut out = Vec::new();
+        for piece in text.as_bytes().chunks(cut) {
+            relay.push(&Bytes::copy_from_slice(piece), &mut out).expect("a sound stream");
+        }
+        relay.finish(&mut out).expect("a complete stream");
+        assert!(relay.complete() && relay.reading().content && relay.reading().usage.is_some(), "in pieces of {cut}");
+        let passed = String::from_utf8(out.concat()).expect("text");
+        assert_eq!(passed, without_heartbeats(&text), "in pieces of {cut}");
+    }
+}
+
+#[test]
+fn a_recorded_chat_stream_passes_byte_for_byte() {
+    passes_however_it_is_cut(Protocol::OpenAi, "openai-chat-chunk--ok-stream.sse");
+}
+
+#[test]
+fn a_recorded_native_stream_passes_byte_for_byte() {
+    passes_however_it_is_cut(Protocol::Gemini, "gemini-generate-content-response--ok-stream.sse");
+}
+
+#[test]
+fn a_recorded_messages_stream_passes_byte_for_byte() {
+    passes_however_it_is_cut(Protocol::Anthropic, "anthropic-stream-event--ok-stream.sse");
+}
+
+/// Heartbeats are the gateway's own business: the upstream's are taken out.
+fn without_heartbeats(stream: &str) -> String {
+    let events = stream.split("\n\n").map(str::trim).filter(|event| !event.is_empty() && !event.starts_with(':'));
+    events.flat_map(|event| [event, "\n\n"]).collect()
 }
