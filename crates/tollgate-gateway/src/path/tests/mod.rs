@@ -4,6 +4,7 @@ mod endings;
 mod failover;
 mod golden;
 mod hedging;
+mod hostile;
 mod learning;
 mod loopback;
 mod media;

@@ -314,3 +314,27 @@ async fn fields_taken_out_are_named_where_tokens_are_counted_here_too() {
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("labels")), "{}", got.body);
     assert_eq!(rig.record().dropped, ["labels"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
+    let body = CHAT.replace("\"m\",", "\"m\",\"temperature\":0.5,");
+    let ask = async |change: fn(&mut Channel)| {
+        let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
+            anthropic(channel);
+            channel.serves[0].upstream = "claude-sonnet-5-5".to_owned();
+            change(channel);
+        });
+        let got = rig.ask(&body).await;
+        rig.record();
+        (got.status, rig.script.seen().first().map(|seen| seen.body.clone()).unwrap_or_default())
+    };
+    assert_eq!(ask(|_| {}).await.0, 400, "the known model takes no sampling");
+    let (status, sent) = ask(|channel| {
+        channel.serves[0].profile.sampling = Some(true);
+        channel.serves[0].profile.default_max_tokens = Some(77);
+    })
+    .await;
+    let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+    assert_eq!((status, &sent["temperature"], &sent["max_tokens"]), (200, &0.5.into(), &77.into()));
+    assert_eq!(ask(|channel| channel.serves[0].upstream = "claude-3-opus".to_owned()).await.0, 200, "an older one takes it");
+}
