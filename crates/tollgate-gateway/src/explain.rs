@@ -35,8 +35,6 @@ pub struct Sight<'a> {
     pub health: &'a dyn HealthView,
     /// What the running gateway knows besides.
     pub known: &'a Known,
-    /// Budgets of channels: what is left of each.
-    pub budgets: &'a dyn Fn(&Channel) -> ChannelBudget,
     /// Now.
     pub now: Timestamp,
 }
@@ -217,7 +215,7 @@ impl CandidateView for View<'_> {
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        (self.sight.budgets)(channel)
+        self.sight.known.budget(channel.id, self.sight.now)
     }
 
     fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {

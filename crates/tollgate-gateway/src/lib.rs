@@ -57,7 +57,7 @@ pub use forward::{
 };
 pub use health_board::HealthBoard;
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
-pub use known::{Busy, Known, LearnedHere};
+pub use known::{Busy, Known, LearnedHere, SpentBudget};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
 pub use probes::Probes;

@@ -143,15 +143,7 @@ impl CandidateView for View<'_> {
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        let Asked { core, head, .. } = *self.asked;
-        let spent = |budget: &&Budget| {
-            let spent = core.shared.counters.spent(Subject::Channel(channel.id), budget.window, head.arrived);
-            budget.action == BudgetAction::Block && spent >= budget.amount
-        };
-        match channel.budgets.iter().find(spent) {
-            Some(budget) => ChannelBudget::Spent { until: budget.window.ends(head.arrived) },
-            None => ChannelBudget::Left,
-        }
+        channel_budget(&*self.asked.core.shared.counters, channel, self.asked.head.arrived)
     }
 
     fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
@@ -161,6 +153,18 @@ impl CandidateView for View<'_> {
 
     fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
         self.asked.bodies.untranslatable(channel, serves)
+    }
+}
+
+/// Whether one of a channel's budgets is spent at a time.
+pub(crate) fn channel_budget(counters: &dyn tollgate_store::Counters, channel: &Channel, at: Timestamp) -> ChannelBudget {
+    let spent = |budget: &&Budget| {
+        let spent = counters.spent(Subject::Channel(channel.id), budget.window, at);
+        budget.action == BudgetAction::Block && spent >= budget.amount
+    };
+    match channel.budgets.iter().find(spent) {
+        Some(budget) => ChannelBudget::Spent { until: budget.window.ends(at) },
+        None => ChannelBudget::Left,
     }
 }
 

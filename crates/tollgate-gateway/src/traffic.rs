@@ -3,19 +3,15 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{AccountId, AccountLoad, Catalog, Timestamp};
+use tollgate_core::AccountId;
 
 use crate::{
-    Busy, Clock, Known,
+    Clock,
     account_room::AccountRooms,
-    known::MOST_BUSY,
     lessons::Lessons,
     media::MediaFetcher,
     pace::{HedgeSpending, Pace},
 };
-
-/// Models with refused fields that are told of.
-const MOST_TOLD: usize = 1_000;
 
 /// One for the process.
 #[derive(Debug)]
@@ -43,21 +39,6 @@ impl Traffic {
             pace: Pace::default(),
             hedges: HedgeSpending::default(),
         }
-    }
-
-    /// What somebody beside the process may want to know, such as `explain`.
-    pub fn known(&self, catalog: &Catalog, now: Timestamp) -> Known {
-        let accounts = catalog.channels.values().flat_map(|channel| &channel.accounts);
-        let busy = accounts.filter_map(|account| {
-            let until = match self.rooms.load(account, 1) {
-                AccountLoad::Free => return None,
-                AccountLoad::AtConcurrency => None,
-                AccountLoad::AtRate { until } => Some(until),
-            };
-            Some(Busy { account: account.id, until })
-        });
-        let busy = busy.take(MOST_BUSY).collect();
-        Known { at: now, learned: Known::of_lessons(self.lessons.all(MOST_TOLD, now)), busy }
     }
 
     /// Forgets accounts that are no longer configured.

@@ -46,7 +46,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, data: PathBuf, stop: CancellationT
             () = stop.cancelled() => break,
             () = tokio::time::sleep(EVERY) => {}
         }
-        let known = shared.traffic.known(&shared.catalog.load(), shared.clock.now());
+        let known = Known::of(&shared);
         notes.put(known);
     }
     notes.remove();
@@ -61,7 +61,7 @@ struct Notes {
 
 impl Notes {
     fn put(&mut self, known: Known) {
-        let same = known.learned == self.written.learned && known.busy == self.written.busy;
+        let same = known.says_the_same(&self.written);
         self.looks = if same { self.looks + 1 } else { 0 };
         if same && (known.is_empty() || !self.looks.is_multiple_of(AGAIN)) {
             return;

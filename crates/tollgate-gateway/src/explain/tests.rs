@@ -1,13 +1,13 @@
 //! Who is named, with which reason.
 
 use tollgate_core::{
-    AccountHealth, AccountId, CoolingReason, HealthState, Learned, Limits, Multiplier, Owner, Revision, Routing, StreamBreak,
-    TranslationPolicy, Visibility,
+    AccountHealth, AccountId, Budget, BudgetAction, CoolingReason, HealthState, Learned, Limits, Multiplier, NanoUsd, Owner,
+    Revision, Routing, StreamBreak, TranslationPolicy, Visibility, Window,
 };
 
 use super::*;
 use crate::{
-    Busy, LearnedHere,
+    Busy, LearnedHere, SpentBudget,
     forward::testing::{account, channel},
     testing::key,
 };
@@ -28,6 +28,7 @@ impl HealthView for FirstCools {
 fn catalog() -> Catalog {
     let mut row = channel("http://127.0.0.1:1/v1");
     row.learn_unsupported = true;
+    row.budgets = vec![Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block }];
     row.accounts = (1..=5).map(|number| Arc::new(Account { concurrency: 1, ..account(number) })).collect();
     let group = tollgate_core::Group {
         id: key().groups.first().copied().unwrap_or_else(|| tollgate_core::GroupId::from_parts(NOW, [1; 10])),
@@ -56,8 +57,7 @@ fn asked(model: &str, fields: &[&str], known: &Known) -> Explanation {
     key.groups = vec![catalog.groups[0].id];
     let fields = fields.iter().map(|&field| field.to_owned()).collect();
     let question = Question { model: model.to_owned(), from: Protocol::OpenAi, fields, max_price: None };
-    let budgets = |_: &Channel| ChannelBudget::Left;
-    let sight = Sight { catalog: &catalog, health: &FirstCools, known, budgets: &budgets, now: NOW };
+    let sight = Sight { catalog: &catalog, health: &FirstCools, known, now: NOW };
     explain(&question, Arc::new(key), &sight).unwrap()
 }
 
@@ -86,7 +86,7 @@ fn what_the_running_gateway_knows_counts() {
     (0..3).for_each(|_| fields.refuse(&names, Protocol::OpenAi, &names, NOW));
     let row = channel("http://127.0.0.1:1/v1");
     let learned = vec![LearnedHere { channel: row.id, upstream_model: row.serves[0].upstream.clone(), fields }];
-    let known = Known { at: NOW, learned, busy };
+    let known = Known { at: NOW, learned, busy, spent: Vec::new() };
     let explained = asked("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["cooling", "concurrency", "rate"]);
@@ -97,4 +97,16 @@ fn what_the_running_gateway_knows_counts() {
     assert_eq!(explained.excluded[0].code, "capability");
     let text = serde_json::to_string(&known).unwrap();
     assert_eq!(serde_json::from_str::<Known>(&text).unwrap(), known, "it can be handed on as text");
+}
+
+#[test]
+fn a_spent_budget_takes_the_whole_channel_out_until_it_renews() {
+    let channel = channel("http://127.0.0.1:1/v1").id;
+    let spent = |until| Known { at: NOW, spent: vec![SpentBudget { channel, until }], ..Known::default() };
+    for until in [None, Some(NOW.plus_ms(1))] {
+        let explained = asked("m", &[], &spent(until));
+        assert_eq!((explained.excluded.len(), explained.excluded[0].code), (1, "budget"));
+        assert_eq!(explained.refusal.unwrap().cause, Some("upstream_quota"));
+    }
+    assert_eq!(asked("m", &[], &spent(Some(NOW))).refusal, None, "it has renewed");
 }

@@ -15,6 +15,7 @@ use super::{
     Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
     retry_after::asked_wait,
     verdict::{Failure, ProblemAnswer},
+    whole::{MOST_BYTES, Whole},
 };
 use crate::{
     relay::{Rest, Streaming, may_go_out},
@@ -22,8 +23,6 @@ use crate::{
     translate::{Prepared, WayBack},
 };
 
-/// Largest complete answer.
-const WHOLE_BYTES: usize = 64 * 1024 * 1024;
 /// How much of an error answer is read, and for how long.
 const PROBLEM_BYTES: usize = 64 * 1024;
 const PROBLEM_FOR: Duration = Duration::from_secs(5);
@@ -149,20 +148,18 @@ impl Attempt<'_> {
 
     async fn whole(&self, mut body: UpstreamBody) -> Result<Bytes, Failure> {
         let declared = body.size_hint().lower();
-        if declared > WHOLE_BYTES as u64 {
+        if declared > MOST_BYTES as u64 {
             return Err(Failure::BadAnswer("too large"));
         }
         let Some(first) = self.next(&mut body).await? else { return Err(Failure::BadAnswer("empty")) };
         let Some(second) = self.next(&mut body).await? else { return Ok(first) };
         let reserve = usize::try_from(declared.clamp(0, FIRST_RESERVE)).unwrap_or(0).max(2 * (first.len() + second.len()));
-        let mut all = BytesMut::with_capacity(reserve);
-        all.extend_from_slice(&first);
-        all.extend_from_slice(&second);
+        let too_large = |_| Failure::BadAnswer("too large");
+        let mut all = Whole::with_capacity(reserve);
+        all.push(&first).map_err(too_large)?;
+        all.push(&second).map_err(too_large)?;
         while let Some(piece) = self.next(&mut body).await? {
-            if all.len() + piece.len() > WHOLE_BYTES {
-                return Err(Failure::BadAnswer("too large"));
-            }
-            all.extend_from_slice(&piece);
+            all.push(&piece).map_err(too_large)?;
         }
         Ok(all.freeze())
     }

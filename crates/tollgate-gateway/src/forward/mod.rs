@@ -15,6 +15,7 @@ pub(crate) mod scripted;
 pub(crate) mod testing;
 mod upstream;
 mod verdict;
+mod whole;
 
 pub(crate) use answer::Answered;
 pub(crate) use attempts::{forward, outcome_of};

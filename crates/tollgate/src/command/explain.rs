@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tollgate_core::{AccountHealth, AccountId, Channel, ChannelBudget, HealthView, parse_max_price};
+use tollgate_core::{AccountHealth, AccountId, HealthView, parse_max_price};
 use tollgate_gateway::{Explanation, Question, Sight};
 use tollgate_protocol::Protocol;
 
@@ -35,8 +35,7 @@ pub(crate) fn run(common: &Common, arguments: &Explain) -> Result<(), Failure> {
         let health = Remembered(store.health.load_health().await?.into_iter().collect());
         let now = compose::now();
         let known = traffic_notes::read(&data, now);
-        let budgets = |_: &Channel| ChannelBudget::Left;
-        let sight = Sight { catalog: &catalog, health: &health, known: &known, budgets: &budgets, now };
+        let sight = Sight { catalog: &catalog, health: &health, known: &known, now };
         tollgate_gateway::explain(&question, Arc::new(key), &sight).map_err(|fault| Failure::Usage(format!("--model: {fault}")))
     })?;
     if common.json {

@@ -42,7 +42,7 @@ fn every_hostile_input_is_answered_as_it_may_be() {
         canary: canary.local_addr().unwrap().to_string(),
     };
     let corpus = include_str!("../fixtures/hostile.jsonl");
-    let before = resident_kib(gate.pid());
+    let before = support::resident_kib(gate.pid());
     let inputs: Vec<Value> = corpus.lines().map(|line| serde_json::from_str(line).expect("the fixture is JSON lines")).collect();
     let judged = inputs.len();
     let mut faults: Vec<String> = thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn every_hostile_input_is_answered_as_it_may_be() {
     if canary.accept().is_ok() {
         faults.push("the gateway connected to an address of the caller's choice".to_owned());
     }
-    let growth = resident_kib(gate.pid()).saturating_sub(before);
+    let growth = support::resident_kib(gate.pid()).saturating_sub(before);
     println!("{judged} hostile inputs, {} faults, resident memory grew by {growth} KiB", faults.len());
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(judged > 300, "only {judged} inputs were judged");
@@ -152,9 +152,4 @@ fn read_for(stream: &mut TcpStream, time: Duration, exchange: &mut Exchange) {
             }
         }
     }
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
 }

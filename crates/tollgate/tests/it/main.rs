@@ -16,6 +16,7 @@ mod drain;
 mod faults;
 mod forward;
 mod hostile;
+mod hostile_upstream;
 mod journal;
 mod limits;
 mod lists;

@@ -68,3 +68,9 @@ pub(crate) fn chat_stream(model: &str) -> Value {
 pub(crate) fn native() -> Value {
     json!({"contents": [{"role": "user", "parts": [{"text": "prompt-canary hello"}]}]})
 }
+
+/// Memory of a process that is in use now.
+pub(crate) fn resident_kib(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
+}
