@@ -48,22 +48,31 @@ pub struct ParseMoneyError {
 #[serde(default)]
 pub struct Price {
     /// Input tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<i64>,
     /// Output tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<i64>,
     /// Tokens read from the provider's cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<i64>,
     /// Tokens written to the provider's cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<i64>,
     /// Thinking tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<i64>,
     /// Image tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<i64>,
     /// Audio tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<i64>,
     /// Nano-USD for one request.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub per_request: Option<i64>,
     /// Dearer (or cheaper) prices for long prompts, lowest bound first; each tier is a whole price list.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<PriceTier>,
 }
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptFacts, AttemptResult, Delivered, Facts, InputCount, Key, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, Progress,
-    Provider, Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
+    AttemptResult, Delivered, Facts, InputCount, Key, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, Progress, Provider,
+    Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, Outline, Reading};
 use tollgate_store::{Journal, JournalError, JournalWriter, SyncTicket};
@@ -131,9 +131,9 @@ pub(crate) struct Ticket {
     /// Everything but attempts under way; `None` before the door and after handing in.
     facts: Option<Box<Facts>>,
     place: Option<Place>,
-    open: Option<Open>,
+    open: Option<Box<Open>>,
     /// A second attempt beside it, where the first one is late.
-    rival: Option<Open>,
+    rival: Option<Box<Open>>,
     /// Whether the caller was sent a status.
     answered: bool,
     /// Whether room was set aside for it, perhaps.
@@ -265,39 +265,37 @@ impl Ticket {
     /// An attempt begins; its begin is in the journal when this returns. `None`: it could not be written, and must not go
     /// on.
     pub(crate) fn begin_attempt(&mut self, planned: &PlannedAttempt, slot: Slot, unwritten: Unwritten) -> Option<Arc<Notes>> {
-        let open = self.begin(planned, slot);
-        let notes = Arc::clone(open.notes());
-        let open = self.open.insert(open).facts();
-        self.write_begin(&open, unwritten).then_some(notes)
+        self.open = Some(self.begin(planned, slot));
+        self.write_begin(self.open.as_deref()?, unwritten)
     }
 
     /// A second attempt begins beside the one under way.
     pub(crate) fn begin_rival(&mut self, planned: &PlannedAttempt, slot: Slot, unwritten: Unwritten) -> Option<Arc<Notes>> {
-        let rival = self.begin(planned, slot);
-        let notes = Arc::clone(rival.notes());
-        let rival = self.rival.insert(rival).facts();
-        self.write_begin(&rival, unwritten).then_some(notes)
+        self.rival = Some(self.begin(planned, slot));
+        self.write_begin(self.rival.as_deref()?, unwritten)
     }
 
-    fn begin(&self, planned: &PlannedAttempt, slot: Slot) -> Open {
+    fn begin(&self, planned: &PlannedAttempt, slot: Slot) -> Box<Open> {
         let clock = &self.desk.shared.clock;
         if planned.channel.provider != Provider::Echo {
             self.desk.health.begin(planned.account.id, clock.now());
         }
-        Open::begin(planned, slot, clock)
+        Box::new(Open::begin(planned, slot, clock))
     }
 
-    fn write_begin(&self, attempt: &AttemptFacts, unwritten: Unwritten) -> bool {
-        let Some(facts) = self.facts.as_deref() else { return true };
+    /// Its begin is in the journal when this returns its notes.
+    fn write_begin(&self, attempt: &Open, unwritten: Unwritten) -> Option<Arc<Notes>> {
+        let notes = Arc::clone(attempt.notes());
+        let Some(facts) = self.facts.as_deref() else { return Some(notes) };
         // Of two side by side the one that is written last counts as the one under way, the other as given up.
-        let beside = [&self.open, &self.rival].into_iter().flatten().map(Open::facts);
-        let beside = beside.filter(|other| other.planned.account.id != attempt.planned.account.id).collect::<Vec<_>>();
-        let Some(begin) = begin_of(facts, attempt, &beside) else { return true };
+        let others = [&self.open, &self.rival].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
+        let beside = others.map(|other| other.facts()).collect::<Vec<_>>();
+        let Some(begin) = begin_of(facts, attempt, &beside) else { return Some(notes) };
         if let Err(fault) = self.desk.with_journal(|journal| journal.begin(&begin)) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
-            return unwritten == Unwritten::GoOn;
+            return (unwritten == Unwritten::GoOn).then_some(notes);
         }
-        true
+        Some(notes)
     }
 
     /// The second attempt takes the first one's place, and the first one its.
@@ -316,7 +314,7 @@ impl Ticket {
         let cost = self.close(rival, result, error, observation);
         if let Some(open) = &self.open {
             // So that a kill finds the right one under way. What is not written costs no more than the account's name.
-            self.write_begin(&open.facts(), Unwritten::GoOn);
+            let _ = self.write_begin(open, Unwritten::GoOn);
         }
         cost
     }
@@ -337,7 +335,7 @@ impl Ticket {
 
     fn close(
         &mut self,
-        open: Open,
+        open: Box<Open>,
         result: AttemptResult,
         error: Option<&str>,
         observation: Option<Observation>,
@@ -387,7 +385,7 @@ impl Ticket {
     /// Writes down what a stream came to so far.
     pub(crate) fn progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
-        let usage = self.open.as_ref().and_then(Open::reading).and_then(|reading| reading.usage);
+        let usage = self.open.as_deref().and_then(Open::reading).and_then(|reading| reading.usage);
         let progress = Progress { id: facts.id, at: self.desk.shared.clock.now(), delivered: facts.delivered, usage };
         if let Err(fault) = self.desk.with_journal(|journal| journal.progress(&progress)) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
@@ -399,7 +397,7 @@ impl Ticket {
 
     /// Time to the first content of the attempt under way, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
-        self.open.as_ref().map(Open::elapsed_us)
+        self.open.as_deref().map(Open::elapsed_us)
     }
 
     /// A stream's first token came after so long.
@@ -460,7 +458,7 @@ impl Ticket {
     fn leave(&mut self) {
         self.end_rival(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         if self.open.is_some() {
-            let content = self.open.as_ref().and_then(Open::reading).is_some_and(|reading| reading.content);
+            let content = self.open.as_deref().and_then(Open::reading).is_some_and(|reading| reading.content);
             // An account that was answering is well, whoever hung up.
             let seen = if content { Observation::Success { first_token_us: None } } else { Observation::Abandoned };
             self.end_attempt(AttemptResult::Cancelled, None, Some(seen));

@@ -43,7 +43,8 @@ pub(crate) struct Bodies<'a> {
     /// Fields that were taken out already, and the output limit that is written in.
     dropped: Vec<FieldPath>,
     output: Option<OutputLimit>,
-    decoded: OnceLock<Result<Request, Untranslatable>>,
+    /// Boxed, because most requests are never read whole.
+    decoded: OnceLock<Box<Result<Request, Untranslatable>>>,
     written: Mutex<Vec<Written>>,
     /// What was fetched of remote media.
     media: BroughtMedia,
@@ -156,7 +157,10 @@ impl<'a> Bodies<'a> {
 
     /// The fault of a body that can be passed on but not be read in full.
     pub(crate) fn malformed(&self) -> Option<&Malformed> {
-        if let Some(Err(Untranslatable::Malformed(fault))) = self.decoded.get() { Some(fault) } else { None }
+        match self.decoded.get().map(|decoded| &**decoded) {
+            Some(Err(Untranslatable::Malformed(fault))) => Some(fault),
+            Some(_) | None => None,
+        }
     }
 
     /// Why the fields could not be translated, where all channels say the same.
@@ -283,7 +287,7 @@ impl<'a> Bodies<'a> {
 
     /// The request as read whole; read once.
     fn decoded(&self) -> Result<&Request, &Untranslatable> {
-        self.decoded.get_or_init(|| self.decode()).as_ref()
+        (**self.decoded.get_or_init(|| Box::new(self.decode()))).as_ref()
     }
 
     /// Fields of the request that a channel of another protocol cannot express.

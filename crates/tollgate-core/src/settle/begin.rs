@@ -40,17 +40,18 @@ pub struct Begin {
     /// Whether the answer is to stream.
     pub stream: bool,
     /// Caller's address.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Caller's own request id.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
     /// Entries of `x-tollgate-dropped`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
     /// Catalog revision the prices come from.
     pub price_version: Revision,
     /// Sale list; `None`: not priced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sale: Option<Price>,
     /// The group's factor.
     pub sale_multiplier: Multiplier,
@@ -59,7 +60,7 @@ pub struct Begin {
     /// Local count of the input.
     pub input: InputCount,
     /// Attempts of this request that ended before this one, settled.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<AttemptRecord>,
     /// The attempt that begins.
     pub attempt: BeginAttempt,
@@ -83,6 +84,7 @@ pub struct BeginAttempt {
     /// When it began.
     pub at: Timestamp,
     /// Cost list; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Price>,
     /// The account's factor.
     pub cost_multiplier: Multiplier,
@@ -98,7 +100,7 @@ pub struct Progress {
     /// What reached the caller.
     pub delivered: Delivered,
     /// What the upstream reported so far.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 

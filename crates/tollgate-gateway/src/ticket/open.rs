@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
-use tollgate_core::{AttemptFacts, AttemptResult, Begin, BeginAttempt, Facts, PlannedAttempt, Timestamp, settle_attempt};
+use tollgate_core::{
+    AccountId, AttemptFacts, AttemptResult, Begin, BeginAttempt, Facts, PlannedAttempt, Timestamp, settle_attempt,
+};
 use tollgate_protocol::Reading;
 
 use crate::{Clock, account_room::Slot};
@@ -47,6 +49,12 @@ impl Notes {
         micros_between(self.began, self.clock.instant())
     }
 
+    fn facts(&self, planned: PlannedAttempt, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
+        let Noted { status, first_byte_us, upstream_request_id, reading } = self.noted().clone();
+        let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
+        AttemptFacts { planned, at, status, result, error, reading, first_byte_us, duration_us, upstream_request_id }
+    }
+
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,6 +76,15 @@ impl Open {
         Self { planned: planned.clone(), at: clock.now(), slot, notes: Arc::new(notes) }
     }
 
+    /// Whose credential it uses.
+    pub(super) fn account(&self) -> AccountId {
+        self.planned.account.id
+    }
+
+    pub(super) fn is_on(&self, account: AccountId) -> bool {
+        self.account() == account
+    }
+
     pub(super) const fn notes(&self) -> &Arc<Notes> {
         &self.notes
     }
@@ -82,32 +99,17 @@ impl Open {
 
     /// What is known of it, as if it were given up now.
     pub(super) fn facts(&self) -> AttemptFacts {
-        self.ended(AttemptResult::Cancelled, None)
+        self.notes.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None)
     }
 
     /// It ended; its room is still held.
     pub(super) fn close(self, result: AttemptResult, error: Option<&str>) -> (AttemptFacts, Slot) {
-        (self.ended(result, error), self.slot)
-    }
-
-    fn ended(&self, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
-        let Noted { status, first_byte_us, upstream_request_id, reading } = self.notes.noted().clone();
-        AttemptFacts {
-            planned: self.planned.clone(),
-            at: self.at,
-            status,
-            result,
-            error: error.map(str::to_owned),
-            reading,
-            first_byte_us,
-            duration_us: self.elapsed_us(),
-            upstream_request_id,
-        }
+        (self.notes.facts(self.planned, self.at, result, error), self.slot)
     }
 }
 
 /// What the journal keeps when an attempt begins, so that a kill can be settled. `beside` are attempts that run at the same time.
-pub(super) fn begin_of(facts: &Facts, attempt: &AttemptFacts, beside: &[AttemptFacts]) -> Option<Begin> {
+pub(super) fn begin_of(facts: &Facts, attempt: &Open, beside: &[AttemptFacts]) -> Option<Begin> {
     let group = facts.group.as_ref()?;
     let planned = &attempt.planned;
     Some(Begin {

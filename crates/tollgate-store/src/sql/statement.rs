@@ -44,7 +44,8 @@ pub(super) fn list(dialect: Dialect, head: &'static str, count: usize, tail: &'s
 
 /// `head`, then `rows` times `(…)` of `columns` placeholders each, then `tail`.
 pub(super) fn values(dialect: Dialect, head: &str, rows: usize, columns: usize, tail: &'static str) -> AssertSqlSafe<String> {
-    let mut sql = head.to_owned();
+    let mut sql = String::with_capacity(head.len() + rows * (columns * 8 + 4) + tail.len());
+    sql.push_str(head);
     for row in 0..rows {
         sql.push_str(if row == 0 { " (" } else { ", (" });
         for column in 1..=columns {

@@ -56,7 +56,7 @@ fn count(value: u64) -> i64 {
 
 /// PostgreSQL refuses NUL in text.
 fn text(value: &str) -> String {
-    if value.contains('\0') { value.replace('\0', "\u{fffd}") } else { value.to_owned() }
+    if value.as_bytes().contains(&0) { value.replace('\0', "\u{fffd}") } else { value.to_owned() }
 }
 
 fn optional(value: Option<&String>) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{AttemptRecord, samples::channel_id};
+use serde_json::json;
 
 fn begin() -> Begin {
     let key = key(&[]);
@@ -120,11 +121,12 @@ fn without_a_begin_there_is_no_record() {
 }
 
 #[test]
-fn optional_members_may_be_missing_in_an_older_journal() {
+fn what_is_absent_is_left_out_and_may_be_spelt_out_in_an_older_journal() {
     let mut stored = serde_json::to_value(begin()).unwrap();
     let members = stored.as_object_mut().unwrap();
-    for name in ["address", "client_request_id", "dropped", "earlier"] {
-        assert!(members.remove(name).is_some());
+    assert!(members.remove("address").is_some());
+    for (name, nothing) in [("client_request_id", json!(null)), ("dropped", json!([])), ("earlier", json!([]))] {
+        assert_eq!(members.insert(name.to_owned(), nothing), None, "{name} is written although it is absent");
     }
     let read: Begin = serde_json::from_value(stored).unwrap();
     assert_eq!(read, Begin { address: None, ..begin() });

@@ -137,7 +137,8 @@ impl Host {
         if let Some(lease) = self.shared_lease() {
             return Ok(lease);
         }
-        let grip = match connect(&self.destination, &self.addresses, trust, tasks).await? {
+        // Boxed: making a connection takes kilobytes, which requests on an idle one would all carry.
+        let grip = match Box::pin(connect(&self.destination, &self.addresses, trust, tasks)).await? {
             Connected::Http1(sender, close) => Grip::Http1 { sender, close },
             Connected::Http2(sender, most) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
