@@ -7,74 +7,166 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use serde_json::json;
 use tollgate_testkit::{Gate, Open, Reply, Request, SERVICE_KEY, Upstream};
 
-use crate::support::{self, PROGRAM};
+use crate::{
+    load,
+    support::{self, PROGRAM},
+};
 
 /// How often the gateway is killed.
-const KILLS: usize = 20;
+const KILLS: usize = 50;
+/// Callers at once, half of them streaming.
+const CALLERS: usize = 16;
+/// Requests that reach the upstream between two kills, at least.
+const REQUESTS: usize = 60;
 
 #[test]
-fn twenty_kills_under_load_lose_nothing_and_double_nothing() {
+fn fifty_kills_under_load_lose_nothing_and_double_nothing() {
     let upstream = Upstream::start();
     upstream.otherwise(Reply::chat_stream(&["one", "two", "three"]).every(Duration::from_millis(5)));
     let catalog = support::catalog(&upstream, "cooling = false\nretry_uncertain = false");
     let mut data = None;
+    let (mut answered, mut served_for) = (Vec::new(), Duration::ZERO);
     for kill in 0..KILLS {
-        let mut builder = Gate::of(PROGRAM).catalog(&catalog);
+        let sync = if kill % 2 == 0 { "background" } else { "group" };
+        let mut builder = Gate::of(PROGRAM).catalog(&catalog).env("TOLLGATE_JOURNAL__SYNC", sync);
         if let Some(folder) = data.take() {
             builder = builder.on(folder);
         }
         let gate = builder.spawn();
         let address = gate.address();
+        let begin = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..8)
+        let callers: Vec<_> = (0..CALLERS)
             .map(|number| {
                 let stop = Arc::clone(&stop);
                 thread::spawn(move || {
-                    let mut body = if number % 2 == 0 { support::chat_stream("chat-model") } else { support::chat("chat-model") };
-                    body["user"] = json!(format!("kill-{kill}"));
+                    let body = if number % 2 == 0 { support::chat_stream("chat-model") } else { support::chat("chat-model") };
                     let request = Request::post("/v1/chat/completions", &body).bearer(SERVICE_KEY);
+                    let mut whole = Vec::new();
                     while !stop.load(Ordering::SeqCst) {
-                        if request.send(address).and_then(Open::answer).is_err() {
-                            return;
-                        }
+                        let Ok(answer) = request.send(address).and_then(Open::answer) else { break };
+                        // The upstream streams to everybody; a caller who did not ask for that is told that it failed.
+                        whole.extend(answer.header("x-request-id").map(str::to_owned));
                     }
+                    whole
                 })
             })
             .collect();
         let before = upstream.seen().len();
-        upstream.wait_for("some load", |seen| seen.len() > before + 30);
+        upstream.wait_for("some load", |seen| seen.len() >= before + REQUESTS);
+        served_for += begin.elapsed();
         data = Some(gate.kill());
         stop.store(true, Ordering::SeqCst);
         for caller in callers {
-            caller.join().unwrap();
+            answered.extend(caller.join().unwrap());
         }
     }
     let gate = Gate::of(PROGRAM).catalog(&catalog).on(data.unwrap()).spawn();
     let records = gate.records();
-    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for record in &records {
-        *times.entry(record["id"].as_str().unwrap().to_owned()).or_default() += 1;
+        *times.entry(record["id"].as_str().unwrap()).or_default() += 1;
     }
     let doubled = times.values().filter(|times| **times > 1).count();
+    let lost = answered.iter().filter(|id| !times.contains_key(id.as_str())).count();
     let attempts: usize = records.iter().map(|record| record["attempts"].as_array().unwrap().len()).sum();
     let seen = upstream.seen().len();
     let stopped = records.iter().filter(|record| record["outcome"] == "gateway_stopped").count();
     println!(
-        "{KILLS} kills: {seen} requests upstream, {attempts} attempts in {} records, {stopped} cut by a kill, {doubled} doubled",
-        records.len()
+        "{KILLS} kills at {} requests/s: {seen} requests upstream, {attempts} attempts in {} records, {stopped} of them cut by a \
+         kill; {} whole answers, {lost} lost, {doubled} doubled",
+        seen as u128 * 1_000 / served_for.as_millis().max(1),
+        records.len(),
+        answered.len()
     );
-    assert_eq!(doubled, 0);
+    assert_eq!((lost, doubled), (0, 0));
     // A begin is written before the first byte goes upstream, so a kill between the two leaves an attempt that the
     // upstream never saw; never the other way round.
     assert!(attempts >= seen, "{seen} requests reached the upstream, {attempts} attempts are recorded");
-    assert!(attempts <= seen + KILLS * 8, "{attempts} attempts for {seen} requests");
+    assert!(attempts <= seen + KILLS * CALLERS, "{attempts} attempts for {seen} requests");
     assert!(stopped > 0, "the kills hit running requests");
+    let verified = gate.run(&["verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
+#[test]
+fn waiting_for_the_disk_costs_an_answer_a_few_milliseconds() {
+    let upstream = Upstream::start();
+    upstream.otherwise(Reply::chat("hi"));
+    let load = |sync: &str| {
+        let gate = support::builder(&upstream, "cooling = false").env("TOLLGATE_JOURNAL__SYNC", sync).spawn();
+        load::send(&gate, "chat-model", 200, 4);
+        let load = load::send(&gate, "chat-model", 1_000, 4);
+        assert_eq!(load.failed(), 0);
+        (load.within(500), load.within(990))
+    };
+    let (background, group) = (load("background"), load("group"));
+    println!(
+        "journal.sync: background p50 {:.2?}, p99 {:.2?}; group p50 {:.2?}, p99 {:.2?}",
+        background.0, background.1, group.0, group.1
+    );
+    assert!(group.0 < background.0 + Duration::from_millis(50), "the median waits for a flush, not for a time");
+}
+
+#[test]
+fn a_full_disk_is_waited_out_and_nothing_is_lost() {
+    let mount = tempfile::TempDir::with_prefix("tollgate-full-").unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        std::process::Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+    };
+    let place = mount.path().to_str().unwrap().to_owned();
+    if !run("mount", &["-t", "tmpfs", "-o", "size=8m", "tollgate-test", &place]) {
+        eprintln!("skipped: a full disk (a small file system cannot be mounted here)");
+        return;
+    }
+    let _unmount = Unmount(place.clone());
+    let upstream = Upstream::start();
+    upstream.otherwise(Reply::chat("hi"));
+    let journal = mount.path().join("journal");
+    std::fs::create_dir(&journal).unwrap();
+    let data = tempfile::TempDir::new().unwrap();
+    std::os::unix::fs::symlink(&journal, data.path().join("journal")).unwrap();
+    let catalog = support::catalog(&upstream, "cooling = false");
+    let gate = Gate::of(PROGRAM).catalog(&catalog).on(data).spawn();
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    let filler = mount.path().join("filler");
+    fill(&filler);
+    // With nothing but room in memory left.
+    for _ in 0..300 {
+        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    }
+    assert!(gate.log().contains("No space left"), "the disk was full: {}", gate.log());
+    std::fs::remove_file(&filler).unwrap();
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    let records = gate.records();
+    println!("a full journal disk: 302 requests answered, {} records", records.len());
+    assert_eq!(records.len(), 302);
+    let data = gate.kill();
+    let gate = Gate::of(PROGRAM).catalog(&catalog).on(data).spawn();
+    assert_eq!(gate.records().len(), 302);
+    assert_eq!(gate.run(&["verify"]).status.code(), Some(0));
+}
+
+/// Writes until there is no room.
+fn fill(path: &std::path::Path) {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(path).unwrap();
+    for size in [65_536, 4_096, 1] {
+        while file.write_all(&vec![0; size]).is_ok() {}
+    }
+}
+
+struct Unmount(String);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").args(["-l", &self.0]).status();
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@
     reason = "tests read the clock, and a helper that fails is a test that fails"
 )]
 
+mod a_minute_away;
 mod commands;
 mod database_away;
 mod drain;

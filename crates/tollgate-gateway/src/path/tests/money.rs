@@ -291,3 +291,23 @@ async fn every_ending_gives_everything_back() {
         assert_eq!(spent, record.sale.unwrap(), "nothing but the sale stays counted: {body}");
     }
 }
+
+// === Nothing can be written down ===
+
+#[tokio::test(start_paused = true)]
+async fn without_room_in_the_journal_bounded_keys_wait_and_others_go_on_counted() {
+    let no_room = |dir: &std::path::Path| {
+        let mut options = JournalOptions::new(dir.to_owned(), uuid::Uuid::nil());
+        (options.max_bytes, options.memory_bytes) = (0, 0);
+        options
+    };
+    let mut bounded = key();
+    bounded.budgets = block(1_000_000_000);
+    let rig = Rig::build_for(Script::new(), 1, no_room, |_| {}, bounded, &[]);
+    let refused = rig.ask(CHAT).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "server_overloaded"), "{}", refused.body);
+    assert_eq!(rig.script.seen().len(), 0, "what cannot be written down is not bought");
+    assert_eq!(rig.core.shared.counters.open(), 0, "and what was set aside for it is given back");
+    let rig = Rig::build(replying(1), 1, no_room, |_| {});
+    assert_eq!(rig.ask(CHAT).await.status, 200, "money of others is not bounded");
+}
