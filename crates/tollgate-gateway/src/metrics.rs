@@ -99,6 +99,7 @@ pub struct Metrics {
     cost: Family<ChannelLabels, Money>,
     attempts: Family<AttemptLabels, Counter>,
     probes: Family<ProbeLabels, Counter>,
+    unknown_content: Family<ChannelLabels, Counter>,
     usable: Family<AccountLabels, Gauge>,
     in_flight: Gauge,
     holds: Gauge,
@@ -143,6 +144,7 @@ impl Metrics {
             cost: Family::default(),
             attempts: Family::default(),
             probes: Family::default(),
+            unknown_content: Family::default(),
             usable: Family::default(),
             in_flight: Gauge::default(),
             holds: Gauge::default(),
@@ -170,6 +172,8 @@ impl Metrics {
         registry.register("cost_usd", "What providers charge", self.cost.clone());
         registry.register("attempts", "Attempts at accounts, by result", self.attempts.clone());
         registry.register("probes", "Probes of accounts, by result", self.probes.clone());
+        let unknown = "Pieces of translated answers of a kind the gateway does not know";
+        registry.register("unknown_content", unknown, self.unknown_content.clone());
         registry.register("account_usable", "1 when requests may go to the account", self.usable.clone());
         registry.register("in_flight", "Requests being answered", self.in_flight.clone());
         registry.register("holds", "Room set aside for requests under way", self.holds.clone());
@@ -201,6 +205,11 @@ impl Metrics {
     /// Counts a probe of an account.
     pub fn probed(&self, channel: &str, result: &'static str) {
         self.probes.get_or_create(&ProbeLabels { channel: channel.to_owned(), result }).inc();
+    }
+
+    /// Counts pieces of a translated answer that were left out because nobody here knows their kind.
+    pub fn unknown_content(&self, channel: &str, pieces: u32) {
+        self.unknown_content.get_or_create(&ChannelLabels { channel: channel.to_owned() }).inc_by(pieces.into());
     }
 
     /// Counts everything a usage record says. Names the catalog does not have become `other`.

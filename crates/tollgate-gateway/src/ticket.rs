@@ -341,6 +341,9 @@ impl Ticket {
         observation: Option<Observation>,
     ) -> Option<NanoUsd> {
         let (facts, mut slot) = open.close(result, error);
+        if let Some(pieces) = facts.reading.map(|reading| reading.unknown).filter(|pieces| *pieces > 0) {
+            self.desk.shared.metrics.unknown_content(&facts.planned.channel.name, pieces);
+        }
         if let Some(observation) = observation
             && facts.planned.channel.provider != Provider::Echo
         {

@@ -72,6 +72,8 @@ pub struct Reading {
     pub text_bytes: u64,
     /// Items of media (images, audio pieces) seen.
     pub media: u32,
+    /// Pieces of content of a kind the translators do not know, which were left out.
+    pub unknown: u32,
 }
 
 /// A complete answer that was checked and may be handed on.

@@ -57,7 +57,10 @@ mod tests {
         let passed = read_reply(Method::Chat, &body, &ReplyEdits::default()).unwrap();
         assert_eq!(passed.body.as_ptr(), body.as_ptr());
         let usage = Some(Usage { prompt_total: 7, cached: 4, completion_total: 2, ..Usage::default() });
-        assert_eq!(passed.reading, Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 12, media: 0 });
+        assert_eq!(
+            passed.reading,
+            Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 12, media: 0, unknown: 0 }
+        );
     }
 
     #[test]

@@ -124,7 +124,10 @@ impl Decoder {
                 out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
                 Kind::Call { k, input: wire::input(block.input)?, begun: false }
             }
-            _ => return Ok(()),
+            _ => {
+                out.push(Event::Unknown);
+                return Ok(());
+            }
         };
         if self.blocks.len() == OPEN_BLOCK_LIMIT {
             return Err(StreamFault::Malformed("too many blocks open at once"));

@@ -44,7 +44,7 @@ fn close(c: u32, begin: usize, out: &mut Vec<Event>) -> Result<(), BadReply> {
     if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
         return Ok(());
     }
-    if out.len() == begin {
+    if out[begin..].iter().all(|event| *event == Event::Unknown) {
         return Err(BadReply::Unreadable("a candidate with nothing in it"));
     }
     out.push(Event::Finish { c, finish: crate::Finish::Stop, native: None, message: None });

@@ -79,6 +79,8 @@ fn part(c: u32, part: Part<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Resu
         out.push(Event::Think { c, text, redacted: None, signature });
     } else if part.text.is_some() || signature.is_some() {
         out.push(Event::Text { c, text: part.text.unwrap_or_default().0, signature });
+    } else {
+        out.push(Event::Unknown);
     }
     Ok(())
 }

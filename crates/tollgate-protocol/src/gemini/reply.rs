@@ -90,7 +90,10 @@ mod tests {
         let passed = read_reply(Method::Generate, &body, &ReplyEdits::default()).unwrap();
         assert_eq!(passed.body.as_ptr(), body.as_ptr());
         let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
-        assert_eq!(passed.reading, Reading { usage, finish: Some(Finish::Stop), content: true, text_bytes: 8, media: 0 });
+        assert_eq!(
+            passed.reading,
+            Reading { usage, finish: Some(Finish::Stop), content: true, text_bytes: 8, media: 0, unknown: 0 }
+        );
     }
 
     #[test]

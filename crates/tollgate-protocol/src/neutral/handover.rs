@@ -90,6 +90,7 @@ impl Handover {
                 out.push(Event::Usage(usage));
             }
             Event::Blocked(blocked) => self.blocked(blocked, out),
+            Event::Unknown => self.reading.unknown = self.reading.unknown.saturating_add(1),
             Event::End => {
                 if !self.finished() {
                     return Err(StreamFault::Truncated);
@@ -148,6 +149,7 @@ impl Handover {
             | Event::Finish { .. }
             | Event::Blocked(_)
             | Event::Usage(_)
+            | Event::Unknown
             | Event::End => return Ok(()),
         };
         let Some(seen) = self.candidate(c)? else { return Ok(()) };

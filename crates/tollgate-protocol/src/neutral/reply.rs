@@ -175,6 +175,8 @@ pub enum Event {
     Blocked(Blocked),
     /// Cumulative usage: the last one counts.
     Usage(Usage),
+    /// Content of a kind nobody here knows: it is counted and not handed on.
+    Unknown,
     /// The end: the stream's own mark, or the end of a body.
     End,
 }

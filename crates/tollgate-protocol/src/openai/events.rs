@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::wire::{Annotation, Image, Logprobs, Message};
+use super::wire::{Annotation, Content, Image, Logprobs, Message};
 use crate::{
     lenient::{filled_text_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
@@ -17,9 +17,12 @@ pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawVa
     if let Some(tokens) = logprobs.map(self::logprobs).filter(|tokens| !tokens.is_empty()) {
         out.push(Event::Logprobs { c, tokens });
     }
-    if let Some(content) = message.content.take().filter(|content| !content.0.is_empty()) {
-        map.push(&content.0);
-        out.push(Event::Text { c, text: content.0, signature: None });
+    if let Some(Content { text, unknown }) = message.content.take() {
+        out.extend(std::iter::repeat_n(Event::Unknown, unknown));
+        if !text.is_empty() {
+            map.push(&text);
+            out.push(Event::Text { c, text, signature: None });
+        }
     }
     if let Some(text) = message.refusal.and_then(text_of).filter(|text| !text.is_empty()) {
         out.push(Event::Refusal { c, text });

@@ -79,6 +79,7 @@ mod tests {
                 content: true,
                 text_bytes: 6,
                 media: 0,
+                unknown: 0,
             }
         );
     }

@@ -310,7 +310,7 @@ impl StreamEncoder for Encoder {
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
             // Chunks have no member for sources.
-            Event::Think { .. } | Event::Citations { .. } => {}
+            Event::Think { .. } | Event::Citations { .. } | Event::Unknown => {}
         }
     }
 

@@ -61,7 +61,11 @@ pub(super) struct Message<'a> {
 }
 
 /// A string, or the list of parts some upstreams send instead: their texts joined.
-pub(super) struct Content(pub String);
+pub(super) struct Content {
+    pub text: String,
+    /// Parts without a text.
+    pub unknown: usize,
+}
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -80,15 +84,18 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Content, E> {
-                Ok(Content(String::from_utf8_lossy(bytes).into_owned()))
+                Ok(Content { text: String::from_utf8_lossy(bytes).into_owned(), unknown: 0 })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Content, A::Error> {
-                let mut joined = String::new();
+                let (mut joined, mut unknown) = (String::new(), 0);
                 while let Some(part) = parts.next_element::<ContentPart<'de>>()? {
-                    joined.push_str(&part.text.and_then(text_of).unwrap_or_default());
+                    match part.text.and_then(text_of) {
+                        Some(text) => joined.push_str(&text),
+                        None => unknown += 1,
+                    }
                 }
-                Ok(Content(joined))
+                Ok(Content { text: joined, unknown })
             }
         }
         from.deserialize_bytes(Reader)

@@ -389,3 +389,31 @@ fn ids_of_calls_stay_bare_where_signatures_shall_not_travel_on_them() {
         assert_eq!(block["content_block"]["id"], id);
     }
 }
+
+#[test]
+fn content_of_an_unknown_kind_is_counted_and_left_out() {
+    let native = json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }, { "hologram": {} }, { "toolCall": {} }] },
+        "finishReason": "STOP" }] });
+    let parts = json!([{ "type": "text", "text": "a" }, { "type": "hologram", "data": 1 }, { "type": "output_audio" }]);
+    let chat = completion(&json!({ "content": parts }), "stop");
+    let messages = json!({ "type": "message", "role": "assistant", "stop_reason": "end_turn",
+        "content": [{ "type": "text", "text": "a" }, { "type": "hologram" }, { "type": "server_tool_use" }] });
+    for (way, body) in [
+        ((Protocol::Gemini, Protocol::OpenAi), native),
+        ((Protocol::OpenAi, Protocol::Gemini), chat),
+        ((Protocol::Anthropic, Protocol::OpenAi), messages),
+    ] {
+        let passed = translate_reply(way.0, way.1, &Bytes::from(body.to_string()), &context()).expect("an answer");
+        assert_eq!((passed.reading.unknown, passed.reading.text_bytes), (2, 1), "{way:?}");
+        check_reply(way.1, &passed.body);
+    }
+    for (upstream, body) in [
+        (Protocol::Gemini, r#"{"candidates":[{"content":{"parts":[{"hologram":1}]}}]}"#),
+        (Protocol::OpenAi, r#"{"choices":[{"message":{"content":[{"type":"hologram"}]}}]}"#),
+        (Protocol::Anthropic, r#"{"type":"message","content":[{"type":"hologram"}]}"#),
+    ] {
+        let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
+        let result = translate_reply(upstream, caller, &Bytes::from(body), &context());
+        assert!(matches!(result, Err(BadReply::Unreadable(_))), "unknown things alone are no answer: {result:?}");
+    }
+}

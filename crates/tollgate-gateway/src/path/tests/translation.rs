@@ -338,3 +338,14 @@ async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
     assert_eq!((status, &sent["temperature"], &sent["max_tokens"]), (200, &0.5.into(), &77.into()));
     assert_eq!(ask(|channel| channel.serves[0].upstream = "claude-3-opus".to_owned()).await.0, 200, "an older one takes it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn parts_nobody_knows_are_counted_for_their_channel() {
+    let reply = GEMINI_REPLY.replace("[{\"text\":\"hi\"}]", "[{\"text\":\"hi\"},{\"hologram\":{}}]");
+    let mut rig = Rig::with(Script::new().replies(&reply), 1, gemini);
+    let got = rig.ask(CHAT).await;
+    assert!(got.status == 200 && !got.body.contains("hologram"), "{}", got.body);
+    rig.record();
+    let metrics = rig.core.shared.metrics.render();
+    assert!(metrics.contains("tollgate_unknown_content_total{channel=\"one\"} 1"), "{metrics}");
+}

@@ -40,7 +40,10 @@ fn a_stream_passes_byte_for_byte() {
     let text = stream(&[ROLE, TEXT, STOP, USAGE, DONE_LINE]);
     let (out, result, reading) = pass(&text);
     assert_eq!((out, result), (text, Ok(())));
-    assert_eq!(reading, Reading { usage: Some(usage(3, 2)), finish: Some(Finish::Stop), content: true, text_bytes: 3, media: 0 });
+    assert_eq!(
+        reading,
+        Reading { usage: Some(usage(3, 2)), finish: Some(Finish::Stop), content: true, text_bytes: 3, media: 0, unknown: 0 }
+    );
 }
 
 #[test]
