@@ -34,6 +34,7 @@ mod explain;
 mod known;
 
 mod account_room;
+mod alerts;
 mod clock;
 mod health_board;
 mod lessons;
@@ -46,6 +47,7 @@ mod shared;
 mod trace;
 mod traffic;
 
+pub use alerts::{AlertQueue, Alerts, Webhook};
 pub use answer::{AnswerAborted, AnswerBody};
 pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};

@@ -80,6 +80,11 @@ struct AccountLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
     operation: &'static str,
 }
@@ -108,6 +113,7 @@ pub struct Metrics {
     journal_oldest: Gauge<f64, AtomicU64>,
     till_records: Counter,
     unrecorded: Counter,
+    alerts: Family<ResultLabels, Counter>,
     store_errors: Family<OperationLabels, Counter>,
 }
 
@@ -153,6 +159,7 @@ impl Metrics {
             journal_oldest: Gauge::default(),
             till_records: Counter::default(),
             unrecorded: Counter::default(),
+            alerts: Family::default(),
             store_errors: Family::default(),
         };
         metrics.register(version);
@@ -181,6 +188,7 @@ impl Metrics {
         registry.register("journal_bytes", "Bytes of the journal", self.journal_bytes.clone());
         registry.register("journal_oldest_seconds", "Age of the oldest record not booked", self.journal_oldest.clone());
         registry.register("till_records", "Usage records booked", self.till_records.clone());
+        registry.register("alerts", "Alerts for the webhook, by what came of them", self.alerts.clone());
         registry.register("unrecorded", "Requests answered without a record", self.unrecorded.clone());
         registry.register("store_errors", "Failures of the database, by operation", self.store_errors.clone());
         registry.register("build", "The program", Info::new(vec![("version".to_owned(), version.to_owned())]));
@@ -296,6 +304,11 @@ impl Metrics {
     /// A request that was answered and could not be recorded.
     pub fn unrecorded(&self) {
         self.unrecorded.inc();
+    }
+
+    /// An alert for the webhook: `sent` or `lost`.
+    pub fn alert(&self, result: &'static str) {
+        self.alerts.get_or_create(&ResultLabels { result }).inc();
     }
 
     /// A failure of the database.

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Outcome};
 use tollgate_store::Counters;
 
-use crate::{AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, Traffic, metrics::Metrics};
+use crate::{AlertQueue, AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, Traffic, metrics::Metrics};
 
 /// One for the process.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Who has used how much of what, and what is set aside for requests under way.
     pub counters: Arc<dyn Counters>,
+    /// Who is told of budgets that only alert.
+    pub alerts: AlertQueue,
     /// What its traffic teaches.
     pub traffic: Traffic,
     /// Where time comes from.

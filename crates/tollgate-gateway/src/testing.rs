@@ -167,6 +167,7 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
         keys,
         metrics: Metrics::new("0.0.0"),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
+        alerts: crate::AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
         clock,
         settings,

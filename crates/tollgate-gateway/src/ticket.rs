@@ -64,14 +64,7 @@ impl Desk {
     /// Counts what a request came to, and gives back what was set aside for it.
     fn give_back(&self, record: &UsageRecord) {
         for crossed in self.shared.counters.give_back(record, self.shared.clock.instant()) {
-            tracing::warn!(
-                request.id = %record.id,
-                budget.of = %crossed.subject,
-                budget.window = crossed.budget.window.as_str(),
-                budget.amount_nano_usd = crossed.budget.amount.0,
-                budget.spent_nano_usd = crossed.spent.0,
-                "a budget is spent; it alerts and does not block"
-            );
+            self.shared.alerts.tell(&self.shared, record, &crossed);
         }
     }
 

@@ -7,8 +7,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Secret, Timestamp, UsageRecord};
 use tollgate_gateway::{
-    Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock, TlsFiles, Traffic,
-    UpstreamLimits,
+    AlertQueue, Alerts, Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock,
+    TlsFiles, Traffic, UpstreamLimits, Webhook,
 };
 use tollgate_store::{
     Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, MasterKeySource, OpenOptions, Random,
@@ -150,8 +150,29 @@ pub(crate) fn hold_life(config: &Config) -> Duration {
     config.millis("upstream.total_timeout_ms") + Duration::from_mins(1)
 }
 
+/// Where alerts go, and what sends them; nothing without a webhook.
+///
+/// # Errors
+/// When its secret cannot be read.
+pub(crate) fn alerts(config: &Config) -> Result<(AlertQueue, Option<Alerts>), Failure> {
+    let Some(url) = &config.webhook else { return Ok((AlertQueue::default(), None)) };
+    let secret = match config.text("alerts.secret") {
+        "" => None,
+        text => Some(Secret::new(config::reference(text).map_err(|fault| Failure::written(format!("alerts.secret: {fault}")))?)),
+    };
+    let webhook = Webhook { url: url.clone(), secret, private_network: config.flag("alerts.private_network") };
+    let (queue, alerts) = Alerts::to(webhook);
+    Ok((queue, Some(alerts)))
+}
+
 /// What the cores share, with the catalog that was just loaded.
-pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog, counters: Arc<dyn Counters>) -> Arc<Shared> {
+pub(crate) fn shared(
+    config: &Config,
+    store: &Store,
+    catalog: Catalog,
+    counters: Arc<dyn Counters>,
+    alerts: AlertQueue,
+) -> Arc<Shared> {
     let settings = gateway_settings(config);
     let clock = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
@@ -168,6 +189,7 @@ pub(crate) fn shared(config: &Config, store: &Store, catalog: Catalog, counters:
         keys,
         metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
         counters,
+        alerts,
         traffic: Traffic::new(Arc::clone(&clock) as _),
         clock,
         settings,

@@ -134,6 +134,7 @@ pub(crate) fn shared(catalog: Catalog, store: &Arc<Memory>, clock: Arc<dyn Clock
         keys,
         metrics: Metrics::new("test"),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
+        alerts: crate::AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
         clock,
         settings,

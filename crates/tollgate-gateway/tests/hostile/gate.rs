@@ -114,6 +114,7 @@ impl Gate {
             keys,
             metrics: Metrics::new("test"),
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
+            alerts: tollgate_gateway::AlertQueue::default(),
             traffic: tollgate_gateway::Traffic::new(clock.clone()),
             clock: clock.clone(),
             settings,

@@ -10,8 +10,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::Timestamp;
 use tollgate_gateway::{
-    Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
-    Trust, listen, replay, run as run_cores,
+    Alerts, Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, Probes, RunError, Shared, Till, TillParts,
+    TillQueue, Trust, listen, replay, run as run_cores,
 };
 use tollgate_store::{Access, Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
 
@@ -46,6 +46,8 @@ struct Put {
     journal: Arc<Journal>,
     recovered: Records,
     board: Arc<HealthBoard>,
+    /// Sends alerts, where there is a webhook.
+    alerts: Option<Alerts>,
     /// How far the ledger had come when counting began.
     ledger: LedgerPlace,
     /// The key of a first start, in clear text.
@@ -53,12 +55,15 @@ struct Put {
 }
 
 async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
-    let put = put_together(config).await?;
+    let mut put = put_together(config).await?;
     let listening = listen(&put.shared.settings).map_err(|error| cannot_listen(&error))?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     let background = TaskTracker::new();
+    if let Some(alerts) = put.alerts.take() {
+        background.spawn(alerts.run(Arc::clone(&put.shared), stop_background.clone()));
+    }
     watch(&background, config, &put, &stop_background);
-    let Put { store, shared, journal, recovered, board, ledger: _, new_key } = put;
+    let Put { store, shared, journal, recovered, board, alerts: _, ledger: _, new_key } = put;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -181,8 +186,9 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     }
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
-    let shared = compose::shared(config, &store, catalog, counters);
-    Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, ledger, new_key })
+    let (queue, alerts) = compose::alerts(config)?;
+    let shared = compose::shared(config, &store, catalog, counters, queue);
+    Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, new_key })
 }
 
 /// Counts what was sold after the spending that is known was read, and is not booked yet. What ended just before that may
@@ -213,17 +219,20 @@ fn paths(
     }
 }
 
-async fn end_on_signal(stop: CancellationToken) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        return;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = stop.cancelled() => return,
+/// Ends serving when a signal comes. Signals are waited for from the call on, not only once the task runs: whoever was told
+/// the address may end the process at once.
+fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async move {
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = stop.cancelled() => return,
+        }
+        tracing::info!("stopping: running answers go on, new requests are refused");
+        stop.cancel();
     }
-    tracing::info!("stopping: running answers go on, new requests are refused");
-    stop.cancel();
 }
 
 /// What a person who started it wants to know. Exactly two lines hold `curl `, and both work as they stand.

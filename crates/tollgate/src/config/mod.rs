@@ -7,6 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use tollgate_core::{Budget, BudgetAction, NanoUsd, Window};
+use url::Url;
 
 pub(crate) use read::{Source, Values};
 pub(crate) use table::{SETTINGS, example};
@@ -22,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     /// Certificate and key files.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    /// Who is told of spent budgets.
+    pub(crate) webhook: Option<Url>,
     /// Budgets of the whole gateway.
     pub(crate) budgets: Vec<Budget>,
     /// `sqlite:…` or `postgres://…`; `None`: the data folder's own file.
@@ -58,6 +61,7 @@ impl Config {
             faults.push("database.url begins with sqlite: or postgres://".to_owned());
         }
         let budgets = budgets(&values, &mut faults);
+        let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -69,6 +73,7 @@ impl Config {
                 given => usize::try_from(given).unwrap_or(1),
             },
             tls,
+            webhook,
             budgets,
             database_url: text("database.url"),
             master_key: text("database.master_key"),
@@ -106,6 +111,16 @@ impl Config {
     /// A switch by path.
     pub(crate) fn flag(&self, path: &str) -> bool {
         self.text(path) == "true"
+    }
+}
+
+fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
+    match Url::parse(text?) {
+        Ok(url) if ["http", "https"].contains(&url.scheme()) => Some(url),
+        Ok(_) | Err(_) => {
+            faults.push("alerts.webhook is an address that begins with http:// or https://".to_owned());
+            None
+        }
     }
 }
 

@@ -144,7 +144,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "budget.action",
         Kind::OneOf(&["block", "alert"]),
         Some("\"block\""),
-        "What happens when one of them is spent. block: requests are refused (E32). alert: it is logged and sent to `alerts.webhook`.",
+        "What happens when one of them is spent. block: requests are refused (E32). alert: it is logged and told to `alerts.webhook`.",
     ),
     Setting {
         alias: Some("DATABASE_URL"),
@@ -191,6 +191,22 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Some("4294967296"),
         "Most bytes of entries waiting for the database.",
     ),
+    setting(
+        "alerts.webhook",
+        Kind::Text,
+        None,
+        "http:// or https:// address that is sent a JSON object when a budget with `action = \"alert\"` is spent.",
+    ),
+    Setting {
+        secret: true,
+        ..setting(
+            "alerts.secret",
+            Kind::Text,
+            None,
+            "Signs what is sent (HMAC-SHA-256 in x-tollgate-signature), as env:NAME, file:PATH or the text itself.",
+        )
+    },
+    setting("alerts.private_network", Kind::Flag, Some("false"), "The webhook may stand at a loopback or private address."),
     setting(
         "usage.retention_days",
         Kind::Number(0, 36_500),

@@ -164,6 +164,32 @@ fn the_whole_gateways_budget_refuses_everybody() {
 }
 
 #[test]
+fn a_budget_that_alerts_serves_on_and_tells_the_webhook_once() {
+    let upstream = Upstream::start();
+    upstream.otherwise(reply());
+    let receiver = Upstream::start();
+    receiver.otherwise(Reply::status(204));
+    let budget = "budget = { amount = \"0.005\", window = \"day\", action = \"alert\" }";
+    let gate = Gate::of(PROGRAM)
+        .catalog(&catalog(&upstream, budget, ""))
+        .env("TOLLGATE_ALERTS__WEBHOOK", &format!("http://{}/told", receiver.address()))
+        .env("TOLLGATE_ALERTS__SECRET", "a shared secret")
+        .env("TOLLGATE_ALERTS__PRIVATE_NETWORK", "true")
+        .spawn();
+    for _ in 0..6 {
+        assert_eq!(gate.chat(&asking(20)).status, 200, "it blocks nothing");
+    }
+    receiver.wait_for("an alert", |seen| !seen.is_empty());
+    let seen = receiver.seen();
+    assert_eq!(seen.len(), 1, "once, when it is crossed");
+    let told = seen[0].json();
+    assert_eq!((&told["event"], &told["of"], &told["name"]), (&json!("budget_spent"), &json!("key"), &json!("caller")));
+    assert_eq!((&told["amount_usd"], &told["spent_usd"]), (&json!("0.005"), &json!("0.006")));
+    assert!(seen[0].header("x-tollgate-signature").unwrap().starts_with("sha256="));
+    assert!(!gate.log().contains("a shared secret"));
+}
+
+#[test]
 fn verify_tells_books_that_agree_from_books_that_do_not() {
     let upstream = Upstream::start();
     upstream.otherwise(reply());

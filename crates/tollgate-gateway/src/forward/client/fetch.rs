@@ -1,9 +1,9 @@
-//! One `GET` of a caller's address, guarded like every other connection: name resolved once, and only an address the
+//! One request to an address that no channel names (a caller's media, the operator's webhook), guarded like every other connection: name resolved once, and only an address the
 //! channel may reach connected to. No proxy, no credentials, no header of a caller, no connection kept.
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Request,
+    HeaderMap, HeaderValue, Method, Request,
     header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT},
 };
 use http_body_util::Full;
@@ -47,11 +47,32 @@ impl Drop for Connection {
     }
 }
 
+/// What is sent.
+pub(crate) struct Sent {
+    /// Method.
+    pub(crate) method: Method,
+    /// Header fields beside `host` and `user-agent`.
+    pub(crate) headers: HeaderMap,
+    /// Body.
+    pub(crate) body: Bytes,
+}
+
 /// Asks for what is behind an address. The caller bounds the time and the body.
 ///
 /// # Errors
 /// When nothing may be reached there, or no head of an answer comes.
 pub(crate) async fn get(url: &Url, reach: Reach, trust: &Trust, tasks: &TaskTracker) -> Result<Got, ConnectFault> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, WANTED);
+    headers.insert(ACCEPT_ENCODING, PLAIN);
+    send(url, Sent { method: Method::GET, headers, body: Bytes::new() }, reach, trust, tasks).await
+}
+
+/// Sends one request to an address. The caller bounds the time and the body.
+///
+/// # Errors
+/// When nothing may be reached there, or no head of an answer comes.
+pub(crate) async fn send(url: &Url, sent: Sent, reach: Reach, trust: &Trust, tasks: &TaskTracker) -> Result<Got, ConnectFault> {
     let destination = Destination::of_url(url, reach)?;
     let mut path = url.path().to_owned();
     if let Some(query) = url.query() {
@@ -59,15 +80,15 @@ pub(crate) async fn get(url: &Url, reach: Reach, trust: &Trust, tasks: &TaskTrac
         path.push_str(query);
     }
     let request = |form: TargetForm| -> Result<Request<Full<Bytes>>, ConnectFault> {
-        let mut request = Request::new(Full::new(Bytes::new()));
+        let mut request = Request::new(Full::new(sent.body.clone()));
+        request.method_mut().clone_from(&sent.method);
         *request.uri_mut() = destination.target(&path, form)?;
+        request.headers_mut().clone_from(&sent.headers);
         let headers = request.headers_mut();
         if form == TargetForm::Origin {
             headers.insert(HOST, destination.authority.clone());
         }
         headers.insert(USER_AGENT, AGENT);
-        headers.insert(ACCEPT, WANTED);
-        headers.insert(ACCEPT_ENCODING, PLAIN);
         Ok(request)
     };
     let (answer, connection) = match connect(&destination, &Addresses::default(), trust, tasks).await? {
