@@ -6,7 +6,7 @@
 mod cache;
 mod wrong_keys;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
@@ -97,6 +97,14 @@ impl KeyDoor {
     /// Forgets everything: a member, a group or a grant changed.
     pub fn clear(&self) {
         self.cache.forget_all();
+    }
+
+    /// Counts a wrong key that was presented elsewhere, such as on the admin API.
+    ///
+    /// # Errors
+    /// The seconds to wait, when too many came from this address within a minute.
+    pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
+        self.wrong.count(from, self.clock.instant())
     }
 
     /// The key behind a presented secret.

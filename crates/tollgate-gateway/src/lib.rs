@@ -55,7 +55,7 @@ pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Wa
 pub use explain::{Candidate, Explanation, NotTried, Question, Refused, RefusedField, Sight, explain};
 pub use forward::{
     Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
-    UpstreamBodyFault, UpstreamCall, UpstreamError, probe,
+    UpstreamBodyFault, UpstreamCall, UpstreamError, is_public, probe,
 };
 pub use health_board::HealthBoard;
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};

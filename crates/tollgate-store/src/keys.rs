@@ -148,6 +148,12 @@ pub fn looks_like_key(presented: &str) -> bool {
     check_import(presented).is_ok()
 }
 
+/// Whether a presented text can be an admin key at all.
+#[must_use]
+pub fn looks_like_admin_key(presented: &str) -> bool {
+    presented.starts_with(ADMIN_KEY_PREFIX) && has_checksum(presented, ADMIN_KEY_PREFIX)
+}
+
 pub(crate) fn check_import(text: &str) -> Result<(), BadSecret> {
     if !(16..=200).contains(&text.len()) {
         return Err(BadSecret::Length(text.chars().count()));
@@ -233,6 +239,8 @@ mod tests {
         }
         let admin = NewKey::draw_admin(&random()).expose_once();
         assert!(!looks_like_key(&admin), "an admin key is never valid on the model path");
+        assert!(looks_like_admin_key(&admin) && !looks_like_admin_key(&admin[..admin.len() - 1]));
+        assert!(!looks_like_admin_key(&NewKey::draw(&random()).expose_once()), "nor a service key on the admin API");
     }
 
     #[test]

@@ -49,16 +49,18 @@ pub use journal::{
     Cut, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired, SyncTicket, read_unbooked,
     repair as repair_journal,
 };
-pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_key};
+pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingKind, PostingRefused,
 };
-pub use listing::{AdminKey, Listing, RowFilter, StoredRow};
+pub use listing::{AdminKey, AuditFilter, AuditPlace, Listing, RowFilter, StoredRow};
 pub use open::{Access, OpenOptions, Store, StoreUrl, move_to_postgres, open};
 pub use preview::{Preview, PreviewError, likely_mode, preview};
 pub use random::Random;
 pub use seal::MasterKeySource;
-pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+pub use spec::{
+    AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec, provider_defaults,
+};
 pub use sql::moving::{MoveProgress, MovedTable};
 pub use standby::Standing;
 pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};

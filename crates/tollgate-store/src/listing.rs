@@ -4,10 +4,10 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
-use tollgate_core::{AdminKeyId, Owner, Revision, Timestamp};
+use tollgate_core::{AdminKeyId, Key, KeyId, Owner, Revision, Timestamp};
 
 use crate::{
-    AdminKeySpec, AdminScope, KeyHash, Kind, StoreError,
+    AdminKeySpec, AdminScope, AuditEvent, KeyHash, Kind, StoreError,
     rows::{Row, RowSecret},
 };
 
@@ -19,6 +19,12 @@ pub trait Listing: Send + Sync + fmt::Debug {
 
     /// One row by its shown id, removed or not.
     async fn row(&self, kind: Kind, id: &str) -> Result<Option<StoredRow>, StoreError>;
+
+    /// One service key with its member, whatever its status.
+    async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError>;
+
+    /// Lines of the audit log, newest first.
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError>;
 
     /// The admin key with this hash, if it works at this time.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
@@ -51,6 +57,28 @@ impl RowFilter {
     pub(crate) const fn size(&self) -> usize {
         if self.limit > 1_001 { 1_001 } else { self.limit as usize }
     }
+}
+
+/// Which lines of the audit log. What is absent does not bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// About this kind of row.
+    pub kind: Option<Kind>,
+    /// About the row with this id.
+    pub id: Option<String>,
+    /// Only those before this place.
+    pub before: Option<AuditPlace>,
+    /// At most so many; never more than 1,001.
+    pub limit: u32,
+}
+
+/// The place of a line in the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuditPlace {
+    /// With which revision.
+    pub revision: Revision,
+    /// Its place among the lines of that revision.
+    pub position: i64,
 }
 
 /// One row, without its secret.

@@ -79,6 +79,17 @@ impl Default for ChannelSpec {
     }
 }
 
+/// What a provider's channels speak and where, unless a row says otherwise.
+#[must_use]
+pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
+    match provider {
+        Provider::OpenAi => (Protocol::OpenAi, "https://api.openai.com/v1"),
+        Provider::Gemini => (Protocol::Gemini, "https://generativelanguage.googleapis.com/v1beta"),
+        Provider::Anthropic => (Protocol::Anthropic, "https://api.anthropic.com/v1"),
+        Provider::Compatible | Provider::Echo => (Protocol::OpenAi, ""),
+    }
+}
+
 /// A model as a channel serves it; unique by public name within the channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

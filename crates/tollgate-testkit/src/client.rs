@@ -97,8 +97,9 @@ impl Request {
         self.header("x-native-api-key", key)
     }
 
-    pub(crate) fn is_post(&self) -> bool {
-        self.method == "POST"
+    /// Whether it asks a model: the others leave no usage record.
+    pub(crate) fn is_model_call(&self) -> bool {
+        self.method == "POST" && !self.path.starts_with("/admin")
     }
 
     /// Opens a connection and sends the request.

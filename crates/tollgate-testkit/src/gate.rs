@@ -29,6 +29,7 @@ const PROMPT_CANARY: &str = "prompt-canary";
 pub struct GateBuilder {
     program: PathBuf,
     catalog: Option<String>,
+    listen: String,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
     data: Option<TempDir>,
@@ -59,6 +60,7 @@ impl Gate {
         GateBuilder {
             program: program.into(),
             catalog: None,
+            listen: "127.0.0.1:0".to_owned(),
             environment: Vec::new(),
             arguments: Vec::new(),
             data: None,
@@ -174,7 +176,7 @@ impl Gate {
         let Some(id) = answer.header("x-request-id") else { return };
         let error: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let code = error["error"]["code"].as_str().or_else(|| error["error"]["details"][0]["reason"].as_str()).unwrap_or_default();
-        if request.is_post() && !BEFORE_THE_DOOR.contains(&code) {
+        if request.is_model_call() && !BEFORE_THE_DOOR.contains(&code) {
             self.expected.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(id.to_owned());
         }
     }
@@ -311,6 +313,13 @@ impl GateBuilder {
         self
     }
 
+    /// Listens elsewhere than on a free loopback port.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
     /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
@@ -347,7 +356,7 @@ impl GateBuilder {
     pub fn spawn(self) -> Gate {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         let mut command = command(&self.program, data.path());
-        command.args(["serve", "--json", "--listen", "127.0.0.1:0"]).args(&self.arguments).envs(self.environment.iter().cloned());
+        command.args(["serve", "--json", "--listen", &self.listen]).args(&self.arguments).envs(self.environment.iter().cloned());
         if let Some(catalog) = &self.catalog {
             let path = data.path().join("catalog.toml");
             std::fs::write(&path, catalog).expect("the catalog can be written");

@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// Service keys
     #[command(subcommand)]
     Key(Key),
+    /// Keys of the admin API
+    #[command(subcommand)]
+    AdminKey(AdminKey),
     /// Channels and their accounts
     #[command(subcommand)]
     Channel(Channel),
@@ -161,6 +164,38 @@ pub(crate) enum Key {
         /// Its id, or its name where only one has it
         key: String,
     },
+}
+
+/// `admin-key …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum AdminKey {
+    /// Make an admin key and print it, this once
+    Create {
+        /// Its name
+        name: String,
+        /// admin: everything; operator: channels, groups, models, keys and usage
+        #[arg(long, value_enum, default_value_t = Scope::Admin)]
+        scope: Scope,
+        /// When it ends, such as 2027-01-01T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+    },
+    /// List admin keys
+    List,
+    /// End an admin key for good
+    Revoke {
+        /// Its id or name
+        key: String,
+    },
+}
+
+/// What an admin key may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scope {
+    /// Channels, groups, models, keys and usage
+    Operator,
+    /// Everything
+    Admin,
 }
 
 /// `channel …`.

@@ -225,7 +225,11 @@ fn gateway_settings(config: &Config) -> Settings {
         body_memory_bytes: config.count("limits.body_memory_bytes"),
         budgets: config.budgets.clone(),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
-        metrics: if config.flag("metrics.public") { MetricsAccess::Public } else { MetricsAccess::Guarded },
+        metrics: match config.console {
+            Some(_) => MetricsAccess::NotHere,
+            None if config.flag("metrics.public") => MetricsAccess::Public,
+            None => MetricsAccess::Guarded,
+        },
         drain: config.millis("server.drain_timeout_ms"),
         ..Settings::default()
     }

@@ -8,6 +8,7 @@ mod cli;
 mod command;
 mod compose;
 mod config;
+mod console;
 mod database_watch;
 mod failure;
 mod first_start;
@@ -50,6 +51,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
         Command::Pull => command::catalog::pull(&common),
         Command::Key(verb) => command::key::run(&common, verb),
+        Command::AdminKey(verb) => command::admin_key::run(&common, verb),
         Command::Channel(verb) => command::channel::run(&common, verb),
         Command::Model(verb) => command::model::run(&common, &verb),
         Command::Usage(verb) => command::usage::run(&common, verb),

@@ -19,7 +19,7 @@ mod whole;
 
 pub(crate) use answer::Answered;
 pub(crate) use attempts::{forward, outcome_of};
-pub use client::{Client, ProbeFault, ProbeStep, Trust, probe};
+pub use client::{Client, ProbeFault, ProbeStep, Trust, is_public, probe};
 pub(crate) use client::{Reach, fetch};
 pub use echo::Outside;
 pub(crate) use retry_after::seconds_until;

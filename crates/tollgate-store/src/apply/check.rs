@@ -197,6 +197,9 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     if url.host_str().is_none_or(str::is_empty) {
         return Err("names no host".to_owned());
     }
+    if url.port() == Some(0) {
+        return Err("names the port 0, where nothing listens".to_owned());
+    }
     if schemes.contains(&"https") && (!url.username().is_empty() || url.password().is_some()) {
         return Err("must not hold a user name or password; the credential belongs to an account".to_owned());
     }
@@ -248,7 +251,7 @@ mod tests {
     fn a_base_url_is_an_http_address_and_nothing_more() {
         assert_eq!(url("http://127.0.0.1:4010/v1"), None);
         assert_eq!(url("https://api.openai.com/v1"), None);
-        for bad in ["", "api.openai.com/v1", "ftp://x/v1", "https://me:secret@x/v1", "https://x/v1?key=1"] {
+        for bad in ["", "http://x:0/v1", "api.openai.com/v1", "ftp://x/v1", "https://me:secret@x/v1", "https://x/v1?key=1"] {
             assert!(url(bad).is_some(), "{bad}");
         }
         assert!(!url("https://me:secret@x/v1").unwrap().contains("secret"));

@@ -20,7 +20,9 @@ impl Batch<'_> {
 
     pub(super) async fn set_key_budgets(&mut self, key: KeyId, budgets: &[Budget]) -> Result<(), StoreError> {
         let row = self.need_live_key(key).await?;
-        self.edit_row::<KeySpec>(row, "budgets", |spec| spec.budgets = budgets.to_vec()).await
+        let spec = KeySpec { budgets: budgets.to_vec(), ..row.read()? };
+        checked(Kind::Key, &spec.name, spec.check())?;
+        self.edit_row::<KeySpec>(row, "budgets", |before| *before = spec).await
     }
 
     pub(super) async fn put_key(&mut self, given: &KeySpec, secret: Option<&KeySecret>) -> Result<(), StoreError> {

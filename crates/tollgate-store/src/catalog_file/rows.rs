@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec, Switch, apply::Check as _, keys::check_import,
+    provider_defaults,
 };
 
 const SWITCH: [(&str, Switch); 2] = [("on", Switch::On), ("off", Switch::Off)];
@@ -27,16 +28,6 @@ const PROVIDERS: [(&str, Provider); 5] = [
 ];
 const PROTOCOLS: [(&str, Protocol); 3] =
     [("openai", Protocol::OpenAi), ("gemini", Protocol::Gemini), ("anthropic", Protocol::Anthropic)];
-
-/// What a provider's channels speak and where, unless the file says otherwise.
-const fn defaults_of(provider: Provider) -> (Protocol, &'static str) {
-    match provider {
-        Provider::OpenAi => (Protocol::OpenAi, "https://api.openai.com/v1"),
-        Provider::Gemini => (Protocol::Gemini, "https://generativelanguage.googleapis.com/v1beta"),
-        Provider::Anthropic => (Protocol::Anthropic, "https://api.anthropic.com/v1"),
-        Provider::Compatible | Provider::Echo => (Protocol::OpenAi, ""),
-    }
-}
 
 fn row<T>(table: &Table<'_>, spec: T, names: &str) -> FileRow<T> {
     FileRow { spec, place: table.place(), names_at: table.place_of(names) }
@@ -61,7 +52,7 @@ fn globs(table: &Table<'_>) -> Vec<Glob> {
 pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Names) -> FileChannel {
     let plain = ChannelSpec::default();
     let provider = table.word("provider", &PROVIDERS);
-    let (protocol, base_url) = defaults_of(provider.unwrap_or(Provider::Compatible));
+    let (protocol, base_url) = provider_defaults(provider.unwrap_or(Provider::Compatible));
     let spec = ChannelSpec {
         name: table.name("name"),
         provider: provider.unwrap_or(Provider::Compatible),

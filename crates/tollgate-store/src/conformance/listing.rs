@@ -4,7 +4,8 @@ use tollgate_core::{AdminKeyId, Revision, Timestamp};
 
 use super::{catalog::apply, put_account, put_channel, put_group, put_key};
 use crate::{
-    AdminKeySpec, AdminScope, Change, ChannelSpec, Kind, NewKey, Random, Refused, RowFilter, Store, StoreError, samples::NOON,
+    AdminKeySpec, AdminScope, AuditFilter, Change, ChannelSpec, Kind, NewKey, Random, Refused, RowFilter, Store, StoreError,
+    samples::NOON,
 };
 
 fn reason(error: StoreError) -> Refused {
@@ -117,4 +118,21 @@ pub(super) async fn an_admin_key_is_known_by_its_hash_until_it_ends(store: &Stor
     let audit = store.catalog.audit(None, 10).await.unwrap();
     assert!(audit.iter().any(|event| event.kind == Kind::AdminKey && event.action == "revoke" && event.name == "ops"));
     apply(store, &[make("ops", AdminScope::Admin, None).0]).await.expect("the name is free again");
+    audit_lines_are_paged_and_filtered(store).await;
+}
+
+async fn audit_lines_are_paged_and_filtered(store: &Store) {
+    apply(store, &[put_channel("a"), put_channel("b"), put_channel("c")]).await.unwrap();
+    let all = store.listing.audit_page(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
+    let (mut filter, mut seen) = (AuditFilter { limit: 2, ..AuditFilter::default() }, Vec::new());
+    loop {
+        let page = store.listing.audit_page(&filter).await.unwrap();
+        let Some((place, _)) = page.last() else { break };
+        filter.before = Some(*place);
+        seen.extend(page);
+    }
+    assert!(seen.len() >= 7 && seen == all, "{seen:?}");
+    let about = AuditFilter { kind: Some(Kind::Channel), id: Some(seen[0].1.id.clone()), before: None, limit: 10 };
+    let found = store.listing.audit_page(&about).await.unwrap();
+    assert!(found.len() == 1 && found[0].1.name == "c", "{found:?}");
 }

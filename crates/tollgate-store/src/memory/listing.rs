@@ -1,11 +1,11 @@
 //! Rows page by page, out of memory.
 
 use async_trait::async_trait;
-use tollgate_core::Timestamp;
+use tollgate_core::{Key, KeyId, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, KeyHash, Kind, Listing, RowFilter, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditPlace, KeyHash, Kind, Listing, RowFilter, StoreError, StoredRow,
     rows::{Row, RowSecret},
 };
 
@@ -32,6 +32,29 @@ impl Listing for MemoryStore {
     async fn row(&self, kind: Kind, id: &str) -> Result<Option<StoredRow>, StoreError> {
         let state = self.catalog.lock().await;
         Ok(state.rows.get(id).filter(|row| row.kind == kind).map(|row| state.stored(row)))
+    }
+
+    async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
+        let state = self.catalog.lock().await;
+        let found = state.rows.get(&id.to_string()).filter(|row| row.kind == Kind::Key);
+        found.map(|row| state.key(row)).transpose()
+    }
+
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError> {
+        let state = self.catalog.lock().await;
+        let mut lines: Vec<(AuditPlace, &AuditEvent)> = Vec::with_capacity(state.audit.len());
+        for event in &state.audit {
+            let same = lines.last().filter(|(last, _)| last.revision == event.revision);
+            let position = same.map_or(0, |(last, _)| last.position + 1);
+            lines.push((AuditPlace { revision: event.revision, position }, event));
+        }
+        let wanted = |(place, event): &(AuditPlace, &AuditEvent)| {
+            filter.kind.is_none_or(|kind| event.kind == kind)
+                && filter.id.as_ref().is_none_or(|id| event.id == *id)
+                && filter.before.is_none_or(|before| *place < before)
+        };
+        let found = lines.into_iter().rev().filter(wanted).take(filter.limit.min(1_001) as usize);
+        Ok(found.map(|(place, event)| (place, event.clone())).collect())
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

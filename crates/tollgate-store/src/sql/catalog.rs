@@ -15,6 +15,23 @@ use crate::{
 
 const LOAD: &str = "load the catalog";
 
+/// A line of the audit log, from its columns in their order.
+pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
+    let kind: String = row.try_get(5)?;
+    let kind = Kind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
+    Ok(AuditEvent {
+        revision: Revision(row.try_get(0)?),
+        at: Timestamp(row.try_get(1)?),
+        door: row.try_get(2)?,
+        actor: row.try_get(3)?,
+        action: row.try_get(4)?,
+        kind,
+        id: row.try_get(6)?,
+        name: row.try_get(7)?,
+        detail: row.try_get(8)?,
+    })
+}
+
 impl SqlStore {
     /// The live rows and the revision they belong to. The revision is read first: rows may be newer than it says,
     /// which the next look at the revision mends, but never older.
@@ -114,22 +131,7 @@ impl CatalogStore for SqlStore {
         let below = below.map_or(i64::MAX, |below| below.0);
         let query = sqlx::query(sql).bind(below).bind(i64::from(limit.min(1_000)));
         let rows = query.fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
-        let read = |row: &AnyRow| -> Result<AuditEvent, sqlx::Error> {
-            let kind: String = row.try_get(5)?;
-            let kind = Kind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
-            Ok(AuditEvent {
-                revision: Revision(row.try_get(0)?),
-                at: Timestamp(row.try_get(1)?),
-                door: row.try_get(2)?,
-                actor: row.try_get(3)?,
-                action: row.try_get(4)?,
-                kind,
-                id: row.try_get(6)?,
-                name: row.try_get(7)?,
-                detail: row.try_get(8)?,
-            })
-        };
-        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
+        rows.iter().map(audit_event).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
     }
 
     async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {

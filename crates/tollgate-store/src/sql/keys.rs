@@ -21,6 +21,15 @@ const FIND: &str = "find a key";
 const LIST: &str = "list the keys";
 
 impl SqlStore {
+    /// A key's row with its member and its groups.
+    pub(super) async fn with_member(&self, row: Row, operation: &'static str) -> Result<Key, StoreError> {
+        let member = sqlx::query(select_row!("WHERE id = $1")).bind(row.parent.clone()).fetch_optional(&self.reader).await;
+        let member = member.map_err(|error| self.failed(operation, error))?;
+        let member = member.ok_or_else(|| row.broken("its member does not exist"))?;
+        let groups = self.group_ids(operation).await?;
+        assemble::key(&row, &catalog_row(&member)?, &groups)
+    }
+
     /// Groups by name, removed ones included. Few, and asked for only when a key is not in the cache.
     async fn group_ids(&self, operation: &'static str) -> Result<GroupIds, StoreError> {
         let failed = |error| self.failed(operation, error);
@@ -44,10 +53,7 @@ impl SqlStore {
         let sql = select_key!("WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1");
         let found = sqlx::query(sql).bind(hash.0.to_vec()).fetch_optional(&self.reader).await.map_err(failed)?;
         let Some(row) = found.as_ref().map(key_row).transpose()? else { return Ok(None) };
-        let member = sqlx::query(select_row!("WHERE id = $1")).bind(row.parent.clone()).fetch_optional(&self.reader).await;
-        let member = member.map_err(failed)?.ok_or_else(|| row.broken("its member does not exist"))?;
-        let groups = self.group_ids(FIND).await?;
-        let key = assemble::key(&row, &catalog_row(&member)?, &groups)?;
+        let key = self.with_member(row.clone(), FIND).await?;
         Ok(Some((row, key)))
     }
 

@@ -2,13 +2,16 @@
 
 use async_trait::async_trait;
 use sqlx::{AnyConnection, Row as _, any::AnyRow};
-use tollgate_core::{Revision, Timestamp};
+use tollgate_core::{Key, KeyId, Revision, Timestamp};
 
 use super::{
     SqlStore,
-    rows::{catalog_row, key_row},
+    catalog::audit_event,
+    rows::{catalog_row, key_row, select_key},
 };
-use crate::{AdminKey, KeyHash, KeySecret, Kind, Listing, RowFilter, StoreError, StoredRow, rows::Row};
+use crate::{
+    AdminKey, AuditEvent, AuditFilter, AuditPlace, KeyHash, KeySecret, Kind, Listing, RowFilter, StoreError, StoredRow, rows::Row,
+};
 
 const LIST: &str = "list rows";
 
@@ -99,6 +102,35 @@ impl Listing for SqlStore {
         let query = sqlx::query(sql).bind(kind.as_str()).bind(id.to_owned()).bind(none.clone()).bind(none).bind(1_i64).bind(1_i64);
         let found = query.fetch_optional(&self.reader).await.map_err(|error| self.failed(LIST, error))?;
         found.as_ref().map(|row| stored(kind, row)).transpose()
+    }
+
+    async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
+        let sql = select_key!("WHERE id = $1");
+        let found = sqlx::query(sql).bind(id.to_string()).fetch_optional(&self.reader).await;
+        match found.map_err(|error| self.failed(LIST, error))? {
+            Some(row) => self.with_member(key_row(&row)?, LIST).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError> {
+        const OPERATION: &str = "read the audit log";
+        let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail, position FROM audit \
+                   WHERE (revision < $1 OR (revision = $1 AND position < $2)) AND (CAST($3 AS TEXT) IS NULL OR kind = $3) \
+                   AND (CAST($4 AS TEXT) IS NULL OR id = $4) ORDER BY revision DESC, position DESC LIMIT $5";
+        let before = filter.before.unwrap_or(AuditPlace { revision: Revision(i64::MAX), position: 0 });
+        let query = sqlx::query(sql)
+            .bind(before.revision.0)
+            .bind(before.position)
+            .bind(filter.kind.map(Kind::as_str))
+            .bind(filter.id.clone())
+            .bind(i64::from(filter.limit.min(1_001)));
+        let rows = query.fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
+        let read = |row: &AnyRow| -> Result<(AuditPlace, AuditEvent), sqlx::Error> {
+            let event = audit_event(row)?;
+            Ok((AuditPlace { revision: event.revision, position: row.try_get(9)? }, event))
+        };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

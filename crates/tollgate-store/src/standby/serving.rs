@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
 
 use super::{KNOWN_KEY, LOOK, Standby, WORK};
 use crate::{
-    Actor, AdminKey, AuditEvent, Balance, CatalogStore, Change, ChangedRow, Current, HealthStore, KeyHash, KeyScope, KeyStore,
-    Kind, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Listing, Page, Posted, Posting, RowFilter, Spending, StoreError,
-    StoredRow, SummaryBy, SummaryRow, UsageFilter, UsageStore, Verified, assemble, rows::RowSecret,
+    Actor, AdminKey, AuditEvent, AuditFilter, AuditPlace, Balance, CatalogStore, Change, ChangedRow, Current, HealthStore, KeyHash,
+    KeyScope, KeyStore, Kind, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Listing, Page, Posted, Posting, RowFilter,
+    Spending, StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter, UsageStore, Verified, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -89,6 +89,14 @@ impl Listing for Standby {
 
     async fn row(&self, kind: Kind, id: &str) -> Result<Option<StoredRow>, StoreError> {
         self.within(WORK, self.sql()?.row(kind, id)).await
+    }
+
+    async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
+        self.within(WORK, self.sql()?.key(id)).await
+    }
+
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError> {
+        self.within(WORK, self.sql()?.audit_page(filter)).await
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

@@ -1,6 +1,6 @@
 //! `channel list|enable|disable|test`.
 
-mod test;
+pub(crate) mod test;
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -1,6 +1,7 @@
 //! One file a verb.
 
 pub(crate) mod about;
+pub(crate) mod admin_key;
 pub(crate) mod catalog;
 pub(crate) mod channel;
 pub(crate) mod check;

@@ -1,6 +1,6 @@
 //! `serve`: from settings to a running gateway, and from SIGTERM to its end.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::json;
 use tokio::{
@@ -10,8 +10,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::Timestamp;
 use tollgate_gateway::{
-    Alerts, Client, Core, Desk, Drained, HealthBoard, ListenError, Nowhere, Outside, Probes, RunError, Shared, Till, TillParts,
-    TillQueue, Trust, listen, replay, run as run_cores,
+    Alerts, Client, Core, Desk, Drained, HealthBoard, ListenError, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
+    Trust, listen, replay, run as run_cores,
 };
 use tollgate_store::{Access, Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
 
@@ -20,7 +20,7 @@ use crate::{
     cli::{Common, Serve},
     compose,
     config::Config,
-    database_watch,
+    console, database_watch,
     failure::Failure,
     first_start, ledger_watch, logging, retention, say, traffic_notes,
 };
@@ -82,9 +82,10 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let stop_till = CancellationToken::new();
     let booking = background.spawn(till.run(recovered, stop_till.clone()));
 
-    announce(common, config, listening.address(), new_key.as_deref());
+    let console = console::start(config, &store, &shared, &board, listening.address())?;
+    announce(common, config, listening.address(), console.address, new_key.as_deref());
     let path = paths(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&board));
-    let drained = run_cores(Arc::clone(&shared), listening, path, Arc::new(Nowhere), stop_cores.clone()).await;
+    let drained = run_cores(Arc::clone(&shared), listening, path, Arc::clone(&console.elsewhere), stop_cores.clone()).await;
     // The cores are gone, so every ticket is handed in: what is left is booked, then the rest may go.
     stop_cores.cancel();
     stop_till.cancel();
@@ -93,6 +94,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     if open > 0 {
         tracing::error!(holds = open, "holds were not given back by the requests that took them");
     }
+    console.stop().await;
     stop_background.cancel();
     background.close();
     background.wait().await;
@@ -100,6 +102,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         tracing::warn!(records = unbooked, "the database did not take the last records; they wait in the journal");
     }
     store.close().await;
+    console.end();
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
@@ -236,14 +239,18 @@ fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
 }
 
 /// What a person who started it wants to know. Exactly two lines hold `curl `, and both work as they stand.
-fn announce(common: &Common, config: &Config, address: std::net::SocketAddr, key: Option<&str>) {
+fn announce(common: &Common, config: &Config, address: SocketAddr, console: Option<SocketAddr>, key: Option<&str>) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let data = config.data.display().to_string();
     if common.json {
-        say::json(&json!({"address": address.to_string(), "url": format!("{scheme}://{address}"), "key": key, "data": data}));
+        let console = console.map(|address| address.to_string());
+        let url = format!("{scheme}://{address}");
+        say::json(&json!({"address": address.to_string(), "url": url, "console": console, "key": key, "data": data}));
         return;
     }
     say::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
+    let admin = console.map_or_else(|| format!("{scheme}://{address}"), |console| format!("http://{console}"));
+    say::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
     let Some(key) = key else {
         say::line("keys: `tollgate key create NAME`");
         return;

@@ -19,6 +19,8 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     /// Address of the one port.
     pub(crate) listen: SocketAddr,
+    /// Address of the console's own.
+    pub(crate) console: Option<SocketAddr>,
     /// Runtimes for the model path.
     pub(crate) cores: usize,
     /// Certificate and key files.
@@ -68,6 +70,7 @@ impl Config {
         Ok(Self {
             data: PathBuf::from(text("server.data").expect("it has a default")),
             listen: text("server.listen").and_then(|text| text.parse().ok()).expect("it was checked and has a default"),
+            console: text("console.listen").and_then(|text| text.parse().ok()),
             cores: match number(&values, "server.cores") {
                 0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
                 given => usize::try_from(given).unwrap_or(1),

@@ -220,6 +220,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Some("\"auto\""),
         "auto: text on a terminal, JSON lines otherwise.",
     ),
+    setting(
+        "console.listen",
+        Kind::Address,
+        None,
+        "Address of its own for the admin API and /metrics, plain HTTP; absent: they are on server.listen. Away from loopback it opens once there is an admin key.",
+    ),
     setting("metrics.public", Kind::Flag, Some("false"), "Serve /metrics to everyone; false: to loopback peers only."),
 ];
 

@@ -11,6 +11,7 @@
 )]
 
 mod a_minute_away;
+mod admin;
 mod commands;
 mod database_away;
 mod drain;

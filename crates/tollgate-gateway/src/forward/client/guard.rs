@@ -36,7 +36,9 @@ fn is_nobody(address: IpAddr) -> bool {
     }
 }
 
-fn is_public(address: IpAddr) -> bool {
+/// Whether an address belongs to the public internet: the only ones that a channel reaches without `private_network`.
+#[must_use]
+pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
         IpAddr::V6(v6) => is_public_v6(v6),

@@ -37,6 +37,7 @@ use self::{
     host::{Freshness, Host, LeasedBody},
 };
 pub use self::{
+    guard::is_public,
     probe::{ProbeFault, ProbeStep, probe},
     tls::Trust,
 };

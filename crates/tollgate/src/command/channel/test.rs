@@ -75,7 +75,7 @@ fn report(common: &Common, account: &str, steps: &[Value], result: &Result<(), P
 }
 
 /// A step's name and what there is to say about it.
-fn words(step: &ProbeStep) -> (&'static str, String) {
+pub(crate) fn words(step: &ProbeStep) -> (&'static str, String) {
     match step {
         ProbeStep::Resolved(addresses) => ("DNS", addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ProbeStep::Connected => ("TCP", "connected".to_owned()),

@@ -1,0 +1,224 @@
+//! The catalog as a file: pulled, previewed and applied. Secrets stand in the file itself: names of environment variables
+//! and files of the gateway's machine are not followed, since whoever may send a file may not read those.
+
+use std::{io, sync::Arc};
+
+use serde_json::{Value, json};
+use tollgate_core::{PriceEffect, PriceSubject, price_effects};
+use tollgate_store::{
+    AdminScope, Change, KeyScope, Kind, PreviewError, Random,
+    catalog_file::{self, CatalogFile, CatalogPlan, FileError, Mode},
+    preview,
+};
+
+use super::{
+    ask::Ask,
+    handler,
+    route::{Gives, Method, Route, Takes},
+    shape::{COUNT, How, NAME, Object, Shape, TEXT, Usage, both, needed, read},
+};
+use crate::{answer::Answer, problem::Problem};
+
+/// Faults of a file that are told at once.
+const MOST_FAULTS: usize = 20;
+
+const FILE: Shape = Shape::Text { least: 0, most: 4_000_000 };
+
+static CATALOG: Object = Object {
+    name: "Catalog",
+    fields: &[read("revision", COUNT, "The last change."), read("file", TEXT, "The catalog as a file, without secrets.")],
+};
+static SENT: Object = Object {
+    name: "CatalogFile",
+    fields: &[
+        needed("file", FILE, "The catalog file (TOML).").with(Usage::Needed),
+        both("prune", Shape::Flag, "Whether rows of the database that it does not name are removed.").with(Usage::Write),
+    ],
+};
+static LINE: Object = Object {
+    name: "PlanLine",
+    fields: &[
+        read("action", Shape::Word(&["add", "change", "remove", "take"]), "What happens to it."),
+        read("kind", TEXT, "What kind of row."),
+        read("name", TEXT, "Its name."),
+        read("detail", TEXT, "Which fields change."),
+    ],
+};
+static EXCLUDED: Object = Object {
+    name: "PricedOut",
+    fields: &[
+        read("channel", NAME, "Channel."),
+        read("account", NAME, "Account; null: all of them.").or_null(),
+        read("code", TEXT, "Why."),
+        read("detail", TEXT, "More about it.").or_null(),
+    ],
+};
+static EFFECT: Object = Object {
+    name: "PriceEffect",
+    fields: &[
+        read("subject", Shape::Word(&["group", "key"]), "Whose requests."),
+        read("name", TEXT, "Its name."),
+        read("member", TEXT, "Of a key: its member.").or_null(),
+        read("model", TEXT, "For this model."),
+        read("nothing_left", Shape::Flag, "Callers would get 503 (E41)."),
+        read("excluded", Shape::List { of: &Shape::Of(&EXCLUDED), most: 100_000 }, "What they could no longer use."),
+    ],
+};
+static PLAN: Object = Object {
+    name: "CatalogPlan",
+    fields: &[
+        read("revision", COUNT, "The last change: before it is applied, or afterwards."),
+        read("changes", COUNT, "How many changes."),
+        read("lines", Shape::List { of: &Shape::Of(&LINE), most: 1_000_000 }, "Row by row."),
+        read("effects", Shape::List { of: &Shape::Of(&EFFECT), most: 1_000_000 }, "What price limits would exclude after it."),
+    ],
+};
+
+const fn route(method: Method, path: &'static str, needs: AdminScope, id: &'static str, doc: &'static str) -> Route {
+    Route {
+        method,
+        path,
+        resource: "catalog",
+        needs,
+        id,
+        doc,
+        query: &[],
+        takes: Takes::Nothing,
+        gives: Gives::One(&CATALOG),
+        handler: handler!(pull),
+    }
+}
+
+pub(super) static ROUTES: &[Route] = &[
+    route(Method::Get, "/admin/v1/catalog", AdminScope::Operator, "pull_catalog", "The whole catalog as a file, without secrets."),
+    Route {
+        takes: Takes::Body(&SENT, How::New),
+        gives: Gives::One(&PLAN),
+        handler: handler!(preview_file),
+        ..route(
+            Method::Post,
+            "/admin/v1/catalog/preview",
+            AdminScope::Admin,
+            "preview_catalog",
+            "What a file would change. Nothing is written.",
+        )
+    },
+    Route {
+        takes: Takes::Body(&SENT, How::New),
+        gives: Gives::One(&PLAN),
+        handler: handler!(apply_file),
+        ..route(
+            Method::Post,
+            "/admin/v1/catalog/apply",
+            AdminScope::Admin,
+            "apply_catalog",
+            "Applies a file: all of it or nothing.",
+        )
+    },
+];
+
+async fn pull(ask: Ask) -> Result<Answer, Problem> {
+    let _turn = ask.heavy().await?;
+    let current = ask.within(ask.site.store.catalog.current(&KeyScope::All)).await?;
+    let answer = Answer::ok(json!({"revision": current.revision, "file": catalog_file::render(&current)}));
+    Ok(answer.revision(current.revision))
+}
+
+/// A file with its plan and its effects.
+struct Planned {
+    plan: CatalogPlan,
+    effects: Vec<PriceEffect>,
+    revision: tollgate_core::Revision,
+}
+
+async fn planned(ask: &Ask) -> Result<Planned, Problem> {
+    let text = ask.body.text("file").unwrap_or_default();
+    let refused = |_: &std::path::Path| Err(io::Error::other("a file of the gateway's machine cannot be named here"));
+    let file = catalog_file::parse(text, &|_| None, &refused).map_err(|faults| in_file(&faults))?;
+    let prune = ask.body.0.get("prune").is_some_and(|prune| prune == true);
+    let mode = Mode::Apply { prune };
+    let scope = if prune { KeyScope::All } else { KeyScope::FileAnd(file.key_names()) };
+    let current = ask.within(ask.site.store.catalog.current(&scope)).await?;
+    let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| in_file(&faults))?;
+    let effects = effects(ask, &current, &file, mode).await?;
+    Ok(Planned { plan, effects, revision: current.revision })
+}
+
+async fn effects(
+    ask: &Ask,
+    current: &tollgate_store::Current,
+    file: &CatalogFile,
+    mode: Mode,
+) -> Result<Vec<PriceEffect>, Problem> {
+    let preview = preview(current, file, mode, Random::system(), ask.now()).await.map_err(|error| match error {
+        PreviewError::File(faults) => in_file(&faults),
+        PreviewError::Store(error) => Problem::store(&error, ask.site.catalog_file.as_deref()),
+    })?;
+    let keys: Vec<_> = preview.changed.into_iter().map(|(was, key)| (was.map(Arc::new), Arc::new(key))).collect();
+    Ok(price_effects(&preview.before, &preview.after, &keys, ask.now()))
+}
+
+/// The faults of a file, each with its place.
+fn in_file(faults: &[FileError]) -> Problem {
+    let shown: Vec<String> =
+        faults.iter().take(MOST_FAULTS).map(|it| format!("line {}, column {}: {}", it.line, it.column, it.message)).collect();
+    let more = faults.len().saturating_sub(MOST_FAULTS);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Problem::value("file", format_args!("{}{more}", shown.join("; ")))
+}
+
+fn show(planned: &Planned, revision: tollgate_core::Revision) -> Value {
+    use tollgate_store::catalog_file::Sign;
+    let count = planned.plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
+    let lines: Vec<Value> = planned
+        .plan
+        .lines
+        .iter()
+        .map(|line| {
+            let action = match line.sign {
+                Sign::Add => "add",
+                Sign::Change => "change",
+                Sign::Remove => "remove",
+                Sign::Take => "take",
+            };
+            json!({"action": action, "kind": Kind::as_str(line.kind), "name": line.name, "detail": line.detail})
+        })
+        .collect();
+    let effects: Vec<Value> = planned.effects.iter().map(show_effect).collect();
+    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects})
+}
+
+fn show_effect(effect: &PriceEffect) -> Value {
+    let (subject, name, member) = match &effect.subject {
+        PriceSubject::Group(name) => ("group", name, None),
+        PriceSubject::Key { member, key } => ("key", key, Some(member)),
+    };
+    let excluded: Vec<Value> = effect
+        .accounts
+        .iter()
+        .map(|it| json!({"channel": it.channel, "account": it.account, "code": it.code, "detail": it.detail}))
+        .collect();
+    json!({
+        "subject": subject, "name": name, "member": member, "model": effect.model, "nothing_left": effect.nothing_left,
+        "excluded": excluded,
+    })
+}
+
+async fn preview_file(ask: Ask) -> Result<Answer, Problem> {
+    let planned = planned(&ask).await?;
+    Ok(Answer::ok(show(&planned, planned.revision)).revision(planned.revision))
+}
+
+async fn apply_file(ask: Ask) -> Result<Answer, Problem> {
+    let planned = planned(&ask).await?;
+    if let Some(expected) = ask.if_match()?
+        && expected != planned.revision
+    {
+        return Err(Problem::conflict("revision_conflict", "The catalog was changed meanwhile; preview the file again."));
+    }
+    if !planned.plan.is_empty() {
+        ask.apply(&planned.plan.changes).await?;
+    }
+    let revision = ask.site.store.catalog.revision().await?;
+    Ok(Answer::ok(show(&planned, revision)).revision(revision))
+}

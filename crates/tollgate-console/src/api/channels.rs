@@ -1,0 +1,285 @@
+//! Channels: priced ways to providers. Their accounts are a resource of their own; a new channel may bring some.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+use tollgate_core::{Secret, Timeouts, TranslationSwitches};
+use tollgate_protocol::{Profile, Protocol};
+use tollgate_store::{AdminScope, Change, ChannelSpec, Kind, ServesSpec, provider_defaults};
+
+use super::{
+    accounts,
+    ask::{Ask, Members},
+    form::{self, BUDGETS, SCHEDULE},
+    named::{self, Named, named_routes},
+    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    shape::{COUNT_32, CREATED_AT, Field, How, MODEL_NAME, NAME, OWNER, Object, REVISION, Shape, Usage, both, fixed, needed, read},
+};
+use crate::problem::Problem;
+
+const MS: Shape = Shape::Whole { least: 1, most: 86_400_000 };
+const URL: Shape = Shape::Text { least: 0, most: 1_000 };
+
+static SERVES: Object = Object {
+    name: "Serves",
+    fields: &[
+        needed("model", MODEL_NAME, "What callers say."),
+        both("upstream", MODEL_NAME, "What the provider says; the same where it is left out."),
+        both("cost", SCHEDULE, "What the provider charges, per million tokens; null: not known.").or_null(),
+        both("profile", Shape::Any, "Facts about the upstream model that translation needs, as in a catalog file."),
+    ],
+};
+static SERVES_ITEM: Shape = Shape::Of(&SERVES);
+
+static CHANNEL: Object = Object { name: "Channel", fields: FIELDS };
+const FIELDS: &[Field] = &[
+    read("id", Shape::Id("chn_"), "Id."),
+    fixed("name", NAME, "Unique."),
+    needed(
+        "provider",
+        Shape::Word(&["openai", "gemini", "anthropic", "compatible", "echo"]),
+        "Decides protocol and address of a new channel.",
+    ),
+    both("protocol", Shape::Word(&["openai", "gemini", "anthropic"]), "What it speaks."),
+    both("base_url", URL, "With the version: `https://api.openai.com/v1`."),
+    both("status", Shape::Word(&["on", "off"]), "off: by hand."),
+    both("priority", Shape::Whole { least: i32::MIN as i64, most: i32::MAX as i64 }, "Lower is tried first."),
+    both("weight", Shape::Whole { least: 1, most: 1_000_000 }, "Share among channels of one priority."),
+    both("private_network", Shape::Flag, "May reach loopback and private addresses; admins only."),
+    both("cooling", Shape::Flag, "false: failures never rest its accounts."),
+    both("learn_unsupported", Shape::Flag, "false: refused parameters are not remembered."),
+    both("retry_uncertain", Shape::Flag, "Another attempt after \"sent, but no answer\"."),
+    both("probe_interval_s", COUNT_32, "Probes each account this often; 0: only those that rest."),
+    both("connect_timeout_ms", MS, "TCP and TLS."),
+    both("first_byte_timeout_ms", MS, "Until the answer begins."),
+    both("idle_timeout_ms", MS, "Between two pieces of a stream."),
+    both("headers", Shape::Texts { most: 32 }, "Added to every request upstream."),
+    both("proxy", URL, "`http://…` or `socks5://…`; admins only.").or_null(),
+    both("ca_file", URL, "PEM file with further roots, on the gateway's machine; admins only.").or_null(),
+    both("hoist", Shape::Flag, "Translation moves later system texts to the beginning."),
+    both("server_tools", Shape::Flag, "Tools that the provider runs and charges may be asked for."),
+    both("pass_user", Shape::Flag, "The id of the person behind the caller travels."),
+    both("fetch_media", Shape::Flag, "Images and files that a request names by address are fetched for it."),
+    BUDGETS,
+    both("serves", Shape::List { of: &SERVES_ITEM, most: 10_000 }, "The models it serves, whole."),
+    both("accounts", accounts::LIST, "Accounts of a new channel, with their credentials.").with(Usage::WriteAtFirst),
+    OWNER,
+    CREATED_AT,
+    REVISION,
+];
+
+pub(super) static ROUTES: &[Route] = &named_routes!(
+    Channels,
+    &CHANNEL,
+    "channels",
+    "channels",
+    ["list_channels", "make_channel", "get_channel", "change_channel", "remove_channel"],
+    AdminScope::Operator,
+    "channel"
+);
+
+/// The resource.
+struct Channels;
+
+impl Named for Channels {
+    type Spec = ChannelSpec;
+    const KIND: Kind = Kind::Channel;
+
+    fn name(spec: &ChannelSpec) -> &str {
+        &spec.name
+    }
+
+    fn show(spec: &ChannelSpec) -> Map<String, Value> {
+        let ChannelSpec {
+            name,
+            provider,
+            protocol,
+            base_url,
+            on,
+            cooling,
+            learn_unsupported,
+            private_network,
+            priority,
+            weight,
+            timeouts: Timeouts { connect_ms, first_byte_ms, idle_ms },
+            retry_uncertain,
+            probe_interval_s,
+            headers,
+            proxy,
+            ca_file,
+            translation: TranslationSwitches { hoist, server_tools, pass_user, fetch_media },
+            budgets,
+            serves,
+        } = spec;
+        let headers: Map<String, Value> = headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let mut members = form::members(json!({
+            "name": name,
+            "provider": provider,
+            "protocol": protocol.as_str(),
+            "base_url": base_url,
+            "status": if *on { "on" } else { "off" },
+            "priority": priority,
+            "weight": weight,
+            "private_network": private_network,
+            "cooling": cooling,
+            "learn_unsupported": learn_unsupported,
+            "retry_uncertain": retry_uncertain,
+            "probe_interval_s": probe_interval_s,
+            "connect_timeout_ms": connect_ms,
+            "first_byte_timeout_ms": first_byte_ms,
+            "idle_timeout_ms": idle_ms,
+        }));
+        members.extend(form::members(json!({
+            "headers": headers,
+            "proxy": proxy,
+            "ca_file": ca_file,
+            "hoist": hoist,
+            "server_tools": server_tools,
+            "pass_user": pass_user,
+            "fetch_media": fetch_media,
+            "budgets": form::show_budgets(budgets),
+            "serves": serves.iter().map(show_serves).collect::<Vec<_>>(),
+        })));
+        members
+    }
+
+    fn take(sent: &Members, spec: &mut ChannelSpec) -> Result<(), Problem> {
+        sent.set_text("name", &mut spec.name);
+        sent.set_word("provider", &mut spec.provider);
+        if let Some(protocol) = sent.text("protocol").and_then(Protocol::parse) {
+            spec.protocol = protocol;
+        }
+        if let Some(url) = sent.text("base_url") {
+            url.trim_end_matches('/').clone_into(&mut spec.base_url);
+        }
+        if let Some(status) = sent.text("status") {
+            spec.on = status == "on";
+        }
+        sent.set_number("priority", &mut spec.priority);
+        sent.set_number("weight", &mut spec.weight);
+        for (name, flag) in [
+            ("private_network", &mut spec.private_network),
+            ("cooling", &mut spec.cooling),
+            ("learn_unsupported", &mut spec.learn_unsupported),
+            ("retry_uncertain", &mut spec.retry_uncertain),
+            ("hoist", &mut spec.translation.hoist),
+            ("server_tools", &mut spec.translation.server_tools),
+            ("pass_user", &mut spec.translation.pass_user),
+            ("fetch_media", &mut spec.translation.fetch_media),
+        ] {
+            sent.set_flag(name, flag);
+        }
+        sent.set_number("probe_interval_s", &mut spec.probe_interval_s);
+        sent.set_number("connect_timeout_ms", &mut spec.timeouts.connect_ms);
+        sent.set_number("first_byte_timeout_ms", &mut spec.timeouts.first_byte_ms);
+        sent.set_number("idle_timeout_ms", &mut spec.timeouts.idle_ms);
+        if let Some(headers) = sent.0.get("headers").and_then(Value::as_object) {
+            spec.headers =
+                headers.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+            spec.headers.sort();
+        }
+        sent.set_or_null("proxy", &mut spec.proxy);
+        sent.set_or_null("ca_file", &mut spec.ca_file);
+        form::set_budgets(sent, &mut spec.budgets)?;
+        if let Some(items) = sent.list("serves") {
+            spec.serves = items.iter().enumerate().map(|(i, item)| read_serves(i, item)).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    fn put(spec: ChannelSpec) -> Change {
+        Change::PutChannel(Box::new(spec))
+    }
+
+    fn remove(channel: String) -> Change {
+        Change::RemoveChannel { channel }
+    }
+
+    fn begin(sent: &Members) -> ChannelSpec {
+        let mut spec = ChannelSpec::default();
+        sent.set_word("provider", &mut spec.provider);
+        let (protocol, base_url) = provider_defaults(spec.provider);
+        ChannelSpec { protocol, base_url: base_url.to_owned(), ..spec }
+    }
+
+    fn along(ask: &Ask, spec: &ChannelSpec) -> Result<Vec<Change>, Problem> {
+        let items = ask.body.list("accounts").into_iter().flatten();
+        items
+            .map(|item| {
+                let sent = Members::of(item);
+                let account = accounts::read(&sent)?;
+                let credential = sent.text("credential").map(|text| Secret::new(text.to_owned()));
+                Ok(Change::PutAccount { channel: spec.name.clone(), account, credential })
+            })
+            .collect()
+    }
+
+    fn allowed(ask: &Ask, before: Option<&ChannelSpec>, after: &ChannelSpec) -> Result<(), Problem> {
+        let plain = ChannelSpec::default();
+        let before = before.unwrap_or(&plain);
+        if after.private_network && !before.private_network {
+            ask.admins_only("Reaching private addresses")?;
+        }
+        if after.proxy != before.proxy || after.ca_file != before.ca_file {
+            ask.admins_only("Setting a proxy or a file of roots")?;
+        }
+        if !after.private_network
+            && let Some(address) = literal(&after.base_url)
+            && !ask.site.running.is_public(address)
+        {
+            return Err(Problem::value(
+                "base_url",
+                format_args!("{address} does not belong to the public internet; an admin may set private_network"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The address that stands in a base URL instead of a name.
+fn literal(url: &str) -> Option<IpAddr> {
+    match url::Url::parse(url).ok()?.host()? {
+        url::Host::Ipv4(address) => Some(address.into()),
+        url::Host::Ipv6(address) => Some(IpAddr::from(address).to_canonical()),
+        url::Host::Domain(_) => None,
+    }
+}
+
+fn show_serves(serves: &ServesSpec) -> Value {
+    let ServesSpec { model, upstream, cost, profile } = serves;
+    json!({"model": model, "upstream": upstream, "cost": form::show_schedule(cost.as_ref()), "profile": profile})
+}
+
+fn read_serves(i: usize, item: &Value) -> Result<ServesSpec, Problem> {
+    let sent = Members::of(item);
+    let model = sent.text("model").unwrap_or_default().to_owned();
+    let mut serves = ServesSpec { upstream: model.clone(), model, cost: None, profile: Profile::default() };
+    sent.set_text("upstream", &mut serves.upstream);
+    if let Some(items) = sent.list("cost") {
+        serves.cost = form::read_schedule(items, &format!("serves[{i}].cost"))?;
+    }
+    if let Some(profile) = item.get("profile") {
+        serves.profile =
+            serde_json::from_value(profile.clone()).map_err(|error| Problem::value(&format!("serves[{i}].profile"), error))?;
+    }
+    Ok(serves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::literal;
+
+    #[test]
+    fn an_address_is_found_however_it_is_written() {
+        for (url, address) in [
+            ("http://127.0.0.1:1/", "127.0.0.1"),
+            ("http://2852039166/", "169.254.169.254"),
+            ("http://0x7f.1/", "127.0.0.1"),
+            ("http://[::ffff:10.0.0.1]/v1", "10.0.0.1"),
+            ("http://[fd00:ec2::254]/", "fd00:ec2::254"),
+        ] {
+            assert_eq!(literal(url).map(|it| it.to_string()).as_deref(), Some(address), "{url}");
+        }
+        assert_eq!(literal("https://api.example.com/v1"), None);
+    }
+}

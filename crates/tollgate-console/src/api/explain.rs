@@ -1,0 +1,69 @@
+//! Why a request would go where it goes: the same answer as `tollgate explain --json`, with what the running gateway
+//! knows.
+
+use tollgate_core::{KeyId, parse_max_price};
+use tollgate_protocol::Protocol;
+use tollgate_store::{AdminScope, Kind, RowFilter};
+
+use super::{
+    ask::Ask,
+    handler,
+    route::{Gives, Method, Route, Takes},
+    rows,
+    shape::{MODEL_NAME, NAME, Shape, both, needed},
+};
+use crate::{Question, answer::Answer, problem::Problem};
+
+pub(super) static ROUTES: &[Route] = &[Route {
+    method: Method::Get,
+    path: "/admin/v1/explain",
+    resource: "explain",
+    needs: AdminScope::Operator,
+    id: "explain",
+    doc: "Which accounts a request would use, in order, and why not the others.",
+    query: &[
+        needed("model", MODEL_NAME, "As a caller names it."),
+        needed("key", NAME, "Key id, or its name where only one has it."),
+        both("protocol", Shape::Word(&["openai", "gemini"]), "The caller's; openai where it is left out."),
+        both("fields", Shape::Text { least: 1, most: 1_000 }, "Fields the request would carry besides, with commas between."),
+        both("max_price", Shape::Text { least: 1, most: 200 }, "Its `x-tollgate-max-price`."),
+    ],
+    takes: Takes::Nothing,
+    gives: Gives::Document,
+    handler: handler!(explain),
+}];
+
+async fn explain(ask: Ask) -> Result<Answer, Problem> {
+    let asked = ask.query.text("key").unwrap_or_default();
+    let id = key_id(&ask, asked).await?;
+    let key = ask.site.store.listing.key(id).await?.ok_or_else(|| Problem::missing(Kind::Key, asked))?;
+    let max_price = ask.query.text("max_price").map(parse_max_price).transpose();
+    let question = Question {
+        key,
+        model: ask.query.text("model").unwrap_or_default().to_owned(),
+        protocol: ask.query.text("protocol").and_then(Protocol::parse).unwrap_or(Protocol::OpenAi),
+        fields: ask
+            .query
+            .text("fields")
+            .map(|text| text.split(',').map(|field| field.trim().to_owned()).collect())
+            .unwrap_or_default(),
+        max_price: max_price.map_err(|fault| Problem::value("max_price", fault))?,
+    };
+    let explained = ask.site.running.explain(&question).map_err(|fault| Problem::value("model", fault))?;
+    Ok(Answer::ok(explained))
+}
+
+/// The one live key of a name, or the key of an id.
+async fn key_id(ask: &Ask, text: &str) -> Result<KeyId, Problem> {
+    let id = if rows::is_id(Kind::Key, text) {
+        Some(text.to_owned())
+    } else {
+        let named = RowFilter { name: Some(text.to_owned()), ..RowFilter::of(Kind::Key, 2) };
+        let mut keys = ask.site.store.listing.page(&named).await?;
+        if keys.len() > 1 {
+            return Err(Problem::value("key", "more than one key has this name; send its id"));
+        }
+        keys.pop().map(|key| key.id)
+    };
+    id.and_then(|id| KeyId::parse(&id)).ok_or_else(|| Problem::missing(Kind::Key, text))
+}

@@ -1,0 +1,310 @@
+//! Parts that several resources have: limits, budgets, prices, price limits. Each as its description, and both ways
+//! between JSON and the store's types. Members are spelled as in a catalog file; amounts are an integer of nano-USD and
+//! beside it the same in USD, and a request may send either.
+
+use serde_json::{Map, Value, json};
+use tollgate_core::{
+    Budget, BudgetAction, Glob, Limits, Multiplier, NanoUsd, Price, PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule,
+    PriceTier, PricedAt, Window,
+};
+use tollgate_store::StoredRow;
+
+use super::{
+    ask::Members,
+    serve::shown_time,
+    shape::{COUNT, COUNT_32, FACTOR, Field, Object, POSITIVE_NANO_USD, POSITIVE_USD, Shape, both, needed},
+};
+use crate::problem::Problem;
+
+pub(super) const RPM: Field = both("rpm", COUNT_32, "Requests a minute; 0: no bound.");
+pub(super) const TPM: Field = both("tpm", COUNT, "Tokens a minute; 0: no bound.");
+pub(super) const CONCURRENCY: Field = both("concurrency", COUNT_32, "Requests at once; 0: no bound.");
+pub(super) const BUDGETS: Field = both("budgets", BUDGET_LIST, "Money over time.");
+pub(super) const PRICE_LIMIT: Field =
+    both("price_limit", Shape::Of(&PRICE_LIMIT_OBJECT), "Which channels are accepted by price.").or_null();
+
+const BUDGET_LIST: Shape = Shape::List { of: &BUDGET_ITEM, most: 8 };
+static BUDGET_ITEM: Shape = Shape::Of(&BUDGET);
+pub(super) static BUDGET: Object = Object {
+    name: "Budget",
+    fields: &[
+        both("amount_nano_usd", POSITIVE_NANO_USD, "How much, in nano-USD."),
+        both("amount_usd", POSITIVE_USD, "The same in USD."),
+        needed("window", Shape::Word(&["day", "month", "total"]), "UTC days and months, or for ever."),
+        both("action", Shape::Word(&["block", "alert"]), "What happens when it is spent; `block` where it is left out."),
+    ],
+};
+
+static PRICE_LIMIT_OBJECT: Object = Object {
+    name: "PriceLimit",
+    fields: &[
+        needed("mode", Shape::Word(&["priced_only", "ceiling", "min_margin"]), "The rule."),
+        both("on", Shape::Word(&["sale", "cost"]), "Which price it looks at; `sale` where it is left out."),
+        both("max_input_nano_usd", POSITIVE_NANO_USD, "Bound of `ceiling` on input, nano-USD per million tokens.").or_null(),
+        both("max_input_usd", POSITIVE_USD, "The same in USD.").or_null(),
+        both("max_output_nano_usd", POSITIVE_NANO_USD, "Bound of `ceiling` on output, nano-USD per million tokens.").or_null(),
+        both("max_output_usd", POSITIVE_USD, "The same in USD.").or_null(),
+        both("min_margin", FACTOR, "Of `min_margin`: (sale - cost) / sale, between 0 and 1.").or_null(),
+    ],
+};
+
+/// Price members by kind: nano-USD and USD.
+macro_rules! price_fields {
+    ($($nano:literal, $usd:literal, $doc:literal;)+ ; $($more:expr),*) => {
+        &[
+            $($more,)*
+            $(
+                both($nano, POSITIVE_NANO_USD, $doc).or_null(),
+                both($usd, POSITIVE_USD, "The same in USD.").or_null(),
+            )+
+        ]
+    };
+}
+macro_rules! price_object {
+    ($name:literal, $($more:expr),*) => {
+        Object {
+            name: $name,
+            fields: price_fields!(
+                "input_nano_usd", "input_usd", "Nano-USD per million input tokens.";
+                "output_nano_usd", "output_usd", "Nano-USD per million output tokens.";
+                "cache_read_nano_usd", "cache_read_usd", "Per million tokens read from a cache; else as input.";
+                "cache_write_nano_usd", "cache_write_usd", "Per million tokens written to a cache; else as input.";
+                "thinking_nano_usd", "thinking_usd", "Per million thinking tokens; else as output.";
+                "image_nano_usd", "image_usd", "Per million image tokens; else as input.";
+                "audio_nano_usd", "audio_usd", "Per million audio tokens; else as input.";
+                "per_request_nano_usd", "per_request_usd", "For each request.";
+                ; $($more),*
+            ),
+        }
+    };
+}
+
+static TIER: Object = price_object!("PriceTier", needed("above", COUNT, "Applies to prompts of more tokens than this."));
+static PRICE: Object = price_object!(
+    "Price",
+    both("valid_from", Shape::Time, "From when on; `null`: always.").or_null(),
+    both("tiers", Shape::List { of: &Shape::Of(&TIER), most: 16 }, "Other prices for long prompts, lowest bound first.")
+);
+/// Prices over time.
+pub(super) const SCHEDULE: Shape = Shape::List { of: &Shape::Of(&PRICE), most: 64 };
+
+// === what every row has ===
+
+/// An object with what every row shows, to be filled up.
+pub(super) fn row_of(row: &StoredRow) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.insert("id".to_owned(), row.id.clone().into());
+    members.insert("owner".to_owned(), json!(row.owner));
+    members.insert("created_at".to_owned(), shown_time(row.created_at));
+    members.insert("revision".to_owned(), row.revision.0.into());
+    members
+}
+
+/// The members of an object.
+pub(super) fn members(object: Value) -> Map<String, Value> {
+    if let Value::Object(members) = object { members } else { Map::new() }
+}
+
+/// Names and globs of models.
+pub(super) fn set_globs(from: &Members, to: &mut Vec<Glob>) {
+    if let Some(globs) = from.list("models") {
+        *to = globs.iter().filter_map(Value::as_str).map(|glob| Glob(glob.to_owned())).collect();
+    }
+}
+
+// === limits and budgets ===
+
+pub(super) fn show_limits(limits: &Limits, to: &mut Map<String, Value>) {
+    let Limits { rpm, tpm, concurrency } = *limits;
+    to.extend(
+        [("rpm", json!(rpm)), ("tpm", json!(tpm)), ("concurrency", json!(concurrency))].map(|(name, it)| (name.to_owned(), it)),
+    );
+}
+
+pub(super) fn read_limits(from: &Members, to: &mut Limits) {
+    from.set_number("rpm", &mut to.rpm);
+    from.set_number("tpm", &mut to.tpm);
+    from.set_number("concurrency", &mut to.concurrency);
+}
+
+pub(super) fn show_budget(budget: &Budget) -> Value {
+    let Budget { amount, window, action } = budget;
+    json!({"amount_nano_usd": amount.0, "amount_usd": amount.to_usd_string(), "window": window, "action": action})
+}
+
+pub(super) fn show_budgets(budgets: &[Budget]) -> Value {
+    budgets.iter().map(show_budget).collect()
+}
+
+/// Budgets in a list that was checked.
+pub(super) fn read_budgets(items: &[Value], at: &str) -> Result<Vec<Budget>, Problem> {
+    let read = |(i, item): (usize, &Value)| {
+        let members = Members::of(item);
+        let at = format!("{at}[{i}]");
+        let mut budget = Budget { amount: NanoUsd::ZERO, window: Window::Day, action: BudgetAction::Block };
+        budget.amount = amount(&members, "amount", &at)?.ok_or_else(|| missing_amount("amount", &at))?;
+        members.set_word("window", &mut budget.window);
+        members.set_word("action", &mut budget.action);
+        Ok(budget)
+    };
+    items.iter().enumerate().map(read).collect()
+}
+
+pub(super) fn set_budgets(from: &Members, to: &mut Vec<Budget>) -> Result<(), Problem> {
+    if let Some(items) = from.list("budgets") {
+        *to = read_budgets(items, "budgets")?;
+    }
+    Ok(())
+}
+
+// === amounts ===
+
+/// An amount sent as `<name>_nano_usd`, as `<name>_usd`, or as both when they agree.
+pub(super) fn amount(from: &Members, name: &str, at: &str) -> Result<Option<NanoUsd>, Problem> {
+    let path = |unit: &str| if at.is_empty() { format!("{name}_{unit}") } else { format!("{at}.{name}_{unit}") };
+    let nano = from.whole(&format!("{name}_nano_usd")).map(NanoUsd);
+    let usd = match from.text(&format!("{name}_usd")) {
+        None => None,
+        Some(text) => Some(NanoUsd::parse(text).map_err(|error| Problem::value(&path("usd"), error))?),
+    };
+    match (nano, usd) {
+        (Some(nano), Some(usd)) if nano != usd => {
+            Err(Problem::value(&path("usd"), format_args!("it is not the same as '{}'; send one of them", path("nano_usd"))))
+        }
+        (nano, usd) => Ok(nano.or(usd)),
+    }
+}
+
+/// Neither form of an amount was sent.
+pub(super) fn missing_amount(name: &str, at: &str) -> Problem {
+    let at = if at.is_empty() { format!("{name}_nano_usd") } else { format!("{at}.{name}_nano_usd") };
+    let message = format!("Missing required parameter: '{at}' (or the same as '{name}_usd').");
+    Problem::invalid("missing_required_parameter", at, message)
+}
+
+/// Members of an amount in answers.
+pub(super) fn show_amount(name: &str, amount: Option<NanoUsd>, to: &mut Map<String, Value>) {
+    to.insert(format!("{name}_nano_usd"), json!(amount));
+    to.insert(format!("{name}_usd"), json!(amount.map(NanoUsd::to_usd_string)));
+}
+
+// === prices ===
+
+pub(super) fn show_schedule(schedule: Option<&PriceSchedule>) -> Value {
+    let show = |priced: &PricedAt| {
+        let mut members = Map::new();
+        members.insert("valid_from".to_owned(), priced.valid_from.map_or(Value::Null, shown_time));
+        show_kinds(&priced.price, &mut members);
+        let tier = |tier: &PriceTier| {
+            let mut members = Map::new();
+            members.insert("above".to_owned(), tier.above.into());
+            show_kinds(&tier.price, &mut members);
+            Value::Object(members)
+        };
+        members.insert("tiers".to_owned(), priced.price.tiers.iter().map(tier).collect());
+        Value::Object(members)
+    };
+    schedule.map_or(Value::Null, |schedule| schedule.0.iter().map(show).collect())
+}
+
+fn show_kinds(price: &Price, to: &mut Map<String, Value>) {
+    let Price { input, output, cache_read, cache_write, thinking, image, audio, per_request, tiers: _ } = price;
+    for (kind, figure) in [
+        ("input", input),
+        ("output", output),
+        ("cache_read", cache_read),
+        ("cache_write", cache_write),
+        ("thinking", thinking),
+        ("image", image),
+        ("audio", audio),
+        ("per_request", per_request),
+    ] {
+        show_amount(kind, figure.map(NanoUsd), to);
+    }
+}
+
+/// Prices in a list that was checked; an empty one is "not priced".
+pub(super) fn read_schedule(items: &[Value], at: &str) -> Result<Option<PriceSchedule>, Problem> {
+    let read = |(i, item): (usize, &Value)| {
+        let (members, at) = (Members::of(item), format!("{at}[{i}]"));
+        let mut price = read_kinds(&members, &at)?;
+        for (j, tier) in members.list("tiers").into_iter().flatten().enumerate() {
+            let members = Members::of(tier);
+            let above = members.whole("above").and_then(|above| u64::try_from(above).ok()).unwrap_or_default();
+            price.tiers.push(PriceTier { above, price: read_kinds(&members, &format!("{at}.tiers[{j}]"))? });
+        }
+        Ok(PricedAt { valid_from: members.time("valid_from"), price })
+    };
+    let prices = items.iter().enumerate().map(read).collect::<Result<Vec<_>, Problem>>()?;
+    Ok((!prices.is_empty()).then_some(PriceSchedule(prices)))
+}
+
+/// Prices into a field of a spec; `null` or an empty list: not priced.
+pub(super) fn set_schedule(from: &Members, name: &str, to: &mut Option<PriceSchedule>) -> Result<(), Problem> {
+    if let Some(items) = from.list(name) {
+        *to = read_schedule(items, name)?;
+    } else if from.has(name) {
+        *to = None;
+    }
+    Ok(())
+}
+
+fn read_kinds(from: &Members, at: &str) -> Result<Price, Problem> {
+    let figure = |kind: &str| amount(from, kind, at).map(|figure| figure.map(|figure| figure.0));
+    Ok(Price {
+        input: figure("input")?,
+        output: figure("output")?,
+        cache_read: figure("cache_read")?,
+        cache_write: figure("cache_write")?,
+        thinking: figure("thinking")?,
+        image: figure("image")?,
+        audio: figure("audio")?,
+        per_request: figure("per_request")?,
+        tiers: Vec::new(),
+    })
+}
+
+// === price limits ===
+
+pub(super) fn show_price_limit(limit: Option<&PriceLimit>) -> Value {
+    let Some(PriceLimit { mode, on }) = limit else { return Value::Null };
+    let (word, input, output, margin) = match mode {
+        PriceLimitMode::PricedOnly => ("priced_only", None, None, None),
+        PriceLimitMode::Ceiling { max_input, max_output } => ("ceiling", *max_input, *max_output, None),
+        PriceLimitMode::MinMargin(margin) => ("min_margin", None, None, Some(Multiplier(*margin).to_decimal())),
+    };
+    let mut members = Map::new();
+    members.insert("mode".to_owned(), word.into());
+    members.insert("on".to_owned(), json!(on));
+    show_amount("max_input", input.map(NanoUsd), &mut members);
+    show_amount("max_output", output.map(NanoUsd), &mut members);
+    members.insert("min_margin".to_owned(), json!(margin));
+    Value::Object(members)
+}
+
+pub(super) fn set_price_limit(from: &Members, to: &mut Option<PriceLimit>) -> Result<(), Problem> {
+    if !from.has("price_limit") {
+        return Ok(());
+    }
+    let at = "price_limit";
+    let Some(sent) = from.0.get(at).filter(|sent| !sent.is_null()) else {
+        *to = None;
+        return Ok(());
+    };
+    let members = Members::of(sent);
+    let mode = match members.text("mode") {
+        Some("ceiling") => PriceLimitMode::Ceiling {
+            max_input: amount(&members, "max_input", at)?.map(|bound| bound.0),
+            max_output: amount(&members, "max_output", at)?.map(|bound| bound.0),
+        },
+        Some("min_margin") => {
+            let text = members.text("min_margin").unwrap_or("0");
+            PriceLimitMode::MinMargin(Multiplier::parse(text).map_err(|error| Problem::value("price_limit.min_margin", error))?.0)
+        }
+        Some(_) | None => PriceLimitMode::PricedOnly,
+    };
+    let mut on = PriceLimitOn::Sale;
+    members.set_word("on", &mut on);
+    *to = Some(PriceLimit { mode, on });
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The health of accounts as the running gateway sees it, and tests of channels.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use tollgate_core::{AccountHealth, AccountId, HealthState};
+use tollgate_store::{AccountSpec, AdminScope, Kind, StoredRow};
+
+use super::{
+    ask::Ask,
+    handler, paging,
+    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    rows,
+    serve::shown_time,
+    shape::{COUNT, MODEL_NAME, NAME, Object, Shape, TEXT, Usage, both, read},
+};
+use crate::{NotTested, answer::Answer, problem::Problem};
+
+static HEALTH: Object = Object {
+    name: "AccountHealth",
+    fields: &[
+        read("id", Shape::Id("acc_"), "The account's id."),
+        read("channel", NAME, "Its channel."),
+        read("account", NAME, "Its name."),
+        read("status", Shape::Word(&["on", "off"]), "off: by hand."),
+        read("state", Shape::Word(&["usable", "cooling", "resting", "probing"]), "Whether it is used."),
+        read("reason", TEXT, "Why it cools or rests.").or_null(),
+        read("since", Shape::Time, "Since when.").or_null(),
+        read("until", Shape::Time, "Until when; null while it rests: until a test passes.").or_null(),
+        read("failures", COUNT, "Failures in a row."),
+        read("error_rate", Shape::Number, "Moving average of failures, 0 to 1."),
+        read("first_token_average_us", COUNT, "Moving average of microseconds to the first content.").or_null(),
+    ],
+};
+
+static TEST: Object = Object {
+    name: "ChannelTest",
+    fields: &[
+        both("account", NAME, "This account only, by name or id.").with(Usage::Write),
+        both("model", MODEL_NAME, "With this model; else the first that is served.").with(Usage::Write),
+    ],
+};
+static STEP: Object = Object {
+    name: "TestStep",
+    fields: &[
+        read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
+        read("took_ms", Shape::Number, "How long it took."),
+        read("detail", TEXT, "What there is to say about it."),
+    ],
+};
+static TESTED: Object = Object {
+    name: "TestedAccount",
+    fields: &[
+        read("account", NAME, "The account."),
+        read("model", MODEL_NAME, "With which model."),
+        read("passed", Shape::Flag, "Whether all went well. A pass ends a rest."),
+        read("steps", Shape::List { of: &Shape::Of(&STEP), most: 20 }, "The steps that went well."),
+        read("error", TEXT, "What went wrong behind them.").or_null(),
+    ],
+};
+
+pub(super) static ROUTES: &[Route] = &[
+    Route {
+        method: Method::Get,
+        path: "/admin/v1/health",
+        resource: "health",
+        needs: AdminScope::Operator,
+        id: "list_health",
+        doc: "The health of every account, now.",
+        query: &[LIMIT, AFTER],
+        takes: Takes::Nothing,
+        gives: Gives::Page(&HEALTH),
+        handler: handler!(list),
+    },
+    Route {
+        method: Method::Post,
+        path: "/admin/v1/channels/{name}/test",
+        resource: "channels",
+        needs: AdminScope::Operator,
+        id: "test_channel",
+        doc: "Calls a channel's accounts for real, each step measured. It costs what a short request costs.",
+        query: &[],
+        takes: Takes::Maybe(&TEST),
+        gives: Gives::Page(&TESTED),
+        handler: handler!(test),
+    },
+];
+
+async fn list(ask: Ask) -> Result<Answer, Problem> {
+    let mut filter = rows::filter(&ask, Kind::Account);
+    filter.name = None;
+    let accounts = ask.within(ask.site.store.listing.page(&filter)).await?;
+    let mut channels: HashMap<String, String> = HashMap::new();
+    for account in &accounts {
+        if !channels.contains_key(&account.parent) {
+            let channel = ask.site.store.listing.row(Kind::Channel, &account.parent).await?;
+            channels.insert(account.parent.clone(), channel.map_or_else(String::new, |channel| channel.name));
+        }
+    }
+    let accounts =
+        accounts.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, Problem>>()?;
+    let show_one = |(spec, row): &(AccountSpec, StoredRow)| {
+        let health = AccountId::parse(&row.id).map(|id| ask.site.running.health(id)).unwrap_or_default();
+        let channel = channels.get(&row.parent).map_or("", String::as_str);
+        show(channel, row, spec, &health)
+    };
+    Ok(paging::page(accounts, ask.limit(), |(_, row)| row.id.clone(), show_one))
+}
+
+fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth) -> Value {
+    let (state, reason, since, until) = match health.state {
+        HealthState::Usable => ("usable", Value::Null, None, None),
+        HealthState::Cooling { until, why, since } => ("cooling", json!(why), Some(since), Some(until)),
+        HealthState::Resting { why, since, until } => ("resting", json!(why), Some(since), until),
+        HealthState::Probing { since, why } => ("probing", json!(why), Some(since), None),
+    };
+    let first_token = Some(health.first_token_average_us).filter(|average| *average > 0);
+    json!({
+        "id": row.id, "channel": channel, "account": row.name, "status": if spec.on { "on" } else { "off" }, "state": state,
+        "reason": reason, "since": since.map(shown_time), "until": until.map(shown_time), "failures": health.failures,
+        "error_rate": f64::from(health.error_average) / 1e6, "first_token_average_us": first_token,
+    })
+}
+
+async fn test(ask: Ask) -> Result<Answer, Problem> {
+    let channel = rows::find(&ask, Kind::Channel, None, ask.at("name")).await?.name;
+    let tested = ask.site.running.test(&channel, ask.body.text("account"), ask.body.text("model")).await;
+    let tested = tested.map_err(|why| match why {
+        NotTested::NotFound(what, name) => Problem::not_found(what, &name),
+        NotTested::BuiltIn => Problem::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach."),
+    })?;
+    let items: Vec<Value> = tested
+        .iter()
+        .map(|it| {
+            let steps: Vec<Value> =
+                it.steps.iter().map(|step| json!({"step": step.step, "took_ms": step.took_ms, "detail": step.detail})).collect();
+            json!({"account": it.account, "model": it.model, "passed": it.error.is_none(), "steps": steps, "error": it.error})
+        })
+        .collect();
+    Ok(Answer::ok(json!({"items": items, "next": null})))
+}

@@ -1,0 +1,67 @@
+//! The admin API: resources, each in a file that holds its description, its routes and its handlers, and the table of
+//! all routes from which the rest is made.
+
+mod ask;
+mod check;
+mod form;
+mod openapi;
+mod paging;
+mod route;
+mod rows;
+mod serve;
+mod shape;
+
+mod accounts;
+mod admin_keys;
+mod audit;
+mod budgets;
+mod catalog;
+mod channels;
+mod explain;
+mod groups;
+mod health;
+mod keys;
+mod ledger;
+mod me;
+mod members;
+mod models;
+mod named;
+mod prices;
+mod usage;
+
+use route::Route;
+
+pub(crate) use serve::router;
+
+/// Every route there is.
+fn routes() -> impl Iterator<Item = &'static Route> {
+    [
+        me::ROUTES,
+        admin_keys::ROUTES,
+        keys::ROUTES,
+        members::ROUTES,
+        groups::ROUTES,
+        channels::ROUTES,
+        accounts::ROUTES,
+        models::ROUTES,
+        prices::ROUTES,
+        budgets::ROUTES,
+        ledger::ROUTES,
+        usage::ROUTES,
+        audit::ROUTES,
+        explain::ROUTES,
+        health::ROUTES,
+        catalog::ROUTES,
+        openapi::ROUTES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The function of a handler as the table keeps it.
+macro_rules! handler {
+    ($handler:path) => {
+        |ask| Box::pin($handler(ask))
+    };
+}
+use handler;

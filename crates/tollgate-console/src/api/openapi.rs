@@ -1,0 +1,301 @@
+//! The OpenAPI document, made from the route table.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use tollgate_store::AdminScope;
+
+use super::{
+    ask::Ask,
+    handler,
+    route::{Gives, Method, Route, Takes},
+    routes,
+    shape::{Field, How, Object, Shape, Usage},
+};
+use crate::{answer::Answer, problem::Problem};
+
+pub(super) static ROUTES: &[Route] = &[Route {
+    method: Method::Get,
+    path: "/admin/openapi.json",
+    resource: "document",
+    needs: AdminScope::Operator,
+    id: "get_openapi",
+    doc: "This document.",
+    query: &[],
+    takes: Takes::Nothing,
+    gives: Gives::Document,
+    handler: handler!(show),
+}];
+
+async fn show(ask: Ask) -> Result<Answer, Problem> {
+    Ok(Answer::ok(document(ask.site.version)))
+}
+
+/// The whole document (OpenAPI 3.1).
+pub(super) fn document(version: &str) -> Value {
+    let mut schemas = Schemas::default();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in routes() {
+        let method = format!("{:?}", route.method).to_lowercase();
+        let operation = operation(route, &mut schemas);
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[method] = operation;
+    }
+    schemas.0.insert("Error".to_owned(), error());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tollgate admin API",
+            "version": version,
+            "description": "Amounts are integers of nano-USD, each with the same in USD beside it; a request may send either. \
+                Lists come in pages: `next` is the `after` of the next one. `If-Match` takes the `revision` of a row. \
+                `Idempotency-Key` makes a POST happen once within a day.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"admin_key": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"admin_key": {"type": "http", "scheme": "bearer", "description": "An admin key (`tga-…`)."}},
+            "schemas": Value::Object(schemas.0.into_iter().collect()),
+        },
+    })
+}
+
+fn error() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"], "description": "The member or parameter at fault."},
+                "code": {"type": "string"},
+            },
+            "additionalProperties": false,
+        }},
+        "additionalProperties": false,
+    })
+}
+
+/// Schemas by name.
+#[derive(Default)]
+struct Schemas(BTreeMap<String, Value>);
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let mut parameters: Vec<Value> = Vec::new();
+    for part in route.path.split('/') {
+        if let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+            parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+        }
+    }
+    for field in route.query {
+        let schema = schemas.shape(&field.shape, Side::Request(How::New));
+        let required = field.usage.is_needed(How::New);
+        parameters
+            .push(json!({"name": field.name, "in": "query", "required": required, "description": field.doc, "schema": schema}));
+    }
+    let header = |name: &str, doc: &str| json!({"name": name, "in": "header", "required": false, "description": doc, "schema": {"type": "string"}});
+    match route.method {
+        Method::Post => parameters.push(header("Idempotency-Key", "Makes it happen once within a day.")),
+        Method::Patch | Method::Put | Method::Delete => {
+            parameters.push(header("If-Match", "The revision the change is made for; another one is 409."));
+        }
+        Method::Get => {}
+    }
+    let mut operation = json!({
+        "operationId": route.id,
+        "summary": route.doc,
+        "tags": [route.resource],
+        "description": format!("Needs an admin key of the scope `{}`{}.", route.needs.as_str(), if route.needs == AdminScope::Operator { " or `admin`" } else { "" }),
+        "parameters": parameters,
+        "responses": responses(route, schemas),
+    });
+    let body = match route.takes {
+        Takes::Nothing => None,
+        Takes::Body(object, how) => Some((object, how, true)),
+        Takes::Maybe(object) => Some((object, How::New, false)),
+    };
+    if let Some((object, how, required)) = body {
+        let schema = schemas.object(object, Side::Request(how));
+        operation["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": schema}}});
+    }
+    operation
+}
+
+fn responses(route: &Route, schemas: &mut Schemas) -> Value {
+    let content = |schema: Value| json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
+    let mut responses = Map::new();
+    match route.gives {
+        Gives::One(object) => {
+            responses.insert("200".to_owned(), content(schemas.object(object, Side::Answer)));
+        }
+        Gives::Made(object) => {
+            let schema = schemas.object(object, Side::Answer);
+            responses.insert("200".to_owned(), content(schema.clone()));
+            responses.insert("201".to_owned(), content(schema));
+        }
+        Gives::Page(object) => {
+            let items = schemas.object(object, Side::Answer);
+            responses.insert(
+                "200".to_owned(),
+                content(json!({
+                    "type": "object",
+                    "required": ["items", "next"],
+                    "properties": {
+                        "items": {"type": "array", "items": items},
+                        "next": {"type": ["string", "null"], "description": "The `after` of the next page."},
+                    },
+                    "additionalProperties": false,
+                })),
+            );
+        }
+        Gives::Nothing => {
+            responses.insert("204".to_owned(), json!({"description": "Done."}));
+        }
+        Gives::Lines => {
+            let lines = json!({"schema": {"type": "string"}});
+            let content = json!({"text/csv": lines, "application/jsonl": lines});
+            responses.insert("200".to_owned(), json!({"description": "Lines.", "content": content}));
+        }
+        Gives::Document => {
+            responses.insert("200".to_owned(), content(json!({"type": "object"})));
+        }
+    }
+    let failed = json!({"description": "Refused.", "content": {"application/json": {"schema": reference("Error")}}});
+    responses.insert("default".to_owned(), failed);
+    Value::Object(responses)
+}
+
+/// Whether a schema is of what is sent or of what comes back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Request(How),
+    Answer,
+}
+
+impl Schemas {
+    /// A reference to an object's schema, which is written down where it is not yet.
+    fn object(&mut self, object: &'static Object, side: Side) -> Value {
+        let name = match side {
+            Side::Answer => object.name.to_owned(),
+            Side::Request(How::New) => format!("New{}", object.name),
+            Side::Request(How::Part) => format!("{}Change", object.name),
+        };
+        if !self.0.contains_key(&name) {
+            self.0.insert(name.clone(), Value::Null);
+            let schema = self.members(object, side);
+            self.0.insert(name.clone(), schema);
+        }
+        reference(&name)
+    }
+
+    fn members(&mut self, object: &'static Object, side: Side) -> Value {
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for field in object.fields {
+            let (there, must) = match side {
+                Side::Answer => (field.usage.is_read(), field.usage.is_read() && field.usage != Usage::Once),
+                Side::Request(how) => (field.usage.is_written(how), field.usage.is_needed(how)),
+            };
+            if there {
+                properties.insert(field.name.to_owned(), self.field(field, side));
+            }
+            if must {
+                required.push(field.name);
+            }
+        }
+        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+    }
+
+    fn field(&mut self, field: &Field, side: Side) -> Value {
+        // What stands below a changed row is sent whole.
+        let below = if side == Side::Answer { Side::Answer } else { Side::Request(How::New) };
+        let schema = self.shape(&field.shape, below);
+        let mut schema = if field.nullable { json!({"anyOf": [schema, {"type": "null"}]}) } else { schema };
+        if let Some(members) = schema.as_object_mut() {
+            members.insert("description".to_owned(), field.doc.into());
+        }
+        schema
+    }
+
+    fn shape(&mut self, shape: &Shape, side: Side) -> Value {
+        match shape {
+            Shape::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
+            Shape::Text { least: 0, .. } if side == Side::Answer => json!({"type": "string"}),
+            Shape::Text { least, most } => json!({"type": "string", "minLength": least, "maxLength": most}),
+            Shape::Time => json!({"type": "string", "format": "date-time"}),
+            Shape::Flag => json!({"type": "boolean"}),
+            Shape::Whole { least, most } => {
+                let mut schema = json!({"type": "integer"});
+                if *least != i64::MIN {
+                    schema["minimum"] = (*least).into();
+                }
+                if *most != i64::MAX {
+                    schema["maximum"] = (*most).into();
+                }
+                schema
+            }
+            Shape::Decimal { places, signed } => {
+                let sign = if *signed { "-?" } else { "" };
+                json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")})
+            }
+            Shape::Number => json!({"type": "number"}),
+            Shape::Word(words) => json!({"type": "string", "enum": words}),
+            Shape::List { of, most } => {
+                let items = self.shape(of, side);
+                json!({"type": "array", "items": items, "maxItems": most})
+            }
+            Shape::Texts { most } => json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": most}),
+            Shape::Of(object) => self.object(object, side),
+            Shape::Any => json!({"type": "object"}),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_route_stands_in_the_document_once() {
+        let document = document("0");
+        let mut ids = HashSet::new();
+        for route in routes() {
+            let method = format!("{:?}", route.method).to_lowercase();
+            assert_eq!(document["paths"][route.path][&method]["operationId"], route.id, "{route:?}");
+            assert!(ids.insert(route.id), "{} names two routes", route.id);
+            assert!(!route.doc.is_empty() && route.path.starts_with("/admin/"), "{route:?}");
+        }
+        let operations: usize = document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
+        assert_eq!(operations, routes().count());
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = document("0");
+        let text = document.to_string();
+        for (at, _) in text.match_indices("#/components/schemas/") {
+            let name = text[at + 21..].split('"').next().unwrap();
+            assert!(document["components"]["schemas"][name].is_object(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_money_and_admins_are_is_the_admins() {
+        for route in routes() {
+            let admins =
+                ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/ledger"].iter().any(|path| route.path.starts_with(path));
+            if admins || (route.path.starts_with("/admin/v1/members") && route.method != Method::Get) {
+                assert_eq!(route.needs, AdminScope::Admin, "{route:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The usage log: pages, one record, sums, and everything as lines.
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::json;
+use tollgate_core::{GroupId, KeyId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_store::{AdminScope, Cursor, Kind, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter};
+
+use super::{
+    ask::Ask,
+    handler,
+    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    rows,
+    shape::{COUNT, Field, MODEL_NAME, NAME, NANO_USD, Object, Shape, TEXT, USD, both, read},
+};
+use crate::{answer::Answer, problem::Problem, usage_line};
+
+static TOKENS: Object = Object {
+    name: "Tokens",
+    fields: &[
+        read("input", COUNT, "Input tokens that are of no other kind."),
+        read("output", COUNT, "Output tokens that are of no other kind."),
+        read("cache_read", COUNT, "Read from the provider's cache."),
+        read("cache_write", COUNT, "Written to the provider's cache."),
+        read("thinking", COUNT, "Thinking."),
+        read("image", COUNT, "Of images."),
+        read("audio", COUNT, "Of audio."),
+        read("source", Shape::Word(&["none", "provider", "counted", "estimated"]), "Where the counts come from."),
+    ],
+};
+static ATTEMPT: Object = Object {
+    name: "Attempt",
+    fields: &[
+        read("channel", TEXT, "Channel."),
+        read("account", TEXT, "Account."),
+        read("protocol", TEXT, "Spoken upstream."),
+        read("upstream_model", TEXT, "Name sent upstream."),
+        read("at", Shape::Time, "When it began."),
+        read("status", COUNT, "Status that came back.").or_null(),
+        read("result", TEXT, "What became of it."),
+        read("error", TEXT, "What went wrong.").or_null(),
+        read("tokens", Shape::Of(&TOKENS), "Tokens."),
+        read("cost_nano_usd", NANO_USD, "What the provider charges.").or_null(),
+        read("cost_usd", USD, "The same in USD.").or_null(),
+        read("first_byte_us", COUNT, "Microseconds to the first byte.").or_null(),
+        read("duration_us", COUNT, "Microseconds in all."),
+        read("upstream_request_id", TEXT, "The provider's id.").or_null(),
+    ],
+};
+static TRACE: Object = Object {
+    name: "TraceEntry",
+    fields: &[
+        read("channel", TEXT, "Channel."),
+        read("account", TEXT, "Account.").or_null(),
+        read("code", TEXT, "planned, or why not."),
+        read("detail", TEXT, "More about it.").or_null(),
+    ],
+};
+static RECORD: Object = Object {
+    name: "UsageRecord",
+    fields: &[
+        read("id", Shape::Id("req_"), "The request's id."),
+        read("at", Shape::Time, "When it arrived."),
+        read("outcome", Shape::Word(OUTCOMES), "How it ended."),
+        read("reason", TEXT, "Error id or exclusion.").or_null(),
+        read("detail", TEXT, "What the caller was told.").or_null(),
+        read("status", COUNT, "HTTP status."),
+        read("key", Shape::Id("key_"), "Key."),
+        read("key_name", TEXT, "Its name."),
+        read("member", Shape::Id("mbr_"), "Member."),
+        read("group", TEXT, "Group that served it.").or_null(),
+        read("protocol_in", TEXT, "The caller's protocol."),
+        read("protocol_out", TEXT, "The upstream's.").or_null(),
+        read("method", TEXT, "What was asked for."),
+        read("model", TEXT, "Model as asked.").or_null(),
+        read("stream", Shape::Flag, "Whether it was streamed."),
+        read("tokens", Shape::Of(&TOKENS), "Tokens."),
+        read("sale_nano_usd", NANO_USD, "What the caller pays; null: not priced.").or_null(),
+        read("sale_usd", USD, "The same in USD.").or_null(),
+        read("cost_nano_usd", NANO_USD, "What providers charge.").or_null(),
+        read("cost_usd", USD, "The same in USD.").or_null(),
+        read("price_version", COUNT, "Catalog revision of the prices."),
+        read("ttft_us", COUNT, "Microseconds to the first content.").or_null(),
+        read("duration_us", COUNT, "Microseconds in all."),
+        read("address", TEXT, "From where.").or_null(),
+        read("client_request_id", TEXT, "The caller's own id.").or_null(),
+        read("dropped", Shape::List { of: &TEXT, most: 10_000 }, "What was left out or adjusted."),
+        read("trace", Shape::List { of: &Shape::Of(&TRACE), most: 10_000 }, "How accounts were chosen."),
+        read("attempts", Shape::List { of: &Shape::Of(&ATTEMPT), most: 100 }, "Every try."),
+    ],
+};
+static SUMMARY: Object = Object {
+    name: "UsageSummary",
+    fields: &[
+        read("of", TEXT, "What the row is about; empty where the records have nothing there."),
+        read("requests", COUNT, "Records."),
+        read("completed", COUNT, "Of those, completed."),
+        read("tokens_input", COUNT, "Input tokens of every kind."),
+        read("tokens_output", COUNT, "Output and thinking tokens."),
+        read("sale_nano_usd", NANO_USD, "What callers pay."),
+        read("sale_usd", USD, "The same in USD."),
+        read("cost_nano_usd", NANO_USD, "What providers charge."),
+        read("cost_usd", USD, "The same in USD."),
+        read("unpriced", COUNT, "Records without a sale price."),
+    ],
+};
+
+const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
+const KEY: Field = both("key", Shape::Id("key_"), "Of this key.");
+const MEMBER: Field = both("member", NAME, "Of this member, by name or id.");
+const GROUP: Field = both("group", NAME, "Served by this group, by name or id.");
+const MODEL: Field = both("model", MODEL_NAME, "For this model, as asked.");
+const OUTCOME: Field = both("outcome", Shape::Word(OUTCOMES), "Ended like this.");
+const SINCE: Field = both("since", Shape::Time, "Arrived at or after.");
+const UNTIL: Field = both("until", Shape::Time, "Arrived before.");
+
+const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route {
+    Route {
+        method: Method::Get,
+        path,
+        resource: "usage",
+        needs: AdminScope::Operator,
+        id,
+        doc,
+        query: &[],
+        takes: Takes::Nothing,
+        gives: Gives::One(&RECORD),
+        handler: handler!(one),
+    }
+}
+
+pub(super) static ROUTES: &[Route] = &[
+    Route {
+        query: &[LIMIT, AFTER, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL],
+        gives: Gives::Page(&RECORD),
+        handler: handler!(list),
+        ..route("/admin/v1/usage", "list_usage", "Usage records, newest first.")
+    },
+    route("/admin/v1/usage/{record}", "get_usage", "One usage record, by the request's id."),
+    Route {
+        query: &[
+            both(
+                "by",
+                Shape::Word(&["nothing", "day", "model", "key", "member", "group", "outcome"]),
+                "One row each; else by day.",
+            ),
+            KEY,
+            MEMBER,
+            GROUP,
+            MODEL,
+            OUTCOME,
+            SINCE,
+            UNTIL,
+        ],
+        gives: Gives::Page(&SUMMARY),
+        handler: handler!(summary),
+        ..route("/admin/v1/usage/summary", "sum_usage", "Sums over usage records, on one page.")
+    },
+    Route {
+        query: &[
+            both("format", Shape::Word(&["csv", "jsonl"]), "csv where it is left out."),
+            KEY,
+            MEMBER,
+            GROUP,
+            MODEL,
+            OUTCOME,
+            SINCE,
+            UNTIL,
+        ],
+        gives: Gives::Lines,
+        handler: handler!(export),
+        ..route(
+            "/admin/v1/usage/export",
+            "export_usage",
+            "Every record of the filter, oldest first, as CSV or one JSON object a line.",
+        )
+    },
+];
+
+async fn filter(ask: &Ask) -> Result<UsageFilter, Problem> {
+    let query = &ask.query;
+    let member = match query.text("member") {
+        None => None,
+        Some(text) => match MemberId::parse(text) {
+            Some(id) => Some(id),
+            None => MemberId::parse(&rows::find(ask, Kind::Member, None, text).await?.id),
+        },
+    };
+    let group = match query.text("group") {
+        None => None,
+        Some(text) => match GroupId::parse(text) {
+            Some(id) => Some(id),
+            None => GroupId::parse(&rows::find(ask, Kind::Group, None, text).await?.id),
+        },
+    };
+    let key = match query.text("key") {
+        None => None,
+        Some(text) => Some(KeyId::parse(text).ok_or_else(|| Problem::missing(Kind::Key, text))?),
+    };
+    let outcome = query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok());
+    Ok(UsageFilter {
+        key,
+        member,
+        group,
+        model: query.text("model").map(str::to_owned),
+        outcome,
+        since: query.time("since"),
+        until: query.time("until"),
+        ..UsageFilter::default()
+    })
+}
+
+/// `<microseconds>-<id>`: where a page ends.
+fn cursor(text: &str) -> Result<Cursor, Problem> {
+    let read =
+        text.split_once('-').and_then(|(at, id)| Some(Cursor { at: Timestamp(at.parse().ok()?), id: RequestId::parse(id)? }));
+    read.ok_or_else(|| Problem::value("after", "expected the 'next' of a page"))
+}
+
+async fn list(ask: Ask) -> Result<Answer, Problem> {
+    let after = ask.query.text("after").map(cursor).transpose()?;
+    let filter = UsageFilter { after, limit: ask.limit(), order: Order::Newest, ..filter(&ask).await? };
+    let _turn = ask.heavy().await?;
+    let page = ask.within(ask.site.store.usage.page(&filter)).await?;
+    let next = page.next.map(|Cursor { at, id }| format!("{}-{id}", at.0));
+    Ok(Answer::ok(json!({"items": page.items.iter().map(usage_line::json).collect::<Vec<_>>(), "next": next})))
+}
+
+async fn one(ask: Ask) -> Result<Answer, Problem> {
+    let text = ask.at("record");
+    let missing = || Problem::not_found("usage record", text);
+    let id = RequestId::parse(text).ok_or_else(missing)?;
+    let record = ask.within(ask.site.store.usage.find(id)).await?.ok_or_else(missing)?;
+    Ok(Answer::ok(usage_line::json(&record)))
+}
+
+async fn summary(ask: Ask) -> Result<Answer, Problem> {
+    let by = match ask.query.text("by") {
+        Some("nothing") => SummaryBy::Nothing,
+        Some("model") => SummaryBy::Model,
+        Some("key") => SummaryBy::Key,
+        Some("member") => SummaryBy::Member,
+        Some("group") => SummaryBy::Group,
+        Some("outcome") => SummaryBy::Outcome,
+        Some(_) | None => SummaryBy::Day,
+    };
+    let filter = filter(&ask).await?;
+    let _turn = ask.heavy().await?;
+    let rows = ask.within(ask.site.store.usage.summary(&filter, by)).await?;
+    let show = |row: &SummaryRow| {
+        let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced } = row;
+        json!({
+            "of": of, "requests": requests, "completed": completed, "tokens_input": tokens_input, "tokens_output": tokens_output,
+            "sale_nano_usd": sale, "sale_usd": sale.to_usd_string(), "cost_nano_usd": cost, "cost_usd": cost.to_usd_string(),
+            "unpriced": unpriced,
+        })
+    };
+    Ok(Answer::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+}
+
+/// How far an export has come.
+struct Export {
+    ask: Ask,
+    filter: UsageFilter,
+    csv: bool,
+    begun: bool,
+    ended: bool,
+}
+
+async fn export(ask: Ask) -> Result<Answer, Problem> {
+    let csv = ask.query.text("format") != Some("jsonl");
+    let filter = UsageFilter { order: Order::Oldest, limit: 1_000, ..filter(&ask).await? };
+    let lines = stream::try_unfold(Export { ask, filter, csv, begun: false, ended: false }, |mut export| async move {
+        if export.ended {
+            return Ok::<_, StoreError>(None);
+        }
+        let page = export.page().await?;
+        export.filter.after = page.next;
+        export.ended = page.next.is_none();
+        let lines = if export.csv { csv_lines(&page.items, !export.begun) } else { json_lines(&page.items) };
+        export.begun = true;
+        Ok(Some((Bytes::from(lines), export)))
+    });
+    let content_type = if csv { "text/csv; charset=utf-8" } else { "application/jsonl; charset=utf-8" };
+    let name = if csv { "usage.csv" } else { "usage.jsonl" };
+    let answer = Answer::other(content_type, Body::from_stream(lines));
+    Ok(answer.header("content-disposition", &format!("attachment; filename=\"{name}\"")))
+}
+
+impl Export {
+    /// The next page. A turn is taken for each, so that a long export does not keep others waiting for its end.
+    async fn page(&self) -> Result<Page<UsageRecord>, StoreError> {
+        let turn = self.ask.site.heavy.acquire().await;
+        let page = self.ask.site.store.usage.page(&self.filter).await;
+        drop(turn);
+        page.inspect_err(|error| tracing::warn!(%error, "an export broke off"))
+    }
+}
+
+fn json_lines(records: &[UsageRecord]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for record in records {
+        out.extend_from_slice(usage_line::json(record).to_string().as_bytes());
+        out.push(b'\n');
+    }
+    out
+}
+
+fn csv_lines(records: &[UsageRecord], with_head: bool) -> Vec<u8> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let head = with_head.then(|| usage_line::COLUMNS.map(str::to_owned).to_vec());
+    for row in head.into_iter().chain(records.iter().map(usage_line::row)) {
+        writer.write_record(&row).expect("a vector takes every row");
+    }
+    writer.into_inner().expect("a vector takes everything")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn outcomes_are_the_words_of_the_records() {
+        for word in OUTCOMES {
+            assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_read_as_it_is_written() {
+        let id = RequestId::from_parts(Timestamp(5_000), [1; 10]);
+        assert_eq!(cursor(&format!("5000-{id}")).unwrap(), Cursor { at: Timestamp(5_000), id });
+        for bad in ["", "5000", "x-req_1", "5000-key_00000000000000000000000000"] {
+            assert!(cursor(bad).is_err(), "{bad}");
+        }
+    }
+}

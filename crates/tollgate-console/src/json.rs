@@ -1,0 +1,107 @@
+//! Reads a JSON document strictly: an object that names a member twice is refused, since who checks it and who acts
+//! on it might see different ones. Nesting is bounded by the parser (128 levels).
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+
+/// The document in `bytes`.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice::<Strict>(bytes).map(|strict| strict.0).map_err(|error| error.to_string())
+}
+
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Any)
+    }
+}
+
+struct Any;
+
+impl<'de> Visitor<'de> for Any {
+    type Value = Strict;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Strict, E> {
+        Ok(Strict(Value::Null))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Strict, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Strict(list.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Strict, A::Error> {
+        let mut object = Map::new();
+        while let Some((name, Strict(value))) = members.next_entry::<String, Strict>()? {
+            if object.contains_key(&name) {
+                return Err(A::Error::custom(format!("the member '{name}' stands twice")));
+            }
+            object.insert(name, value);
+        }
+        Ok(Strict(object.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::parse;
+
+    #[test]
+    fn a_document_is_read_as_it_stands() {
+        let text = r#"{"a":[1,-2,0.5,null,true,"x"],"b":{"c":18446744073709551615}}"#;
+        assert_eq!(
+            parse(text.as_bytes()),
+            Ok(json!({"a": [1, -2, 0.5, null, true, "x"], "b": {"c": 18_446_744_073_709_551_615_u64}}))
+        );
+    }
+
+    #[test]
+    fn what_is_ambiguous_or_no_json_is_refused() {
+        assert!(parse(br#"{"scope":"operator","scope":"admin"}"#).unwrap_err().contains("'scope' stands twice"));
+        for bad in ["", "{", "{\"a\":NaN}", "{} x", "{\"a\":1,}", "\u{0}", &"[".repeat(5_000)] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

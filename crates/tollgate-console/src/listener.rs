@@ -1,0 +1,105 @@
+//! An address of the console's own: connections, their bounds, and HTTP/1.1 and HTTP/2 on them.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use http::{Request, Version, header};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
+use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_core::RequestId;
+
+use crate::{Console, Visitor, problem::Problem};
+
+/// Bounds of the console's own address.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerLimits {
+    /// Connections at once; more wait to be accepted.
+    pub connections: usize,
+    /// A request's head has to be complete within this time.
+    pub header_timeout: Duration,
+    /// How long answers under way may go on once it stops.
+    pub drain: Duration,
+}
+
+impl Default for ListenerLimits {
+    fn default() -> Self {
+        Self { connections: 512, header_timeout: Duration::from_secs(10), drain: Duration::from_secs(10) }
+    }
+}
+
+/// Serves the console on a listener until it is told to stop. `id` draws the id of a request.
+pub async fn serve(
+    console: Console,
+    listener: TcpListener,
+    limits: ListenerLimits,
+    id: Arc<dyn Fn() -> RequestId + Send + Sync>,
+    stop: CancellationToken,
+) {
+    let tracker = TaskTracker::new();
+    let graceful = GracefulShutdown::new();
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_headers(100).max_buf_size(64 << 10);
+    server.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(64 << 10);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = accept(&listener, &room) => accepted,
+        };
+        let Some((stream, address, permit)) = accepted else { continue };
+        let (console, id) = (console.clone(), Arc::clone(&id));
+        let service = service_fn(move |request| {
+            let (console, visitor) = (console.clone(), Visitor { id: id(), address });
+            async move { Ok::<_, std::convert::Infallible>(answer(&console, visitor, request).await) }
+        });
+        let connection = server.serve_connection(TokioIo::new(stream), service).into_owned();
+        let watched = graceful.watch(connection);
+        tracker.spawn(async move {
+            if let Err(error) = watched.await {
+                tracing::debug!(%error, "a connection to the console ended");
+            }
+            drop(permit);
+        });
+    }
+    drop(listener);
+    tracker.close();
+    let _ = timeout(limits.drain, graceful.shutdown()).await;
+}
+
+type Accepted = (tokio::net::TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit);
+
+/// The next connection, once there is room for it. A failure to accept is waited out.
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<Accepted> {
+    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, peer)) => {
+            let _ = stream.set_nodelay(true);
+            Some((stream, peer.ip().to_canonical(), permit))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the console cannot accept a connection");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
+}
+
+/// Exactly one host, as on the model address, then the console.
+async fn answer(console: &Console, visitor: Visitor, request: Request<Incoming>) -> http::Response<crate::Body> {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    let named = match request.version() {
+        Version::HTTP_2 => hosts <= 1 && request.uri().authority().is_some(),
+        Version::HTTP_10 => hosts <= 1,
+        _ => hosts == 1,
+    };
+    if !named {
+        let mut response = Problem::value("Host", "expected exactly one").answer().response();
+        response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
+        return response;
+    }
+    console.answer(visitor, request).await
+}

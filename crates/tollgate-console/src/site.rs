@@ -1,0 +1,102 @@
+//! The console as one value: made from its parts, it answers requests, whoever accepted them.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use axum::{Router, body::Body};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::Body as HttpBody;
+use tokio::sync::Semaphore;
+use tollgate_core::RequestId;
+use tollgate_store::Store;
+use tower::ServiceExt as _;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::{Running, api, problem::Problem};
+
+/// Requests that are answered at once; more wait.
+const AT_ONCE: usize = 64;
+/// Of those, requests that read many rows: usage pages, sums and exports. They share the store's readers with key
+/// look-ups of the model path, so they may not take all of them.
+const HEAVY_AT_ONCE: usize = 2;
+
+/// What a console is made from.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Everything that is remembered.
+    pub store: Store,
+    /// The running process.
+    pub running: Arc<dyn Running>,
+    /// The served catalog file, for messages.
+    pub catalog_file: Option<String>,
+    /// The program's version.
+    pub version: &'static str,
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    /// The request's id, as in `x-request-id`.
+    pub id: RequestId,
+    /// From where.
+    pub address: IpAddr,
+}
+
+/// What handlers work with.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) store: Store,
+    pub(crate) running: Arc<dyn Running>,
+    pub(crate) catalog_file: Option<String>,
+    pub(crate) version: &'static str,
+    pub(crate) heavy: Arc<Semaphore>,
+}
+
+/// The console. Cheap to clone.
+#[derive(Clone)]
+pub struct Console {
+    site: Arc<Site>,
+    router: Router,
+    turns: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Console {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Console").field("site", &self.site).finish_non_exhaustive()
+    }
+}
+
+impl Console {
+    /// Puts it together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { store, running, catalog_file, version } = parts;
+        let site = Arc::new(Site { store, running, catalog_file, version, heavy: Arc::new(Semaphore::new(HEAVY_AT_ONCE)) });
+        let router = api::router(&site).layer(CatchPanicLayer::custom(|_| {
+            tracing::error!("a panic while answering the admin API");
+            Problem::internal().answer().response()
+        }));
+        Self { site, router, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Answers a request. Its body is read only when its sender may do what is asked.
+    pub async fn answer<B>(&self, visitor: Visitor, request: Request<B>) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        // Never closed; a closed one would only mean that nobody waits.
+        let turn = self.turns.acquire().await;
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(visitor);
+        let mut response = match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        drop(turn);
+        if let Ok(id) = HeaderValue::from_str(&visitor.id.to_string()) {
+            response.headers_mut().insert("x-request-id", id);
+        }
+        response
+    }
+}

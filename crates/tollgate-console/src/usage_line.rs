@@ -1,0 +1,142 @@
+//! A usage record as one JSON object or one CSV row: the form of the admin API and of `usage export`.
+
+use serde_json::{Value, json};
+use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, UsageRecord};
+
+/// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts in integer nano-USD
+/// and beside them in USD.
+#[must_use]
+pub fn json(record: &UsageRecord) -> Value {
+    json!({
+        "id": record.id,
+        "at": time(record.at),
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "detail": record.detail,
+        "status": record.status,
+        "key": record.key,
+        "key_name": record.key_name,
+        "member": record.member,
+        "group": record.group_name,
+        "protocol_in": record.protocol_in,
+        "protocol_out": record.protocol_out,
+        "method": record.method,
+        "model": record.model,
+        "stream": record.stream,
+        "tokens": tokens(&record.tokens),
+        "sale_nano_usd": record.sale,
+        "sale_usd": record.sale.map(NanoUsd::to_usd_string),
+        "cost_nano_usd": record.cost,
+        "cost_usd": record.cost.map(NanoUsd::to_usd_string),
+        "price_version": record.price_version,
+        "ttft_us": record.ttft_us,
+        "duration_us": record.duration_us,
+        "address": record.address,
+        "client_request_id": record.client_request_id,
+        "dropped": record.dropped,
+        "trace": record.trace,
+        "attempts": record.attempts.iter().map(attempt).collect::<Vec<_>>(),
+    })
+}
+
+fn attempt(attempt: &AttemptRecord) -> Value {
+    json!({
+        "channel": attempt.channel_name,
+        "account": attempt.account_name,
+        "protocol": attempt.protocol,
+        "upstream_model": attempt.upstream_model,
+        "at": time(attempt.at),
+        "status": attempt.status,
+        "result": attempt.result,
+        "error": attempt.error,
+        "tokens": tokens(&attempt.tokens),
+        "cost_nano_usd": attempt.cost,
+        "cost_usd": attempt.cost.map(NanoUsd::to_usd_string),
+        "first_byte_us": attempt.first_byte_us,
+        "duration_us": attempt.duration_us,
+        "upstream_request_id": attempt.upstream_request_id,
+    })
+}
+
+fn tokens(tokens: &Tokens) -> Value {
+    json!(tokens)
+}
+
+/// Names of the CSV columns.
+pub const COLUMNS: [&str; 26] = [
+    "id",
+    "at",
+    "outcome",
+    "reason",
+    "status",
+    "key",
+    "key_name",
+    "group",
+    "protocol_in",
+    "protocol_out",
+    "method",
+    "model",
+    "stream",
+    "input",
+    "output",
+    "cache_read",
+    "cache_write",
+    "thinking",
+    "image",
+    "audio",
+    "token_source",
+    "sale_nano_usd",
+    "cost_nano_usd",
+    "ttft_us",
+    "duration_us",
+    "attempts",
+];
+
+/// The record as a CSV row.
+#[must_use]
+pub fn row(record: &UsageRecord) -> Vec<String> {
+    let or_empty = |value: Option<String>| value.unwrap_or_default();
+    vec![
+        record.id.to_string(),
+        time(record.at),
+        record.outcome.as_str().to_owned(),
+        or_empty(record.reason.clone()),
+        record.status.to_string(),
+        record.key.to_string(),
+        record.key_name.clone(),
+        or_empty(record.group_name.clone()),
+        record.protocol_in.as_str().to_owned(),
+        or_empty(record.protocol_out.map(|protocol| protocol.as_str().to_owned())),
+        record.method.as_str().to_owned(),
+        or_empty(record.model.clone()),
+        record.stream.to_string(),
+        record.tokens.input.to_string(),
+        record.tokens.output.to_string(),
+        record.tokens.cache_read.to_string(),
+        record.tokens.cache_write.to_string(),
+        record.tokens.thinking.to_string(),
+        record.tokens.image.to_string(),
+        record.tokens.audio.to_string(),
+        source(record.tokens.source).to_owned(),
+        or_empty(record.sale.map(|amount| amount.0.to_string())),
+        or_empty(record.cost.map(|amount| amount.0.to_string())),
+        or_empty(record.ttft_us.map(|us| us.to_string())),
+        record.duration_us.to_string(),
+        record.attempts.len().to_string(),
+    ]
+}
+
+fn source(source: TokenSource) -> &'static str {
+    match source {
+        TokenSource::None => "none",
+        TokenSource::Provider => "provider",
+        TokenSource::Counted => "counted",
+        TokenSource::Estimated => "estimated",
+    }
+}
+
+/// RFC 3339 in UTC, to the microsecond.
+#[must_use]
+pub fn time(at: tollgate_core::Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
+}

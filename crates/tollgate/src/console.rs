@@ -1,0 +1,282 @@
+//! The console beside the gateway: on a runtime of its own, so that nothing it does can delay a model request. It is
+//! reached through the gateway's queue, or on an address of its own.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+    sync::Semaphore,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_console::{
+    Console, ListenerLimits, NotTested, Parts, Question, Running, TestStep, Tested, Visitor, serve as serve_console,
+};
+use tollgate_core::{
+    AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, Provider, RequestId, Subject, Timestamp, Window,
+};
+use tollgate_gateway::{
+    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, ProbeStep, Queue, Shared, Sight, Trust, Visit, Visited,
+    Visits, is_public, probe, queue,
+};
+use tollgate_store::{Kind, RowFilter, Store};
+
+use crate::{command::channel::test::words, compose, config::Config, failure::Failure};
+
+/// Requests from the gateway's queue that are answered at once, their answers' last bytes included.
+const AT_ONCE: usize = 256;
+/// How often it is asked whether there is an admin key yet.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A console that is being put together.
+pub(crate) struct Beside {
+    /// What the gateway asks for paths that are not its own.
+    pub(crate) elsewhere: Arc<dyn Elsewhere>,
+    /// Its own address.
+    pub(crate) address: Option<SocketAddr>,
+    runtime: Runtime,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Starts it: on its own address when there is one, else behind the gateway at `model_address`.
+pub(crate) fn start(
+    config: &Config,
+    store: &Store,
+    shared: &Arc<Shared>,
+    board: &Arc<HealthBoard>,
+    model_address: SocketAddr,
+) -> Result<Beside, Failure> {
+    // What can fail comes before the runtime: one may not be dropped here.
+    let own = match config.console {
+        Some(asked) => Some(bind(asked)?),
+        None => None,
+    };
+    let dice = Arc::new(Dice::shaken().map_err(|error| Failure::Machine(format!("the system gives no randomness: {error}")))?);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("console")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))?;
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let process = Process { shared: Arc::clone(shared), board: Arc::clone(board), store: store.clone() };
+    let console = Console::new(Parts {
+        store: store.clone(),
+        running: Arc::new(process),
+        catalog_file: config.catalog_file.as_ref().map(|file| file.display().to_string()),
+        version: env!("CARGO_PKG_VERSION"),
+    });
+    if let Some((listener, address)) = own {
+        let opening = own_address(console, listener, dice, store.clone(), address, stop.clone());
+        tasks.spawn_on(opening, runtime.handle());
+        return Ok(Beside { elsewhere: Arc::new(Nowhere), address: Some(address), runtime, stop, tasks });
+    }
+    let (queue, visits) = queue();
+    let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
+    let has_key = wait_for_key(store.clone(), Arc::clone(&open), stop.clone());
+    tasks.spawn_on(has_key, runtime.handle());
+    tasks.spawn_on(answer_visits(console, visits, stop.clone()), runtime.handle());
+    Ok(Beside { elsewhere: Arc::new(Behind { queue, open }), address: None, runtime, stop, tasks })
+}
+
+impl Beside {
+    /// Ends it; to be called when the gateway's cores are gone.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Lets its threads go. The store must be closed before: its connections may live on them.
+    pub(crate) fn end(self) {
+        self.runtime.shutdown_background();
+    }
+}
+
+/// A socket on the console's address, of no runtime yet.
+fn bind(asked: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+    let bound = std::net::TcpListener::bind(asked).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    bound.map_err(|error| {
+        Failure::Machine(format!("cannot listen on {asked} for the console: {error}; choose another console.listen"))
+    })
+}
+
+/// The queue to the console. Away from loopback nobody is at home before there is an admin key.
+#[derive(Debug)]
+struct Behind {
+    queue: Queue,
+    open: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Elsewhere for Behind {
+    async fn visit(&self, visit: Visit) -> Visited {
+        if self.open.load(Ordering::Acquire) { self.queue.visit(visit).await } else { Visited::Nobody }
+    }
+}
+
+/// Whether somebody could be let in at all.
+async fn has_admin_key(store: &Store) -> bool {
+    store.listing.page(&RowFilter::of(Kind::AdminKey, 1)).await.is_ok_and(|keys| !keys.is_empty())
+}
+
+/// Opens the door when there is an admin key.
+async fn wait_for_key(store: Store, open: Arc<AtomicBool>, stop: CancellationToken) {
+    while !open.load(Ordering::Acquire) {
+        if has_admin_key(&store).await {
+            open.store(true, Ordering::Release);
+            return;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+async fn answer_visits(console: Console, mut visits: Visits, stop: CancellationToken) {
+    let (tasks, turns) = (TaskTracker::new(), Arc::new(Semaphore::new(AT_ONCE)));
+    loop {
+        // The turn comes first: whoever has none waits in the gateway's queue, which has a bound.
+        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+        let waiting = tokio::select! {
+            () = stop.cancelled() => return,
+            waiting = visits.next() => waiting,
+        };
+        let Some(waiting) = waiting else { return };
+        let console = console.clone();
+        tasks.spawn(async move {
+            let Visit { id, peer, request } = waiting.visit;
+            let response = console.answer(Visitor { id, address: peer.ip().to_canonical() }, request).await;
+            waiting.reply.send(response).await;
+            drop(turn);
+        });
+    }
+}
+
+/// Serves on an address of the console's own, once that may be open.
+async fn own_address(
+    console: Console,
+    listener: std::net::TcpListener,
+    dice: Arc<Dice>,
+    store: Store,
+    address: SocketAddr,
+    stop: CancellationToken,
+) {
+    let mut listener = Some(listener);
+    if !address.ip().is_loopback() && !has_admin_key(&store).await {
+        tracing::warn!(%address, "the console opens there once there is an admin key: `tollgate admin-key create NAME`");
+        listener = None;
+        wait_for_key(store, Arc::new(AtomicBool::new(false)), stop.clone()).await;
+    }
+    if stop.is_cancelled() {
+        return;
+    }
+    let listener = match listener {
+        Some(listener) => TcpListener::from_std(listener),
+        None => TcpListener::bind(address).await,
+    };
+    match listener {
+        Ok(listener) => {
+            let id = Arc::new(move || dice.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
+            serve_console(console, listener, ListenerLimits::default(), id, stop).await;
+        }
+        Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
+    }
+}
+
+/// The running process, as the console sees it.
+#[derive(Debug)]
+struct Process {
+    shared: Arc<Shared>,
+    board: Arc<HealthBoard>,
+    store: Store,
+}
+
+#[async_trait]
+impl Running for Process {
+    fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
+        self.shared.keys.wrong_key(from)
+    }
+
+    fn metrics(&self) -> (&'static str, String) {
+        (METRICS_CONTENT_TYPE, self.shared.metrics.render())
+    }
+
+    fn spent(&self, subject: Subject, window: Window) -> NanoUsd {
+        self.shared.counters.spent(subject, window, self.now())
+    }
+
+    fn budgets(&self) -> Vec<Budget> {
+        self.shared.settings.budgets.clone()
+    }
+
+    fn health(&self, account: AccountId) -> AccountHealth {
+        HealthView::of(&*self.board, account)
+    }
+
+    fn is_public(&self, address: IpAddr) -> bool {
+        is_public(address)
+    }
+
+    fn explain(&self, question: &Question) -> Result<Value, String> {
+        let Question { key, model, protocol, fields, max_price } = question.clone();
+        let (catalog, now) = (self.shared.catalog.load(), self.now());
+        let known = Known::of(&self.shared);
+        let sight = Sight { catalog: &catalog, health: &*self.board, known: &known, now };
+        let question = tollgate_gateway::Question { model, from: protocol, fields, max_price };
+        let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight)?;
+        Ok(serde_json::to_value(&explained).expect("an explanation is plain data"))
+    }
+
+    async fn test(&self, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<Vec<Tested>, NotTested> {
+        // What was changed a moment ago is tested as it is now.
+        let catalog = self.store.catalog.load().await.map_err(|_| NotTested::NotFound("channel", channel.to_owned()))?;
+        let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
+        let channel = found.ok_or_else(|| NotTested::NotFound("channel", channel.to_owned()))?;
+        if channel.provider == Provider::Echo {
+            return Err(NotTested::BuiltIn);
+        }
+        let serves = channel.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+        let serves = serves.ok_or_else(|| NotTested::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
+        let wanted = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
+        let accounts: Vec<_> = channel.accounts.iter().filter(|known| wanted(&known.name, known.id)).collect();
+        if accounts.is_empty() {
+            return Err(NotTested::NotFound("account", account.unwrap_or("(any)").to_owned()));
+        }
+        let trust = Arc::new(Trust::default());
+        let mut tested = Vec::with_capacity(accounts.len());
+        for account in accounts {
+            let mut steps = Vec::new();
+            let mut seen = |step: ProbeStep, took: Duration| {
+                let (step, detail) = words(&step);
+                steps.push(TestStep { step, took_ms: took.as_secs_f64() * 1_000.0, detail });
+            };
+            let result = probe(channel, account, serves, Arc::clone(&trust), &mut seen).await;
+            if result.is_ok() {
+                self.board.observe(account.id, &Observation::TestPassed, channel.cooling, self.now());
+            }
+            let error = result.err().map(|fault| fault.to_string());
+            tested.push(Tested { account: account.name.clone(), model: serves.model.clone(), steps, error });
+        }
+        Ok(tested)
+    }
+}

@@ -1,0 +1,118 @@
+//! Who may do what: every route against every kind of key.
+
+use serde_json::Value;
+use tollgate_testkit::{Open, Request};
+
+use super::{Admin, refusal, refused_whole, text};
+use crate::support;
+
+/// Every route of the document, with something in the place of what varies.
+fn routes(admin: &Admin) -> Vec<(String, String, bool)> {
+    let mut routes = Vec::new();
+    for (template, operations) in admin.document()["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let path: Vec<&str> = template.split('/').map(|part| if part.starts_with('{') { "nothing" } else { part }).collect();
+            let admins_only = !operation["description"].as_str().unwrap().contains("`operator`");
+            routes.push((method.to_uppercase(), path.join("/"), admins_only));
+        }
+    }
+    routes
+}
+
+fn request(method: &str, path: &str) -> Request {
+    if method == "GET" || method == "DELETE" { Request::get(path) } else { Request::post_bytes(path, b"{}".to_vec()) }
+        .method(method)
+}
+
+#[test]
+fn every_route_asks_for_a_key_of_its_own_and_of_its_scope() {
+    let admin = Admin::echo();
+    let routes = routes(&admin);
+    assert!(routes.len() > 45, "only {} routes", routes.len());
+    let wrong = format!("{}x", &admin.key[..admin.key.len() - 1]);
+    for (method, path, admins_only) in &routes {
+        let send = |key: Option<&str>| {
+            let request = request(method, path);
+            admin.gate.send(&key.into_iter().fold(request, Request::bearer))
+        };
+        let stranger = send(None);
+        assert_eq!(refusal(&stranger), refused_whole(401, "missing_api_key"), "{method} {path}");
+        assert_eq!(stranger.header("www-authenticate"), Some("Bearer"));
+        for key in [admin.gate.key(), wrong.as_str(), "tga-", "' OR 1=1--"] {
+            assert_eq!(refusal(&send(Some(key))), refused_whole(401, "invalid_api_key"), "{method} {path} with {key}");
+        }
+        let operator = send(Some(&admin.operator));
+        if *admins_only {
+            assert_eq!(refusal(&operator), refused_whole(403, "admin_only"), "{method} {path}");
+        } else {
+            assert!(![401, 403].contains(&operator.status), "{method} {path}: {}", text(&operator));
+        }
+        let all = send(Some(&admin.key));
+        assert!(![401, 403].contains(&all.status) && all.status < 500, "{method} {path}: {}", text(&all));
+    }
+}
+
+#[test]
+fn admin_keys_do_not_open_the_model_path() {
+    let admin = Admin::echo();
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&admin.key);
+    assert_eq!(refusal(&admin.gate.send(&chat)), refused_whole(401, "invalid_api_key"));
+    let list = Request::get("/v1/models").bearer(&admin.operator);
+    assert_eq!(admin.gate.send(&list).status, 401);
+}
+
+#[test]
+fn what_is_not_in_the_table_does_not_exist() {
+    let admin = Admin::echo();
+    for path in
+        ["/admin", "/admin/v1", "/admin/v1/keys/", "/admin/v1/keys.json", "/ADMIN/V1/keys", "/admin/v1/settings", "/admin/v2/keys"]
+    {
+        let answer = admin.gate.send(&Request::get(path).bearer(&admin.key));
+        assert_eq!(refusal(&answer), refused_whole(404, "unknown_url"), "{path}");
+    }
+    let answer = admin.gate.send(&Request::get("/admin/v1/keys").method("PUT").bearer(&admin.key));
+    assert_eq!(refusal(&answer), refused_whole(405, "method_not_supported"));
+    let allowed = answer.header("allow").unwrap_or_default();
+    assert!(allowed.contains("GET") && allowed.contains("POST"), "{allowed}");
+}
+
+#[test]
+fn wrong_keys_are_counted_and_right_ones_are_not() {
+    let gate = tollgate_testkit::Gate::of(support::PROGRAM).env("TOLLGATE_LIMITS__WRONG_KEYS_PER_MINUTE", "3").spawn();
+    let admin = Admin::of(gate);
+    let send = |request: &Request| request.send(admin.gate.address()).and_then(Open::answer).unwrap().status;
+    let try_wrong = || send(&Request::get("/admin/v1/me").bearer("tga-wrong"));
+    let statuses: Vec<u16> = (0..6).map(|_| try_wrong()).collect();
+    assert!(statuses.starts_with(&[401, 401, 401]) && statuses.ends_with(&[429]), "{statuses:?}");
+    assert_eq!(admin.get("/admin/v1/me")["scope"], "admin");
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer("sk-wrong-key-000000000");
+    assert_eq!(send(&chat), 429, "wrong keys of both kinds are counted together");
+}
+
+#[test]
+fn an_admin_key_ends_at_once_and_its_use_is_logged_without_it() {
+    let admin = Admin::echo();
+    let made = admin.post("/admin/v1/admin-keys", &serde_json::json!({"name": "brief", "scope": "operator"}));
+    let key = made["key"].as_str().unwrap().to_owned();
+    let me = |key: &str| admin.gate.send(&Request::get("/admin/v1/me").bearer(key));
+    assert_eq!(super::ok(&me(&key))["name"], "brief");
+    let id = made["id"].as_str().unwrap();
+    let shown = admin.get(&format!("/admin/v1/admin-keys/{id}"));
+    assert!(shown.get("key").is_none() && !shown.to_string().contains(&key), "{shown}");
+    admin.delete(&format!("/admin/v1/admin-keys/{id}"));
+    assert_eq!(me(&key).status, 401);
+    let listed = admin.get("/admin/v1/admin-keys?revoked=true");
+    assert!(listed["items"].as_array().unwrap().iter().any(|it| it["name"] == "brief" && !it["revoked_at"].is_null()), "{listed}");
+    let expired = serde_json::json!({"name": "past", "scope": "admin", "expires_at": "2020-01-01T00:00:00Z"});
+    let past = admin.post("/admin/v1/admin-keys", &expired)["key"].as_str().unwrap().to_owned();
+    assert_eq!(me(&past).status, 401);
+    let log = admin.gate.log();
+    for secret in [&key, &past, &admin.key, &admin.operator] {
+        assert!(!log.contains(secret.as_str()), "the log holds an admin key");
+    }
+    assert!(log.contains("admin request") && log.contains("/admin/v1/admin-keys"), "{log}");
+    let audit: Value = admin.get("/admin/v1/audit?kind=admin_key");
+    let actions: Vec<&str> = audit["items"].as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["put", "revoke", "put", "put", "put"], "{audit}");
+    assert!(!audit.to_string().contains(&key));
+}

@@ -1,0 +1,151 @@
+//! Channels, accounts, groups, models and members over the admin API: each made, read, changed and removed, and what
+//! callers feel of it.
+
+use serde_json::json;
+use tollgate_testkit::{Reply, Request, UPSTREAM_CREDENTIAL, Upstream};
+
+use super::{Admin, ok, refusal, refused, refused_whole, text, within_a_second};
+use crate::support;
+
+fn channel(upstream: &Upstream) -> serde_json::Value {
+    json!({
+        "name": "main", "provider": "compatible", "base_url": upstream.openai(), "private_network": true, "cooling": false,
+        "accounts": [{"name": "one", "credential": UPSTREAM_CREDENTIAL}],
+        "serves": [{"model": "fast", "upstream": "upstream-model", "cost": [{"input_usd": "1", "output_nano_usd": 2_000_000_000}]}],
+    })
+}
+
+#[test]
+fn a_catalog_is_built_and_taken_down_step_by_step() {
+    let upstream = Upstream::start();
+    upstream.otherwise(Reply::chat("hello"));
+    let admin = Admin::echo();
+    let made = admin.post("/admin/v1/channels", &channel(&upstream));
+    assert_eq!((made["protocol"].as_str(), made["weight"].as_u64()), (Some("openai"), Some(1)));
+    assert_eq!(made["serves"][0]["cost"][0]["input_nano_usd"], 1_000_000_000);
+    assert_eq!(made["serves"][0]["cost"][0]["output_usd"], "2.00");
+    admin.post("/admin/v1/models", &json!({"name": "fast", "price": [{"input_usd": "10", "output_usd": "20"}], "max_output": 100}));
+    admin.post("/admin/v1/groups", &json!({"name": "team", "channels": ["main"], "sale_multiplier": "1.5"}));
+    admin.post("/admin/v1/members", &json!({"name": "ann", "groups": ["team"]}));
+    let key = admin.post("/admin/v1/keys", &json!({"name": "k", "member": "ann", "groups": ["team"]}));
+    let key = key["key"].as_str().unwrap().to_owned();
+    let chat = || admin.gate.send(&Request::post("/v1/chat/completions", &support::chat("fast")).bearer(&key)).status;
+    within_a_second("the new model answers", || chat() == 200);
+
+    // By name and by id, and no credential anywhere.
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(admin.get(&format!("/admin/v1/channels/{id}")), admin.get("/admin/v1/channels/main"));
+    let account = admin.get("/admin/v1/channels/main/accounts/one");
+    assert_eq!((account["status"].as_str(), account["channel"].as_str()), (Some("on"), Some("main")));
+    for path in ["/admin/v1/channels", "/admin/v1/channels/main/accounts", "/admin/v1/catalog", "/admin/v1/audit"] {
+        assert!(!admin.get(path).to_string().contains(UPSTREAM_CREDENTIAL), "{path} shows a credential");
+    }
+
+    admin.patch("/admin/v1/channels/main/accounts/one", &json!({"status": "off", "concurrency": 3}));
+    within_a_second("its only account is off", || chat() == 503);
+    let two = admin.post("/admin/v1/channels/main/accounts", &json!({"name": "two", "credential": UPSTREAM_CREDENTIAL}));
+    within_a_second("the second account serves", || chat() == 200);
+    assert_eq!(two["cost_multiplier"], "1");
+    admin.delete("/admin/v1/channels/main/accounts/two");
+    within_a_second("it is gone", || chat() == 503);
+    admin.patch("/admin/v1/channels/main/accounts/one", &json!({"status": "on"}));
+    admin.patch("/admin/v1/channels/main", &json!({"status": "off"}));
+    within_a_second("the channel is off", || chat() == 503);
+    admin.patch("/admin/v1/channels/main", &json!({"status": "on", "priority": 7}));
+    within_a_second("the channel is on", || chat() == 200);
+    admin.patch("/admin/v1/members/ann", &json!({"status": "suspended"}));
+    within_a_second("the member is suspended", || chat() == 403);
+    admin.patch("/admin/v1/members/ann", &json!({"status": "active"}));
+    admin.patch("/admin/v1/groups/team", &json!({"channels": ["echo"], "models": ["echo"]}));
+    within_a_second("the group offers another model", || chat() == 404);
+
+    admin.delete("/admin/v1/groups/team");
+    admin.delete("/admin/v1/models/fast");
+    admin.delete("/admin/v1/channels/main");
+    for path in ["groups/team", "models/fast", "channels/main", "channels/main/accounts/one"] {
+        assert_eq!(refusal(&admin.call("GET", &format!("/admin/v1/{path}"), None)), refused_whole(404, "not_found"), "{path}");
+    }
+    admin.delete("/admin/v1/members/ann");
+    within_a_second("the keys went with the member", || chat() == 401);
+    assert_eq!(refusal(&admin.call("DELETE", "/admin/v1/members/owner", None)), refused_whole(409, "last_admin"));
+}
+
+#[test]
+fn destinations_are_checked_and_private_ones_are_the_admins() {
+    let admin = Admin::echo();
+    let make = |body: &serde_json::Value| refusal(&admin.call("POST", "/admin/v1/channels", Some(body)));
+    let with = |field: &str, value: serde_json::Value| {
+        let mut body = json!({"name": "c", "provider": "compatible", "base_url": "https://api.example.com/v1"});
+        body[field] = value;
+        body
+    };
+    for url in [
+        "gopher://127.0.0.1:1/",
+        "http://api.openai.com@127.0.0.1:1/",
+        "",
+        "http://x:0/",
+        "http://2852039166/",
+        "http://[fd00:ec2::254]/",
+        "http://127.0.0.1:1/",
+        "http://[::ffff:10.0.0.1]/",
+        "https://api.example.com/v1?x=1#y",
+        "file:///etc/passwd",
+    ] {
+        assert_eq!(make(&with("base_url", json!(url))), refused(400, "invalid_value", "base_url"), "{url}");
+    }
+    assert_eq!(make(&with("headers", json!({"Transfer-Encoding": "chunked"}))), refused(400, "invalid_value", "headers"));
+    assert_eq!(make(&with("headers", json!({"x": "a\r\nb: c"}))).0, 400);
+    let account = json!([{"name": "a", "credential": "k\r\nX-Injected: 1"}]);
+    assert_eq!(make(&with("accounts", account)), refused(400, "invalid_value", "credential"));
+    assert_eq!(make(&with("accounts", json!([{"name": "a"}]))), refused(400, "missing_required_parameter", "credential"));
+    let twice = json!([{"model": "m"}, {"model": "m"}]);
+    assert_eq!(make(&with("serves", twice)), refused(400, "invalid_value", "serves"));
+    assert_eq!(admin.get("/admin/v1/channels?name=c")["items"], json!([]), "nothing was made");
+
+    for (field, value) in
+        [("private_network", json!(true)), ("proxy", json!("http://10.0.0.1:3128")), ("ca_file", json!("/etc/roots.pem"))]
+    {
+        let answer = admin.as_operator("POST", "/admin/v1/channels", Some(&with(field, value.clone())));
+        assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "{field}");
+    }
+    ok(&admin.as_operator("POST", "/admin/v1/channels", Some(&with("weight", json!(2)))));
+    admin.patch("/admin/v1/channels/c", &json!({"private_network": true}));
+    ok(&admin.as_operator("PATCH", "/admin/v1/channels/c", Some(&json!({"weight": 3}))));
+    let xss = with("name", json!("<img src=x onerror=alert(1)>"));
+    let answer = admin.call("POST", "/admin/v1/channels", Some(&xss));
+    assert!(answer.status == 201 && answer.header("x-content-type-options") == Some("nosniff"), "{}", text(&answer));
+}
+
+#[test]
+fn rows_of_a_served_file_are_changed_there_only() {
+    let upstream = Upstream::start();
+    let admin = Admin::of(support::before(&upstream));
+    for (method, path, body) in [
+        ("PATCH", "/admin/v1/channels/chat", Some(json!({"weight": 2}))),
+        ("DELETE", "/admin/v1/groups/default", None),
+        ("PUT", "/admin/v1/prices/chat-model", Some(json!({"price": null}))),
+        ("POST", "/admin/v1/channels/chat/accounts", Some(json!({"name": "x", "credential": "credential"}))),
+    ] {
+        let answer = admin.call(method, path, body.as_ref());
+        assert_eq!(refusal(&answer), refused_whole(409, "owned_by_file"), "{method} {path}");
+        assert!(text(&answer).contains("catalog.toml"), "the file is named: {}", text(&answer));
+    }
+    assert_eq!(admin.get("/admin/v1/groups/default")["owner"], "file");
+    let own = admin.post("/admin/v1/groups", &json!({"name": "own", "channels": ["chat"]}));
+    assert_eq!(own["owner"], "database");
+}
+
+#[test]
+fn tests_of_a_channel_show_each_step() {
+    let upstream = Upstream::start();
+    upstream.otherwise(Reply::chat("hello"));
+    let admin = Admin::echo();
+    admin.post("/admin/v1/channels", &channel(&upstream));
+    let tested = admin.post("/admin/v1/channels/main/test", &json!({"account": "one"}));
+    let steps: Vec<&str> = tested["items"][0]["steps"].as_array().unwrap().iter().map(|it| it["step"].as_str().unwrap()).collect();
+    assert!(tested["items"][0]["passed"] == true && steps.contains(&"TCP") && steps.contains(&"usage"), "{tested}");
+    assert_eq!(refusal(&admin.call("POST", "/admin/v1/channels/nowhere/test", None)), refused_whole(404, "not_found"));
+    assert_eq!(refusal(&admin.call("POST", "/admin/v1/channels/echo/test", None)), refused_whole(409, "built_in"));
+    let health = admin.get("/admin/v1/health");
+    assert!(health["items"].as_array().unwrap().iter().any(|it| it["channel"] == "main" && it["state"] == "usable"), "{health}");
+}
