@@ -8,12 +8,14 @@ use std::{
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Billing, Caller, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId, HealthState,
-    HealthView, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision, Role,
-    RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Unloaded, Visibility,
-    resolve, route,
+    Account, AccountHealth, AccountId, Billing, Caller, CandidateView, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId,
+    HealthState, HealthView, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision,
+    Role, RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Unloaded,
+    Visibility, resolve, route,
 };
-use tollgate_protocol::{Method, Outline, Profile, Protocol, SplicePoints};
+use tollgate_protocol::{
+    FieldPath, Framing, Method, Outline, Profile, Protocol, SplicePoints, Target, TranslateOptions, decode_request, encode_request,
+};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -178,7 +180,57 @@ fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affi
     });
 }
 
+/// A request of 4 KiB that is read and written whole whenever a channel of another protocol is asked about it.
+struct Whole {
+    body: String,
+    target: Target,
+}
+
+impl Whole {
+    fn new() -> Self {
+        let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "Nobody counts the cups of tea. ".repeat(12));
+        let turns: Vec<String> = (0..10).map(|n| turn(if n % 2 == 0 { "user" } else { "assistant" })).collect();
+        let body = format!(r#"{{"model":"m","temperature":0.5,"max_tokens":100,"messages":[{}]}}"#, turns.join(","));
+        Self { body, target: Target { method: Method::Chat, model: None, framing: Framing::Sse } }
+    }
+}
+
+impl CandidateView for Whole {
+    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+        let request = decode_request(Protocol::OpenAi, &self.target, self.body.as_bytes()).expect("a sound request");
+        let written = encode_request(channel.protocol, &request, &serves.upstream, &serves.profile, &TranslateOptions::default());
+        black_box(&written);
+        Vec::new()
+    }
+}
+
+/// A model with a channel of the caller's protocol and one of another, the latter first or second.
+fn measure_mixed(c: &mut Criterion) {
+    let whole = Whole::new();
+    for (name, foreign_at) in [("mixed, the caller's protocol first", 1), ("mixed, another protocol first", -1)] {
+        let (own, mut other) = (channel(0, vec![account(0)]), channel(1, vec![account(1)]));
+        (other.protocol, other.priority) = (Protocol::Gemini, foreign_at);
+        let (catalog, outline, board) = (catalog(vec![own, other]), outline(None), Board::default());
+        let caller = Caller::of(&catalog, key());
+        let offer = resolve(&catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
+        let input = RouteInput {
+            catalog: &catalog,
+            caller: &caller,
+            offer: &offer,
+            outline: &outline,
+            from: Protocol::OpenAi,
+            health: &board,
+            view: &whole,
+            now: NOW,
+            request_limit: None,
+            translates: true,
+        };
+        c.bench_function(name, |bencher| bencher.iter(|| black_box(route(&input, &mut || 0).is_ok())));
+    }
+}
+
 fn benches(c: &mut Criterion) {
+    measure_mixed(c);
     let one = catalog(vec![channel(0, (0..1_000).map(account).collect())]);
     let many = catalog((0..1_000).map(|n| channel(n, vec![account(n)])).collect());
     let few = catalog(vec![channel(0, vec![account(0), account(1)])]);
