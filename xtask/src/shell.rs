@@ -24,10 +24,16 @@ pub(crate) fn target_dir() -> PathBuf {
     std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), PathBuf::from)
 }
 
-/// A cargo command in the workspace's root.
+/// A cargo command in the workspace's root, as from a shell: what `cargo run` tells us of our own package would make
+/// build scripts that look at it (ring's) run again, and everything above them be compiled anew.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
