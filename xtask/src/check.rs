@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::{fuzz, postgres, sdk, shell, tidy};
+use crate::{fuzz, postgres, redis, sdk, shell, tidy};
 
 /// How a step ended.
 pub(crate) enum Done {
@@ -59,20 +59,22 @@ fn clippy() -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// Unit and integration tests, with a PostgreSQL of their own for the storage contract.
+/// Unit and integration tests, with a PostgreSQL and a Redis of their own for the storage contract and the fault tests.
 fn tests() -> Result<Done> {
-    let server = postgres::Server::start();
+    let (database, counters) = (postgres::Server::start(), redis::Server::start());
     let mut command = shell::cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"]);
-    let skip = match &server {
-        Ok(server) => {
-            command.env("TOLLGATE_TEST_POSTGRES", server.url());
-            None
-        }
-        Err(error) => Some(format!("the storage contract did not run on PostgreSQL: {error:#}")),
-    };
+    let mut skipped = Vec::new();
+    match &database {
+        Ok(server) => drop(command.env("TOLLGATE_TEST_POSTGRES", server.url())),
+        Err(error) => skipped.push(format!("nothing ran on PostgreSQL: {error:#}")),
+    }
+    match &counters {
+        Ok(server) => drop(command.env("TOLLGATE_TEST_REDIS", server.url())),
+        Err(error) => skipped.push(format!("nothing ran on Redis: {error:#}")),
+    }
     shell::run(&mut command)?;
-    drop(server);
-    Ok(skip.map_or(Done::Passed, Done::Skipped))
+    drop((database, counters));
+    Ok(if skipped.is_empty() { Done::Passed } else { Done::Skipped(skipped.join("; ")) })
 }
 
 struct Watch(std::time::Instant);

@@ -8,6 +8,7 @@ mod dev;
 mod docs;
 mod fuzz;
 mod postgres;
+mod redis;
 mod sdk;
 mod shell;
 mod tidy;

@@ -55,6 +55,30 @@ impl HealthBoard {
         }
     }
 
+    /// What another node knows of accounts: the later end of a rest or a cooling wins.
+    pub fn merge(&self, known: impl IntoIterator<Item = (AccountId, AccountHealth)>) {
+        for (account, theirs) in known {
+            let mut shard = self.shard(account);
+            let ours = shard.health.get(&account).copied().unwrap_or_default();
+            if ends(&theirs.state) > ends(&ours.state) {
+                shard.health.insert(account, AccountHealth { state: theirs.state, coolings: theirs.coolings, ..ours });
+                drop(shard);
+                tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
+            }
+        }
+    }
+
+    /// Accounts that cool or rest.
+    pub fn resting(&self, now: Timestamp) -> Vec<(AccountId, AccountHealth)> {
+        let mut resting = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            resting
+                .extend(shard.health.iter().filter(|(_, health)| ends(&health.state) > now.0).map(|(id, health)| (*id, *health)));
+        }
+        resting
+    }
+
     /// Takes what has changed since the last call, for saving.
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
         let mut taken = Vec::new();
@@ -112,6 +136,15 @@ impl Shard {
     }
 }
 
+/// When a state ends by itself; one that only a test ends is the latest, one that keeps nobody away the earliest.
+fn ends(state: &HealthState) -> i64 {
+    match state {
+        HealthState::Usable | HealthState::Probing { .. } => 0,
+        HealthState::Cooling { until, .. } | HealthState::Resting { until: Some(until), .. } => until.0,
+        HealthState::Resting { until: None, .. } => i64::MAX,
+    }
+}
+
 fn usable(health: &AccountHealth) -> bool {
     matches!(health.state, HealthState::Usable | HealthState::Probing { .. })
 }
@@ -135,6 +168,19 @@ mod tests {
 
     fn account(number: u8) -> AccountId {
         AccountId::from_parts(Timestamp(1), [number; 10])
+    }
+
+    #[test]
+    fn of_two_nodes_the_later_end_wins() {
+        let (one, other) = (HealthBoard::default(), HealthBoard::default());
+        one.observe(account(1), &Observation::ConnectFailure, true, NOW);
+        other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
+        let until = NOW.plus_ms(7_000);
+        one.merge(other.take_unsaved());
+        assert_eq!(one.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
+        other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
+        assert_eq!(other.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
+        assert_eq!(one.take_unsaved().len(), 1, "what came from another node is saved by that one");
     }
 
     #[test]

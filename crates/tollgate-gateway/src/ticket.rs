@@ -64,7 +64,7 @@ impl Desk {
     /// Counts what a request came to, and gives back what was set aside for it.
     fn give_back(&self, record: &UsageRecord) {
         for crossed in self.shared.counters.give_back(record, self.shared.clock.instant()) {
-            self.shared.alerts.tell(&self.shared, record, &crossed);
+            self.shared.alerts.tell(&self.shared, Some(record), &crossed);
         }
     }
 

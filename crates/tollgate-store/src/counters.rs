@@ -1,7 +1,12 @@
 //! Counting what runs: who has used how much of what, and what is set aside for requests under way. One node counts in
 //! memory ([`memory`]); what was spent before the start comes from the database.
 
+#[cfg(test)]
+mod askers;
+#[cfg(test)]
+mod conformance;
 mod memory;
+mod redis;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -34,7 +39,14 @@ pub trait Counters: Send + Sync + fmt::Debug {
 
     /// Holds that are open.
     fn open(&self) -> usize;
+
+    /// Alerting budgets that were found to be spent after their requests had ended; each is told once, by one node.
+    fn crossed(&self) -> Vec<Crossed> {
+        Vec::new()
+    }
 }
+
+pub use redis::{RedisOptions, RedisWork, SharedHealth, check_redis, counters_in_redis};
 
 /// Counters of one node, beginning with what was spent. A hold without a sign of life ends after `life`.
 #[must_use]

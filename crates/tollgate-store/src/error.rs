@@ -28,6 +28,14 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The address of Redis cannot be read.
+    #[error("cannot read the Redis address '{url}': {detail}; use redis://… or rediss://…")]
+    BadRedisUrl {
+        /// As given, without a password.
+        url: String,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// Nobody answers, or the answer is that the connection ends.
     #[error("cannot reach the database at {place}: {detail}; check that it runs and that the address is right")]
     Unreachable {
@@ -67,7 +75,8 @@ pub enum StoreError {
     },
     /// Another server runs on this PostgreSQL database.
     #[error(
-        "another tollgate serves from the database at {place}; several nodes on one database need Redis, which this version does not know"
+        "another tollgate serves from the database at {place}; several nodes on one database share their counters in Redis: \
+         set redis.url (REDIS_URL) on every one of them"
     )]
     SecondNode {
         /// Which database.
@@ -173,6 +182,7 @@ impl StoreError {
         match self {
             Self::Unreachable { .. } => Fault::Unreachable,
             Self::BadUrl { .. }
+            | Self::BadRedisUrl { .. }
             | Self::SecondNode { .. }
             | Self::MoveRefused { .. }
             | Self::MasterKeyMissing { .. }

@@ -116,7 +116,7 @@ impl StoreUrl {
 }
 
 /// An address as it may be shown: without password and parameters.
-fn without_password(text: &str) -> String {
+pub(crate) fn without_password(text: &str) -> String {
     match Url::parse(text) {
         Ok(mut url) if url.has_host() => {
             if url.password().is_some() {
@@ -261,7 +261,13 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
             ..MemberSpec::default()
         };
         let actor = Actor { door: Door::Gateway, name: "first start".to_owned() };
-        store.catalog.apply(&[Change::PutMember(Box::new(owner))], &actor, now).await?;
+        let made = store.catalog.apply(&[Change::PutMember(Box::new(owner))], &actor, now).await;
+        // Another node may have made it at the same time.
+        if let Err(error) = made
+            && store.catalog.revision().await?.0 == 0
+        {
+            return Err(error);
+        }
     }
     // A command may have made the database before the first server came.
     store.first_start = store.catalog.revision().await? <= OWNER_MADE;
@@ -327,6 +333,12 @@ impl Store {
     pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPlace), StoreError> {
         let spending = self.ledger.spending(now).await?;
         Ok((counters_in_memory(&spending, life), spending.ledger))
+    }
+
+    /// A name for this gateway where several share a service; the same on all its nodes, and nobody else's.
+    #[must_use]
+    pub fn namespace(&self) -> String {
+        hex::encode(&self.hasher.hash("namespace").0[..8])
     }
 
     /// Seals the data key anew with the first of these master keys; any of them may open it.

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{KeyId, Revision};
 use tollgate_gateway::{HealthBoard, Shared};
-use tollgate_store::{Actor, Door, Kind, Store, catalog_file::Mode};
+use tollgate_store::{Actor, Door, Kind, Refused, Store, StoreError, catalog_file::Mode};
 
 use crate::{command::catalog, compose, failure::Failure};
 
@@ -28,11 +28,33 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
         return Ok(0);
     }
     let actor = Actor { door: Door::File, name: path.display().to_string() };
-    store.catalog.apply(&plan.changes, &actor, compose::now()).await?;
+    let applied = store.catalog.apply(&plan.changes, &actor, compose::now()).await;
+    if let Err(StoreError::Refused(refused)) = &applied
+        && matches!(refused.reason, Refused::Stale { .. })
+    {
+        // Another node was first, perhaps with the same file.
+        return Err(Failure::Machine(refused.to_string()));
+    }
+    applied?;
     for line in &plan.lines {
         tracing::info!(change = %line, "catalog file");
     }
     Ok(plan.lines.len())
+}
+
+/// The same at a start. Nodes that start at once with one file meet in the database: whoever comes second finds it done.
+pub(crate) async fn serve_file_first(store: &Store, path: &Path) -> Result<usize, Failure> {
+    const TRIES: u32 = 5;
+    for _ in 1..TRIES {
+        match serve_file(store, path).await {
+            Err(Failure::Machine(why)) => {
+                tracing::info!(catalog.file = %path.display(), "the catalog file is tried again: {why}");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            served => return served,
+        }
+    }
+    serve_file(store, path).await
 }
 
 /// Reads the file again when it changes and on SIGHUP, until it is told to stop.
@@ -53,8 +75,8 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
         seen = stamp(&path);
         match serve_file(&store, &path).await {
             Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
-            Err(Failure::Unreachable(why)) => {
-                tracing::warn!(catalog.file = %path.display(), "the catalog file waits for the database: {why}");
+            Err(Failure::Unreachable(why) | Failure::Machine(why)) => {
+                tracing::warn!(catalog.file = %path.display(), "the catalog file is tried again: {why}");
                 seen = None;
                 tokio::time::sleep(RETRY_AFTER).await;
             }

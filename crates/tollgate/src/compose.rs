@@ -11,8 +11,8 @@ use tollgate_gateway::{
     TlsFiles, Traffic, UpstreamLimits, Webhook,
 };
 use tollgate_store::{
-    Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, MasterKeySource, OpenOptions, Random,
-    Recovery, Store, StoreUrl,
+    Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, LedgerPlace, MasterKeySource,
+    OpenOptions, Random, Recovery, RedisOptions, RedisWork, SharedHealth, Store, StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 
@@ -76,6 +76,43 @@ pub(crate) async fn open_or_make(common: &Common) -> Result<Store, Failure> {
 
 fn database_file(data: &Path) -> std::path::PathBuf {
     data.join("tollgate.db")
+}
+
+/// How a gateway with these settings serves: alone, or as one of several nodes.
+pub(crate) fn access(config: &Config) -> Access {
+    if config.redis_url.is_some() { Access::Node } else { Access::Serve }
+}
+
+/// What has to run beside counters in Redis.
+pub(crate) struct Counting {
+    /// The work behind them.
+    pub(crate) work: RedisWork,
+    /// What nodes tell each other of accounts.
+    pub(crate) health: SharedHealth,
+}
+
+/// Counters that begin with what was spent: of this process, or shared in Redis, with the work behind that.
+pub(crate) async fn counters(
+    config: &Config,
+    store: &Store,
+) -> Result<(Arc<dyn Counters>, LedgerPlace, Option<Counting>), Failure> {
+    let life = hold_life(config);
+    let Some(url) = &config.redis_url else {
+        let (counters, ledger) = store.counters(now(), life).await?;
+        return Ok((counters, ledger, None));
+    };
+    let spending = store.ledger.spending(now()).await?;
+    let options = RedisOptions {
+        url: url.clone(),
+        namespace: store.namespace(),
+        life,
+        nodes: config.number("redis.nodes"),
+        random: Random::system(),
+        clock: now,
+    };
+    let health = SharedHealth::new(url, &options.namespace)?;
+    let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;
+    Ok((counters, spending.ledger, Some(Counting { work, health })))
 }
 
 /// Where the database is.

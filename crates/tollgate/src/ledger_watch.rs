@@ -16,6 +16,9 @@ pub(crate) async fn watch(store: Store, shared: Arc<Shared>, mut place: LedgerPl
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
+        for crossed in shared.counters.crossed() {
+            shared.alerts.tell_later(&shared, &crossed);
+        }
         match store.ledger.posted_since(place).await {
             Ok((posted, now)) => {
                 for entry in posted {

@@ -12,6 +12,7 @@ mod console;
 mod database_watch;
 mod failure;
 mod first_start;
+mod health_share;
 mod ledger_watch;
 mod logging;
 mod retention;

@@ -86,6 +86,12 @@ pub struct Sliding {
 }
 
 impl Sliding {
+    /// A window as it is kept elsewhere: the number of its newer bucket, used in that one and in the one before.
+    #[must_use]
+    pub const fn of(bucket: u64, current: u64, previous: u64) -> Self {
+        Self { bucket, current, previous }
+    }
+
     fn roll(&mut self, now: u64) {
         let bucket = now / BUCKET;
         if bucket > self.bucket {

@@ -38,13 +38,13 @@ type Meters = HashMap<Subject, Meter>;
 
 /// What one subject has used and holds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Meter {
-    spent: Spent,
-    balance: i64,
-    held: i64,
-    requests: Sliding,
-    tokens: Sliding,
-    running: u64,
+pub(super) struct Meter {
+    pub(super) spent: Spent,
+    pub(super) balance: i64,
+    pub(super) held: i64,
+    pub(super) requests: Sliding,
+    pub(super) tokens: Sliding,
+    pub(super) running: u64,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +97,15 @@ impl MemoryCounters {
         u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
     }
 
-    fn take_now(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
+    /// A hold goes back, and nothing came of its request.
+    pub(super) fn let_go(&self, id: RequestId, now: Instant) {
+        let micros = self.micros(now);
+        for open in self.holds(id).open.remove(&id).unwrap_or_default() {
+            Locked::all(self, open.subjects()).release(&open, 0, micros);
+        }
+    }
+
+    pub(super) fn take_now(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
         let micros = self.micros(now);
         let mut locks = Locked::all(self, hold.limits.iter().map(|limit| limit.subject));
         locks.check(hold, micros)?;
@@ -138,7 +146,7 @@ impl Counters for MemoryCounters {
         for open in &held {
             locks.release(open, tokens, micros);
         }
-        let watched: Vec<(Subject, Budget, NanoUsd)> = alerts(&held)
+        let watched: Vec<(Subject, Budget, NanoUsd)> = alerts(held.iter().flat_map(|open| &open.limits))
             .into_iter()
             .map(|(subject, budget)| (subject, budget, locks.settled(subject, budget.window, record.at)))
             .collect();
@@ -220,31 +228,8 @@ impl<'a> Locked<'a> {
         shard.expect("the shard of every subject of these limits is locked").1.entry(subject).or_default()
     }
 
-    /// Whether all of it fits. Of several budgets that do not suffice, the one with least left.
     fn check(&mut self, hold: &Hold, micros: u64) -> Result<(), Exhausted> {
-        let mut least: Option<Short> = None;
-        for limit in hold.limits.iter().filter(|limit| limit.bounds_money()) {
-            let short = short_of(self.meter(limit.subject), limit, hold.at);
-            if let Some(short) = short
-                && hold.amount > short.left
-                && least.is_none_or(|other| short.left < other.left)
-            {
-                least = Some(short);
-            }
-        }
-        // What costs nothing is served with nothing left.
-        if let Some(short) = least
-            && hold.amount > NanoUsd::ZERO
-        {
-            return Err(Exhausted::Money(short));
-        }
-        for limit in &hold.limits {
-            if let Some((rated, limit_is, used, wait_ms)) = busy(self.meter(limit.subject), limit.rule, hold.tokens, micros) {
-                let rooms = self.rooms(&hold.limits, micros);
-                return Err(Exhausted::Rate(Busy { subject: limit.subject, rated, limit: limit_is, used, wait_ms, rooms }));
-            }
-        }
-        Ok(())
+        check(hold, micros, |subject| *self.meter(subject))
     }
 
     fn commit(&mut self, hold: &Hold, micros: u64) -> Vec<u64> {
@@ -300,27 +285,58 @@ impl<'a> Locked<'a> {
         self.meter(subject).spent.within(window, at)
     }
 
-    /// The rates with least room.
     fn rooms(&mut self, limits: &[Limit], micros: u64) -> Rooms {
-        let mut rooms = Rooms::default();
-        for limit in limits {
-            let (room, most, sliding) = match limit.rule {
-                LimitRule::Requests(most) => (&mut rooms.requests, most, self.meter(limit.subject).requests),
-                LimitRule::Tokens(most) => (&mut rooms.tokens, most, self.meter(limit.subject).tokens),
-                LimitRule::Concurrency(_) | LimitRule::Budget(_) | LimitRule::Balance => continue,
-            };
-            let found = Room { limit: most, used: sliding.used(micros), reset_ms: sliding.reset_ms(micros) };
-            let left = |room: &Room| room.limit.saturating_sub(room.used);
-            if room.as_ref().is_none_or(|other| left(&found) < left(other)) {
-                *room = Some(found);
-            }
-        }
-        rooms
+        rooms(limits, micros, |subject| *self.meter(subject))
     }
 }
 
+/// Whether all of a hold fits. Of several budgets that do not suffice, the one with least left.
+pub(super) fn check(hold: &Hold, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<(), Exhausted> {
+    let mut least: Option<Short> = None;
+    for limit in hold.limits.iter().filter(|limit| limit.bounds_money()) {
+        let short = short_of(&meter(limit.subject), limit, hold.at);
+        if let Some(short) = short
+            && hold.amount > short.left
+            && least.is_none_or(|other| short.left < other.left)
+        {
+            least = Some(short);
+        }
+    }
+    // What costs nothing is served with nothing left.
+    if let Some(short) = least
+        && hold.amount > NanoUsd::ZERO
+    {
+        return Err(Exhausted::Money(short));
+    }
+    for limit in &hold.limits {
+        if let Some((rated, limit_is, used, wait_ms)) = busy(&meter(limit.subject), limit.rule, hold.tokens, micros) {
+            let rooms = rooms(&hold.limits, micros, meter);
+            return Err(Exhausted::Rate(Busy { subject: limit.subject, rated, limit: limit_is, used, wait_ms, rooms }));
+        }
+    }
+    Ok(())
+}
+
+/// The rates with least room.
+pub(super) fn rooms(limits: &[Limit], micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Rooms {
+    let mut rooms = Rooms::default();
+    for limit in limits {
+        let (room, most, sliding) = match limit.rule {
+            LimitRule::Requests(most) => (&mut rooms.requests, most, meter(limit.subject).requests),
+            LimitRule::Tokens(most) => (&mut rooms.tokens, most, meter(limit.subject).tokens),
+            LimitRule::Concurrency(_) | LimitRule::Budget(_) | LimitRule::Balance => continue,
+        };
+        let found = Room { limit: most, used: sliding.used(micros), reset_ms: sliding.reset_ms(micros) };
+        let left = |room: &Room| room.limit.saturating_sub(room.used);
+        if room.as_ref().is_none_or(|other| left(&found) < left(other)) {
+            *room = Some(found);
+        }
+    }
+    rooms
+}
+
 /// Who spends how much with a request: the sale on key, member, group and gateway, the cost on each attempt's channel.
-fn spends_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
+pub(super) fn spends_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
     let sale = record.sale.unwrap_or_default();
     let payers = [Some(Subject::Key(record.key)), Some(Subject::Member(record.member)), record.group.map(Subject::Group)];
     let payers = payers.into_iter().flatten().chain([Subject::Gateway]).map(|subject| (subject, sale));
@@ -329,9 +345,9 @@ fn spends_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
 }
 
 /// The budgets of some holds that only alert, each once.
-fn alerts(held: &[Open]) -> Vec<(Subject, Budget)> {
+pub(super) fn alerts<'a>(limits: impl Iterator<Item = &'a Limit>) -> Vec<(Subject, Budget)> {
     let mut alerts = Vec::new();
-    for limit in held.iter().flat_map(|open| &open.limits) {
+    for limit in limits {
         if let LimitRule::Budget(budget) = limit.rule
             && budget.action == BudgetAction::Alert
             && !alerts.contains(&(limit.subject, budget))
@@ -376,7 +392,7 @@ fn busy(meter: &Meter, rule: LimitRule, tokens: u64, micros: u64) -> Option<(Rat
 }
 
 /// Whose money is bounded, each once.
-fn money_subjects(limits: &[Limit]) -> Vec<Subject> {
+pub(super) fn money_subjects(limits: &[Limit]) -> Vec<Subject> {
     let mut subjects: Vec<Subject> = limits.iter().filter(|limit| limit.bounds_money()).map(|limit| limit.subject).collect();
     subjects.sort_unstable();
     subjects.dedup();

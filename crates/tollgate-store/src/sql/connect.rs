@@ -188,6 +188,11 @@ async fn prepare(
     place: &str,
     what: &OpenSql<'_>,
 ) -> Result<vault::Opened, StoreError> {
+    if dialect == Dialect::Postgres {
+        // Nodes that start at once prepare one after the other; the lock goes with this connection.
+        let one = "SELECT pg_advisory_lock(1953459309, hashtext(current_schema()))";
+        sqlx::raw_sql(one).execute(&mut *connection).await.map_err(|error| failed(place, "prepare the database", error))?;
+    }
     migrate::check(connection, dialect, place).await?;
     let opened = vault::open(connection, dialect, place, what.master, what.data, what.random).await?;
     migrate::run(connection, dialect, place, what.now, migrate::ALL).await?;

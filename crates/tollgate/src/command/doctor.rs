@@ -49,6 +49,9 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
         findings.push(database(&config));
         findings.push(waiting(common));
     }
+    if let Some(url) = &config.redis_url {
+        findings.push(redis(url));
+    }
     let wrong = findings.iter().filter(|finding| !finding.good).count();
     if common.json {
         let items: Vec<Value> =
@@ -71,6 +74,13 @@ fn database(config: &crate::config::Config) -> Finding {
     match opened {
         Ok(text) => Finding { what: "database", good: true, text },
         Err(failure) => Finding { what: "database", good: false, text: failure.to_string() },
+    }
+}
+
+fn redis(url: &str) -> Finding {
+    match compose::block_on(async { Ok(tollgate_store::check_redis(url).await?) }) {
+        Ok(()) => Finding { what: "redis", good: true, text: "it answers".to_owned() },
+        Err(failure) => Finding { what: "redis", good: false, text: failure.to_string() },
     }
 }
 

@@ -13,16 +13,16 @@ use tollgate_gateway::{
     Alerts, Client, Core, Desk, Drained, HealthBoard, ListenError, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
     Trust, listen, replay, run as run_cores,
 };
-use tollgate_store::{Access, Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
+use tollgate_store::{Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
 
 use crate::{
     catalog_watch,
     cli::{Common, Serve},
-    compose,
+    compose::{self, Counting},
     config::Config,
     console, database_watch,
     failure::Failure,
-    first_start, ledger_watch, logging, retention, say, traffic_notes,
+    first_start, health_share, ledger_watch, logging, retention, say, traffic_notes,
 };
 
 /// Serves until a signal ends it.
@@ -50,6 +50,8 @@ struct Put {
     alerts: Option<Alerts>,
     /// How far the ledger had come when counting began.
     ledger: LedgerPlace,
+    /// The work behind counting in Redis.
+    counting: Option<Counting>,
     /// The key of a first start, in clear text.
     new_key: Option<String>,
 }
@@ -63,7 +65,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(alerts.run(Arc::clone(&put.shared), stop_background.clone()));
     }
     watch(&background, config, &put, &stop_background);
-    let Put { store, shared, journal, recovered, board, alerts: _, ledger: _, new_key } = put;
+    let Put { store, shared, journal, recovered, board, alerts: _, ledger: _, counting, new_key } = put;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -71,6 +73,10 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         stop_background.clone(),
         stop_cores.clone(),
     ));
+    if let Some(Counting { work, health }) = counting {
+        background.spawn(work.run(stop_background.clone()));
+        background.spawn(health_share::watch(health, Arc::clone(&board), stop_background.clone()));
+    }
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, till) = Till::new(TillParts {
         usage: Arc::clone(&store.usage),
@@ -151,7 +157,7 @@ fn ended(config: &Config, drained: Result<Drained, RunError>) -> Result<(), Fail
 
 /// Stores, journal, catalog: in the order in which a fault of one must be known before the next is touched.
 async fn put_together(config: &Config) -> Result<Put, Failure> {
-    let store = database_watch::open(config, Access::Serve).await?;
+    let store = database_watch::open(config, compose::access(config)).await?;
     let known_at = store.spending_known_at();
     let (journal, recovery) = compose::journal(config)?;
     for cut in &recovery.cut {
@@ -168,7 +174,7 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
         // What can be written later is left for later.
         _ if known_at.is_some() => {}
         Some(file) => {
-            catalog_watch::serve_file(&store, file).await?;
+            catalog_watch::serve_file_first(&store, file).await?;
         }
         None if store.first_start => new_key = Some(first_start::make_echo(&store).await?),
         // A file that is served no more owns nothing.
@@ -183,15 +189,15 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     }
     let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
     let recovered = backlog()?;
-    let (counters, ledger) = store.counters(compose::now(), compose::hold_life(config)).await?;
-    if let Some(known_at) = known_at {
+    let (counters, ledger, counting) = compose::counters(config, &store).await?;
+    if let (Some(known_at), None) = (known_at, &counting) {
         count_unbooked(&*counters, backlog()?, known_at);
     }
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
     let (queue, alerts) = compose::alerts(config)?;
     let shared = compose::shared(config, &store, catalog, counters, queue);
-    Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, new_key })
+    Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, counting, new_key })
 }
 
 /// Counts what was sold after the spending that is known was read, and is not booked yet. What ended just before that may

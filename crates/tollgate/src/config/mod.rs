@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) database_url: Option<String>,
     /// Reference to a master key (`env:`, `file:` or the text).
     pub(crate) master_key: Option<String>,
+    /// Where nodes share what they count.
+    pub(crate) redis_url: Option<String>,
     /// Catalog file to serve.
     pub(crate) catalog_file: Option<PathBuf>,
     /// Wait for the journal's fsync before the last bytes.
@@ -64,6 +66,16 @@ impl Config {
         }
         let budgets = budgets(&values, &mut faults);
         let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
+        if let Some(url) = text("redis.url") {
+            if !["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
+                faults.push("redis.url begins with redis:// or rediss://".to_owned());
+            }
+            if !text("database.url").is_some_and(|url| url.starts_with("postgres")) {
+                faults.push(
+                    "redis.url is for several nodes on one PostgreSQL database: set database.url (DATABASE_URL) too".to_owned(),
+                );
+            }
+        }
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -80,6 +92,7 @@ impl Config {
             budgets,
             database_url: text("database.url"),
             master_key: text("database.master_key"),
+            redis_url: text("redis.url"),
             catalog_file: text("catalog.file").map(PathBuf::from),
             journal_group_sync: text("journal.sync").as_deref() == Some("group"),
             values,

@@ -161,6 +161,22 @@ pub(crate) const SETTINGS: &[Setting] = &[
             "Master key (`tgm1:…`), as env:NAME or file:PATH; absent: `master.key` in the data folder, created on first start.",
         )
     },
+    Setting {
+        alias: Some("REDIS_URL"),
+        secret: true,
+        ..setting(
+            "redis.url",
+            Kind::Text,
+            None,
+            "redis://… or rediss://… (Valkey too): several nodes on one PostgreSQL database share what they count there.",
+        )
+    },
+    setting(
+        "redis.nodes",
+        Kind::Number(1, 1_000),
+        Some("3"),
+        "How many nodes a node takes for granted that was started while Redis was away; its share of every bound.",
+    ),
     setting(
         "degraded.max_age_s",
         Kind::Number(0, 31_536_000),

@@ -3,157 +3,16 @@
 use std::{collections::HashSet, sync::Arc, thread};
 
 use proptest::prelude::*;
-use tollgate_core::{
-    AdmitInput, Billing, Caller, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberStatus, Model, Multiplier,
-    Offer, Owner, Price, Revision, Role, StreamBreak, TranslationPolicy, Visibility, hold_for,
+use tollgate_core::{Billing, KeyId, Limits};
+
+use super::{
+    super::askers::{Asker, LIFE, budget, money, rate},
+    *,
 };
-use tollgate_protocol::{Method, Outline, Protocol, SplicePoints};
-
-use super::*;
 use crate::samples::{NOON, record};
-
-const LIFE: Duration = Duration::from_mins(11);
-
-/// Who asks, and how much it costs at most: 1 nano-USD a token of output.
-#[derive(Clone)]
-struct Asker {
-    key: Key,
-    group: Group,
-}
-
-impl Asker {
-    fn new(change: impl FnOnce(&mut Self)) -> Self {
-        let mut asker = Self { key: key(), group: group() };
-        change(&mut asker);
-        asker
-    }
-
-    /// A hold for this many tokens of output, which are as many nano-USD.
-    fn hold(&self, number: u64, output: u64) -> Hold {
-        let outline = Outline { max_output: Some(output), ..outline() };
-        self.held(number, &outline).expect("something is bounded")
-    }
-
-    fn held(&self, number: u64, outline: &Outline) -> Option<Hold> {
-        let price = Price { input: Some(0), output: Some(1_000_000), ..Price::default() };
-        let group = Arc::new(self.group.clone());
-        let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&group)] };
-        let offer = Offer {
-            model: Arc::new(Model { name: "m".to_owned(), ..Model::default() }),
-            group,
-            sale: Some(price),
-            candidates: Vec::new(),
-            drop_fields: Vec::new(),
-            revision: Revision(1),
-        };
-        let id = record(number).id;
-        hold_for(&AdmitInput { id, at: NOON, caller: &caller, offer: &offer, outline, from: Protocol::OpenAi, gateway: &[] })
-    }
-
-    /// The record of a request that came to this many tokens of output.
-    fn spent(&self, number: u64, output: u64) -> UsageRecord {
-        let mut record = record(number);
-        record.at = NOON;
-        (record.key, record.member, record.group) = (self.key.id, self.key.member.id, Some(self.group.id));
-        record.sale = Some(NanoUsd(i64::try_from(output).unwrap()));
-        record.tokens = tollgate_core::Tokens { output, ..tollgate_core::Tokens::default() };
-        record.attempts.clear();
-        record
-    }
-}
-
-fn key() -> Key {
-    Key {
-        id: KeyId::from_parts(NOON, [1; 10]),
-        name: "ci".to_owned(),
-        owner: Owner::File,
-        prefix: "sk-tg-abcd".to_owned(),
-        suffix: "wxyz".to_owned(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        groups: Vec::new(),
-        models: Vec::new(),
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        created_at: NOON,
-        member: Member {
-            id: MemberId::from_parts(NOON, [2; 10]),
-            name: "ada".to_owned(),
-            role: Role::Member,
-            status: MemberStatus::Active,
-            granted: Vec::new(),
-            default_group: None,
-            billing: Billing::Postpaid,
-            limits: Limits::default(),
-            budgets: Vec::new(),
-        },
-    }
-}
-
-fn group() -> Group {
-    Group {
-        id: GroupId::from_parts(NOON, [3; 10]),
-        name: "default".to_owned(),
-        owner: Owner::File,
-        visibility: Visibility::Public,
-        channels: Vec::new(),
-        models: vec![Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        routing: tollgate_core::Routing::Weighted,
-        hedge: None,
-        trace: false,
-    }
-}
-
-fn outline() -> Outline {
-    Outline {
-        model: "m".to_owned(),
-        method: Method::Chat,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
-        fields: Vec::new(),
-        text_bytes: 0,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        affinity: None,
-        splices: SplicePoints::default(),
-    }
-}
-
-fn budget(amount: i64, action: BudgetAction) -> Vec<Budget> {
-    vec![Budget { amount: NanoUsd(amount), window: Window::Month, action }]
-}
 
 fn empty() -> MemoryCounters {
     MemoryCounters::new(&Spending::default(), LIFE)
-}
-
-fn money(taken: Result<Rooms, Exhausted>) -> Short {
-    match taken {
-        Err(Exhausted::Money(short)) => short,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn rate(taken: Result<Rooms, Exhausted>) -> Busy {
-    match taken {
-        Err(Exhausted::Rate(busy)) => busy,
-        other => panic!("{other:?}"),
-    }
 }
 
 // === Money ===

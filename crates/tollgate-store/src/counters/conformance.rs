@@ -1,0 +1,375 @@
+//! What all counters must do: run on memory always, and on Redis when `TOLLGATE_TEST_REDIS` holds an address.
+
+use std::sync::{Arc, Mutex, atomic::AtomicU32};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_core::{
+    Billing, BudgetAction, Exhausted, Hold, Limits, MemberId, NanoUsd, Rated, Rooms, Spent, Subject, Timestamp, Window,
+};
+
+use super::{
+    Counters, RedisOptions, Spending,
+    askers::{Asker, LIFE, budget, money, rate},
+    counters_in_memory, counters_in_redis,
+};
+use crate::{
+    Balance, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Posted, Posting, Random, StoreError, Verified,
+    samples::{NOON, record},
+};
+
+/// A database that knows only what was spent.
+#[derive(Debug, Default)]
+pub(super) struct Told(pub(super) Mutex<Spending>);
+
+#[async_trait]
+impl LedgerStore for Told {
+    async fn post(&self, _: &Posting, _: Timestamp) -> Result<Posted, StoreError> {
+        unreachable!("counters do not post")
+    }
+    async fn entries(&self, _: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
+        unreachable!("counters do not list")
+    }
+    async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
+        unreachable!("counters do not list")
+    }
+    async fn posted_since(&self, _: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError> {
+        unreachable!("counters are told")
+    }
+    async fn spending(&self, _: Timestamp) -> Result<Spending, StoreError> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+    async fn verify(&self) -> Result<Verified, StoreError> {
+        unreachable!("counters do not verify")
+    }
+}
+
+/// Counters under test.
+pub(super) struct Bench {
+    pub(super) counters: Arc<dyn Counters>,
+    told: Arc<Told>,
+    stop: CancellationToken,
+    work: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Bench {
+    fn memory(spending: &Spending) -> Self {
+        let told = Arc::new(Told(Mutex::new(spending.clone())));
+        Self { counters: counters_in_memory(spending, LIFE), told, stop: CancellationToken::new(), work: None }
+    }
+
+    async fn redis(url: &str, namespace: &str, spending: &Spending) -> Self {
+        let told = Arc::new(Told(Mutex::new(spending.clone())));
+        let (counters, work) = counters_in_redis(options(url, namespace), spending, Arc::clone(&told) as _).await.unwrap();
+        let stop = CancellationToken::new();
+        let work = TaskTracker::new().spawn(work.run(stop.clone()));
+        Self { counters, told, stop, work: Some(work) }
+    }
+
+    async fn take(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
+        self.counters.take(hold, now).await.unwrap()
+    }
+
+    /// Waits until what is spent and held is as it should be: Redis is told after a request has ended.
+    async fn spent(&self, subject: Subject, window: Window, expected: i64) {
+        let begin = Instant::now();
+        loop {
+            let spent = self.counters.spent(subject, window, NOON);
+            if spent == NanoUsd(expected) {
+                return;
+            }
+            assert!(begin.elapsed().as_secs() < 5, "{subject:?}: {spent:?}, not {expected}");
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+
+    fn post(&self, member: MemberId, amount: i64) {
+        let mut told = self.told.0.lock().unwrap();
+        told.ledger.0 += 1;
+        match told.balances.iter_mut().find(|(of, _)| *of == member) {
+            Some((_, balance)) => balance.0 += amount,
+            None => told.balances.push((member, NanoUsd(amount))),
+        }
+        drop(told);
+        self.counters.posted(member, NanoUsd(amount));
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        if let Some(work) = self.work {
+            work.await.unwrap();
+        }
+    }
+}
+
+pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
+    RedisOptions {
+        url: url.to_owned(),
+        namespace: namespace.to_owned(),
+        life: LIFE,
+        nodes: 3,
+        random: Random::system(),
+        clock: || NOON,
+    }
+}
+
+/// The address of a Redis; `None`, said aloud, when there is none to test on.
+pub(super) fn redis(check: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "the address of a test server comes from whoever runs the tests")]
+    let url = std::env::var("TOLLGATE_TEST_REDIS").ok();
+    if url.is_none() {
+        eprintln!("skipped: {check} on Redis (TOLLGATE_TEST_REDIS is not set)");
+    }
+    url
+}
+
+/// A namespace of its own for a check.
+pub(super) fn namespace() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let drawn: [u8; 4] = Random::system().bytes();
+    format!("test-{}-{number}-{}", std::process::id(), hex::encode(drawn))
+}
+
+/// Takes a hold as soon as what ended before has gone back.
+async fn take_soon(bench: &Bench, hold: &Hold, now: Instant) -> Rooms {
+    let begin = Instant::now();
+    loop {
+        match bench.take(hold, now).await {
+            Ok(rooms) => return rooms,
+            Err(exhausted) => assert!(begin.elapsed().as_secs() < 5, "{exhausted:?}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+async fn a_budget_counts_what_is_held_and_what_is_spent(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    bench.take(&asker.hold(1, 600), now).await.unwrap();
+    assert_eq!(money(bench.take(&asker.hold(2, 401), now).await).left, NanoUsd(400));
+    bench.take(&asker.hold(2, 400), now).await.unwrap();
+    assert_eq!(bench.counters.open(), 2);
+    bench.counters.give_back(&asker.spent(1, 100), now);
+    let subject = Subject::Key(asker.key.id);
+    bench.spent(subject, Window::Month, 500).await;
+    let short = money(bench.take(&asker.hold(3, 501), now).await);
+    assert_eq!((short.left, short.spent, short.subject), (NanoUsd(500), NanoUsd(500), subject));
+    bench.take(&asker.hold(3, 500), now).await.unwrap();
+    bench.counters.give_back(&asker.spent(1, 100), now);
+    bench.counters.give_back(&asker.spent(2, 0), now);
+    bench.counters.give_back(&asker.spent(3, 7), now);
+    assert_eq!(bench.counters.open(), 0);
+}
+
+async fn nothing_of_a_hold_is_taken_when_one_rule_says_no(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+        it.key.limits = Limits { rpm: 5, tpm: 10_000, concurrency: 5 };
+        it.group.limits.concurrency = 1;
+    });
+    bench.take(&asker.hold(1, 10), now).await.unwrap();
+    for _ in 0..20 {
+        let busy = rate(bench.take(&asker.hold(2, 10), now).await);
+        assert_eq!((busy.subject, busy.rated, busy.used), (Subject::Group(asker.group.id), Rated::Concurrency, 1));
+        assert_eq!(busy.rooms.requests.unwrap().used, 1);
+    }
+    bench.counters.give_back(&asker.spent(1, 10), now);
+    take_soon(bench, &asker.hold(2, 990), now).await;
+}
+
+async fn of_several_budgets_the_one_with_least_left_is_told(bench: &Bench) {
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(900, BudgetAction::Block);
+        it.key.member.budgets = budget(500, BudgetAction::Block);
+        it.group.budgets = budget(700, BudgetAction::Block);
+    });
+    let short = money(bench.take(&asker.hold(1, 1_000), Instant::now()).await);
+    assert_eq!((short.subject, short.left), (Subject::Member(asker.key.member.id), NanoUsd(500)));
+}
+
+async fn two_budgets_of_one_subject_hold_once(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+        it.key.budgets.push(tollgate_core::Budget { window: Window::Day, ..it.key.budgets[0] });
+    });
+    bench.take(&asker.hold(1, 500), now).await.unwrap();
+    bench.take(&asker.hold(2, 500), now).await.unwrap();
+    bench.counters.give_back(&asker.spent(1, 0), now);
+    bench.counters.give_back(&asker.spent(2, 0), now);
+    bench.spent(Subject::Key(asker.key.id), Window::Total, 0).await;
+}
+
+async fn a_prepaid_balance_bounds_and_postings_raise_it(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.member.billing = Billing::Prepaid);
+    assert_eq!(money(bench.take(&asker.hold(1, 300), now).await).left, NanoUsd(0));
+    bench.post(asker.key.member.id, 1_000);
+    take_soon(bench, &asker.hold(1, 300), now).await;
+    let short = money(bench.take(&asker.hold(2, 800), now).await);
+    assert_eq!((short.budget, short.left), (None, NanoUsd(700)));
+    bench.counters.give_back(&asker.spent(1, 250), now);
+    take_soon(bench, &asker.hold(2, 750), now).await;
+    money(bench.take(&asker.hold(3, 1), now).await);
+}
+
+async fn what_costs_nothing_is_served_with_nothing_left(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
+    bench.counters.give_back(&asker.spent(1, 150), now);
+    bench.spent(Subject::Key(asker.key.id), Window::Month, 150).await;
+    bench.take(&asker.hold(3, 0), now).await.unwrap();
+}
+
+async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
+    let subject = Subject::Key(asker.key.id);
+    let mut crossed = Vec::new();
+    for (number, output, sum) in [(1, 99, 99), (2, 5, 104), (3, 500, 604)] {
+        bench.take(&asker.hold(number, output), now).await.unwrap();
+        crossed.extend(bench.counters.give_back(&asker.spent(number, output), now));
+        bench.spent(subject, Window::Month, sum).await;
+    }
+    let begin = Instant::now();
+    while crossed.is_empty() && begin.elapsed().as_secs() < 5 {
+        crossed.extend(bench.counters.crossed());
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    crossed.extend(bench.counters.crossed());
+    assert_eq!((crossed.len(), crossed[0].subject), (1, subject));
+    assert!(crossed[0].spent >= NanoUsd(104));
+}
+
+async fn requests_and_tokens_of_a_minute_are_bounded_and_put_right(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
+    let rooms = bench.take(&asker.hold(1, 900), now).await.unwrap();
+    assert_eq!((rooms.requests.unwrap().used, rooms.tokens.unwrap().used), (1, 900));
+    let busy = rate(bench.take(&asker.hold(2, 200), now).await);
+    assert_eq!((busy.rated, busy.limit), (Rated::Tokens, 1_000));
+    bench.counters.give_back(&asker.spent(1, 50), now);
+    take_soon(bench, &asker.hold(2, 200), now).await;
+    bench.take(&asker.hold(3, 10), now).await.unwrap();
+    let busy = rate(bench.take(&asker.hold(4, 10), now).await);
+    assert_eq!((busy.rated, busy.used), (Rated::Requests, 3));
+    assert!((1..=120_000).contains(&busy.wait_ms), "{}", busy.wait_ms);
+}
+
+async fn a_slot_is_free_again_when_its_request_ends(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.limits.concurrency = 2);
+    bench.take(&asker.hold(1, 1), now).await.unwrap();
+    bench.take(&asker.hold(2, 1), now).await.unwrap();
+    assert_eq!(rate(bench.take(&asker.hold(3, 1), now).await).rated, Rated::Concurrency);
+    bench.counters.give_back(&asker.spent(1, 1), now);
+    take_soon(bench, &asker.hold(3, 1), now).await;
+    bench.counters.give_back(&asker.spent(1, 1), now);
+    assert_eq!(bench.counters.open(), 2, "a hold goes back once, however often its request is said to have ended");
+    rate(bench.take(&asker.hold(4, 1), now).await);
+}
+
+async fn what_was_spent_before_the_start_counts(bench: &Bench) {
+    // The bench begins with this; see `spent_before`.
+    let asker = Asker::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
+    let subject = Subject::Key(before());
+    let mut early = asker.clone();
+    early.key.id = before();
+    early.key.budgets = budget(1_000, BudgetAction::Block);
+    assert_eq!(money(bench.take(&early.hold(1, 201), Instant::now()).await).left, NanoUsd(200));
+    bench.take(&early.hold(1, 200), Instant::now()).await.unwrap();
+    assert_eq!(bench.counters.spent(subject, Window::Day, NOON), NanoUsd(300));
+}
+
+async fn a_request_that_ended_before_its_hold_was_granted_holds_nothing(bench: &Bench) {
+    let asker = Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    let now = Instant::now();
+    for number in 1..=20_u64 {
+        let hold = asker.hold(number, 1_000);
+        let (counters, asked) = (Arc::clone(&bench.counters), hold.clone());
+        // Its caller leaves in the middle.
+        let asking = TaskTracker::new().spawn(async move { counters.take(&asked, now).await });
+        tokio::task::yield_now().await;
+        asking.abort();
+        let _ = asking.await;
+        bench.counters.give_back(&asker.spent(number, 0), now);
+    }
+    bench.spent(Subject::Key(asker.key.id), Window::Month, 0).await;
+    take_soon(bench, &asker.hold(99, 1_000), now).await;
+    assert_eq!(bench.counters.open(), 1);
+}
+
+async fn many_at_once_do_not_pass_a_bound(bench: &Bench) {
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+        it.group.limits.concurrency = 7;
+    });
+    let now = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 1..=200_u64 {
+        let (counters, asker) = (Arc::clone(&bench.counters), asker.clone());
+        tasks.spawn(async move {
+            let mut sold = 0;
+            if counters.take(&asker.hold(number, 100), now).await.unwrap().is_ok() {
+                assert!(counters.open() <= 7, "{}", counters.open());
+                counters.give_back(&asker.spent(number, 100), now);
+                sold = 100;
+            }
+            sold
+        });
+    }
+    let sold: i64 = tasks.join_all().await.into_iter().sum();
+    assert!(sold <= 1_000, "{sold}");
+    bench.spent(Subject::Key(asker.key.id), Window::Total, sold).await;
+    assert_eq!(bench.counters.open(), 0);
+}
+
+fn before() -> tollgate_core::KeyId {
+    tollgate_core::KeyId::from_uuid(record(77).id.uuid())
+}
+
+fn spent_before() -> Spending {
+    let loaded = Spent::loaded(NOON, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
+    Spending { spent: vec![(Subject::Key(before()), loaded)], ..Spending::default() }
+}
+
+/// Runs every check on memory and on Redis.
+macro_rules! conformance {
+    ($($check:ident),+ $(,)?) => {$(
+        mod $check {
+            use super::*;
+
+            #[tokio::test]
+            async fn on_memory() {
+                let bench = Bench::memory(&spent_before());
+                super::$check(&bench).await;
+            }
+
+            #[tokio::test]
+            async fn on_redis() {
+                let Some(url) = redis(stringify!($check)) else { return };
+                let bench = Bench::redis(&url, &namespace(), &spent_before()).await;
+                super::$check(&bench).await;
+                bench.end().await;
+            }
+        }
+    )+};
+}
+
+conformance! {
+    a_budget_counts_what_is_held_and_what_is_spent,
+    nothing_of_a_hold_is_taken_when_one_rule_says_no,
+    of_several_budgets_the_one_with_least_left_is_told,
+    two_budgets_of_one_subject_hold_once,
+    a_prepaid_balance_bounds_and_postings_raise_it,
+    what_costs_nothing_is_served_with_nothing_left,
+    an_alerting_budget_is_told_once_when_it_is_crossed,
+    requests_and_tokens_of_a_minute_are_bounded_and_put_right,
+    a_slot_is_free_again_when_its_request_ends,
+    what_was_spent_before_the_start_counts,
+    a_request_that_ended_before_its_hold_was_granted_holds_nothing,
+    many_at_once_do_not_pass_a_bound,
+}

@@ -1,0 +1,255 @@
+//! The scripts: what they are asked and what they answer.
+
+use redis::{FromRedisValue, RedisError, RedisResult, Script, aio::MultiplexedConnection};
+use tollgate_core::{Hold, Limit, LimitRule, NanoUsd, Sliding, Spent, Subject, Timestamp, Window};
+
+use super::{super::memory::Meter, book::Delta};
+use crate::subject;
+
+/// All scripts, with the prefix of this gateway's names.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    prefix: String,
+    take: Script,
+    settle: Script,
+    load: Script,
+    beat: Script,
+}
+
+/// Who asks, of which generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    pub(super) node: String,
+    pub(super) generation: String,
+}
+
+/// A meter with its subject.
+pub(super) type Metered = (Subject, Meter);
+
+/// An answer with meters.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Taken, or done.
+    pub(super) yes: bool,
+    /// Microseconds of Redis' clock.
+    pub(super) micros: u64,
+    pub(super) nodes: u64,
+    pub(super) meters: Vec<Metered>,
+    /// Meter, watch and what is spent.
+    pub(super) crossed: Vec<(usize, usize, NanoUsd)>,
+}
+
+/// What a sign of life was answered.
+#[derive(Debug)]
+pub(super) struct Beat {
+    pub(super) lives: bool,
+    pub(super) nodes: u64,
+    /// Empty: there is no data.
+    pub(super) generation: String,
+}
+
+/// The seat is not known: another generation, or the node was given up.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Away(RedisError),
+    Unseated,
+}
+
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Self {
+        Self::Away(error)
+    }
+}
+
+/// What was spent of one subject, as the database says it.
+pub(super) struct Loaded {
+    pub(super) subject: Subject,
+    pub(super) day: i64,
+    pub(super) month: i64,
+    pub(super) total: i64,
+    pub(super) posted: Option<i64>,
+}
+
+impl Scripts {
+    pub(super) fn new(namespace: &str) -> Self {
+        const READ: &str = include_str!("read.lua");
+        let with_read = |text: &str| Script::new(&format!("{READ}\n{text}"));
+        Self {
+            // In braces: one slot, should there ever be several.
+            prefix: format!("tollgate:{{{namespace}}}:"),
+            take: with_read(include_str!("take.lua")),
+            settle: with_read(include_str!("settle.lua")),
+            load: Script::new(include_str!("load.lua")),
+            beat: with_read(include_str!("beat.lua")),
+        }
+    }
+
+    /// A name of this gateway's.
+    pub(super) fn name(&self, of: &str) -> String {
+        format!("{}{of}", self.prefix)
+    }
+
+    fn meter(&self, of: Subject) -> String {
+        self.name(&format!("meter:{}", subject::name(of)))
+    }
+
+    /// Takes a hold, or nothing of it.
+    pub(super) async fn take(&self, link: &mut MultiplexedConnection, seat: &Seat, hold: &Hold) -> Result<Answer, Fault> {
+        let mut subjects: Vec<Subject> = hold.limits.iter().map(|limit| limit.subject).collect();
+        subjects.sort_unstable();
+        subjects.dedup();
+        let mut asked = self.take.prepare_invoke();
+        asked.key(self.name("nodes")).key(self.name("generation"));
+        for of in &subjects {
+            asked.key(self.meter(*of));
+        }
+        asked.arg(&seat.node).arg(&seat.generation).arg(hold.amount.0).arg(hold.tokens).arg(hold.at.day()).arg(hold.at.month());
+        for limit in &hold.limits {
+            let Some((kind, bound)) = kind_of(limit) else { continue };
+            let place = subjects.iter().position(|of| *of == limit.subject).map_or(0, |at| at + 1);
+            asked.arg(place).arg(kind).arg(bound);
+        }
+        let (status, micros, nodes, meters): (i64, u64, u64, Vec<Vec<i64>>) = asked.invoke_async(link).await?;
+        if status < 0 {
+            return Err(Fault::Unseated);
+        }
+        Ok(Answer { yes: status == 1, micros, nodes, meters: metered(&subjects, &meters, hold.at), crossed: Vec::new() })
+    }
+
+    /// Gives back and counts what was spent; with nothing to give, a look at the meters.
+    pub(super) async fn settle(
+        &self,
+        link: &mut MultiplexedConnection,
+        seat: &Seat,
+        process: &str,
+        number: u64,
+        deltas: &[(Subject, Delta)],
+        now: Timestamp,
+    ) -> Result<Answer, Fault> {
+        let mut asked = self.settle.prepare_invoke();
+        asked.key(self.name("nodes")).key(self.name("generation")).key(self.name(&format!("number:{process}")));
+        for (of, _) in deltas {
+            asked.key(self.meter(*of));
+        }
+        asked.arg(&seat.node).arg(&seat.generation).arg(number).arg(now.day()).arg(now.month());
+        for (_, delta) in deltas {
+            asked.arg(delta.held).arg(delta.running).arg(delta.watches.len());
+            for (budget, at) in &delta.watches {
+                asked.arg(window(budget.window)).arg(at.day()).arg(at.month()).arg(budget.amount.0);
+            }
+            asked.arg(delta.spends.len());
+            for ((day, month), amount) in &delta.spends {
+                asked.arg(*day).arg(*month).arg(*amount);
+            }
+            asked.arg(delta.tokens.len());
+            for (minute, taken, actual) in &delta.tokens {
+                asked.arg(*minute).arg(*taken).arg(*actual);
+            }
+        }
+        type Reply = (i64, u64, u64, Vec<Vec<i64>>, Vec<i64>);
+        let (status, micros, nodes, meters, crossed): Reply = asked.invoke_async(link).await?;
+        if status < 0 {
+            return Err(Fault::Unseated);
+        }
+        let subjects: Vec<Subject> = deltas.iter().map(|(of, _)| *of).collect();
+        let place = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
+        let crossed = crossed.chunks_exact(3).map(|of| (place(of[0]), place(of[1]), NanoUsd(of[2]))).collect();
+        Ok(Answer { yes: true, micros, nodes, meters: metered(&subjects, &meters, now), crossed })
+    }
+
+    /// Raises what was spent to what the database says.
+    pub(super) async fn load(
+        &self,
+        link: &mut MultiplexedConnection,
+        loaded: &[Loaded],
+        now: Timestamp,
+        ledger: i64,
+    ) -> RedisResult<()> {
+        let mut asked = self.load.prepare_invoke();
+        for of in loaded {
+            asked.key(self.meter(of.subject));
+        }
+        asked.arg(now.day()).arg(now.month()).arg(ledger);
+        for of in loaded {
+            asked.arg(of.day).arg(of.month).arg(of.total);
+            match of.posted {
+                Some(posted) => asked.arg(posted),
+                None => asked.arg(""),
+            };
+        }
+        asked.invoke_async::<i64>(link).await.map(drop)
+    }
+
+    /// A sign of life; `replaces` is taken out.
+    pub(super) async fn beat(
+        &self,
+        link: &mut MultiplexedConnection,
+        node: &str,
+        life_ms: u64,
+        how: Sign,
+        replaces: &str,
+    ) -> RedisResult<Beat> {
+        let mut asked = self.beat.prepare_invoke();
+        asked.key(self.name("nodes")).key(self.name("generation"));
+        let how = match how {
+            Sign::New => "new",
+            Sign::Keep => "keep",
+        };
+        asked.arg(node).arg(life_ms).arg(how).arg(replaces);
+        let (lives, nodes, generation): (i64, u64, String) = asked.invoke_async(link).await?;
+        Ok(Beat { lives: lives == 1, nodes, generation })
+    }
+}
+
+/// Which sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// The first one.
+    New,
+    /// Another one; a node that was given up does not live on.
+    Keep,
+}
+
+/// Any other command.
+pub(super) async fn ask<T: FromRedisValue>(link: &mut MultiplexedConnection, command: &mut redis::Cmd) -> RedisResult<T> {
+    command.query_async(link).await
+}
+
+const fn window(window: Window) -> &'static str {
+    match window {
+        Window::Day => "day",
+        Window::Month => "month",
+        Window::Total => "total",
+    }
+}
+
+/// What the script checks of a limit; nothing for budgets that only alert.
+fn kind_of(limit: &Limit) -> Option<(&'static str, i64)> {
+    let bound = |most: u64| i64::try_from(most).unwrap_or(i64::MAX);
+    Some(match limit.rule {
+        LimitRule::Budget(budget) if limit.bounds_money() => (window(budget.window), budget.amount.0),
+        LimitRule::Budget(_) => return None,
+        LimitRule::Balance => ("balance", 0),
+        LimitRule::Requests(most) => ("requests", bound(most)),
+        LimitRule::Tokens(most) => ("tokens", bound(most)),
+        LimitRule::Concurrency(most) => ("running", bound(most)),
+    })
+}
+
+/// Meters out of numbers, as of `at`.
+fn metered(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Vec<Metered> {
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    let read = |(of, numbers): (&Subject, &Vec<i64>)| {
+        let [day, month, total, posted, held, running, rb, rc, rp, tb, tc, tp] = numbers.as_slice() else { return None };
+        let meter = Meter {
+            spent: Spent::loaded(at, NanoUsd(*day), NanoUsd(*month), NanoUsd(*total)),
+            balance: posted.saturating_sub(*total),
+            held: *held,
+            requests: Sliding::of(count(*rb), count(*rc), count(*rp)),
+            tokens: Sliding::of(count(*tb), count(*tc), count(*tp)),
+            running: count(*running),
+        };
+        Some((*of, meter))
+    };
+    subjects.iter().zip(numbers).filter_map(read).collect()
+}

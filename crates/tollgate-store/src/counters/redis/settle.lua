@@ -1,0 +1,83 @@
+-- Gives back and counts what was spent, for many requests at once. KEYS: nodes, generation, this process's last number,
+-- meters. ARGV: node, generation, number, day, month, then for each meter: held and running (added to the node's), the count
+-- of budgets to watch (each: window, day, month, amount), of amounts spent (each: day, month, amount), and of token
+-- estimates to put right (each: minute, taken, actual). What was spent counts once for a number, however often it is sent.
+-- Answers: 1 done, -1 another generation; the time; nodes; each meter; what was crossed (meter, watch, spent).
+if redis.call('GET', KEYS[2]) ~= ARGV[2] then return {-1, now, nodes, {}, {}} end
+local node, counts = ARGV[1], number(redis.call('GET', KEYS[3])) < number(ARGV[3])
+local day, month = number(ARGV[4]), number(ARGV[5])
+local place = 5
+local function next_word()
+    place = place + 1
+    return ARGV[place]
+end
+
+local function add(key, at, amount, stored, current, previous)
+    local have = number(redis.call('HGET', key, stored))
+    if at > have then
+        local before = '0'
+        if at == have + 1 then before = redis.call('HGET', key, current) or '0' end
+        redis.call('HSET', key, stored, text(at), previous, before, current, '0')
+        have = at
+    end
+    if at == have then
+        redis.call('HINCRBY', key, current, amount)
+    elseif at + 1 == have then
+        redis.call('HINCRBY', key, previous, amount)
+    end
+end
+
+local function settled(key, window, of_day, of_month)
+    local fields = all(key)
+    if window == 'day' then return period(fields, of_day, 'd', 'dc', 'dp') end
+    if window == 'month' then return period(fields, of_month, 'm', 'mc', 'mp') end
+    return number(fields['t'])
+end
+
+local meters, crossed = {}, {}
+for at = 4, #KEYS do
+    local key, held, running = KEYS[at], next_word(), next_word()
+    if alive[node] then
+        if held ~= '0' then redis.call('HINCRBY', key, 'h:' .. node, held) end
+        if running ~= '0' then redis.call('HINCRBY', key, 'c:' .. node, running) end
+    end
+    local watches = {}
+    for _ = 1, number(next_word()) do
+        local watch = {next_word(), number(next_word()), number(next_word()), number(next_word())}
+        watch[5] = settled(key, watch[1], watch[2], watch[3])
+        watches[#watches + 1] = watch
+    end
+    for _ = 1, number(next_word()) do
+        local of_day, of_month, amount = number(next_word()), number(next_word()), next_word()
+        if counts then
+            add(key, of_day, amount, 'd', 'dc', 'dp')
+            add(key, of_month, amount, 'm', 'mc', 'mp')
+            redis.call('HINCRBY', key, 't', amount)
+        end
+    end
+    for number_of, watch in ipairs(watches) do
+        local after = settled(key, watch[1], watch[2], watch[3])
+        if watch[5] < watch[4] and after >= watch[4] then
+            crossed[#crossed + 1] = at - 3
+            crossed[#crossed + 1] = number_of
+            crossed[#crossed + 1] = after
+        end
+    end
+    for _ = 1, number(next_word()) do
+        local of, taken, actual = number(next_word()), number(next_word()), number(next_word())
+        if counts then
+            local bucket, current, previous = rolled(all(key), 'tb', 'tc', 'tp')
+            current = current + math.max(actual - taken, 0)
+            local over = math.max(taken - actual, 0)
+            if of == bucket then
+                current = math.max(current - over, 0)
+            elseif of + 1 == bucket then
+                previous = math.max(previous - over, 0)
+            end
+            redis.call('HSET', key, 'tb', text(bucket), 'tc', text(current), 'tp', text(previous))
+        end
+    end
+    meters[at - 3] = meter(key, day, month)
+end
+if counts then redis.call('SET', KEYS[3], ARGV[3], 'EX', 604800) end
+return {1, now, nodes, meters, crossed}

@@ -1,0 +1,189 @@
+//! Two nodes on one Redis, and a Redis that goes away, comes back, or loses what it had.
+
+use tokio_util::sync::CancellationToken;
+use tollgate_core::{BudgetAction, Exhausted, Spent};
+use tollgate_testkit::Redis;
+
+use super::*;
+use crate::{
+    counters::{
+        askers::{Asker, budget, money},
+        conformance::{Told, namespace, options, redis},
+    },
+    samples::NOON,
+};
+
+struct Node {
+    counters: RedisCounters,
+    stop: CancellationToken,
+    work: tokio::task::JoinHandle<()>,
+}
+
+impl Node {
+    async fn start(url: &str, namespace: &str, told: &Arc<Told>) -> Self {
+        let spending = told.0.lock().unwrap().clone();
+        let shared = Arc::new(Inner::new(options(url, namespace), &spending));
+        let work = RedisWork::begin(Arc::clone(&shared), Arc::clone(told) as _).await.unwrap();
+        let stop = CancellationToken::new();
+        let work = TaskTracker::new().spawn(work.run(stop.clone()));
+        Self { counters: RedisCounters(shared), stop, work }
+    }
+
+    async fn take(&self, hold: &Hold) -> Result<Rooms, Exhausted> {
+        self.counters.take(hold, Instant::now()).await.unwrap()
+    }
+
+    fn end_of(&self, record: &UsageRecord) {
+        let _ = self.counters.give_back(record, Instant::now());
+    }
+
+    /// Waits until Redis knows all that this node has to tell.
+    async fn told(&self) {
+        until("everything is told", || {
+            self.is_up() && self.counters.0.pending().is_empty() && !self.counters.0.telling.load(Ordering::Acquire)
+        })
+        .await;
+    }
+
+    fn epoch_is_after(&self, number: u64) -> bool {
+        self.counters.0.epoch().number > number
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.counters.0.epoch().state, State::Up { .. })
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.work.await.unwrap();
+    }
+}
+
+async fn until(what: &str, met: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !met() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn of_a_thousand() -> Asker {
+    Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block))
+}
+
+#[tokio::test]
+async fn two_nodes_share_a_budget_and_a_dead_ones_holds_lapse() {
+    let Some(url) = redis("two_nodes_share_a_budget") else { return };
+    let (name, told) = (namespace(), Arc::new(Told::default()));
+    let (one, other) = (Node::start(&url, &name, &told).await, Node::start(&url, &name, &told).await);
+    let asker = of_a_thousand();
+    one.take(&asker.hold(1, 600)).await.unwrap();
+    assert_eq!(money(other.take(&asker.hold(2, 500)).await).left, NanoUsd(400));
+    other.take(&asker.hold(2, 400)).await.unwrap();
+    one.end_of(&asker.spent(1, 100));
+    one.told().await;
+    assert_eq!(money(other.take(&asker.hold(3, 501)).await).left, NanoUsd(500));
+    one.take(&asker.hold(3, 500)).await.unwrap();
+
+    // The first node dies without a word; its seat runs out.
+    one.work.abort();
+    let mut link = ::redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let names = one.counters.0.scripts.name("nodes");
+    let seat = match &one.counters.0.epoch().state {
+        State::Up { seat, .. } => seat.node.clone(),
+        State::Joining { .. } | State::Down { .. } => panic!("it was up"),
+    };
+    let () = ::redis::cmd("ZADD").arg(&names).arg(1).arg(&seat).query_async(&mut link).await.unwrap();
+    other.take(&asker.hold(4, 500)).await.unwrap();
+    assert_eq!(money(other.take(&asker.hold(5, 1)).await).left, NanoUsd(0));
+    other.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_stops_leaves_each_node_its_share_and_hears_of_it_afterwards() {
+    let Some(mut server) = Redis::start("a_redis_that_stops") else { return };
+    let (name, told) = (namespace(), Arc::new(Told::default()));
+    let (one, other) = (Node::start(&server.url(), &name, &told).await, Node::start(&server.url(), &name, &told).await);
+    let asker = of_a_thousand();
+    let key = Subject::Key(asker.key.id);
+    one.take(&asker.hold(1, 100)).await.unwrap();
+    other.take(&asker.hold(2, 100)).await.unwrap();
+    one.end_of(&asker.spent(1, 100));
+    one.told().await;
+    // Both have looked at what the other did.
+    until("both know", || [&one, &other].iter().all(|node| node.counters.spent(key, Window::Month, NOON) == NanoUsd(200))).await;
+
+    server.freeze();
+    let mut sold = Vec::new();
+    for (node, first) in [(&one, 100), (&other, 200)] {
+        let mut taken = 0;
+        for number in first..first + 20 {
+            match node.take(&asker.hold(number, 50)).await {
+                Ok(_) => {
+                    taken += 50;
+                    node.end_of(&asker.spent(number, 50));
+                }
+                Err(Exhausted::Money(short)) => assert!(short.budget.is_some_and(|budget| budget.amount == NanoUsd(1_000))),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        sold.push(taken);
+    }
+    assert_eq!(sold, [400, 400], "each half of the 800 that were left");
+    server.thaw();
+    for node in [&one, &other] {
+        node.told().await;
+    }
+    other.end_of(&asker.spent(2, 0));
+    other.told().await;
+    let short = money(one.take(&asker.hold(300, 101)).await);
+    assert_eq!((short.left, short.spent), (NanoUsd(100), NanoUsd(900)), "what was sold meanwhile is counted, once");
+
+    // Killed: it comes back empty, and the database says what was spent.
+    let spent = Spent::loaded(NOON, NanoUsd(900), NanoUsd(900), NanoUsd(900));
+    told.0.lock().unwrap().spent = vec![(key, spent)];
+    one.take(&asker.hold(301, 60)).await.unwrap();
+    let before = [&one, &other].map(|node| node.counters.0.epoch().number);
+    server.stop();
+    server.start_again();
+    // Both notice by themselves: they look every second.
+    until("both have joined anew", || one.epoch_is_after(before[0]) && other.epoch_is_after(before[1])).await;
+    for node in [&one, &other] {
+        node.told().await;
+    }
+    assert_eq!(money(other.take(&asker.hold(302, 41)).await).left, NanoUsd(40), "an open hold is there again");
+    other.take(&asker.hold(302, 40)).await.unwrap();
+    one.end().await;
+    other.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_without_redis_takes_a_share_and_joins_later() {
+    let Some(mut server) = Redis::start("a_node_that_starts_without_redis") else { return };
+    let asker = of_a_thousand();
+    let key = Subject::Key(asker.key.id);
+    let spent = Spent::loaded(NOON, NanoUsd(0), NanoUsd(400), NanoUsd(400));
+    let told = Arc::new(Told::default());
+    told.0.lock().unwrap().spent = vec![(key, spent)];
+    let url = server.url();
+    server.stop();
+    let node = Node::start(&url, &namespace(), &told).await;
+    assert!(!node.is_up());
+    node.take(&asker.hold(1, 200)).await.unwrap();
+    assert!(node.take(&asker.hold(2, 1)).await.is_err(), "a third of the 600 that the database leaves");
+    server.start_again();
+    node.told().await;
+    assert_eq!(money(node.take(&asker.hold(2, 401)).await).left, NanoUsd(400));
+    node.end_of(&asker.spent(1, 150));
+    node.told().await;
+    assert_eq!(node.counters.spent(key, Window::Month, NOON), NanoUsd(550));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_read_is_refused_without_its_password() {
+    let refused = check_redis("redis://user:hidden@:x/").await.unwrap_err();
+    assert!(!refused.to_string().contains("hidden"), "{refused}");
+    assert_eq!(refused.fault(), crate::Fault::Operator);
+    assert!(check_redis("redis://127.0.0.1:1").await.unwrap_err().is_away());
+}

@@ -1,0 +1,439 @@
+//! The work behind counting in Redis: joining, telling what ended, signs of life, and what the database knows better.
+//!
+//! Bounds: 200 subjects a message; a message at once, the next when it is answered; 2 s for an answer; a new try after
+//! 0.5 s; a look at what was asked for lately every second; the database's word every 30 s.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tollgate_core::{Crossed, NanoUsd, Subject, Timestamp, Window};
+
+use super::{
+    Epoch, Inner, Share, State,
+    book::{self, Delta},
+    script::{Answer, Fault, Loaded, Seat, Sign, ask},
+};
+use crate::{LedgerStore, Random, Spending, StoreError};
+
+const CONNECT: Duration = Duration::from_secs(1);
+const ANSWER: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(500);
+/// Longest time to join, the database's word included.
+const JOIN: Duration = Duration::from_mins(1);
+/// A start waits for its first seat this long.
+const FIRST: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+const SEAT_LIFE_MS: u64 = 60_000;
+const RECONCILE_EVERY: Duration = Duration::from_secs(30);
+/// How long the database's word is one node's to bring.
+const TURN_MS: u64 = 60_000;
+const SUBJECTS: usize = 200;
+
+/// Has to run for as long as the counters are used.
+#[derive(Debug)]
+pub struct RedisWork {
+    shared: Arc<Inner>,
+    client: Client,
+    ledger: Arc<dyn LedgerStore>,
+    /// Names this process where what was spent is counted once.
+    process: String,
+    number: u64,
+    /// A message that was not answered.
+    sent: Option<Vec<(Subject, Delta)>>,
+    node: String,
+    generation: String,
+    /// What the database said last.
+    known: HashMap<Subject, (i64, i64, i64, Option<i64>)>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("{0}")]
+    Away(#[from] redis::RedisError),
+    #[error("it did not answer in time")]
+    Late,
+    #[error("this node's seat was given up")]
+    Unseated,
+    #[error("a request saw it fail")]
+    Seen,
+    #[error("it holds nothing, and the database cannot say what was spent: {0}")]
+    Empty(StoreError),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Away(error) => Self::Away(error),
+            Fault::Unseated => Self::Unseated,
+        }
+    }
+}
+
+/// Whether somebody answers at an address.
+pub(super) async fn check(url: &str) -> Result<(), StoreError> {
+    let client = client(url)?;
+    let away = |detail: String| StoreError::Unreachable { place: shown(url), detail };
+    let asked = async {
+        let mut link = connect(&client).await?;
+        ask::<String>(&mut link, &mut redis::cmd("PING")).await
+    };
+    match timeout(ANSWER, asked).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(away(error.to_string())),
+        Err(_) => Err(away("it did not answer in time".to_owned())),
+    }
+}
+
+pub(super) fn client(url: &str) -> Result<Client, StoreError> {
+    Client::open(url).map_err(|error| StoreError::BadRedisUrl { url: shown(url), detail: error.to_string() })
+}
+
+/// An address without what is secret in it.
+pub(super) fn shown(url: &str) -> String {
+    crate::open::without_password(url)
+}
+
+pub(super) async fn connect(client: &Client) -> redis::RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn draw(random: &Random) -> String {
+    let bytes: [u8; 12] = random.bytes();
+    hex::encode(bytes)
+}
+
+impl RedisWork {
+    pub(super) async fn begin(shared: Arc<Inner>, ledger: Arc<dyn LedgerStore>) -> Result<Self, StoreError> {
+        let client = client(&shared.options.url)?;
+        let process = draw(&shared.options.random);
+        let mut work = Self {
+            shared,
+            client,
+            ledger,
+            process,
+            number: 0,
+            sent: None,
+            node: String::new(),
+            generation: String::new(),
+            known: HashMap::new(),
+        };
+        match timeout(FIRST, work.join()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => tracing::warn!("Redis is away, this node starts with its share: {why}"),
+            Err(_) => tracing::warn!("Redis did not answer in time, this node starts with its share"),
+        }
+        Ok(work)
+    }
+
+    /// Runs until it is told to stop; then the last is told and the seat given up.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let seated = match &*self.shared.epoch() {
+                Epoch { number, state: State::Up { link, seat } } => Some((*number, link.clone(), seat.clone())),
+                Epoch { state: State::Joining { .. } | State::Down { .. }, .. } => None,
+            };
+            if let Some((number, link, seat)) = seated {
+                let ended = tokio::select! {
+                    () = stop.cancelled() => break,
+                    ended = self.serve(number, link, seat) => ended,
+                };
+                self.shared.lost(number, &ended.to_string());
+                continue;
+            }
+            let joined = tokio::select! {
+                () = stop.cancelled() => break,
+                joined = timeout(JOIN, self.join()) => joined,
+            };
+            match joined {
+                Ok(Ok(nodes)) => tracing::info!(nodes, "counting in Redis"),
+                Ok(Err(why)) => tracing::debug!("Redis cannot be joined: {why}"),
+                Err(_) => tracing::debug!("Redis cannot be joined in time"),
+            }
+            if !matches!(self.shared.epoch().state, State::Up { .. }) {
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = sleep(RETRY) => {}
+                }
+            }
+        }
+        self.leave().await;
+    }
+
+    /// Tells the last, and gives the seat up.
+    async fn leave(&mut self) {
+        let seated = match &self.shared.epoch().state {
+            State::Up { link, seat } => Some((link.clone(), seat.clone())),
+            State::Joining { .. } | State::Down { .. } => None,
+        };
+        let Some((mut link, seat)) = seated else { return };
+        if let Err(why) = self.flush(&mut link, &seat).await {
+            tracing::warn!("the last requests were not counted in Redis, the database has them: {why}");
+        }
+        let mut command = redis::cmd("ZREM");
+        command.arg(self.shared.scripts.name("nodes")).arg(&seat.node);
+        // A seat that is not given up lapses.
+        let _ = timeout(ANSWER, ask::<i64>(&mut link, &mut command)).await;
+    }
+
+    // === joining ===
+
+    /// Takes a new seat: nodes there are.
+    async fn join(&mut self) -> Result<u64, Ended> {
+        let mut link = connect(&self.client).await?;
+        let node = draw(&self.shared.options.random);
+        let replaced = std::mem::replace(&mut self.node, node.clone());
+        let mut beat = self.shared.scripts.beat(&mut link, &node, SEAT_LIFE_MS, Sign::New, &replaced).await?;
+        while beat.generation.is_empty() {
+            self.found(&mut link, &node).await?;
+            beat = self.shared.scripts.beat(&mut link, &node, SEAT_LIFE_MS, Sign::New, "").await?;
+        }
+        let same = self.generation == beat.generation;
+        self.generation.clone_from(&beat.generation);
+        self.shared.nodes.store(beat.nodes.max(1), Ordering::Relaxed);
+        let seat = Seat { node, generation: beat.generation };
+        let number = self.begin_again(same);
+        self.flush(&mut link, &seat).await?;
+        let mut epoch = self.shared.epoch_mut();
+        if epoch.number != number {
+            return Err(Ended::Seen);
+        }
+        epoch.state = State::Up { link, seat };
+        drop(epoch);
+        // What was told between the last message and now.
+        self.shared.wake.notify_one();
+        self.shared.stale.notify_one();
+        Ok(beat.nodes)
+    }
+
+    /// From here on everything is told for the new seat; it begins with all that is held. What was spent is kept if Redis
+    /// has the rest of it; else the database says it.
+    fn begin_again(&mut self, same: bool) -> u64 {
+        let mut epoch = self.shared.epoch_mut();
+        let share = match &epoch.state {
+            State::Joining { share } | State::Down { share } => Arc::clone(share),
+            State::Up { .. } => Arc::new(Share::new(self.shared.nodes.load(Ordering::Relaxed), self.shared.options.life)),
+        };
+        epoch.number += 1;
+        epoch.state = State::Joining { share };
+        let mut pending = self.shared.pending();
+        if same {
+            for delta in pending.values_mut().chain(self.sent.iter_mut().flatten().map(|(_, delta)| delta)) {
+                (delta.held, delta.running) = (0, 0);
+            }
+        } else {
+            pending.clear();
+            self.sent = None;
+            self.known.clear();
+        }
+        for (subject, held) in self.shared.book.snapshot() {
+            let delta = pending.entry(subject).or_default();
+            delta.held = delta.held.saturating_add(held.held);
+            delta.running = delta.running.saturating_add(held.running);
+        }
+        epoch.number
+    }
+
+    /// Redis holds nothing: one node brings what the database knows, the others wait for it.
+    async fn found(&mut self, link: &mut MultiplexedConnection, node: &str) -> Result<(), Ended> {
+        let turn = self.shared.scripts.name("founding");
+        let mut command = redis::cmd("SET");
+        command.arg(&turn).arg(node).arg("NX").arg("PX").arg(TURN_MS);
+        if ask::<Option<String>>(link, &mut command).await?.is_none() {
+            sleep(Duration::from_millis(100)).await;
+            return Ok(());
+        }
+        let founded = self.found_now(link).await;
+        let _ = ask::<i64>(link, redis::cmd("DEL").arg(&turn)).await;
+        founded
+    }
+
+    async fn found_now(&mut self, link: &mut MultiplexedConnection) -> Result<(), Ended> {
+        let now = (self.shared.options.clock)();
+        let spending = self.ledger.spending(now).await.map_err(Ended::Empty)?;
+        self.known.clear();
+        self.bring(link, &spending, now).await?;
+        let generation = draw(&self.shared.options.random);
+        let mut command = redis::cmd("SET");
+        command.arg(self.shared.scripts.name("generation")).arg(generation).arg("NX");
+        ask::<Option<String>>(link, &mut command).await?;
+        tracing::info!(
+            subjects = spending.spent.len(),
+            "Redis held nothing of this gateway; it has from the database what was spent"
+        );
+        Ok(())
+    }
+
+    // === serving ===
+
+    async fn serve(&mut self, number: u64, link: MultiplexedConnection, seat: Seat) -> Ended {
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut beaten = Instant::now();
+        let mut reconciled: Option<Instant> = None;
+        let shared = Arc::clone(&self.shared);
+        let mut own = link.clone();
+        loop {
+            let due = reconciled.map_or_else(Instant::now, |at| at + RECONCILE_EVERY);
+            let done = tokio::select! {
+                biased;
+                () = shared.wake.notified() => self.flush(&mut own, &seat).await,
+                _ = look.tick() => {
+                    let looked = self.look(&mut own, &seat).await;
+                    if looked.is_ok() && beaten.elapsed() >= BEAT_EVERY {
+                        beaten = Instant::now();
+                        self.beat(&mut own, &seat).await
+                    } else {
+                        looked
+                    }
+                }
+                () = shared.stale.notified() => self.reconcile(&mut own, &seat, true).await,
+                () = tokio::time::sleep_until(due) => {
+                    reconciled = Some(Instant::now());
+                    self.reconcile(&mut own, &seat, false).await
+                }
+            };
+            if let Err(ended) = done {
+                return ended;
+            }
+            if shared.epoch().number != number || !matches!(shared.epoch().state, State::Up { .. }) {
+                return Ended::Seen;
+            }
+        }
+    }
+
+    /// Tells what is to be told, until there is nothing more.
+    async fn flush(&mut self, link: &mut MultiplexedConnection, seat: &Seat) -> Result<(), Ended> {
+        loop {
+            if self.sent.is_none() {
+                let batch = self.next_batch();
+                self.shared.telling.store(!batch.is_empty(), Ordering::Release);
+                if batch.is_empty() {
+                    return Ok(());
+                }
+                self.number += 1;
+                self.sent = Some(batch);
+            }
+            let Some(batch) = &self.sent else { return Ok(()) };
+            let now = (self.shared.options.clock)();
+            let told = self.shared.scripts.settle(link, seat, &self.process, self.number, batch, now);
+            let answer = timeout(ANSWER, told).await.map_err(|_| Ended::Late)??;
+            let batch = self.sent.take().unwrap_or_default();
+            self.note(&answer, &batch, false);
+        }
+    }
+
+    fn next_batch(&self) -> Vec<(Subject, Delta)> {
+        let mut pending = self.shared.pending();
+        let subjects: Vec<Subject> = pending.keys().copied().take(SUBJECTS).collect();
+        let mut batch: Vec<(Subject, Delta)> =
+            subjects.into_iter().filter_map(|subject| pending.remove(&subject).map(|delta| (subject, delta))).collect();
+        batch.retain(|(_, delta)| *delta != Delta::default());
+        batch
+    }
+
+    fn note(&self, answer: &Answer, batch: &[(Subject, Delta)], asked: bool) {
+        self.shared.nodes.store(answer.nodes.max(1), Ordering::Relaxed);
+        self.shared.views.note(&answer.meters, asked);
+        let crossed = answer.crossed.iter().filter_map(|(meter, watch, spent)| {
+            let (subject, delta) = batch.get(*meter)?;
+            let (budget, _) = delta.watches.get(*watch)?;
+            Some(Crossed { subject: *subject, budget: *budget, spent: *spent })
+        });
+        let mut kept = self.shared.crossed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        kept.extend(crossed);
+        // Nobody takes them: they are lines of a log.
+        let most = kept.len().min(1_000);
+        kept.truncate(most);
+    }
+
+    /// Holds that lived for too long go back; what was asked for lately is looked at again, so that this node's share is of
+    /// what is left now.
+    async fn look(&mut self, link: &mut MultiplexedConnection, seat: &Seat) -> Result<(), Ended> {
+        let over = self.shared.book.over(Instant::now());
+        if !over.is_empty() {
+            self.shared.tell(|pending| over.iter().for_each(|open| book::hold(pending, open, -1)));
+            self.flush(link, seat).await?;
+        }
+        let touched = self.shared.views.take_touched();
+        for subjects in touched.chunks(SUBJECTS) {
+            let nothing: Vec<(Subject, Delta)> = subjects.iter().map(|of| (*of, Delta::default())).collect();
+            let now = (self.shared.options.clock)();
+            // The number of the last message: nothing counts again.
+            let looked = self.shared.scripts.settle(link, seat, &self.process, self.number, &nothing, now);
+            let answer = timeout(ANSWER, looked).await.map_err(|_| Ended::Late)??;
+            self.note(&answer, &nothing, false);
+        }
+        Ok(())
+    }
+
+    async fn beat(&mut self, link: &mut MultiplexedConnection, seat: &Seat) -> Result<(), Ended> {
+        let beat = self.shared.scripts.beat(link, &seat.node, SEAT_LIFE_MS, Sign::Keep, "");
+        let beat = timeout(ANSWER, beat).await.map_err(|_| Ended::Late)??;
+        self.shared.nodes.store(beat.nodes.max(1), Ordering::Relaxed);
+        if beat.lives && beat.generation == seat.generation { Ok(()) } else { Err(Ended::Unseated) }
+    }
+
+    // === what the database knows ===
+
+    /// One node at a time brings the database's word; a database that is away has none. `now`: there is news.
+    async fn reconcile(&mut self, link: &mut MultiplexedConnection, seat: &Seat, news: bool) -> Result<(), Ended> {
+        let turn = self.shared.scripts.name("reconciling");
+        let mut command = redis::cmd("SET");
+        command.arg(&turn).arg(&seat.node).arg("NX").arg("PX").arg(TURN_MS);
+        if ask::<Option<String>>(link, &mut command).await?.is_none() {
+            if news {
+                // Whoever has the turn may have asked before the news.
+                sleep(Duration::from_millis(50)).await;
+                self.shared.stale.notify_one();
+            }
+            return Ok(());
+        }
+        let at = (self.shared.options.clock)();
+        let brought = match timeout(ANSWER, self.ledger.spending(at)).await {
+            Ok(Ok(spending)) => self.bring(link, &spending, at).await,
+            Ok(Err(_)) | Err(_) => Ok(()),
+        };
+        ask::<i64>(link, redis::cmd("DEL").arg(&turn)).await?;
+        brought
+    }
+
+    /// Brings what the database says and did not say the last time.
+    async fn bring(&mut self, link: &mut MultiplexedConnection, spending: &Spending, now: Timestamp) -> Result<(), Ended> {
+        let mut word: HashMap<Subject, (i64, i64, i64, Option<i64>)> = HashMap::with_capacity(spending.spent.len());
+        for (subject, spent) in &spending.spent {
+            let within = |window| spent.within(window, now).0;
+            word.insert(*subject, (within(Window::Day), within(Window::Month), within(Window::Total), None));
+        }
+        for (member, NanoUsd(balance)) in &spending.balances {
+            let entry = word.entry(Subject::Member(*member)).or_default();
+            // What was posted is the balance without what was spent; both are of one moment.
+            entry.3 = Some(balance.saturating_add(entry.2));
+        }
+        let news: Vec<Loaded> = word
+            .iter()
+            .filter(|(subject, said)| self.known.get(subject) != Some(said))
+            .map(|(subject, (day, month, total, posted))| Loaded {
+                subject: *subject,
+                day: *day,
+                month: *month,
+                total: *total,
+                posted: *posted,
+            })
+            .collect();
+        for loaded in news.chunks(SUBJECTS) {
+            let told = self.shared.scripts.load(link, loaded, now, spending.ledger.0);
+            timeout(ANSWER, told).await.map_err(|_| Ended::Late)??;
+        }
+        self.known = word;
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! What is shipped for deployment: it parses, names settings that exist, and its gateway's command line runs.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
+
+use serde_yaml_ng::Value;
+use tollgate_testkit::{Gate, Postgres, Redis, Request};
+
+use crate::support::{self, PROGRAM};
+
+fn deploy(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
+}
+
+fn text(file: &str) -> String {
+    let path = deploy(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn yaml(file: &str, text: &str) -> Value {
+    let mut value: Value = serde_yaml_ng::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}\n{text}"));
+    value.apply_merge().unwrap();
+    value
+}
+
+/// Every environment variable that means something.
+fn known_variables() -> Vec<String> {
+    let out = Command::new(PROGRAM).args(["check", "--example"]).output().unwrap();
+    let mut section = String::new();
+    let mut known = Vec::new();
+    for line in String::from_utf8(out.stdout).unwrap().lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_uppercase();
+        } else if let Some(alias) = line.strip_prefix("# Also read from the environment as ") {
+            known.push(alias.trim_end_matches('.').to_owned());
+        } else if let Some((name, _)) = line.strip_prefix("# ").and_then(|line| line.split_once(" = ")) {
+            known.push(format!("TOLLGATE_{section}__{}", name.to_uppercase()));
+        }
+    }
+    known
+}
+
+fn assert_known(variables: impl Iterator<Item = String>) {
+    // What the catalogs refer to.
+    const OWN: [&str; 2] = ["OPENAI_API_KEY", "TOLLGATE_CI_KEY"];
+    let known = known_variables();
+    for name in variables {
+        assert!(known.contains(&name) || OWN.contains(&name.as_str()), "{name} is no setting");
+    }
+}
+
+fn gateways(compose: &Value) -> Vec<(&str, &Value)> {
+    let services = compose["services"].as_mapping().unwrap();
+    services
+        .iter()
+        .map(|(name, service)| (name.as_str().unwrap(), service))
+        .filter(|(name, _)| name.starts_with("gateway-"))
+        .collect()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_sequence().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+}
+
+fn environment(service: &Value) -> BTreeMap<String, String> {
+    let pairs = service["environment"].as_mapping().unwrap();
+    pairs.iter().map(|(name, value)| (name.as_str().unwrap().to_owned(), value.as_str().unwrap().to_owned())).collect()
+}
+
+#[test]
+fn the_compose_file_has_three_gateways_with_a_folder_each_and_services_that_are_waited_for() {
+    let compose = yaml("compose.yaml", &text("compose/compose.yaml"));
+    let gateways = gateways(&compose);
+    assert_eq!(gateways.len(), 3);
+    let mut folders: Vec<String> = gateways.iter().map(|(_, service)| strings(&service["volumes"])[0].clone()).collect();
+    folders.dedup();
+    assert_eq!(folders.len(), 3, "a journal of its own each: {folders:?}");
+    for (_, service) in &gateways {
+        assert_known(environment(service).into_keys());
+        for needed in ["postgres", "valkey"] {
+            assert_eq!(service["depends_on"][needed]["condition"], "service_healthy");
+            assert!(compose["services"][needed]["healthcheck"]["test"].is_sequence());
+        }
+    }
+    let volumes = compose["volumes"].as_mapping().unwrap();
+    assert!(folders.iter().all(|folder| volumes.contains_key(folder.split(':').next().unwrap())));
+    let example = text("compose/.env.example");
+    for name in ["TOLLGATE_MASTER_KEY", "POSTGRES_PASSWORD", "TOLLGATE_CI_KEY"] {
+        assert!(example.contains(&format!("\n{name}=")), "{name} is not in .env.example");
+    }
+}
+
+#[test]
+fn the_compose_files_command_line_serves() {
+    let (Some(postgres), Some(redis)) =
+        (Postgres::start("the_compose_files_command_line"), Redis::start("the_compose_files_command_line"))
+    else {
+        return;
+    };
+    let compose = yaml("compose.yaml", &text("compose/compose.yaml"));
+    let (_, service) = gateways(&compose)[0];
+    let command = strings(&service["command"]);
+    assert_eq!(command[..2], ["serve", "--catalog"]);
+    let secret = "tk-of-the-compose-file-0123456789";
+    let mut gate = Gate::of(PROGRAM).arg("--catalog").arg(deploy("compose/catalog.toml").to_str().unwrap()).without_record_check();
+    for (name, value) in environment(service) {
+        let value = match name.as_str() {
+            // A folder, an address and services of the test's own; all else as it stands.
+            "TOLLGATE_DATA" | "TOLLGATE_SERVER__LISTEN" => continue,
+            "DATABASE_URL" => postgres.url(),
+            "REDIS_URL" => redis.url(),
+            "TOLLGATE_MASTER_KEY" => "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".to_owned(),
+            "TOLLGATE_CI_KEY" => secret.to_owned(),
+            _ if value.contains("${") => String::new(),
+            _ => value,
+        };
+        gate = gate.env(&name, &value);
+    }
+    let gate = gate.spawn();
+    let answer = gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(secret));
+    assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+    let health = strings(&service["healthcheck"]["test"]);
+    let out = gate.run(&health[2..].iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+}
+
+/// A template with its placeholders filled in: light, and no more than a look at its shape.
+fn filled(template: &str, values: &Value) -> String {
+    let mut lines = Vec::new();
+    for line in template.lines() {
+        if line.trim_start().starts_with("{{-") {
+            continue;
+        }
+        let mut line = line.to_owned();
+        while let Some((before, rest)) = line.split_once("{{") {
+            let (inside, after) = rest.split_once("}}").unwrap();
+            let path = inside.trim().split(' ').next().unwrap();
+            let put = if inside.contains("toJson") {
+                "{}".to_owned()
+            } else if inside.contains("indent") {
+                "    text".to_owned()
+            } else if let Some(path) = path.strip_prefix(".Values.") {
+                let found = path.split('.').fold(values, |value, name| &value[name]);
+                assert!(!found.is_null(), "values.yaml has no {path}");
+                serde_yaml_ng::to_string(found).unwrap().trim().trim_matches('\'').to_owned()
+            } else {
+                "text".to_owned()
+            };
+            line = format!("{before}{put}{after}");
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn the_chart_names_values_that_exist_and_its_templates_are_yaml() {
+    let values = yaml("values.yaml", &text("helm/tollgate/values.yaml"));
+    assert_eq!(yaml("Chart.yaml", &text("helm/tollgate/Chart.yaml"))["name"], "tollgate");
+    let mut kinds = Vec::new();
+    for file in ["configmap", "service", "statefulset", "poddisruptionbudget"] {
+        let name = format!("helm/tollgate/templates/{file}.yaml");
+        let template = yaml(&name, &filled(&text(&name), &values));
+        kinds.push(template["kind"].as_str().unwrap().to_owned());
+        if file == "statefulset" {
+            let container = &template["spec"]["template"]["spec"]["containers"][0];
+            assert_eq!(strings(&container["args"]), ["serve", "--catalog", "/etc/tollgate/catalog.toml"]);
+            let variables = container["env"].as_sequence().unwrap().iter();
+            assert_known(variables.map(|pair| pair["name"].as_str().unwrap().to_owned()).filter(|name| name != "text"));
+            assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+        }
+    }
+    assert_eq!(kinds, ["ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"]);
+    let folder = tempfile::TempDir::new().unwrap();
+    let catalog = folder.path().join("catalog.toml");
+    fs::write(&catalog, values["catalog"].as_str().unwrap()).unwrap();
+    let out = Command::new(PROGRAM).args(["check", "--catalog"]).arg(&catalog).current_dir(folder.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn the_unit_starts_what_the_command_line_knows_and_drains() {
+    let unit = text("systemd/tollgate.service");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(words[1], "serve");
+    let help = String::from_utf8(Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap().stdout).unwrap();
+    for flag in words.iter().filter(|word| word.starts_with("--")) {
+        assert!(help.contains(flag), "{flag}");
+    }
+    assert!(unit.contains("KillSignal=SIGTERM") && unit.contains("TimeoutStopSec=610"));
+    let image = text("docker/Dockerfile");
+    assert_known(image.lines().filter_map(|line| {
+        let line = line.trim_start_matches("ENV ").trim().trim_end_matches(" \\");
+        line.starts_with("TOLLGATE_").then(|| line.split('=').next().unwrap().to_owned())
+    }));
+}

@@ -1,0 +1,278 @@
+//! Several nodes on one PostgreSQL and one Redis: budgets, changes, revocations and outages, with three real processes.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use tollgate_testkit::{Gate, GateBuilder, Postgres, Redis, Reply, Request, Upstream};
+
+use crate::{
+    load,
+    support::{self, PROGRAM},
+};
+
+const MASTER_KEY: &str = "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+/// 10 USD a million input tokens, 20 output: see the prices of `support`.
+const OUTPUT_TOKENS: u64 = 100;
+
+struct Services {
+    postgres: Postgres,
+    redis: Redis,
+    upstream: Upstream,
+}
+
+impl Services {
+    fn start(test: &str) -> Option<Self> {
+        let (postgres, redis) = (Postgres::start(test)?, Redis::start(test)?);
+        let upstream = Upstream::start();
+        upstream.otherwise(Reply::chat("hello"));
+        Some(Self { postgres, redis, upstream })
+    }
+
+    fn builder(&self, keys: &str) -> GateBuilder {
+        Gate::of(PROGRAM)
+            .catalog(&(support::catalog(&self.upstream, "cooling = false") + keys))
+            .env("DATABASE_URL", &self.postgres.url())
+            .env("REDIS_URL", &self.redis.url())
+            .env("TOLLGATE_MASTER_KEY", MASTER_KEY)
+            .env("TOLLGATE_SERVER__CORES", "1")
+            .without_record_check()
+    }
+
+    /// Three nodes, started at once as an orchestrator does.
+    fn nodes(&self, keys: &str) -> Vec<Gate> {
+        thread::scope(|scope| {
+            let starting: Vec<_> = (0..3).map(|_| scope.spawn(|| self.builder(keys).spawn())).collect();
+            starting.into_iter().map(|gate| gate.join().unwrap()).collect()
+        })
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.postgres.sql(what).parse().unwrap()
+    }
+}
+
+fn key(name: &str, secret: &str, lines: &str) -> String {
+    format!("[[key]]\nname = \"{name}\"\ngroups = [\"default\"]\nsecret = \"{secret}\"\n{lines}\n")
+}
+
+fn asked(secret: &str) -> Request {
+    let mut body = support::chat("chat-model");
+    body["max_tokens"] = OUTPUT_TOKENS.into();
+    Request::post("/v1/chat/completions", &body).bearer(secret)
+}
+
+fn verified(gate: &Gate) {
+    let out = gate.run(&["verify"]);
+    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+}
+
+fn wait_for(what: &str, within: Duration, met: impl Fn() -> bool) -> Duration {
+    let begin = Instant::now();
+    while !met() {
+        assert!(begin.elapsed() < within, "{what} did not come within {within:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    begin.elapsed()
+}
+
+#[test]
+fn a_budget_for_ten_is_not_overspent_by_two_hundred_at_once_on_three_nodes() {
+    const ROUNDS: usize = 20;
+    const AT_ONCE: usize = 200;
+    let Some(services) = Services::start("a_budget_for_ten") else { return };
+    // What one request may come to at most: 100 tokens of output and a prompt of a few.
+    let budget = "0.0215";
+    let names: Vec<String> = (0..ROUNDS).map(|round| format!("tk-budget-of-round-{round:02}-0123456789")).collect();
+    let keys: String = names
+        .iter()
+        .map(|secret| key(&secret[3..22], secret, &format!("budget = {{ amount = \"{budget}\", window = \"month\" }}")))
+        .collect();
+    // Each answer costs all it may: the whole output limit.
+    let answer = serde_json::json!({
+        "id": "x", "object": "chat.completion", "created": 1, "model": "upstream-model",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": OUTPUT_TOKENS, "total_tokens": 10 + OUTPUT_TOKENS}
+    });
+    services.upstream.otherwise(Reply::json(&answer));
+    let nodes = services.nodes(&keys);
+    let begin = Instant::now();
+    let mut served = Vec::new();
+    for secret in &names {
+        let statuses: Vec<u16> = thread::scope(|scope| {
+            let asking: Vec<_> = (0..AT_ONCE)
+                .map(|number| {
+                    let gate = &nodes[number % nodes.len()];
+                    scope.spawn(move || gate.open(&asked(secret)).answer().map_or(0, |answer| answer.status))
+                })
+                .collect();
+            asking.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let well = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!(well + statuses.iter().filter(|status| **status == 429).count(), AT_ONCE, "{statuses:?}");
+        served.push(well);
+    }
+    let took = begin.elapsed();
+    wait_for("every record", Duration::from_secs(30), || services.count("SELECT COUNT(*) FROM usage") == ROUNDS * AT_ONCE);
+    let over = services
+        .count("SELECT COUNT(*) FROM (SELECT key_id FROM usage GROUP BY key_id HAVING SUM(COALESCE(sale, 0)) > 21500000) AS over");
+    println!("{AT_ONCE} at once on 3 nodes, {ROUNDS} rounds in {took:.1?}: served {served:?} each, {over} keys over their budget");
+    assert_eq!(over, 0);
+    assert!(served.iter().all(|count| (8..=10).contains(count)), "{served:?}");
+    verified(&nodes[0]);
+}
+
+#[test]
+fn changes_and_revocations_reach_every_node_in_time() {
+    let Some(services) = Services::start("changes_and_revocations") else { return };
+    let nodes = services.nodes("");
+    let made: serde_json::Value = serde_json::from_slice(&nodes[0].run(&["key", "create", "soon-gone", "--json"]).stdout).unwrap();
+    let secret = made["key"].as_str().unwrap().to_owned();
+    let status = |gate: &Gate| gate.send(&asked(&secret)).status;
+    for gate in &nodes {
+        wait_for("the new key", Duration::from_secs(5), || status(gate) == 200);
+    }
+    assert!(nodes[1].run(&["key", "revoke", "soon-gone"]).status.success());
+    let begin = Instant::now();
+    for gate in &nodes {
+        wait_for("the revocation", Duration::from_secs(5), || status(gate) == 401);
+    }
+    let revoked = begin.elapsed();
+
+    let more = nodes[2].data().join("more.toml");
+    let text = support::channel("more", "openai", &services.upstream.openai(), "more-model", "")
+        .replace("{credential}", "x-credential")
+        + "[[model]]\nname = \"more-model\"\nprice = { input = \"1\", output = \"1\" }\n[[group]]\nname = \"more\"\nchannels = [\"more\"]\n\
+           [[key]]\nname = \"more\"\ngroups = [\"more\"]\nsecret = \"tk-more-0123456789abcdef\"\n";
+    std::fs::write(&more, text).unwrap();
+    assert!(nodes[2].run(&["apply", more.to_str().unwrap(), "--yes"]).status.success());
+    let begin = Instant::now();
+    let asks = |gate: &Gate| {
+        gate.send(&Request::post("/v1/chat/completions", &support::chat("more-model")).bearer("tk-more-0123456789abcdef")).status
+    };
+    for gate in &nodes {
+        wait_for("the new channel", Duration::from_secs(2), || asks(gate) == 200);
+    }
+    println!("a revocation was in force on 3 nodes after {revoked:.0?}, a new channel after {:.0?}", begin.elapsed());
+}
+
+#[test]
+fn an_account_that_rests_on_one_node_rests_on_all() {
+    let Some(services) = Services::start("an_account_that_rests") else { return };
+    let catalog = support::catalog(&services.upstream, "");
+    let start = || services.builder("").catalog(&catalog).spawn();
+    let nodes = [start(), start()];
+    assert_eq!(nodes[0].send(&asked(nodes[0].key())).status, 200);
+    services.upstream.otherwise(Reply::error(429, &serde_json::json!({"error": {"message": "slow"}})).header("retry-after", "60"));
+    let _ = nodes[0].send(&asked(nodes[0].key()));
+    services.upstream.otherwise(Reply::chat("hello"));
+    wait_for("the other node's rest", Duration::from_secs(10), || nodes[1].send(&asked(nodes[1].key())).status == 503);
+}
+
+#[test]
+fn nobody_fails_while_redis_is_stopped_and_what_was_spent_is_counted_when_it_is_back() {
+    let Some(mut services) = Services::start("nobody_fails_while_redis_is_stopped") else { return };
+    let (url, secret) = (services.redis.url(), tollgate_testkit::SERVICE_KEY);
+    // Every request is held to a budget and to limits, so that every request would ask Redis.
+    let bounded = "[[group]]\nname = \"default\"\nchannels = [\"chat\", \"native\"]\nbudget = { amount = \"1000\", window = \"month\" }\nrpm = 1000000\n";
+    let catalog = support::channel("chat", "openai", &services.upstream.openai(), "chat-model", "cooling = false")
+        + &support::channel("native", "gemini", &services.upstream.gemini(), "native-model", "cooling = false")
+        + &support::prices(&["chat-model", "native-model"])
+        + bounded
+        + &key("caller", secret, "");
+    let start = || services.builder("").catalog(&catalog).spawn();
+    let nodes = [start(), start(), start()];
+    let mut loads = Vec::new();
+    let redis = &mut services.redis;
+    let last = {
+        let mut inner = Vec::new();
+        let outer = load::during(&nodes[0], "chat-model", 2, || {
+            let middle = load::during(&nodes[1], "chat-model", 2, || {
+                inner.push(load::during(&nodes[2], "chat-model", 2, || {
+                    thread::sleep(Duration::from_secs(2));
+                    redis.stop();
+                    thread::sleep(Duration::from_secs(4));
+                    redis.start_again();
+                    thread::sleep(Duration::from_secs(4));
+                    redis.freeze();
+                    thread::sleep(Duration::from_secs(2));
+                    redis.thaw();
+                    thread::sleep(Duration::from_secs(2));
+                }));
+            });
+            inner.push(middle);
+        });
+        loads.append(&mut inner);
+        outer
+    };
+    loads.push(last);
+    let answered: usize = loads.iter().map(|load| load.statuses.values().sum::<usize>()).sum();
+    let failed: usize = loads.iter().map(load::Load::failed).sum();
+    let slowest = loads.iter().map(|load| load.within(999)).max().unwrap();
+    println!(
+        "Redis stopped for 4 s and frozen for 2 s under load on 3 nodes: {answered} requests, {failed} failed, p99.9 {slowest:.0?}"
+    );
+    assert_eq!(failed, 0, "{:?}", loads.iter().map(|load| &load.statuses).collect::<Vec<_>>());
+    let _ = url;
+    wait_for("every record", Duration::from_secs(30), || services.count("SELECT COUNT(*) FROM usage") >= answered);
+    for gate in &nodes {
+        assert!(gate.log().contains("counting in Redis"), "{}", gate.log());
+    }
+    verified(&nodes[0]);
+}
+
+#[test]
+fn postgres_stopped_for_a_minute_under_load_loses_nothing() {
+    let Some(mut services) = Services::start("postgres_stopped_for_a_minute") else { return };
+    let nodes = services.nodes("");
+    let postgres = &mut services.postgres;
+    let mut loads = Vec::new();
+    let outer = load::during(&nodes[0], "chat-model", 1, || {
+        let middle = load::during(&nodes[1], "chat-model", 1, || {
+            loads.push(load::during(&nodes[2], "chat-model", 1, || {
+                thread::sleep(Duration::from_secs(1));
+                postgres.stop();
+                thread::sleep(Duration::from_mins(1));
+                postgres.start_again();
+            }));
+        });
+        loads.push(middle);
+    });
+    let back = Instant::now();
+    loads.push(outer);
+    let answered: usize = loads.iter().map(|load| load.statuses.values().sum::<usize>()).sum();
+    let failed: usize = loads.iter().map(load::Load::failed).sum();
+    wait_for("every record", Duration::from_secs(30), || {
+        services.count("SELECT COUNT(*) FROM usage WHERE status = 200") >= answered - failed
+    });
+    println!(
+        "PostgreSQL stopped for 60 s under load on 3 nodes: {answered} requests, {failed} failed, all booked {:.1?} after its return",
+        back.elapsed()
+    );
+    assert!(failed * 1_000 <= answered, "{failed} of {answered}");
+    let doubled = services.count("SELECT COUNT(*) FROM (SELECT id FROM usage GROUP BY id HAVING COUNT(*) > 1) AS doubled");
+    assert_eq!((doubled, services.count("SELECT COUNT(*) FROM usage")), (0, answered));
+    verified(&nodes[0]);
+}
+
+#[test]
+fn a_node_without_redis_stays_away_from_those_with_it_and_the_other_way_round() {
+    let Some(services) = Services::start("a_node_without_redis") else { return };
+    let alone = || Gate::of(PROGRAM).env("DATABASE_URL", &services.postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
+    let one = services.builder("").spawn();
+    let refused = alone().fail();
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("REDIS_URL"), "{}", String::from_utf8_lossy(&refused.stderr));
+    drop(one);
+    let one = alone().spawn();
+    assert_eq!(services.builder("").fail().status.code(), Some(3));
+    drop(one);
+    // Redis alone is a mistake, and so is an address of another kind.
+    assert_eq!(Gate::of(PROGRAM).env("REDIS_URL", &services.redis.url()).fail().status.code(), Some(3));
+    let twice = alone().env("REDIS_URL", "redis://a").env("TOLLGATE_REDIS__URL", "redis://b").fail();
+    assert_eq!(twice.status.code(), Some(3));
+    let doctor = services.builder("").spawn();
+    let said = doctor.run(&["doctor"]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("redis"), "{}", String::from_utf8_lossy(&said.stdout));
+}

@@ -1,0 +1,60 @@
+//! A Redis server of our own for the tests: nothing on disk, a free loopback port, gone afterwards.
+
+use std::{
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// A running server; stopped on drop.
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    /// Installs Redis where it is missing and that is possible, then starts a server.
+    pub(crate) fn start() -> Result<Self> {
+        shell::ensure_debian("redis-server", "redis-server")?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", "/tmp"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start redis-server")?;
+        let mut server = Self { process, port };
+        server.wait()?;
+        Ok(server)
+    }
+
+    /// The address tests connect to.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        for _ in 0..200 {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return Ok(());
+            }
+            if let Some(status) = self.process.try_wait()? {
+                bail!("redis-server ended at once with {status}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("redis-server was not ready within 10 s")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
