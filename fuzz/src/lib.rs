@@ -92,6 +92,7 @@ fn outlined(protocol: Protocol, target: &Target, body: &Bytes, outline: &Outline
         force_usage: true,
         max_output: Some(7),
         output_limit_field: Some("max_tokens"),
+        keep_google_signatures: false,
     };
     let edited = codec(protocol).forward_request(body, outline, &edits);
     assert!(is_json(&edited), "an edited body is JSON");

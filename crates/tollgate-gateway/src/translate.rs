@@ -211,6 +211,7 @@ impl<'a> Bodies<'a> {
             force_usage: hide_usage,
             max_output: self.output.as_ref().map(|limit| limit.tokens),
             output_limit_field: serves.profile.max_tokens_field.as_deref(),
+            keep_google_signatures: serves.profile.signature_required == Some(true) || is_googles(&planned.channel.base_url),
         };
         let back = ReplyEdits { caller_model: renamed.then(|| outline.model.clone()), hide_usage };
         Prepared {
@@ -331,6 +332,13 @@ impl WayBack {
     }
 }
 
+/// Whether a base URL is Google's: the chat endpoint of the Gemini API or of Vertex AI.
+fn is_googles(base_url: &str) -> bool {
+    let authority = base_url.split_once("://").map_or(base_url, |(_, rest)| rest).split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host).split(':').next().unwrap_or_default();
+    host.to_ascii_lowercase().strip_suffix("googleapis.com").is_some_and(|front| front.is_empty() || front.ends_with('.'))
+}
+
 /// The word profiles know a provider by.
 const fn provider_word(provider: Provider) -> &'static str {
     match provider {
@@ -339,5 +347,29 @@ const fn provider_word(provider: Provider) -> &'static str {
         Provider::Anthropic => "anthropic",
         Provider::Compatible => "compatible",
         Provider::Echo => "echo",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_googles;
+
+    #[test]
+    fn googles_own_endpoints_are_told_from_look_alikes() {
+        for own in [
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "https://EU-aiplatform.googleapis.com:443/v1/projects/p/locations/eu/endpoints/openapi",
+        ] {
+            assert!(is_googles(own), "{own}");
+        }
+        for foreign in [
+            "https://api.openai.com/v1",
+            "https://notgoogleapis.com/v1",
+            "https://example.com/generativelanguage.googleapis.com",
+            "https://googleapis.com.example.com/v1",
+            "",
+        ] {
+            assert!(!is_googles(foreign), "{foreign}");
+        }
     }
 }

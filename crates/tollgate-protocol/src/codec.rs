@@ -17,6 +17,9 @@ pub struct RequestEdits<'a> {
     /// completions), where its profile states one. A limit the caller gave under the other name alone is renamed, a
     /// limit that is added gets this name. `None`: nothing is renamed, `max_completion_tokens` is added.
     pub output_limit_field: Option<&'a str>,
+    /// The upstream is a Gemini model behind a chat endpoint: `extra_content.google.thought_signature` in histories is its
+    /// own and stays. Everywhere else it is another family's and is taken out.
+    pub keep_google_signatures: bool,
 }
 
 /// What pass-through changes in an answer.

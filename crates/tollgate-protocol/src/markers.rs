@@ -17,12 +17,18 @@ pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
 
 static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_MARK));
+static GOOGLE_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("thought_signature"));
 static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
 static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
 
 /// Whether a body may hold tool ids with a suffix.
 pub(crate) fn has_suffixed_ids(body: &[u8]) -> bool {
     SUFFIXED_IDS.find(body).is_some()
+}
+
+/// Whether a chat body may hold Google's thought signatures under their own name.
+pub(crate) fn has_google_signatures(body: &[u8]) -> bool {
+    GOOGLE_SIGNATURES.find(body).is_some()
 }
 
 /// Whether a body may hold wrapped native signatures.

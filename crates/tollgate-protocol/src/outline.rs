@@ -64,7 +64,8 @@ pub struct SplicePoints {
     pub max_output: Vec<Range<usize>>,
     /// Native: just behind the `{` of `generationConfig`, if there is one.
     pub config_open: Option<usize>,
-    /// Whether the body holds one of the markers we write into histories; if not, nothing needs cleaning.
+    /// Whether the body may hold something we write into histories for one provider that another must not see; if not,
+    /// nothing needs cleaning.
     pub markers: bool,
 }
 

@@ -28,6 +28,7 @@ fn forward_all(protocol: Protocol, body: &Bytes, outline: &Outline) -> Bytes {
         force_usage: true,
         max_output: Some(5),
         output_limit_field: Some("max_tokens"),
+        keep_google_signatures: false,
     };
     codec(protocol).forward_request(body, outline, &edits)
 }

@@ -9,7 +9,7 @@ use crate::{
     Outline, RequestEdits,
     edits::{Edits, first_member, literal},
     markers::cut_id,
-    scan::{Fault, Scanner, whole},
+    scan::{Fault, Kind, Scanner, whole},
 };
 
 /// The name an added limit gets where the upstream's profile states none.
@@ -33,7 +33,7 @@ pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEd
     }
     if outline.splices.markers {
         let mut cleaned = Edits::new();
-        if clean(body, &mut cleaned).is_ok() {
+        if clean(body, !edits.keep_google_signatures, &mut cleaned).is_ok() {
             changes.append(cleaned);
         }
     }
@@ -103,32 +103,98 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
     body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Cuts the signatures that tool ids carry.
-fn clean(body: &[u8], changes: &mut Edits<'_>) -> Result<(), Fault> {
+/// Cuts the signatures that histories carry: behind tool ids always, under Google's own name where `google` says so.
+fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), Fault> {
     Scanner::new(body)?.members(|scanner, name| {
         if name.decode() == "messages" {
-            scanner.elements(|scanner, _| {
-                scanner.members(|scanner, name| clean_member(scanner, &name.decode(), changes))?;
-                Ok(())
-            })?;
+            scanner.elements(|scanner, _| clean_message(scanner, google, changes))?;
         }
         Ok(())
     })?;
     Ok(())
 }
 
-fn clean_member(scanner: &mut Scanner<'_>, name: &str, changes: &mut Edits<'_>) -> Result<(), Fault> {
-    match name {
-        "tool_call_id" => cut_id(scanner, changes)?,
-        "tool_calls" => {
-            scanner.elements(|scanner, _| {
-                scanner.members(|scanner, name| if name.decode() == "id" { cut_id(scanner, changes) } else { Ok(()) })?;
-                Ok(())
-            })?;
+fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), Fault> {
+    without_extras(scanner, google, changes, |scanner, name, changes| {
+        match name {
+            "tool_call_id" => cut_id(scanner, changes)?,
+            "tool_calls" => {
+                scanner.elements(|scanner, _| clean_call(scanner, google, changes))?;
+            }
+            _ => {
+                scanner.skip()?;
+            }
         }
-        _ => {}
+        Ok(())
+    })
+}
+
+fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), Fault> {
+    without_extras(
+        scanner,
+        google,
+        changes,
+        |scanner, name, changes| {
+            if name == "id" { cut_id(scanner, changes) } else { scanner.skip().map(drop) }
+        },
+    )
+}
+
+/// Reads an object, lets `each` read its members, and takes Google's signature out of its `extra_content`.
+fn without_extras<'a>(
+    scanner: &mut Scanner<'a>,
+    google: bool,
+    changes: &mut Edits<'_>,
+    mut each: impl FnMut(&mut Scanner<'a>, &str, &mut Edits<'_>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    if scanner.peek() != Kind::Object {
+        return scanner.skip().map(drop);
     }
+    let mut inside = Edits::new();
+    without(scanner, &mut inside, |scanner, name, inside| {
+        if name == "extra_content" && google {
+            return without(scanner, inside, |scanner, name, inside| {
+                if name != "google" {
+                    return scanner.skip().map(|_| false);
+                }
+                without(scanner, inside, |scanner, name, _| scanner.skip().map(|_| name == "thought_signature"))
+            });
+        }
+        each(scanner, name, inside).map(|()| false)
+    })?;
+    changes.append(inside);
     Ok(())
+}
+
+/// Reads a value; where it is an object, the members go for which `each`, who reads their values, says so. Tells whether
+/// some went and none is left.
+fn without<'a>(
+    scanner: &mut Scanner<'a>,
+    changes: &mut Edits<'static>,
+    mut each: impl FnMut(&mut Scanner<'a>, &str, &mut Edits<'static>) -> Result<bool, Fault>,
+) -> Result<bool, Fault> {
+    if scanner.peek() != Kind::Object {
+        return scanner.skip().map(|_| false);
+    }
+    let mut members = Vec::new();
+    let mut kept = Vec::new();
+    scanner.object(|scanner, name| {
+        let mut inside = Edits::new();
+        let goes = each(scanner, &name.decode(), &mut inside)?;
+        members.push((name.inside().start - 1..scanner.position(), goes));
+        kept.push(inside);
+        Ok(())
+    })?;
+    if !members.is_empty() && members.iter().all(|(_, goes)| *goes) {
+        return Ok(true);
+    }
+    changes.remove_items(&members);
+    for (inside, (_, goes)) in kept.into_iter().zip(&members) {
+        if !goes {
+            changes.append(inside);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

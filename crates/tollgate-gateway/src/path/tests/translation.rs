@@ -112,6 +112,22 @@ async fn fail_over_crosses_protocols() {
     assert_eq!(spoken, [Protocol::OpenAi, Protocol::Gemini]);
 }
 
+/// A conversation that a Gemini model began goes on at a chat upstream: Google's signatures do not go with it.
+#[tokio::test(start_paused = true)]
+async fn googles_signatures_stay_behind_when_a_conversation_changes_to_a_chat_upstream() {
+    const SIGNED: &str = r#"{"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"t","tool_calls":[{"id":"c1__sig1_QUJD","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"QUJD"}}}],"extra_content":{"google":{"thought_signature":"REVG"}}},{"role":"tool","tool_call_id":"c1__sig1_QUJD","content":"ok"}]}"#;
+    let sent = async |change: fn(&mut Channel)| {
+        let mut rig = Rig::with(Script::new().replies(REPLY), 1, change);
+        assert_eq!(rig.ask(SIGNED).await.status, 200);
+        rig.record();
+        rig.script.seen()[0].body.clone()
+    };
+    let body = sent(|_| {}).await;
+    assert!(!body.contains("QUJD") && !body.contains("REVG") && body.contains(r#""id":"c1","#), "{body}");
+    let body = sent(|channel| channel.base_url = "https://generativelanguage.googleapis.com/v1beta/openai".to_owned()).await;
+    assert!(body.contains(r#""thought_signature":"QUJD""#) && body.contains("REVG"), "{body}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lenient_group_drops_and_names_what_a_strict_one_refuses() {
     let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");

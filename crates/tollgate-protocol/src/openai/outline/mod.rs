@@ -72,7 +72,7 @@ pub(super) fn outline(target: &Target, bytes: &[u8]) -> Result<Outline, Malforme
         }
     };
     survey.max_output = body.max_completion_tokens.or(body.max_tokens);
-    survey.splices.markers = chat && markers::has_suffixed_ids(bytes);
+    survey.splices.markers = chat && (markers::has_suffixed_ids(bytes) || markers::has_google_signatures(bytes));
     survey.into_outline(model, target.method, chat && body.stream, chat && body.include_usage)
 }
 

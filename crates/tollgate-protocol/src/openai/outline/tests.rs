@@ -318,6 +318,8 @@ fn affinity_is_that_of_the_conversation() {
 #[test]
 fn markers_are_noticed() {
     assert!(chat(&with_message(r#"{"role":"tool","tool_call_id":"c1__sig1_QUJD"}"#)).expect("well formed").splices.markers);
+    let signed = r#"{"role":"assistant","content":"x","extra_content":{"google":{"thought_signature":"QUJD"}}}"#;
+    assert!(chat(&with_message(signed)).expect("well formed").splices.markers);
 }
 
 #[test]

@@ -103,6 +103,38 @@ fn suffixes_are_cut_from_tool_ids_only() {
     assert_eq!(forward(given, &RequestEdits::default()), given.replace("c1__sig1_QUJD", "c1"));
 }
 
+#[test]
+fn googles_signatures_leave_histories_for_other_families() {
+    let history = |call: &str, message: &str| {
+        format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"thought_signature"}},
+            {{"role":"assistant","content":null,"tool_calls":[{{"id":"c1","type":"function"{call},"function":{{"name":"f","arguments":"{{\"extra_content\":{{\"google\":{{\"thought_signature\":1}}}}}}"}}}}]{message}}},
+            {{"role":"tool","tool_call_id":"c1","content":"{{}}"}}],"extra_content":{{"google":{{"thought_signature":"mine"}}}}}}"#
+        )
+    };
+    let signed = r#", "extra_content" : {"google":{"thought_signature":"QUJD"}}"#;
+    for (given, expected) in [
+        (signed, ""),
+        (r#","extra_content":{"google":{"thought_signature":"QUJD","x":1}}"#, r#","extra_content":{"google":{"x":1}}"#),
+        (r#","extra_content":{"google":{"x":1, "thought_signature":"QUJD"}}"#, r#","extra_content":{"google":{"x":1}}"#),
+        (r#","extra_content":{"google":{"thought_signature":"QUJD"},"y":{"z":2}}"#, r#","extra_content":{"y":{"z":2}}"#),
+        (r#","extra_content":{"y":{"thought_signature":2}}"#, r#","extra_content":{"y":{"thought_signature":2}}"#),
+        (r#","extra_content":null,"z":[{}]"#, r#","extra_content":null,"z":[{}]"#),
+        (r#","extra_content":{"google":{}}"#, r#","extra_content":{"google":{}}"#),
+    ] {
+        for (call, message) in [(given, ""), ("", given), (given, given)] {
+            let wanted = |given: &str| if given.is_empty() { "" } else { expected }.to_owned();
+            let forwarded = forward(&history(call, message), &RequestEdits::default());
+            assert_eq!(forwarded, history(&wanted(call), &wanted(message)), "{given}");
+        }
+    }
+    let own = RequestEdits { keep_google_signatures: true, ..RequestEdits::default() };
+    assert_eq!(forward(&history(signed, signed), &own), history(signed, signed));
+    let suffixed = history(signed, signed).replace("c1", "c1__sig1_QUJD");
+    assert_eq!(forward(&suffixed, &own), history(signed, signed));
+    assert_eq!(forward(&suffixed, &RequestEdits::default()), history("", ""));
+}
+
 proptest! {
     #[test]
     fn without_edits_the_buffer_is_the_same(text in any::<String>(), seed in any::<u64>(), pretty in any::<bool>()) {
@@ -135,7 +167,7 @@ proptest! {
         if let Some(limit) = limit {
             value["max_completion_tokens"] = limit.into();
         }
-        let edits = RequestEdits { upstream_model: name.as_deref(), force_usage: true, max_output: max, output_limit_field: None };
+        let edits = RequestEdits { upstream_model: name.as_deref(), force_usage: true, max_output: max, ..RequestEdits::default() };
         let forwarded: serde_json::Value = serde_json::from_str(&forward(&value.to_string(), &edits)).expect("still JSON");
         if let Some(name) = name {
             value["model"] = name.into();
