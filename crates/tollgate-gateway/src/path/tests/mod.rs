@@ -1,6 +1,7 @@
 //! The path in process: a scripted upstream, a real journal, paused time.
 
 mod endings;
+mod endings_money;
 mod failover;
 mod golden;
 mod hedging;

@@ -1,0 +1,210 @@
+//! Fills a gateway's database with usage records the way the till books them, then asks what consoles and charts ask, and
+//! prints how long each took. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models.
+//!
+//! `books FOLDER RECORDS [DATABASE_URL]`: the folder's own SQLite file without an address. A database that holds records
+//! already is only asked.
+
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use tollgate_core::{
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp,
+    TokenSource, Tokens, UsageRecord,
+};
+use tollgate_protocol::{Method, Protocol};
+use tollgate_store::{
+    Access, Cursor, MasterKeySource, OpenOptions, Order, Random, Store, StoreError, StoreUrl, SummaryBy, UsageFilter, open,
+};
+
+/// Records of one transaction: what the till books at once.
+const BATCH: u64 = 1_000;
+/// 2026-08-23T00:00:00Z, where the records begin.
+const BEGIN: i64 = 1_787_443_200_000_000;
+const DAY: i64 = 86_400_000_000;
+const DAYS: i64 = 90;
+/// How often each question is asked; the slowest counts.
+const TIMES: usize = 5;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else {
+        return Err("books FOLDER RECORDS [DATABASE_URL]".into());
+    };
+    let (folder, count) = (PathBuf::from(folder), count.parse::<u64>()?);
+    let url = match arguments.next() {
+        Some(url) => StoreUrl::parse(&url)?,
+        None => StoreUrl::parse(&format!("sqlite:{}", folder.join("tollgate.db").display()))?,
+    };
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
+        let store = open(OpenOptions {
+            url,
+            data: folder,
+            master: MasterKeySource::DataFolder,
+            access: Access::Command,
+            random: Random::system(),
+            now: Timestamp(BEGIN + DAYS * DAY),
+            without_database: None,
+        })
+        .await?;
+        if store.usage.page(&UsageFilter::default()).await?.items.is_empty() {
+            fill(&store, count).await?;
+        }
+        ask(&store).await?;
+        store.close().await;
+        Ok(())
+    })
+}
+
+/// Books all of it, in the order of arrival.
+async fn fill(store: &Store, count: u64) -> Result<(), StoreError> {
+    for month in 0..4 {
+        store.usage.make_room(Timestamp(BEGIN + month * 30 * DAY)).await?;
+    }
+    let begin = Instant::now();
+    let (mut booking, mut last) = (Duration::ZERO, Instant::now());
+    for first in (0..count).step_by(usize::try_from(BATCH).unwrap_or(1)) {
+        let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, count)).collect();
+        let watch = Instant::now();
+        store.usage.append(&records).await?;
+        booking += watch.elapsed();
+        if last.elapsed() > Duration::from_secs(20) {
+            last = Instant::now();
+            println!("  {} records, {} a second so far", first + BATCH, rate(first + BATCH, booking));
+        }
+    }
+    println!("booked {count} records in {:.1?}: {} a second", begin.elapsed(), rate(count, booking));
+    Ok(())
+}
+
+fn rate(count: u64, took: Duration) -> u128 {
+    u128::from(count) * 1_000_000 / took.as_micros().max(1)
+}
+
+/// Asks each question several times.
+async fn ask(store: &Store) -> Result<(), StoreError> {
+    let at = |day: i64, more: i64| Some(Timestamp(BEGIN + day * DAY + more));
+    let deep = UsageFilter { limit: 100, since: None, until: at(40, 12_345_678), ..UsageFilter::default() };
+    let after = store.usage.page(&deep).await?.items.last().map(|record| Cursor { at: record.at, id: record.id });
+    let page = UsageFilter { limit: 100, ..UsageFilter::default() };
+    let pages: [(&str, UsageFilter); 7] = [
+        ("newest page", page.clone()),
+        ("page in the middle", UsageFilter { after, ..page.clone() }),
+        ("oldest page", UsageFilter { order: Order::Oldest, ..page.clone() }),
+        ("page of a key", UsageFilter { key: Some(key(7)), ..page.clone() }),
+        ("page of a group in a day", UsageFilter { group: Some(group(3)), since: at(20, 0), until: at(21, 0), ..page.clone() }),
+        ("page of a model", UsageFilter { model: Some("model-11".to_owned()), ..page.clone() }),
+        ("page of what the upstream broke", UsageFilter { outcome: Some(Outcome::UpstreamBroke), ..page }),
+    ];
+    for (what, filter) in pages {
+        let mut slowest = Duration::ZERO;
+        let mut rows = 0;
+        for _ in 0..TIMES {
+            let watch = Instant::now();
+            rows = store.usage.page(&filter).await?.items.len();
+            slowest = slowest.max(watch.elapsed());
+        }
+        println!("{what}: {rows} rows, at most {slowest:.1?}");
+    }
+    let all = UsageFilter::default();
+    let month = UsageFilter { since: at(45, 1_234_567), until: at(75, 7_654_321), ..UsageFilter::default() };
+    let charts: [(&str, UsageFilter, SummaryBy); 7] = [
+        ("all of it", all.clone(), SummaryBy::Nothing),
+        ("all by day", all.clone(), SummaryBy::Day),
+        ("all by model", all.clone(), SummaryBy::Model),
+        ("all by key", all.clone(), SummaryBy::Key),
+        ("all by outcome", all, SummaryBy::Outcome),
+        ("thirty days from one minute to another, by group", month.clone(), SummaryBy::Group),
+        ("one key's thirty days by day", UsageFilter { key: Some(key(7)), ..month }, SummaryBy::Day),
+    ];
+    for (what, filter, by) in charts {
+        let mut slowest = Duration::ZERO;
+        let mut rows = 0;
+        for _ in 0..TIMES {
+            let watch = Instant::now();
+            rows = store.usage.summary(&filter, by).await?.len();
+            slowest = slowest.max(watch.elapsed());
+        }
+        println!("{what}: {rows} rows, at most {slowest:.1?}");
+    }
+    Ok(())
+}
+
+fn ten(number: u64) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[2..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn key(number: u64) -> KeyId {
+    KeyId::from_parts(Timestamp(BEGIN), ten(number))
+}
+
+fn group(number: u64) -> GroupId {
+    GroupId::from_parts(Timestamp(BEGIN), ten(number))
+}
+
+/// The record of this number out of so many.
+fn record(number: u64, count: u64) -> UsageRecord {
+    let step = DAYS * DAY / i64::try_from(count.max(1)).unwrap_or(i64::MAX);
+    let at = Timestamp(BEGIN + i64::try_from(number).unwrap_or(0) * step);
+    // Keys come in no order, and each has a few models.
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let (caller, model) = (mixed % 200, mixed % 200 / 50 * 5 + mixed / 200 % 5);
+    let cost = NanoUsd(1_000 + i64::try_from(mixed % 1_000).unwrap_or(0));
+    let outcome = match mixed % 1_000 {
+        0..5 => Outcome::UpstreamBroke,
+        5..10 => Outcome::CallerLeft,
+        10..20 => Outcome::Refused,
+        _ => Outcome::Completed,
+    };
+    let tokens = Tokens { input: 800, output: 200, source: TokenSource::Provider, ..Tokens::default() };
+    UsageRecord {
+        id: RequestId::from_parts(at, ten(number)),
+        at,
+        key: key(caller),
+        key_name: format!("key {caller}"),
+        member: MemberId::from_parts(Timestamp(BEGIN), ten(caller % 50)),
+        group: Some(group(caller % 5)),
+        group_name: Some(format!("group {}", caller % 5)),
+        protocol_in: Protocol::OpenAi,
+        protocol_out: Some(Protocol::OpenAi),
+        method: Method::Chat,
+        model: Some(format!("model-{model}")),
+        stream: number.is_multiple_of(2),
+        status: 200,
+        outcome,
+        reason: None,
+        detail: None,
+        tokens,
+        cost: Some(cost),
+        sale: Some(NanoUsd(cost.0 * 2)),
+        price_version: Revision(3),
+        ttft_us: Some(250_000),
+        duration_us: 2_000_000,
+        address: Some("10.0.0.1".to_owned()),
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: vec![AttemptRecord {
+            channel: ChannelId::from_parts(Timestamp(BEGIN), ten(model % 4)),
+            channel_name: format!("channel {}", model % 4),
+            account: AccountId::from_parts(Timestamp(BEGIN), ten(mixed % 12)),
+            account_name: format!("account {}", mixed % 12),
+            protocol: Protocol::OpenAi,
+            upstream_model: format!("upstream-{model}"),
+            at,
+            status: Some(200),
+            result: AttemptResult::Answered,
+            error: None,
+            tokens,
+            cost: Some(cost),
+            first_byte_us: Some(240_000),
+            duration_us: 1_990_000,
+            upstream_request_id: None,
+        }],
+    }
+}
