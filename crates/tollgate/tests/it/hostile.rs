@@ -40,6 +40,7 @@ fn every_hostile_input_is_answered_as_it_may_be() {
         key: gate.key().to_owned(),
         model: "echo".to_owned(),
         canary: canary.local_addr().unwrap().to_string(),
+        admin: crate::admin::make_key(&gate, "hostile", "admin"),
     };
     let corpus = include_str!("../fixtures/hostile.jsonl");
     let before = support::resident_kib(gate.pid());
@@ -62,7 +63,7 @@ fn every_hostile_input_is_answered_as_it_may_be() {
     let growth = support::resident_kib(gate.pid()).saturating_sub(before);
     println!("{judged} hostile inputs, {} faults, resident memory grew by {growth} KiB", faults.len());
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    assert!(judged > 300, "only {judged} inputs were judged");
+    assert!(judged > 400, "only {judged} inputs were judged");
     assert!(growth < 64 * 1024, "memory grew by {growth} KiB");
 }
 

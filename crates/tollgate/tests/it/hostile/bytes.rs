@@ -10,6 +10,7 @@ pub(crate) struct Places {
     pub(crate) key: String,
     pub(crate) model: String,
     pub(crate) canary: String,
+    pub(crate) admin: String,
 }
 
 /// One step on the connection.
@@ -44,6 +45,7 @@ pub(crate) fn text(template: &str, places: &Places, length: usize) -> Vec<u8> {
         .replace("{{R:native}}", &format!("/v1beta/models/{}:generateContent", places.model))
         .replace("{{R:native_list}}", "/v1beta/models")
         .replace("{{R:square}}", "/square")
+        .replace("{{ADMIN}}", &places.admin)
         .replace("{{CANARY}}", &places.canary)
         .replace("{{CL}}", &length.to_string());
     filled.chars().map(|character| u8::try_from(u32::from(character)).expect("segments are Latin-1")).collect()

@@ -45,6 +45,9 @@ pub(crate) fn judge(input: &Value, exchange: &Exchange, places: &Places) -> Vec<
     }
     let text = String::from_utf8_lossy(&exchange.bytes);
     faults.extend(NEVER.iter().filter(|never| text.contains(**never)).map(|never| format!("the answer holds '{never}'")));
+    if text.contains(&places.admin) {
+        faults.push("the answer holds the whole admin key".to_owned());
+    }
     if text.contains(&places.key) && expect["key_echo_ok"] != true {
         faults.push("the answer holds the whole service key".to_owned());
     }
