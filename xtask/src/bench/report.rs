@@ -1,0 +1,131 @@
+//! Figures: medians of rounds, tables, and what they are held against.
+
+use serde_json::{Value, json};
+
+use super::{Run, subjects::Target};
+
+/// Medians of the rounds of one target.
+pub(super) fn medians(rows: &[Value]) -> Value {
+    let median = |pointer: &str| {
+        let mut values: Vec<f64> = rows.iter().filter_map(|row| row.pointer(pointer)?.as_f64()).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    json!({
+        "per_second": median("/per_second"), "cpu_us_per_request": median("/cpu_us_per_request"), "cpu_us_per_chunk": median("/cpu_us_per_chunk"),
+        "p50_ms": median("/latency_ms/p50"), "p99_ms": median("/latency_ms/p99"), "first_p50_ms": median("/first_ms/p50"),
+        "chunk_p50_ms": median("/chunk_ms/p50"), "chunk_p99_ms": median("/chunk_ms/p99"), "memory_mb": median("/memory_bytes").map(|bytes| bytes / 1e6),
+        "errors": rows.iter().filter_map(|row| row["errors"].as_u64()).sum::<u64>(),
+    })
+}
+
+/// Prints the rows, and what each is of `base`'s.
+pub(super) fn print_table(run: &Run, targets: &[Target], rows: &[Value], base: usize) {
+    println!("\n{}: {}", run.name, run.says);
+    let (base, base_row) = (&targets[base], &rows[base]);
+    let streams = run.load[0] == "stream";
+    let (cpu, unit) = if streams { ("cpu_us_per_chunk", "CPU µs/chunk") } else { ("cpu_us_per_request", "CPU µs/req") };
+    let (middle, late) = if streams { ("first_p50_ms", "chunk_p99_ms") } else { ("p50_ms", "p99_ms") };
+    println!(
+        "{:<32}{:>12}{:>14}{:>10}{:>10}{:>10}{:>14}{:>10}",
+        "",
+        "per second",
+        unit,
+        format!("× {}", base.name.split(' ').next().unwrap_or_default()),
+        "rate ×",
+        middle.trim_end_matches("_ms"),
+        late,
+        "MB"
+    );
+    for (target, row) in targets.iter().zip(rows) {
+        let show = |name: &str, digits: usize| row[name].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
+        let ratio = |name: &str| match (row[name].as_f64(), base_row[name].as_f64()) {
+            (Some(own), Some(base)) if base > 0.0 => format!("{:.2}", own / base),
+            _ => "–".to_owned(),
+        };
+        println!(
+            "{:<32}{:>12}{:>14}{:>10}{:>10}{:>10}{:>14}{:>10}",
+            target.name,
+            show("per_second", 0),
+            show(cpu, 1),
+            ratio(cpu),
+            ratio("per_second"),
+            show(middle, 2),
+            show(late, 2),
+            show("memory_mb", 0)
+        );
+    }
+}
+
+/// How a figure is made of two rows of a report.
+enum Made {
+    /// The first as it is.
+    Plain,
+    /// The first less the second.
+    Less(&'static str),
+    /// The first over the second.
+    Over(&'static str),
+}
+
+/// A figure that is held against a bound.
+struct Bound {
+    says: &'static str,
+    /// Pointer into the report; with a second one as `made` says.
+    figure: &'static str,
+    made: Made,
+    limit: f64,
+    /// The bound is a least, not a most.
+    least: bool,
+}
+
+const fn most(says: &'static str, figure: &'static str, made: Made, limit: f64) -> Bound {
+    Bound { says, figure, made, limit, least: false }
+}
+
+const fn least(says: &'static str, figure: &'static str, made: Made, limit: f64) -> Bound {
+    Bound { says, figure, made, limit, least: true }
+}
+
+const BOUNDS: &[Bound] = &[
+    most("max: CPU a request, × nginx", "/max/tollgate/cpu_us_per_request", Made::Over("/max/nginx/cpu_us_per_request"), 1.35),
+    least("max: requests a second, × nginx", "/max/tollgate/per_second", Made::Over("/max/nginx/per_second"), 0.6),
+    most("rate: added to direct, p50 in ms", "/rate/tollgate/p50_ms", Made::Less("/rate/direct/p50_ms"), 0.2),
+    most("rate: added to direct, p99 in ms", "/rate/tollgate/p99_ms", Made::Less("/rate/direct/p99_ms"), 0.6),
+    most("stream: first chunk over direct, ms", "/stream/tollgate/first_p50_ms", Made::Less("/stream/direct/first_p50_ms"), 0.25),
+    most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Made::Plain, 20.0),
+    most("slow: lateness of chunks, p99 in ms", "/slow/tollgate/chunk_p99_ms", Made::Plain, 10.0),
+    most("slow: memory, MB", "/slow/tollgate/memory_mb", Made::Plain, 100.0),
+    most(
+        "translated: CPU, × same protocol",
+        "/translated/translated/cpu_us_per_request",
+        Made::Over("/translated/same protocol/cpu_us_per_request"),
+        2.0,
+    ),
+    least(
+        "bounded: requests a second, × unbounded",
+        "/bounded/bounded/per_second",
+        Made::Over("/bounded/unbounded/per_second"),
+        0.9,
+    ),
+    most("idle memory, MB", "/idle_mb", Made::Plain, 40.0),
+    most("start to first answer, s", "/start_s", Made::Plain, 0.5),
+    most("size of the program, MB", "/program_mb", Made::Plain, 40.0),
+];
+
+/// Prints what was measured against its bound, met or missed.
+pub(super) fn print_bounds(report: &Value) {
+    println!("\n{:<44}{:>10}{:>12}", "bound", "measured", "");
+    for bound in BOUNDS {
+        let at = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
+        let Some(own) = at(bound.figure) else { continue };
+        let figure = match bound.made {
+            Made::Plain => Some(own),
+            Made::Less(other) => at(other).map(|other| own - other),
+            Made::Over(other) => at(other).filter(|other| *other > 0.0).map(|other| own / other),
+        };
+        let Some(figure) = figure else { continue };
+        let met = if bound.least { figure >= bound.limit } else { figure <= bound.limit };
+        let sign = if bound.least { '≥' } else { '≤' };
+        println!("{:<44}{:>10.2}   {sign} {:<7}{}", bound.says, figure, bound.limit, if met { "met" } else { "MISSED" });
+    }
+}
