@@ -1,7 +1,7 @@
 //! A usage record as one JSON object or one CSV row: the form of the admin API and of `usage export`.
 
 use serde_json::{Value, json};
-use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, UsageRecord};
+use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, TraceEntry, UsageRecord};
 
 /// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts in integer nano-USD
 /// and beside them in USD.
@@ -34,7 +34,7 @@ pub fn json(record: &UsageRecord) -> Value {
         "address": record.address,
         "client_request_id": record.client_request_id,
         "dropped": record.dropped,
-        "trace": record.trace,
+        "trace": record.trace.iter().map(trace).collect::<Vec<_>>(),
         "attempts": record.attempts.iter().map(attempt).collect::<Vec<_>>(),
     })
 }
@@ -58,8 +58,18 @@ fn attempt(attempt: &AttemptRecord) -> Value {
     })
 }
 
+/// Every kind, also where there is none: only the journal leaves zeros out.
 fn tokens(tokens: &Tokens) -> Value {
-    json!(tokens)
+    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source: from } = tokens;
+    json!({
+        "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "thinking": thinking, "image": image,
+        "audio": audio, "source": source(*from),
+    })
+}
+
+fn trace(entry: &TraceEntry) -> Value {
+    let TraceEntry { channel, account, code, detail } = entry;
+    json!({"channel": channel, "account": account, "code": code, "detail": detail})
 }
 
 /// Names of the CSV columns.
