@@ -9,7 +9,7 @@ use std::{
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Caller, CandidateView, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId,
-    HealthState, HealthView, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision,
+    HealthState, HealthView, IdHash, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision,
     Role, RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Unloaded,
     Visibility, resolve, route,
 };
@@ -143,7 +143,7 @@ fn outline(affinity: Option<u64>) -> Outline {
 
 /// What a health board keeps: a map of accounts that are not plainly well.
 #[derive(Default)]
-struct Board(HashMap<AccountId, AccountHealth>);
+struct Board(HashMap<AccountId, AccountHealth, IdHash>);
 
 impl HealthView for Board {
     fn of(&self, account: AccountId) -> AccountHealth {

@@ -32,7 +32,7 @@ pub use catalog::{
     Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use health::{AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, start_probe};
-pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, KeyId, MemberId, ModelId, RequestId, Revision};
+pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, KeyId, MemberId, ModelId, RequestId, Revision};
 pub use learned::Learned;
 pub use money::{
     Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use tollgate_core::{AccountHealth, AccountId, HealthState, HealthView, Observation, Timestamp, observe, start_probe};
+use tollgate_core::{AccountHealth, AccountId, HealthState, HealthView, IdHash, Observation, Timestamp, observe, start_probe};
 
 const SHARDS: usize = 16;
 
@@ -17,7 +17,7 @@ pub struct HealthBoard {
 
 #[derive(Debug, Default)]
 struct Shard {
-    health: HashMap<AccountId, AccountHealth>,
+    health: HashMap<AccountId, AccountHealth, IdHash>,
     /// Changed since they were last taken for saving.
     unsaved: Vec<AccountId>,
 }

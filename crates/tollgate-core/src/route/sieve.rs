@@ -1,6 +1,6 @@
 //! Parting candidates into those that may be tried and those that may not, each with its reason.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use tollgate_protocol::Method;
 
@@ -13,6 +13,9 @@ use crate::{
     offer::Use,
     price_limit::{Effective, PriceRules, money_is_bounded},
 };
+
+/// Room for exclusions that is made at once.
+const MOST_RESERVED: usize = 1_024;
 
 /// A candidate that cools for connect failures or 5xx and has nothing else against it.
 pub(super) struct Hiccup {
@@ -115,7 +118,7 @@ impl<'a, 'i> Sieve<'a, 'i> {
         let foreign = !channel.speaks(self.input.from);
         self.foreign |= foreign;
         if let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
-            self.excluded.push(Excluded { channel: channel.clone(), account: None, why });
+            self.exclude(position, channel, None, why);
             return;
         }
         let on = channel.accounts.iter().filter(|account| account.on).count();
@@ -144,10 +147,19 @@ impl<'a, 'i> Sieve<'a, 'i> {
                         self.hiccups.push(Hiccup { usable, until: *until, excluded: self.excluded.len() });
                     }
                     self.busy |= matches!(why, Exclusion::Concurrency | Exclusion::Rate { .. });
-                    self.excluded.push(Excluded { channel: channel.clone(), account: Some(at), why });
+                    self.exclude(position, channel, Some(at), why);
                 }
             }
         }
+    }
+
+    fn exclude(&mut self, position: usize, channel: &Arc<Channel>, account: Option<usize>, why: Exclusion) {
+        if self.excluded.is_empty() {
+            // One is seldom alone.
+            let channels = self.input.offer.candidates.len() - position;
+            self.excluded.reserve(channels.max(channel.accounts.len()).min(MOST_RESERVED));
+        }
+        self.excluded.push(Excluded { channel: Arc::clone(channel), account, why });
     }
 
     /// What excludes a channel with all its accounts, what lasts longest first.
