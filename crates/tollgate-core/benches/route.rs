@@ -9,9 +9,9 @@ use std::{
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Caller, CandidateView, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId,
-    HealthState, HealthView, IdHash, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider, Revision,
-    Role, RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Unloaded,
-    Visibility, resolve, route,
+    HealthState, HealthView, IdHash, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider,
+    Revision, Role, RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches,
+    Unloaded, Visibility, resolve, route,
 };
 use tollgate_protocol::{
     FieldPath, Framing, Method, Outline, Profile, Protocol, SplicePoints, Target, TranslateOptions, decode_request, encode_request,

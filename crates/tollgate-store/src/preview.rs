@@ -19,7 +19,9 @@ pub struct Preview {
     pub before: Catalog,
     /// The catalog as it would be. A row that stays has the same id in both.
     pub after: Catalog,
-    /// Keys that are there now and would still work, by the ids the database has for them.
+    /// Keys that work now, by the ids the database has for them, as they go with `before`.
+    pub keys_before: HashMap<KeyId, Key>,
+    /// Those that would still work, by the same ids, as they go with `after`.
     pub keys: HashMap<KeyId, Key>,
     /// Keys that would work, each with what it is now.
     pub changed: Vec<(Option<Key>, Key)>,
@@ -70,14 +72,17 @@ pub async fn preview(
     let door = if mode == Mode::Served { Door::File } else { Door::Cli };
     copy.apply(&planned.changes, &actor(door), now).await?;
     let keys_after = copy.list().await?;
-    let named = by_name(&keys_after);
-    let stays = |key: &crate::CurrentKey| {
-        named.get(&(key.spec.member.as_str(), key.spec.name.as_str())).map(|found| (key.id, Key::clone(found)))
+    let (was, named) = (by_name(&keys_before), by_name(&keys_after));
+    let of = |known: &BTreeMap<(&str, &str), &Key>| -> HashMap<KeyId, Key> {
+        let found = current.keys.iter().filter_map(|key| {
+            let named = known.get(&(key.spec.member.as_str(), key.spec.name.as_str()))?;
+            Some((key.id, Key::clone(named)))
+        });
+        found.collect()
     };
-    let keys = current.keys.iter().filter_map(stays).collect();
-    let was = by_name(&keys_before);
+    let (known, keys) = (of(&was), of(&named));
     let changed = named.iter().map(|(name, key)| (was.get(name).copied().cloned(), Key::clone(key))).collect();
-    Ok(Preview { before, after: copy.load().await?, keys, changed, lines: planned.lines })
+    Ok(Preview { before, after: copy.load().await?, keys_before: known, keys, changed, lines: planned.lines })
 }
 
 /// Keys that work, by member and name.
@@ -170,6 +175,8 @@ mod tests {
             assert_eq!(preview.after.channels[0].base_url, "https://two.example/v1");
             assert_eq!(preview.before.channels[0].base_url, "https://one.example/v1");
             assert_eq!(preview.before.channels[0].id, preview.after.channels[0].id);
+            assert_eq!(preview.before.channels[0].accounts[0].id, preview.after.channels[0].accounts[0].id);
+            assert!(preview.keys_before.keys().eq(preview.keys.keys()));
             assert!(matches!(preview.changed.as_slice(), [(Some(before), after)] if before.id == after.id));
             assert_eq!(preview.lines.len(), 1);
             let key = store.keys.list().await.unwrap().remove(0);

@@ -17,18 +17,21 @@ pub(super) type Value<'i> = Spanned<DeValue<'i>>;
 /// The problems found so far.
 pub(super) struct Problems<'t> {
     text: &'t str,
+    /// Where each line begins: every row is asked for its place, and files have tens of thousands.
+    lines: Vec<usize>,
     found: RefCell<Vec<FileError>>,
 }
 
 impl<'t> Problems<'t> {
-    pub(super) const fn new(text: &'t str) -> Self {
-        Self { text, found: RefCell::new(Vec::new()) }
+    pub(super) fn new(text: &'t str) -> Self {
+        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { text, lines, found: RefCell::new(Vec::new()) }
     }
 
     pub(super) fn place(&self, offset: usize) -> Place {
-        let before = &self.text[..self.text.floor_char_boundary(offset)];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Place { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+        let offset = self.text.floor_char_boundary(offset);
+        let line = self.lines.partition_point(|start| *start <= offset);
+        Place { line, column: self.text[self.lines[line - 1]..offset].chars().count() + 1 }
     }
 
     pub(super) fn add(&self, offset: usize, message: String) {

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::json;
-use tollgate_core::{Catalog, Key, KeyId, KeyStatus, NanoUsd, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord};
+use tollgate_core::{Catalog, Key, KeyId, NanoUsd, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord};
 use tollgate_store::{KeyScope, Order, Random, Store, UsageFilter, likely_mode, preview};
 
 use crate::{
@@ -31,12 +31,11 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
         let mode = likely_mode(&current);
         let after = preview(&current, &file, mode, Random::system(), compose::now()).await;
         let after = after.map_err(|error| effects::not_previewed(&arguments.file, error))?;
-        let before = store.catalog.load().await?;
-        let keys = working(store.keys.list().await?);
-        let keys_after = after.keys.into_iter().map(|(id, key)| (id, Arc::new(key))).collect();
+        // Both sides from the preview: whom a conversation goes to depends on accounts' ids, and those are the copy's own.
+        let (keys, keys_after) = (shared(after.keys_before), shared(after.keys));
         let filter = usage::read_filter(&store, arguments.filter).await?;
         let lines: Vec<String> = after.lines.iter().map(ToString::to_string).collect();
-        Ok((replay(&store, filter, waiting, (&before, &keys), (&after.after, &keys_after)).await?, lines))
+        Ok((replay(&store, filter, waiting, (&after.before, &keys), (&after.after, &keys_after)).await?, lines))
     })?;
     if common.json {
         print_json(&report, &lines);
@@ -46,9 +45,8 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Keys that are not revoked, by id.
-fn working(keys: Vec<Key>) -> HashMap<KeyId, Arc<Key>> {
-    keys.into_iter().filter(|key| key.status != KeyStatus::Revoked).map(|key| (key.id, Arc::new(key))).collect()
+fn shared(keys: HashMap<KeyId, Key>) -> HashMap<KeyId, Arc<Key>> {
+    keys.into_iter().map(|(id, key)| (id, Arc::new(key))).collect()
 }
 
 /// A catalog with its keys.

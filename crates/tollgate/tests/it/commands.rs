@@ -203,6 +203,23 @@ fn replay_says_what_a_changed_file_would_have_done_and_writes_nothing() {
     let people = out(&gate.run(&["replay", &file]));
     assert!(people.contains("5 requests replayed, 5 of them end elsewhere"), "{people}");
     assert_eq!(gate.chat(&support::chat("chat-model")).status, 200, "nothing was written");
+    // With many accounts nobody moves who need not: conversations stay where they would have been.
+    let many = |weight: &str| {
+        let accounts =
+            (0..8).map(|n| format!("[[channel.account]]\nname = \"more-{n}\"\ncredential = \"c\"\n")).collect::<String>();
+        let text = support::catalog(&upstream, weight).replace("{key}", gate.key()).replace("{credential}", "{}");
+        text.replacen("[[channel.serves]]", &format!("{accounts}[[channel.serves]]"), 1).replace("\"{}\"", "\"c\"")
+    };
+    gate.serve_catalog(&many(""));
+    for number in 0..20 {
+        let mut body = support::chat("chat-model");
+        body["messages"][0]["content"] = format!("conversation {number}").into();
+        assert_eq!(gate.chat(&body).status, 200);
+    }
+    let file = gate.data().join("lighter.toml");
+    std::fs::write(&file, many("weight = 7")).unwrap();
+    let said = json(&gate.run(&["replay", &file.display().to_string(), "--json"]));
+    assert_eq!((&said["replayed"], &said["moved"]), (&26.into(), &0.into()), "{said}");
     let unchanged = gate.data().join("catalog.toml").display().to_string();
     let said = json(&gate.run(&["replay", &unchanged, "--model", "chat-model", "--json"]));
     assert_eq!((&said["moved"], &said["changes"]), (&0.into(), &serde_json::json!([])), "{said}");

@@ -171,3 +171,64 @@ fn fifty_changes_under_load_drop_nothing_and_a_bad_file_changes_nothing() {
     assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
     assert!(serves(50), "the last good file serves");
 }
+
+/// 100 channels of ten accounts, each serving a hundred models of its own: 10,000 models, 1,000 accounts.
+fn large(upstream: &Upstream, version: usize) -> String {
+    let mut text = String::new();
+    let mut names = Vec::new();
+    for number in 0..100 {
+        let name = format!("channel-{number:02}");
+        text += &format!(
+            "[[channel]]\nname = \"{name}\"\nprovider = \"compatible\"\nprotocol = \"openai\"\nbase_url = \"{}\"\nprivate_network = true\n",
+            upstream.openai()
+        );
+        for account in 0..10 {
+            text += &format!("[[channel.account]]\nname = \"{name}-{account}\"\ncredential = \"{{credential}}\"\n");
+        }
+        for model in 0..100 {
+            let version = if (number, model) == (0, 0) { format!("version-{version}") } else { "upstream-model".to_owned() };
+            text += &format!(
+                "[[channel.serves]]\nmodel = \"model-{number:02}-{model:02}\"\nupstream = \"{version}\"\ncost = {{ input = \"1\", output = \"2\" }}\n"
+            );
+        }
+        names.push(name);
+    }
+    for number in 0..10_000 {
+        let (channel, model) = (number / 100, number % 100);
+        text += &format!("[[model]]\nname = \"model-{channel:02}-{model:02}\"\nprice = {{ input = \"10\", output = \"20\" }}\n");
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    text + &group(&names)
+}
+
+#[test]
+fn ten_thousand_models_of_a_thousand_accounts_change_without_a_stall() {
+    let upstream = Upstream::start();
+    let begin = Instant::now();
+    let gate = Gate::of(PROGRAM).catalog(&large(&upstream, 0)).spawn();
+    println!("10,000 models x 1,000 accounts: first start with the file {:?}", begin.elapsed());
+    let quiet = load::send(&gate, "model-00-00", 1_000, 4);
+    let mut effective = Duration::ZERO;
+    let busy = load::during(&gate, "model-00-00", 4, || {
+        let begin = Instant::now();
+        gate.serve_catalog(&large(&upstream, 1));
+        while upstream.seen().last().is_none_or(|seen| seen.json()["model"] != "version-1") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the change does not take effect");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        effective = begin.elapsed();
+    });
+    println!(
+        "10,000 models x 1,000 accounts: change effective after {effective:?}; p99 {:?} and longest {:?} meanwhile, {:?} and {:?} before",
+        busy.within(990),
+        busy.within(1_000),
+        quiet.within(990),
+        quiet.within(1_000),
+    );
+    assert_eq!((quiet.failed(), busy.failed()), (0, 0), "{:?} {:?}", quiet.statuses, busy.statuses);
+    let folder = gate.kill();
+    let begin = Instant::now();
+    let again = Gate::of(PROGRAM).on(folder).spawn();
+    println!("10,000 models x 1,000 accounts: start from the database {:?}", begin.elapsed());
+    assert_eq!(again.chat(&support::chat("model-99-99")).status, 200);
+}

@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
         Arc,
@@ -46,17 +46,32 @@ pub(crate) enum Connected {
     Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
 }
 
-/// Connects to a destination. The caller bounds the time.
+/// Connects to a destination; also tells which of its addresses it is, where a name stands for several. The caller bounds
+/// the time.
 pub(crate) async fn connect(
     destination: &Destination,
     addresses: &Addresses,
     trust: &Trust,
     tasks: &TaskTracker,
-) -> Result<Connected, ConnectFault> {
-    let socket = match &destination.proxy {
-        None => dial(addresses.of(destination).await?).await.map_err(|_| ConnectFault::Refused)?,
-        Some(proxy) => proxy::tunnel(proxy, destination).await?,
+) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
+    let (socket, peer) = match &destination.proxy {
+        None => {
+            let socket = dial(addresses.of(destination).await?).await.map_err(|_| ConnectFault::Refused)?;
+            let peer = destination.address.is_none().then(|| socket.peer_addr().ok()).flatten();
+            (socket, peer.map(|peer| peer.ip()))
+        }
+        Some(proxy) => (proxy::tunnel(proxy, destination).await?, None),
     };
+    Ok((speak(socket, destination, trust, tasks).await?, peer))
+}
+
+/// TLS where the destination wants it, then HTTP.
+async fn speak(
+    socket: TcpStream,
+    destination: &Destination,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<Connected, ConnectFault> {
     if !destination.tls {
         return http1(socket, tasks).await;
     }

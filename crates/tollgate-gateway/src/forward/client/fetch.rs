@@ -91,7 +91,7 @@ pub(crate) async fn send(url: &Url, sent: Sent, reach: Reach, trust: &Trust, tas
         headers.insert(USER_AGENT, AGENT);
         Ok(request)
     };
-    let (answer, connection) = match connect(&destination, &Addresses::default(), trust, tasks).await? {
+    let (answer, connection) = match connect(&destination, &Addresses::default(), trust, tasks).await?.0 {
         Connected::Http1(mut sender, task) => {
             let connection = Connection(Some(task));
             (sender.send_request(request(TargetForm::Origin)?).await, connection)

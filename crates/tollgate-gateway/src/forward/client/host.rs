@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    net::IpAddr,
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
@@ -60,9 +61,11 @@ struct Idle {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,
     since: Instant,
+    peer: Option<IpAddr>,
 }
 
 struct Shared {
+    peer: Option<IpAddr>,
     sender: http2::SendRequest<Full<Bytes>>,
     in_flight: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -84,7 +87,7 @@ pub(crate) struct Lease {
 }
 
 enum Grip {
-    Http1 { sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle },
+    Http1 { sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle, peer: Option<IpAddr> },
     Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: Arc<AtomicUsize> },
 }
 
@@ -138,12 +141,13 @@ impl Host {
             return Ok(lease);
         }
         // Boxed: making a connection takes kilobytes, which requests on an idle one would all carry.
-        let grip = match Box::pin(connect(&self.destination, &self.addresses, trust, tasks)).await? {
-            Connected::Http1(sender, close) => Grip::Http1 { sender, close },
+        let (connected, peer) = Box::pin(connect(&self.destination, &self.addresses, trust, tasks)).await?;
+        let grip = match connected {
+            Connected::Http1(sender, close) => Grip::Http1 { sender, close, peer },
             Connected::Http2(sender, most) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
                 let in_flight = Arc::new(AtomicUsize::new(1));
-                let kept = Shared { sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
+                let kept = Shared { peer, sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
                 Grip::Http2 { sender, in_flight }
             }
@@ -153,7 +157,7 @@ impl Host {
 
     async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {
         loop {
-            let Idle { mut sender, close, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
+            let Idle { mut sender, close, since, peer } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
             let age = since.elapsed();
             if sender.is_closed() || age > OLDEST_IDLE {
                 continue;
@@ -163,7 +167,7 @@ impl Host {
                 tokio::task::yield_now().await;
             }
             if !sender.is_closed() && (sender.is_ready() || sender.ready().await.is_ok()) {
-                let grip = Some(Grip::Http1 { sender, close });
+                let grip = Some(Grip::Http1 { sender, close, peer });
                 return Some(Lease { host: Arc::clone(self), grip });
             }
         }
@@ -184,13 +188,39 @@ impl Host {
         Some(Lease { host: Arc::clone(self), grip: Some(grip) })
     }
 
-    fn keep(&self, sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle) {
+    fn keep(&self, sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle, peer: Option<IpAddr>) {
+        if peer.is_some_and(|peer| !self.addresses.names(peer)) {
+            return;
+        }
         let now = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while idle.front().is_some_and(|oldest| idle.len() >= MOST_IDLE || now.duration_since(oldest.since) > OLDEST_IDLE) {
             idle.pop_front();
         }
-        idle.push_back(Idle { sender, close, since: now });
+        idle.push_back(Idle { sender, close, since: now, peer });
+    }
+
+    /// Looks the name up anew and lets connections go to addresses it no longer stands for; requests under way on them
+    /// end where they are.
+    pub(crate) async fn follow_name(&self) {
+        if self.destination.address.is_none()
+            && self.destination.proxy.is_none()
+            && self.addresses.renew(&self.destination.host).await
+        {
+            self.drop_unnamed();
+        }
+    }
+
+    fn drop_unnamed(&self) {
+        let stays = |peer: Option<IpAddr>| peer.is_none_or(|peer| self.addresses.names(peer));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.peer));
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.peer));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn renamed(&self, addresses: Vec<IpAddr>) {
+        self.addresses.set(addresses);
+        self.drop_unnamed();
     }
 
     /// Lets connections go that nobody has used for long. Returns whether any is left.
@@ -229,10 +259,10 @@ impl Lease {
 
     /// The answer has ended properly: the connection may carry the next request.
     fn give_back(mut self) {
-        if let Some(Grip::Http1 { sender, close }) = self.grip.take_if(|grip| matches!(grip, Grip::Http1 { .. }))
+        if let Some(Grip::Http1 { sender, close, peer }) = self.grip.take_if(|grip| matches!(grip, Grip::Http1 { .. }))
             && !sender.is_closed()
         {
-            self.host.keep(sender, close);
+            self.host.keep(sender, close, peer);
         }
     }
 }

@@ -25,6 +25,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use http::{Method, Request, header::HOST};
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
@@ -43,8 +44,10 @@ pub use self::{
 };
 use super::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError, credentials::headers_for};
 
-/// How often connections that nobody uses are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// How often connections are looked for that nobody uses, or whose name has moved.
+const SWEEP_EVERY: Duration = Duration::from_secs(15);
+/// Longest look-up of all names together behind the requests' backs.
+const LOOK_UPS: Duration = Duration::from_secs(5);
 
 /// The connections of one core.
 pub struct Client {
@@ -75,7 +78,11 @@ impl Client {
             loop {
                 tokio::time::sleep(SWEEP_EVERY).await;
                 let Some(hosts) = swept.upgrade() else { return };
-                sweep(&hosts);
+                let left = sweep(&hosts);
+                drop(hosts);
+                let followed = join_all(left.iter().map(|host| host.follow_name()));
+                // A name service that does not answer leaves everything as it is.
+                let _ = timeout_at(Instant::now() + LOOK_UPS, followed).await;
             }
         });
         Self { hosts, trust, tasks }
@@ -105,10 +112,11 @@ impl Client {
     }
 }
 
-/// Closes what is too old, and forgets channels without a connection that nobody is just using.
-fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) {
+/// Closes what is too old, and forgets channels without a connection that nobody is just using. Returns those left.
+fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) -> Vec<Arc<Host>> {
     let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
     hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
+    hosts.values().map(|entry| Arc::clone(&entry.host)).collect()
 }
 
 #[async_trait]

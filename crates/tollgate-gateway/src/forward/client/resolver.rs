@@ -3,6 +3,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    sync::PoisonError,
     time::Duration,
 };
 
@@ -13,6 +14,9 @@ use crate::forward::ConnectFault;
 
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(30);
+/// Asked again, behind connections that are kept, when it is as old as this: with a look every 15 s a change is followed
+/// within 30.
+const RENEWED: Duration = Duration::from_secs(12);
 /// How long it is used when no newer one can be had.
 const STALE: Duration = Duration::from_mins(10);
 /// Addresses kept of one answer.
@@ -22,6 +26,8 @@ const MOST_ADDRESSES: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     known: Mutex<Option<Known>>,
+    /// What the name stands for, for a look without waiting; empty: not known.
+    named: std::sync::RwLock<Vec<IpAddr>>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,12 +58,35 @@ impl Addresses {
         {
             return Ok(known.addresses.clone());
         }
+        self.ask(host, &mut known).await
+    }
+
+    /// Looks the name up again, if nobody has lately. Whether there is a new answer.
+    pub(crate) async fn renew(&self, host: &str) -> bool {
+        let mut known = self.known.lock().await;
+        let Some(since) = known.as_ref().map(|known| known.since).filter(|since| since.elapsed() >= RENEWED) else { return false };
+        self.ask(host, &mut known).await.is_ok() && known.as_ref().is_some_and(|known| known.since > since)
+    }
+
+    /// Whether the name stands for this address, as far as known.
+    pub(crate) fn names(&self, address: IpAddr) -> bool {
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        named.is_empty() || named.contains(&address)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set(&self, addresses: Vec<IpAddr>) {
+        *self.named.write().unwrap() = addresses;
+    }
+
+    async fn ask(&self, host: &str, known: &mut Option<Known>) -> Result<Vec<IpAddr>, ConnectFault> {
         let answer = tokio::net::lookup_host((host, 0)).await;
         let addresses = interleave(answer.into_iter().flatten().map(|address| address.ip()));
         if addresses.is_empty() {
             let stale = known.as_ref().filter(|known| known.since.elapsed() < STALE);
             return stale.map(|known| known.addresses.clone()).ok_or(ConnectFault::Resolve);
         }
+        self.named.write().unwrap_or_else(PoisonError::into_inner).clone_from(&addresses);
         *known = Some(Known { addresses: addresses.clone(), since: Instant::now() });
         Ok(addresses)
     }

@@ -117,6 +117,41 @@ async fn the_keep_alive_race_is_lost_once_and_won_on_a_new_connection() {
 }
 
 #[tokio::test]
+async fn connections_to_an_address_that_the_name_left_are_used_no_more() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
+    let whole = async || read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    whole().await;
+    whole().await;
+    let host = client.host(&call.channel).unwrap();
+    assert_eq!((upstream.accepted(), host.idle_count()), (1, 1));
+    host.renamed(vec!["127.0.0.1".parse().unwrap()]);
+    assert_eq!(host.idle_count(), 1, "it stands for this address still");
+    let elsewhere = vec!["192.0.2.1".parse().unwrap()];
+    host.renamed(elsewhere.clone());
+    assert_eq!(host.idle_count(), 0);
+    let under_way = ask(&client, &call).await.unwrap();
+    host.renamed(elsewhere);
+    assert_eq!(read(under_way.body).await.unwrap(), "{}", "what is under way ends where it is");
+    assert_eq!((upstream.accepted(), host.idle_count()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_name_is_asked_for_again_behind_connections_that_are_kept() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
+    read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    let host = client.host(&call.channel).unwrap();
+    // As if the name had moved here meanwhile: what is looked up says otherwise.
+    host.renamed(Vec::new());
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(13)).await;
+    tokio::time::resume();
+    host.follow_name().await;
+    assert_eq!(host.idle_count(), 1, "localhost is where it was");
+}
+
+#[tokio::test]
 async fn a_refused_connection_was_not_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let call = call(&format!("http://{}/v1", listener.local_addr().unwrap()));
