@@ -72,6 +72,7 @@ fn refuse_foreign(out: &mut Outgoing<'_>) {
         params.tier.as_ref().map(|given| &given.src),
         params.web_search.as_ref().map(|given| &given.src),
         google.cached_content.as_ref().map(|given| &given.src),
+        params.media_resolution.as_ref().map(|given| &given.src),
     ];
     for field in foreign.into_iter().flatten() {
         out.verdicts.refuse(field);

@@ -31,7 +31,7 @@ pub(super) const TO_OPENAI: &[Row] = &[
         "messages[].content[] tool_use, tool_result",
         Changed,
         "",
-        r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"r"}]}]}"#,
+        r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"r","is_error":true}]}]}"#,
         "`tool_calls[]`, `tool` messages before any text",
     ),
     (
@@ -40,6 +40,13 @@ pub(super) const TO_OPENAI: &[Row] = &[
         "",
         r#"{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBO"}}]}]}"#,
         "`image_url`, `file`",
+    ),
+    (
+        "messages[].content[] image with a url",
+        Mapped,
+        "",
+        r#"{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://x.test/a.png"}}]}]}"#,
+        "`image_url`",
     ),
     (
         "messages[].content[].source file, text, content",
@@ -68,7 +75,7 @@ pub(super) const TO_OPENAI: &[Row] = &[
         "tool_choice",
         Mapped,
         "",
-        r#"{"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}"#,
+        r#"{"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true}}"#,
         "`tool_choice`, `parallel_tool_calls`",
     ),
     ("max_tokens", Mapped, "", r#"{"max_tokens":5}"#, "`max_completion_tokens` or `max_tokens`"),
@@ -99,11 +106,12 @@ pub(super) const TO_OPENAI: &[Row] = &[
     ("container", Refused, "", r#"{"container":"c"}"#, ""),
     ("mcp_servers", Refused, "", r#"{"mcp_servers":[]}"#, ""),
     ("context_management", Refused, "", r#"{"context_management":{}}"#, ""),
+    ("inference_geo", Refused, "", r#"{"inference_geo":"eu"}"#, "where it runs is the vendor's matter"),
     ("diagnostics", Dropped, "", r#"{"diagnostics":{}}"#, "bookkeeping"),
 ];
 
 pub(super) const TO_GEMINI: &[Row] = &[
-    ("system", Mapped, "", r#"{"system":"s"}"#, "`systemInstruction`"),
+    ("system", Mapped, "", r#"{"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#, "`systemInstruction`"),
     (
         "messages[] role system",
         Changed,
@@ -140,6 +148,13 @@ pub(super) const TO_GEMINI: &[Row] = &[
         "the upstream reads no addresses; `inlineData` where the channel has `fetch_media`",
     ),
     (
+        "messages[].content[].source file, text, content",
+        Refused,
+        "messages[].content[].source",
+        r#"{"messages":[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]}"#,
+        "",
+    ),
+    (
         "messages[].content[] of the vendor's own kinds",
         Refused,
         "messages[].content[]",
@@ -165,7 +180,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         "tool_choice",
         Mapped,
         "",
-        r#"{"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f"}}"#,
+        r#"{"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true}}"#,
         "`functionCallingConfig`",
     ),
     ("max_tokens", Mapped, "", r#"{"max_tokens":5}"#, "`maxOutputTokens`"),
@@ -201,5 +216,6 @@ pub(super) const TO_GEMINI: &[Row] = &[
     ("container", Refused, "", r#"{"container":"c"}"#, ""),
     ("mcp_servers", Refused, "", r#"{"mcp_servers":[]}"#, ""),
     ("context_management", Refused, "", r#"{"context_management":{}}"#, ""),
+    ("inference_geo", Refused, "", r#"{"inference_geo":"eu"}"#, "where it runs is the vendor's matter"),
     ("diagnostics", Dropped, "", r#"{"diagnostics":{}}"#, "bookkeeping"),
 ];

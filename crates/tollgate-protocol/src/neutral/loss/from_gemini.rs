@@ -1,9 +1,13 @@
 //! Native callers.
 
+mod to_anthropic;
+
 use super::{
     LossVerdict::{Changed, Dropped, Harmless, Mapped, Refused},
     Row,
 };
+
+pub(super) use to_anthropic::TO_ANTHROPIC;
 
 pub(super) const TO_OPENAI: &[Row] = &[
     (
@@ -155,7 +159,7 @@ pub(super) const TO_OPENAI: &[Row] = &[
         "`json_object`; a line saying \"JSON\" is added where no message does",
     ),
     (
-        "generationConfig.responseSchema, responseJsonSchema",
+        "generationConfig.responseSchema",
         Changed,
         "",
         r#"{"generationConfig":{"responseMimeType":"application/json","responseSchema":{"type":"OBJECT"}}}"#,
@@ -213,6 +217,16 @@ pub(super) const TO_OPENAI: &[Row] = &[
         r#"{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"iVBO"}}]}],"generationConfig":{"mediaResolution":"MEDIA_RESOLUTION_LOW"}}"#,
         "`detail` of the images",
     ),
+    ("generationConfig.translationConfig", Refused, "", r#"{"generationConfig":{"translationConfig":{}}}"#, ""),
+    ("generationConfig.enableAffectiveDialog", Refused, "", r#"{"generationConfig":{"enableAffectiveDialog":true}}"#, ""),
+    ("generationConfig.enableEnhancedCivicAnswers", Refused, "", r#"{"generationConfig":{"enableEnhancedCivicAnswers":true}}"#, ""),
+    (
+        "generationConfig.responseJsonSchema",
+        Changed,
+        "",
+        r#"{"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":{"type":"object"}}}"#,
+        "the same, unconverted",
+    ),
     ("generationConfig, any other member", Refused, "generationConfig.x", r#"{"generationConfig":{"x":1}}"#, ""),
     ("safetySettings", Dropped, "", r#"{"safetySettings":[]}"#, ""),
     ("labels", Dropped, "", r#"{"labels":{"a":"b"}}"#, "bookkeeping"),
@@ -224,137 +238,7 @@ pub(super) const TO_OPENAI: &[Row] = &[
         "values that ask for the default",
         Harmless,
         "",
-        r#"{"store":false,"serviceTier":"standard","generationConfig":{"candidateCount":1,"presencePenalty":0,"responseModalities":["TEXT"],"responseMimeType":"text/plain","stopSequences":[]}}"#,
-        "never an error",
-    ),
-];
-
-pub(super) const TO_ANTHROPIC: &[Row] = &[
-    ("systemInstruction", Mapped, "", r#"{"systemInstruction":{"parts":[{"text":"a"}]}}"#, "`system`"),
-    (
-        "contents[].parts[] with thought",
-        Dropped,
-        "contents[].parts[]",
-        r#"{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"t","thought":true},{"text":"b"}]},{"parts":[{"text":"c"}]}]}"#,
-        "unless its `thoughtSignature` carries a block of this vendor",
-    ),
-    (
-        "contents[].parts[].thoughtSignature given by this gateway",
-        Changed,
-        "",
-        r#"{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"t","thought":true,"thoughtSignature":"dGcxLmEuU0lH"},{"text":"b"}]},{"parts":[{"text":"c"}]}]}"#,
-        "`thinking` and `redacted_thinking` blocks in their places",
-    ),
-    (
-        "contents[].parts[].inlineData, image, PDF",
-        Mapped,
-        "",
-        r#"{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"iVBO"}}]}]}"#,
-        "`image`, `document`",
-    ),
-    (
-        "contents[].parts[].inlineData, audio, video",
-        Refused,
-        "contents[].parts[]",
-        r#"{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"UklG"}}]}]}"#,
-        "",
-    ),
-    (
-        "contents[].parts[].functionCall",
-        Changed,
-        "",
-        r#"{"contents":[{"parts":[{"text":"hi"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}}]},{"parts":[{"functionResponse":{"name":"f","response":{"error":"r"}}}]}]}"#,
-        "`tool_use`, `tool_result`; `{\"error\": …}` sets `is_error`",
-    ),
-    ("tools[].functionDeclarations[]", Changed, "", r#"{"tools":[{"functionDeclarations":[{"name":"f"}]}]}"#, "`input_schema`"),
-    (
-        "tools[].codeExecution and other server tools",
-        Refused,
-        "tools[].codeExecution",
-        r#"{"tools":[{"codeExecution":{}}]}"#,
-        "never removed silently",
-    ),
-    (
-        "toolConfig.functionCallingConfig",
-        Mapped,
-        "",
-        r#"{"tools":[{"functionDeclarations":[{"name":"f"}]}],"toolConfig":{"functionCallingConfig":{"mode":"ANY"}}}"#,
-        "`tool_choice`; forced tools where the model takes them",
-    ),
-    (
-        "generationConfig.temperature, topP, topK",
-        Mapped,
-        "",
-        r#"{"generationConfig":{"temperature":0.5,"topP":0.5,"topK":3}}"#,
-        "where the model takes sampling",
-    ),
-    (
-        "generationConfig.maxOutputTokens",
-        Mapped,
-        "",
-        r#"{"generationConfig":{"maxOutputTokens":5}}"#,
-        "`max_tokens`; absent: the model's default",
-    ),
-    ("generationConfig.stopSequences", Mapped, "", r#"{"generationConfig":{"stopSequences":["a"]}}"#, "blank ones are refused"),
-    (
-        "generationConfig.candidateCount above 1",
-        Refused,
-        "generationConfig.candidateCount",
-        r#"{"generationConfig":{"candidateCount":2}}"#,
-        "",
-    ),
-    ("generationConfig.seed", Refused, "", r#"{"generationConfig":{"seed":1}}"#, ""),
-    (
-        "generationConfig.presencePenalty, frequencyPenalty",
-        Refused,
-        "generationConfig.presencePenalty",
-        r#"{"generationConfig":{"presencePenalty":0.5}}"#,
-        "",
-    ),
-    (
-        "generationConfig.responseLogprobs, logprobs",
-        Refused,
-        "generationConfig.responseLogprobs",
-        r#"{"generationConfig":{"responseLogprobs":true}}"#,
-        "",
-    ),
-    (
-        "generationConfig.responseMimeType JSON without a schema",
-        Refused,
-        "generationConfig.responseMimeType",
-        r#"{"generationConfig":{"responseMimeType":"application/json"}}"#,
-        "",
-    ),
-    (
-        "generationConfig.responseSchema, responseJsonSchema",
-        Changed,
-        "",
-        r#"{"generationConfig":{"responseMimeType":"application/json","responseSchema":{"type":"OBJECT"}}}"#,
-        "`output_config.format`",
-    ),
-    (
-        "generationConfig.thinkingConfig",
-        Changed,
-        "",
-        r#"{"generationConfig":{"thinkingConfig":{"thinkingLevel":"HIGH","includeThoughts":true}}}"#,
-        "`thinking` adaptive with an effort, or a budget",
-    ),
-    (
-        "generationConfig.thinkingConfig.thinkingLevel MINIMAL",
-        Dropped,
-        "generationConfig.thinkingConfig.thinkingLevel",
-        r#"{"generationConfig":{"thinkingConfig":{"thinkingLevel":"MINIMAL"}}}"#,
-        "`low`, reported",
-    ),
-    ("safetySettings", Dropped, "", r#"{"safetySettings":[]}"#, ""),
-    ("labels", Dropped, "", r#"{"labels":{"a":"b"}}"#, "bookkeeping"),
-    ("cachedContent", Refused, "", r#"{"cachedContent":"cachedContents/x"}"#, ""),
-    ("serviceTier flex, priority", Refused, "serviceTier", r#"{"serviceTier":"flex"}"#, ""),
-    (
-        "values that ask for the default",
-        Harmless,
-        "",
-        r#"{"store":false,"serviceTier":"standard","generationConfig":{"candidateCount":1,"presencePenalty":0,"responseModalities":["TEXT"],"responseMimeType":"text/plain","stopSequences":[]}}"#,
+        r#"{"store":false,"serviceTier":"standard","generationConfig":{"candidateCount":1,"presencePenalty":0,"frequencyPenalty":0,"responseModalities":["TEXT"],"responseMimeType":"text/plain","stopSequences":[]}}"#,
         "never an error",
     ),
 ];

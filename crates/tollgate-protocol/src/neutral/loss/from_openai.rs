@@ -1,9 +1,13 @@
 //! Chat completions callers.
 
+mod to_anthropic;
+
 use super::{
     LossVerdict::{Changed, Dropped, Harmless, Mapped, Refused},
     Row,
 };
+
+pub(super) use to_anthropic::TO_ANTHROPIC;
 
 pub(super) const TO_GEMINI: &[Row] = &[
     (
@@ -118,7 +122,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         r#"{"tools":[{"type":"custom","custom":{"name":"f","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"x"}}}}]}"#,
         "",
     ),
-    ("functions", Mapped, "", r#"{"functions":[{"name":"f"}]}"#, "as `tools`"),
+    ("functions, function_call", Mapped, "", r#"{"functions":[{"name":"f"}],"function_call":"auto"}"#, "as `tools`"),
     (
         "tool_choice",
         Mapped,
@@ -146,7 +150,7 @@ pub(super) const TO_GEMINI: &[Row] = &[
         "max_completion_tokens, max_tokens",
         Mapped,
         "",
-        r#"{"max_tokens":5}"#,
+        r#"{"max_completion_tokens":5,"max_tokens":6}"#,
         "`maxOutputTokens`; the first wins where both are given",
     ),
     ("n", Mapped, "", r#"{"n":2}"#, "`candidateCount`; more than the model gives: refused"),
@@ -218,146 +222,6 @@ pub(super) const TO_GEMINI: &[Row] = &[
     ),
     ("moderation", Refused, "", r#"{"moderation":{"model":"m"}}"#, ""),
     ("any other top-level field", Refused, "min_p", r#"{"min_p":0.1}"#, ""),
-    (
-        "values that ask for the default",
-        Harmless,
-        "",
-        r#"{"n":1,"presence_penalty":0,"frequency_penalty":0,"logit_bias":{},"store":false,"modalities":["text"],"logprobs":false,"parallel_tool_calls":true,"verbosity":"medium","response_format":{"type":"text"},"tools":null,"stop":null,"service_tier":"auto"}"#,
-        "never an error",
-    ),
-];
-
-pub(super) const TO_ANTHROPIC: &[Row] = &[
-    (
-        "messages[] role system, developer, at the beginning",
-        Mapped,
-        "",
-        r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"}]}"#,
-        "`system`, blocks where there are several",
-    ),
-    (
-        "messages[] role system, developer, later",
-        Changed,
-        "",
-        r#"{"messages":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]}"#,
-        "user text at its place; at the beginning where the channel has `hoist`",
-    ),
-    (
-        "messages[].content[] image_url",
-        Mapped,
-        "",
-        r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}]}]}"#,
-        "`image` with base64 or url source; `detail` has no counterpart",
-    ),
-    (
-        "messages[].content[] file, PDF",
-        Mapped,
-        "",
-        r#"{"messages":[{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBE"}}]}]}"#,
-        "`document`",
-    ),
-    (
-        "messages[].content[] input_audio",
-        Refused,
-        "messages[].content[].input_audio",
-        r#"{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"UklG","format":"wav"}}]}]}"#,
-        "",
-    ),
-    (
-        "messages[].tool_calls[]",
-        Changed,
-        "",
-        r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c.1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c.1","content":"r"}]}"#,
-        "`tool_use` with a cleaned id; all results in one message, results first",
-    ),
-    (
-        "messages[].reasoning_content",
-        Dropped,
-        "messages[].reasoning_content",
-        r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","reasoning_content":"t","content":"a"},{"role":"user","content":"b"}]}"#,
-        "blocks have no carrier in chat completions",
-    ),
-    (
-        "messages[] ending with the assistant's",
-        Mapped,
-        "",
-        r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"a"}]}"#,
-        "where the model takes a prefill, else refused at that message",
-    ),
-    (
-        "tools[] function",
-        Changed,
-        "",
-        r#"{"tools":[{"type":"function","function":{"name":"f"}}]}"#,
-        "`input_schema`; `strict` has no counterpart",
-    ),
-    (
-        "tools[] custom",
-        Changed,
-        "",
-        r#"{"tools":[{"type":"custom","custom":{"name":"f"}}]}"#,
-        "a tool with one string `input`; answered as custom again",
-    ),
-    (
-        "tool_choice",
-        Mapped,
-        "",
-        r#"{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required"}"#,
-        "forced tools where the model takes them",
-    ),
-    (
-        "tool_choice allowed_tools",
-        Changed,
-        "",
-        r#"{"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}}"#,
-        "the tools are cut to the allowed ones",
-    ),
-    (
-        "parallel_tool_calls false",
-        Mapped,
-        "",
-        r#"{"tools":[{"type":"function","function":{"name":"f"}}],"parallel_tool_calls":false}"#,
-        "`disable_parallel_tool_use`",
-    ),
-    ("max_completion_tokens, max_tokens", Mapped, "", r#"{"max_tokens":5}"#, "`max_tokens`; absent: the model's default"),
-    ("temperature", Mapped, "", r#"{"temperature":0.5}"#, "where the model takes sampling; 1 is left out elsewhere"),
-    ("temperature above 1", Refused, "temperature", r#"{"temperature":1.5}"#, "never cut"),
-    ("top_p", Mapped, "", r#"{"top_p":0.5}"#, "where the model takes sampling"),
-    ("stop", Mapped, "", r#"{"stop":["a"]}"#, "`stop_sequences`; blank ones are refused"),
-    ("n above 1", Refused, "n", r#"{"n":2}"#, ""),
-    ("seed", Refused, "", r#"{"seed":1}"#, ""),
-    ("presence_penalty, frequency_penalty", Refused, "presence_penalty", r#"{"presence_penalty":0.5}"#, "0 is accepted"),
-    ("logprobs, top_logprobs", Refused, "logprobs", r#"{"logprobs":true}"#, ""),
-    ("response_format json_object", Refused, "response_format", r#"{"response_format":{"type":"json_object"}}"#, ""),
-    (
-        "response_format json_schema",
-        Mapped,
-        "",
-        r#"{"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"}}}}"#,
-        "`output_config.format`",
-    ),
-    (
-        "reasoning_effort",
-        Changed,
-        "",
-        r#"{"reasoning_effort":"high"}"#,
-        "`thinking` adaptive with `output_config.effort`, or a budget",
-    ),
-    ("reasoning_effort minimal", Dropped, "reasoning_effort", r#"{"reasoning_effort":"minimal"}"#, "`low`, reported"),
-    (
-        "extra_body.google.cached_content",
-        Refused,
-        "extra_body.google.cached_content",
-        r#"{"extra_body":{"google":{"cached_content":"cachedContents/x"}}}"#,
-        "",
-    ),
-    ("extra_body.google.safety_settings", Dropped, "", r#"{"extra_body":{"google":{"safety_settings":[]}}}"#, ""),
-    ("service_tier flex, priority", Refused, "service_tier", r#"{"service_tier":"flex"}"#, ""),
-    ("stream", Mapped, "", r#"{"stream":true}"#, "`stream`"),
-    ("user", Dropped, "", r#"{"user":"u"}"#, "bookkeeping; `metadata.user_id` where the channel has `pass_user`"),
-    ("metadata", Dropped, "", r#"{"metadata":{"a":"b"}}"#, "bookkeeping"),
-    ("logit_bias", Refused, "", r#"{"logit_bias":{"1":5}}"#, "`{}` is accepted"),
-    ("web_search_options", Refused, "", r#"{"web_search_options":{}}"#, ""),
     (
         "values that ask for the default",
         Harmless,
