@@ -50,10 +50,8 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
     let method = methods[usize::from(method) % methods.len()];
     let target = Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
     let Ok(request) = decode_request(from, &target, body) else { return };
-    let droppable = ["temperature".to_owned(), "generationConfig.topK".to_owned()];
     let options = TranslateOptions {
         lenient: flags & 1 != 0,
-        droppable: if flags & 2 != 0 { &droppable } else { &[] },
         hoist: flags & 4 != 0,
         server_tools: flags & 8 != 0,
         pass_user: flags & 16 != 0,
@@ -85,7 +83,7 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
     let body = Bytes::copy_from_slice(body);
     let kind = match kind % 4 {
         1 => AnswerKind::Count,
-        2 => AnswerKind::Vectors { list: flags & 1 != 0, base64: flags & 2 != 0 },
+        2 => AnswerKind::Vectors { list: flags & 1 != 0, base64: flags & 2 != 0, count: usize::from(flags & 4 != 0) + 1 },
         _ => AnswerKind::Generated,
     };
     let problem = codec(upstream).decode_problem(400, &body);

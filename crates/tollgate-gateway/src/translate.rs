@@ -35,11 +35,10 @@ pub(crate) struct Bodies<'a> {
     body: Bytes,
     request_id: String,
     arrived: Timestamp,
+    /// Whether parameters that would be refused go, as the group or the model says.
     lenient: bool,
     /// Whether signatures travel behind the ids of calls.
     id_signatures: bool,
-    /// Fields that go where they would be refused.
-    droppable: &'a [FieldPath],
     /// Fields that were taken out already, and the output limit that is written in.
     dropped: Vec<FieldPath>,
     output: Option<OutputLimit>,
@@ -127,9 +126,8 @@ impl<'a> Bodies<'a> {
             body,
             request_id: head.request_id.digits(),
             arrived: head.arrived,
-            lenient: group.translation == TranslationPolicy::Lenient,
+            lenient: group.translation == TranslationPolicy::Lenient || model.on_unsupported == OnUnsupported::Drop,
             id_signatures: caller.key.signatures_in_ids.unwrap_or(group.signatures_in_ids),
-            droppable: if model.on_unsupported == OnUnsupported::Drop { &outline.fields } else { &[] },
             dropped: offer.drop_fields.clone(),
             output: None,
             decoded: OnceLock::new(),
@@ -281,8 +279,7 @@ impl<'a> Bodies<'a> {
         } else {
             RemoteMedia::Fetched(&fetched)
         };
-        let (lenient, droppable) = (self.lenient, self.droppable);
-        let options = TranslateOptions { lenient, droppable, hoist, server_tools, pass_user, media };
+        let options = TranslateOptions { lenient: self.lenient, hoist, server_tools, pass_user, media };
         (encode_request(channel.protocol, request, &serves.upstream, &profile, &options), unfetched)
     }
 

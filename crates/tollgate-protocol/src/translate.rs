@@ -67,10 +67,9 @@ pub enum RemoteMedia<'a> {
 /// What an operator decides about translation, and what was fetched for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TranslateOptions<'a> {
-    /// Drop every parameter that would be refused (group setting `translation = "lenient"`).
+    /// Drop every parameter that would be refused, as a group (`translation = "lenient"`) or a model
+    /// (`on_unsupported = "drop"`) says.
     pub lenient: bool,
-    /// Drop these parameters where they would be refused (model setting), in the caller's spelling.
-    pub droppable: &'a [FieldPath],
     /// Move later system texts to the beginning (channel switch); they stay in place otherwise.
     pub hoist: bool,
     /// The channel allows tools the provider runs itself (web search).
@@ -140,7 +139,7 @@ const fn answer_kind(ask: &Ask) -> AnswerKind {
     match ask {
         Ask::Generate => AnswerKind::Generated,
         Ask::Count => AnswerKind::Count,
-        Ask::Embed(embed) => AnswerKind::Vectors { list: embed.list, base64: embed.base64 },
+        Ask::Embed(embed) => AnswerKind::Vectors { list: embed.list, base64: embed.base64, count: embed.inputs.len() },
     }
 }
 
@@ -169,6 +168,15 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
         }
     }
     addresses
+}
+
+/// Which media an answer to a caller of this protocol can hold.
+const fn carries(caller: Protocol) -> fn(&neutral::Media) -> bool {
+    match caller {
+        Protocol::OpenAi => crate::openai::carries,
+        Protocol::Gemini => |_| true,
+        Protocol::Anthropic => |_| false,
+    }
 }
 
 /// Whose answers are read and written how.

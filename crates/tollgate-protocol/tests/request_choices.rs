@@ -79,16 +79,6 @@ fn a_lenient_group_drops_parameters_and_says_so() {
 }
 
 #[test]
-fn a_model_may_drop_single_parameters() {
-    let droppable = ["generationConfig.topK".to_owned()];
-    let options = TranslateOptions { droppable: &droppable, ..TranslateOptions::default() };
-    let encoded = translate((Gemini, OpenAi), &native(&json!({"top_k": 4})), &options).unwrap();
-    assert_eq!(encoded.dropped, ["generationConfig.top_k"]);
-    let (fields, _) = unsupported(translate((Gemini, OpenAi), &native(&json!({"top_k": 4, "speechConfig": {}})), &options));
-    assert_eq!(fields, ["generationConfig.speechConfig"]);
-}
-
-#[test]
 fn later_system_texts_are_hoisted_only_on_request() {
     let body = json!({"model": "m", "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "s"}]});
     let options = TranslateOptions { hoist: true, ..TranslateOptions::default() };
@@ -365,13 +355,15 @@ fn embeddings_cross_in_both_directions() {
         translate_as((OpenAi, Gemini), Method::Embeddings, &body, &profile(Gemini), &TranslateOptions::default()).unwrap();
     let one = |text: &str| json!({"model": "models/up", "content": {"parts": [{"text": text}]}, "outputDimensionality": 3});
     assert_eq!(written(&encoded), json!({"requests": [one("a"), one("b")]}));
-    assert_eq!((encoded.method, encoded.kind), (Method::BatchEmbedContents, AnswerKind::Vectors { list: true, base64: true }));
+    let kind = AnswerKind::Vectors { list: true, base64: true, count: 2 };
+    assert_eq!((encoded.method, encoded.kind), (Method::BatchEmbedContents, kind));
     assert_eq!(encoded.dropped, ["user"]);
     let body = json!({"content": {"parts": [{"text": "a"}]}, "output_dimensionality": "3"});
     let encoded =
         translate_as((Gemini, OpenAi), Method::EmbedContent, &body, &profile(OpenAi), &TranslateOptions::default()).unwrap();
     assert_eq!(written(&encoded), json!({"model": "up", "input": ["a"], "dimensions": 3, "encoding_format": "float"}));
-    assert_eq!((encoded.method, encoded.kind), (Method::Embeddings, AnswerKind::Vectors { list: false, base64: false }));
+    let kind = AnswerKind::Vectors { list: false, base64: false, count: 1 };
+    assert_eq!((encoded.method, encoded.kind), (Method::Embeddings, kind));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
         self::block(block, &mut state, out)?;
     }
     let native = Text::filled(answer.stop_reason);
-    if native.is_none() && out[begin..].iter().all(|event| *event == Event::Unknown) {
+    if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
         return Err(BadReply::Unreadable("a message with nothing in it"));
     }
     let finish = native.as_deref().map_or(Finish::Stop, finish::read);
@@ -83,7 +83,7 @@ fn block(block: Block<'_>, at: &mut Position, out: &mut Vec<Event>) -> Result<()
             out.push(Event::CallArgs { c: 0, k, fragment });
             out.push(Event::CallDone { c: 0, k });
         }
-        _ => out.push(Event::Unknown),
+        _ => out.push(Event::Unknown { c: 0 }),
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ impl Decoder {
                 Kind::Call { k, input: wire::input(block.input)?, begun: false }
             }
             _ => {
-                out.push(Event::Unknown);
+                out.push(Event::Unknown { c: 0 });
                 return Ok(());
             }
         };

@@ -211,7 +211,7 @@ impl StreamEncoder for Encoder {
             Event::End => self.end(out),
             // Other candidates, media, sources and log probabilities have no place in this protocol.
             Event::Text { .. }
-            | Event::Unknown
+            | Event::Unknown { .. }
             | Event::Think { .. }
             | Event::Refusal { .. }
             | Event::CallOpen { .. }

@@ -22,31 +22,26 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
         };
         out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
     }
-    let mut calls = events::Calls::default();
+    let mut progress = events::Progress::default();
     for (position, candidate) in candidates.into_iter().enumerate() {
-        let starts = events::part_starts(&candidate);
         let index = events::index(position, &candidate)?;
-        let grounding = candidate.grounding;
         let begin = out.len();
-        events::candidate(position, candidate, &mut calls, out)?;
-        close(index, begin, out)?;
-        if let Some(citations) = grounding.map(|raw| events::citations(raw, &starts)).filter(|found| !found.is_empty()) {
-            let at = out.len() - 1;
-            out.insert(at, Event::Citations { c: index, citations });
-        }
+        events::candidate(position, candidate, &mut progress, out)?;
+        close(index, begin, &mut progress, out)?;
     }
     out.push(Event::End);
     Ok(())
 }
 
 /// A candidate whose reason is missing has ended all the same, if there is anything in it.
-fn close(c: u32, begin: usize, out: &mut Vec<Event>) -> Result<(), BadReply> {
+fn close(c: u32, begin: usize, progress: &mut events::Progress, out: &mut Vec<Event>) -> Result<(), BadReply> {
     if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
         return Ok(());
     }
-    if out[begin..].iter().all(|event| *event == Event::Unknown) {
+    if out[begin..].iter().all(|event| !event.is_content()) {
         return Err(BadReply::Unreadable("a candidate with nothing in it"));
     }
+    progress.close(c, out);
     out.push(Event::Finish { c, finish: crate::Finish::Stop, native: None, message: None });
     Ok(())
 }

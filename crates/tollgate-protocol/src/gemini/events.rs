@@ -4,42 +4,67 @@ use serde_json::value::RawValue;
 
 use super::{
     partial_calls::{PartialCalls, WholeCall},
-    wire::{Candidate, FunctionCall, Grounding, Logprob, LogprobsResult, Part},
+    sources::Sources,
+    wire::{Candidate, FunctionCall, Logprob, LogprobsResult, Part},
 };
 use crate::{
     Protocol, StreamFault,
     json_text::compact,
     lenient::Text,
     neutral::{
-        Citation, Event, Media, MediaSource, Signature, TokenLogprob,
+        Event, Media, MediaSource, Signature, TokenLogprob,
         media::{self, standard_base64},
     },
 };
 
-/// Calls of an answer so far.
+/// What is known of an answer so far.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct Progress {
+    calls: Calls,
+    sources: Sources,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
     next: u32,
     partial: PartialCalls,
+}
+
+impl Progress {
+    /// Appends the sources of a candidate that is about to end.
+    pub(super) fn close(&mut self, c: u32, out: &mut Vec<Event>) {
+        let citations = self.sources.take(c);
+        if !citations.is_empty() {
+            out.push(Event::Citations { c, citations });
+        }
+    }
 }
 
 /// Appends the events of one candidate of an answer or of a stream's event.
 pub(super) fn candidate(
     position: usize,
     candidate: Candidate<'_>,
-    calls: &mut Calls,
+    progress: &mut Progress,
     out: &mut Vec<Event>,
 ) -> Result<(), StreamFault> {
     let c = index(position, &candidate)?;
+    let Progress { calls, sources } = progress;
     if let Some(tokens) = candidate.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
         out.push(Event::Logprobs { c, tokens });
     }
-    for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
+    for (at, part) in candidate.content.and_then(|content| content.parts).unwrap_or_default().into_iter().enumerate() {
+        let begin = out.len();
+        let code = part.code.is_some() || part.code_result.is_some();
         self::part(c, part, calls, out)?;
+        sources.part(c, at == 0, code, &out[begin..]);
+    }
+    if let Some(raw) = candidate.grounding {
+        sources.read(c, raw);
     }
     if let Some(native) = Text::filled(candidate.finish) {
         let open = calls.partial.close(c);
         calls.push(c, open, out);
+        progress.close(c, out);
         let finish = super::finish::read(&native);
         out.push(Event::Finish { c, finish, native: Some(native), message: Text::filled(candidate.message) });
     }
@@ -80,7 +105,7 @@ fn part(c: u32, part: Part<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Resu
     } else if part.text.is_some() || signature.is_some() {
         out.push(Event::Text { c, text: part.text.unwrap_or_default().0, signature });
     } else {
-        out.push(Event::Unknown);
+        out.push(Event::Unknown { c });
     }
     Ok(())
 }
@@ -139,43 +164,4 @@ fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {
             TokenLogprob { token, logprob, top }
         })
         .collect()
-}
-
-/// The sources of a whole candidate. `starts` holds, for each of its parts, the byte in the joined text where it begins.
-pub(super) fn citations(raw: &RawValue, starts: &[usize]) -> Vec<Citation> {
-    let Ok(grounding) = serde_json::from_str::<Grounding>(raw.get()) else { return Vec::new() };
-    let chunks = grounding.chunks.unwrap_or_default();
-    let mut found = Vec::new();
-    for support in grounding.supports.unwrap_or_default() {
-        let Some(segment) = support.segment else { continue };
-        let at = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let Some(base) = starts.get(at(segment.part.or_zero())) else { continue };
-        let (start, end) = (base.saturating_add(at(segment.start.or_zero())), base.saturating_add(at(segment.end.or_zero())));
-        for index in support.chunks.unwrap_or_default() {
-            let Some(chunk) = index.given().and_then(|index| chunks.get(at(index))) else { continue };
-            let Some(source) = chunk.web.as_ref().or(chunk.retrieved.as_ref()).or(chunk.maps.as_ref()) else { continue };
-            let Some(url) = source.uri.as_ref().filter(|url| !url.0.is_empty()) else { continue };
-            let title = source.title.as_ref().map_or(&url.0, |title| &title.0);
-            found.push(Citation { start, end, url: url.0.clone(), title: title.clone() });
-        }
-    }
-    found
-}
-
-/// For each part of a candidate the byte of the joined text where it begins; only visible text counts.
-pub(super) fn part_starts(candidate: &Candidate<'_>) -> Vec<usize> {
-    let mut bytes = 0;
-    let parts = candidate.content.as_ref().and_then(|content| content.parts.as_deref()).unwrap_or_default();
-    let starts = parts.iter().map(|part| {
-        let start = bytes;
-        if part.thought != Some(true) {
-            bytes += part.text.as_ref().map_or(0, |text| text.0.len());
-        }
-        start
-    });
-    let mut starts: Vec<usize> = starts.collect();
-    if starts.is_empty() {
-        starts.push(0);
-    }
-    starts
 }

@@ -16,6 +16,7 @@ mod path;
 mod problem;
 mod relay;
 mod reply;
+mod sources;
 mod splice;
 mod stream_decoder;
 mod stream_encoder;

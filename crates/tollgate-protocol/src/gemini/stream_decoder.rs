@@ -11,7 +11,7 @@ use crate::{
 /// A native stream. Calls arrive whole, one or several in an event; events without candidates are normal.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    calls: events::Calls,
+    progress: events::Progress,
     usage: Counts,
 }
 
@@ -39,7 +39,7 @@ impl StreamDecoder for Decoder {
             out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
         }
         for (position, candidate) in candidates.into_iter().enumerate() {
-            events::candidate(position, candidate, &mut self.calls, out)?;
+            events::candidate(position, candidate, &mut self.progress, out)?;
         }
         Ok(())
     }

@@ -236,7 +236,7 @@ impl StreamEncoder for Encoder {
             Event::Finish { c, finish, message, .. } => self.held(c).finish = Some((finish, message)),
             Event::Blocked(blocked) => self.blocked = Some(blocked.reason),
             Event::Usage(usage) => self.usage = Some(usage),
-            Event::Unknown => {}
+            Event::Unknown { .. } => {}
             Event::End => self.end(out),
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Vectors, BadReply> {
 
 /// Writes one vector, or a list where the caller asked for one.
 pub(super) fn encode(vectors: &Vectors, context: &ReplyContext) -> Bytes {
-    let list = context.kind != AnswerKind::Vectors { list: false, base64: false };
+    let list = !matches!(context.kind, AnswerKind::Vectors { list: false, .. });
     let mut out = BytesMut::new();
     out.put_slice(if list { b"{\"embeddings\":[" } else { b"{\"embedding\":" });
     for (at, vector) in vectors.items.iter().take(if list { usize::MAX } else { 1 }).enumerate() {

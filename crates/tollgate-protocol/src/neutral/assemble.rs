@@ -36,7 +36,7 @@ impl Reply {
                 }
                 Event::Blocked(blocked) => reply.blocked = Some(blocked),
                 Event::Usage(usage) => reply.usage = Some(usage),
-                Event::CallDone { .. } | Event::Unknown | Event::End => {}
+                Event::CallDone { .. } | Event::Unknown { .. } | Event::End => {}
             }
         }
         reply.candidates.sort_by_key(|candidate| candidate.index);

@@ -2,7 +2,7 @@
 //! are made up, tool names mapped back, custom tools unwrapped, surplus parallel calls left out, finish reasons judged,
 //! and what the records need is counted. Memory is constant but for the calls that are open.
 
-use super::{Blocked, Event, ReplyContext};
+use super::{Blocked, Event, Media, ReplyContext};
 use crate::{Finish, Reading, StreamFault, UpstreamProblem, lenient::Text};
 
 /// Most candidates of one answer.
@@ -13,9 +13,14 @@ pub(crate) const OPEN_CALL_LIMIT: usize = 1024;
 /// this bounds what a stream may hold.
 pub(crate) const CALL_BYTES_LIMIT: usize = 16 * 1024 * 1024;
 
+/// Most bytes of the sources of one candidate that are read or kept.
+pub(crate) const CITATION_BYTES_LIMIT: usize = 1024 * 1024;
+
 /// The steps between decoder and encoder.
 #[derive(Debug)]
 pub(crate) struct Handover {
+    /// Whether the caller's protocol has a form for media.
+    carries: fn(&Media) -> bool,
     request_id: String,
     parallel: bool,
     custom_tools: Vec<String>,
@@ -36,6 +41,8 @@ struct Seen {
     /// Text, a call or media came: something a caller can use.
     usable: bool,
     called: bool,
+    /// Content came that cannot be handed on.
+    lost: bool,
     finished: bool,
 }
 
@@ -48,8 +55,10 @@ struct OpenCall {
 }
 
 impl Handover {
-    pub(crate) fn new(context: &ReplyContext) -> Self {
+    /// `carries` says what media an answer of the caller's protocol can hold.
+    pub(crate) fn new(context: &ReplyContext, carries: fn(&Media) -> bool) -> Self {
         Self {
+            carries,
             request_id: context.request_id.clone(),
             parallel: context.parallel,
             custom_tools: context.custom_tools.clone(),
@@ -90,7 +99,8 @@ impl Handover {
                 out.push(Event::Usage(usage));
             }
             Event::Blocked(blocked) => self.blocked(blocked, out),
-            Event::Unknown => self.reading.unknown = self.reading.unknown.saturating_add(1),
+            Event::Unknown { c } => self.lose(c)?,
+            Event::Media { c, ref media } if !(self.carries)(media) => self.lose(c)?,
             Event::End => {
                 if !self.finished() {
                     return Err(StreamFault::Truncated);
@@ -131,7 +141,7 @@ impl Handover {
             return Ok(None);
         }
         let at = self.candidates.iter().position(|seen| seen.index == c).unwrap_or_else(|| {
-            self.candidates.push(Seen { index: c, usable: false, called: false, finished: false });
+            self.candidates.push(Seen { index: c, usable: false, called: false, lost: false, finished: false });
             self.candidates.len() - 1
         });
         Ok(Some(&mut self.candidates[at]).filter(|seen| !seen.finished))
@@ -149,7 +159,7 @@ impl Handover {
             | Event::Finish { .. }
             | Event::Blocked(_)
             | Event::Usage(_)
-            | Event::Unknown
+            | Event::Unknown { .. }
             | Event::End => return Ok(()),
         };
         let Some(seen) = self.candidate(c)? else { return Ok(()) };
@@ -158,6 +168,15 @@ impl Handover {
         self.reading.text_bytes += bytes as u64;
         self.reading.media += media;
         out.push(event);
+        Ok(())
+    }
+
+    /// Content without a form in the caller's protocol is counted and not handed on.
+    fn lose(&mut self, c: u32) -> Result<(), StreamFault> {
+        if let Some(seen) = self.candidate(c)? {
+            seen.lost = true;
+            self.reading.unknown = self.reading.unknown.saturating_add(1);
+        }
         Ok(())
     }
 
@@ -230,6 +249,10 @@ impl Handover {
         let Some(seen) = self.candidate(c)? else { return Ok(()) };
         let finish = match finish {
             Finish::Fail if !seen.usable => return Err(failure(native.as_deref())),
+            // Whatever came cannot be handed on: an empty answer would be taken for the model's.
+            Finish::Stop | Finish::Tool | Finish::Length | Finish::Other if seen.lost && !seen.usable => {
+                return Err(StreamFault::Malformed("nothing in it that the caller's protocol has a form for"));
+            }
             Finish::Stop | Finish::Tool | Finish::Other | Finish::Fail if seen.called => Finish::Tool,
             Finish::Tool | Finish::Fail => Finish::Stop,
             Finish::Stop | Finish::Length | Finish::Filter | Finish::Other => finish,

@@ -31,7 +31,7 @@ pub use request::{Ask, Choice, ChoiceMode, Encoded, Refused, Request, Role, Sche
 pub use stream::{StreamDecoder, StreamEncoder};
 
 pub(crate) use answers::Answers;
-pub(crate) use handover::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Handover, OPEN_CALL_LIMIT};
+pub(crate) use handover::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, CITATION_BYTES_LIMIT, Handover, OPEN_CALL_LIMIT};
 pub(crate) use text_map::TextMap;
 
 pub use crate::{Finish, Usage};

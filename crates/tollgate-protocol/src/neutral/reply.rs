@@ -176,9 +176,30 @@ pub enum Event {
     /// Cumulative usage: the last one counts.
     Usage(Usage),
     /// Content of a kind nobody here knows: it is counted and not handed on.
-    Unknown,
+    Unknown {
+        /// Candidate.
+        c: u32,
+    },
     /// The end: the stream's own mark, or the end of a body.
     End,
+}
+
+impl Event {
+    /// Whether the event holds something of an answer. Signatures, sources and probabilities alone are none.
+    pub(crate) fn is_content(&self) -> bool {
+        match self {
+            Self::Text { text, .. } | Self::Think { text, .. } | Self::Refusal { text, .. } => !text.is_empty(),
+            Self::CallOpen { .. } | Self::Media { .. } | Self::Blocked(_) => true,
+            Self::CallArgs { .. }
+            | Self::CallDone { .. }
+            | Self::Logprobs { .. }
+            | Self::Citations { .. }
+            | Self::Finish { .. }
+            | Self::Usage(_)
+            | Self::Unknown { .. }
+            | Self::End => false,
+        }
+    }
 }
 
 /// What an answer is.
@@ -195,6 +216,8 @@ pub enum AnswerKind {
         list: bool,
         /// Written as base64 of little-endian floats (chat callers that ask for it).
         base64: bool,
+        /// How many texts were sent: as many vectors have to come back.
+        count: usize,
     },
 }
 

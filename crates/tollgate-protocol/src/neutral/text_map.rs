@@ -51,6 +51,11 @@ impl TextMap {
         }
     }
 
+    /// Bytes of the text, as far as it is mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.runs.iter().map(|run| run.count() * run.width()).sum()
+    }
+
     /// The byte position of a character position; `None` beyond the text.
     pub(crate) fn byte_at(&self, character: usize) -> Option<usize> {
         let (mut characters, mut bytes) = (0, 0);

@@ -68,8 +68,7 @@ impl<'a> Verdicts<'a> {
     }
 
     fn judge(&mut self, refused: Refused) {
-        let tolerated = self.options.lenient || self.options.droppable.iter().any(|field| same_field(field, &refused.field));
-        if refused.droppable && tolerated {
+        if refused.droppable && self.options.lenient {
             self.dropped.insert(refused.field);
         } else if self.refused.len() < MOST_NAMED && self.named.insert(refused.field.clone()) {
             self.refused.push(refused);
@@ -89,13 +88,6 @@ impl<'a> Verdicts<'a> {
         let fields: Vec<FieldPath> = self.refused.iter().map(|refused| refused.field.clone()).collect();
         Err(Untranslatable::Unsupported { fields, reason })
     }
-}
-
-/// Whether two paths name the same field, camelCase and `snake_case` alike.
-fn same_field(left: &str, right: &str) -> bool {
-    let plain =
-        |text: &str| text.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect::<String>();
-    left == right || plain(left) == plain(right)
 }
 
 #[cfg(test)]
@@ -128,14 +120,5 @@ mod tests {
         all.adjust("reasoning_effort", "low");
         all.refuse_part("messages[0]", None);
         assert_eq!(all.finish(), Err(Untranslatable::Unsupported { fields: vec!["messages[0]".into()], reason: None }));
-    }
-
-    #[test]
-    fn named_parameters_are_dropped_in_either_spelling() {
-        let droppable = ["generationConfig.topK".to_owned()];
-        let options = TranslateOptions { droppable: &droppable, ..TranslateOptions::default() };
-        let mut all = verdicts(&options);
-        all.refuse("generation_config.top_k");
-        assert_eq!(all.finish(), Ok(vec!["generation_config.top_k".to_owned()]));
     }
 }

@@ -50,7 +50,7 @@ fn choice(position: usize, choice: Choice<'_>, calls: &mut u32, out: &mut Vec<Ev
     events::content(c, &mut message, choice.logprobs, &mut TextMap::default(), out);
     self::calls(c, &message, calls, out)?;
     let native = Text::filled(choice.finish_reason);
-    if native.is_none() && out[begin..].iter().all(|event| *event == Event::Unknown) {
+    if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
         return Err(BadReply::Unreadable("a choice with nothing in it"));
     }
     let finish = native.as_deref().map_or(Finish::Stop, finish::read);

@@ -9,7 +9,7 @@ use super::members::{
 use crate::{
     Finish,
     json_text::write_string,
-    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature},
+    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap},
 };
 
 /// The body of a complete answer.
@@ -103,7 +103,11 @@ fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
     if !message.images.is_empty() {
         out.put_u8(b']');
     }
-    write_annotations(out, &candidate.citations, &message.text);
+    if !candidate.citations.is_empty() {
+        let mut map = TextMap::default();
+        map.push(&message.text);
+        write_annotations(out, &candidate.citations, &map);
+    }
     if google(message.signature).is_some() {
         write_extra_content(out, message.signature);
     }

@@ -2,9 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use super::wire::{Annotation, Content, Image, Logprobs, Message};
+use super::wire::{Annotation, Audio, Content, Image, Logprobs, Message};
 use crate::{
-    lenient::{filled_text_of, text_of},
+    lenient::{Text, filled_text_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
 };
 
@@ -18,7 +18,7 @@ pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawVa
         out.push(Event::Logprobs { c, tokens });
     }
     if let Some(Content { text, unknown }) = message.content.take() {
-        out.extend(std::iter::repeat_n(Event::Unknown, unknown));
+        out.extend(std::iter::repeat_n(Event::Unknown { c }, unknown));
         if !text.is_empty() {
             map.push(&text);
             out.push(Event::Text { c, text, signature: None });
@@ -26,6 +26,10 @@ pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawVa
     }
     if let Some(text) = message.refusal.and_then(text_of).filter(|text| !text.is_empty()) {
         out.push(Event::Refusal { c, text });
+    }
+    // Speech has no form in any other protocol.
+    if message.audio.is_some_and(has_audio) {
+        out.push(Event::Unknown { c });
     }
     for media in message.images.map(images).unwrap_or_default() {
         out.push(Event::Media { c, media });
@@ -53,6 +57,12 @@ fn images(raw: &RawValue) -> Vec<Media> {
     let images = serde_json::from_str::<Option<Vec<Image>>>(raw.get()).ok().flatten().unwrap_or_default();
     let media = images.into_iter().filter_map(|image| media::from_url(&image.image_url?.url.0, String::new()).ok());
     media.filter(|media| media.mime.starts_with("image/") || !matches!(media.source, MediaSource::Inline(_))).collect()
+}
+
+/// Whether `audio` holds sound or the words of it; an id or an end of life alone is none.
+fn has_audio(raw: &RawValue) -> bool {
+    let audio = serde_json::from_str::<Option<Audio>>(raw.get()).ok().flatten();
+    audio.is_some_and(|audio| Text::filled(audio.data).is_some() || Text::filled(audio.transcript).is_some())
 }
 
 /// Sources, their character offsets turned into bytes; what lies beyond the text is left out.

@@ -114,24 +114,32 @@ pub(super) fn arguments(args: &str) -> &str {
     if args.is_empty() { "{}" } else { args }
 }
 
+/// Whether `image_url` has an address for these media.
+pub(crate) fn carries(media: &Media) -> bool {
+    match &media.source {
+        MediaSource::Inline(_) => media.mime.starts_with("image/"),
+        MediaSource::Remote(_) => media.mime.is_empty() || media.mime.starts_with("image/"),
+        MediaSource::Uri(_) => false,
+    }
+}
+
 /// The address of an image; `None` for what chat completions cannot carry.
 pub(super) fn image_url(media: &Media) -> Option<String> {
     match &media.source {
-        MediaSource::Inline(data) if media.mime.starts_with("image/") => Some(format!("data:{};base64,{data}", media.mime)),
-        MediaSource::Remote(url) if media.mime.is_empty() || media.mime.starts_with("image/") => Some(url.clone()),
+        MediaSource::Inline(data) if carries(media) => Some(format!("data:{};base64,{data}", media.mime)),
+        MediaSource::Remote(url) if carries(media) => Some(url.clone()),
         MediaSource::Inline(_) | MediaSource::Uri(_) | MediaSource::Remote(_) => None,
     }
 }
 
-/// `annotations` with a comma in front: byte offsets into `text` become character offsets. Nothing where none fits.
-pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], text: &str) {
-    if citations.is_empty() {
+/// `annotations` with a comma in front: byte offsets into the text that `map`
+/// follows become character offsets. Nothing where none fits.
+pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map: &TextMap) {
+    if citations.is_empty() || map.bytes() == 0 {
         return;
     }
-    let mut map = TextMap::default();
-    map.push(text);
     let placed = citations.iter().filter_map(|citation| {
-        Some((citation, map.character_at(citation.start)?, map.character_at(citation.end.min(text.len()))?))
+        Some((citation, map.character_at(citation.start)?, map.character_at(citation.end.min(map.bytes()))?))
     });
     let mut written = 0;
     for (citation, start, end) in placed {

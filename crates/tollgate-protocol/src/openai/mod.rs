@@ -21,6 +21,8 @@ pub(crate) mod usage;
 mod vectors;
 mod wire;
 
+pub(crate) use self::members::carries;
+
 use bytes::Bytes;
 
 use crate::{

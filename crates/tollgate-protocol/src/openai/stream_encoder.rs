@@ -3,13 +3,13 @@
 use bytes::{BufMut, BytesMut};
 
 use super::members::{
-    blocked_native, blocked_sentence, filtered_sentence, google, image_url, signed_id, write_extra_content, write_finish,
-    write_logprobs, write_usage,
+    blocked_native, blocked_sentence, filtered_sentence, google, image_url, signed_id, write_annotations, write_extra_content,
+    write_finish, write_logprobs, write_usage,
 };
 use crate::{
     Finish, Usage,
     json_text::write_string,
-    neutral::{Event, Media, ReplyContext, Signature, StreamEncoder, TokenLogprob},
+    neutral::{CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob},
 };
 
 /// A stream for a chat caller. State is kept per choice: role, tool index, what it has shown.
@@ -47,6 +47,24 @@ struct Choice {
     images: u32,
     /// Log probabilities of the text that comes next.
     logprobs: Vec<TokenLogprob>,
+    /// The text so far, for its sources.
+    map: TextMap,
+    /// Sources, which go out together in front of the finish: the libraries' accumulators refuse lists that come in
+    /// pieces.
+    citations: Vec<Citation>,
+    citation_bytes: usize,
+}
+
+impl Choice {
+    fn keep(&mut self, citations: Vec<Citation>) {
+        for citation in citations {
+            self.citation_bytes += size_of::<Citation>() + citation.url.len() + citation.title.len();
+            if self.citation_bytes > CITATION_BYTES_LIMIT {
+                return;
+            }
+            self.citations.push(citation);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -157,6 +175,7 @@ impl Frame {
             return;
         }
         choice.text = true;
+        choice.map.push(text);
         self.member(out, choice, "content", text, signature);
     }
 
@@ -231,6 +250,7 @@ impl Frame {
         if !choice.logprobs.is_empty() {
             self.flush_logprobs(out, choice);
         }
+        self.annotations(out, choice);
         if finish == Finish::Filter && !choice.text && !choice.other {
             self.refusal(out, choice, &filtered_sentence(message, native));
         } else if !choice.text && !choice.other {
@@ -243,6 +263,14 @@ impl Frame {
             }
         }
         self.finish(out, choice.index, finish, native);
+    }
+
+    fn annotations(&self, out: &mut BytesMut, choice: &mut Choice) {
+        let mut members = BytesMut::new();
+        write_annotations(&mut members, &std::mem::take(&mut choice.citations), &choice.map);
+        if !members.is_empty() {
+            self.chunk(out, choice.index, &[], |out| out.put_slice(&members[1..]));
+        }
     }
 
     fn flush_logprobs(&self, out: &mut BytesMut, choice: &mut Choice) {
@@ -309,8 +337,8 @@ impl StreamEncoder for Encoder {
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
-            // Chunks have no member for sources.
-            Event::Think { .. } | Event::Citations { .. } | Event::Unknown => {}
+            Event::Citations { c, citations } => self.choice(c).1.keep(citations),
+            Event::Think { .. } | Event::Unknown { .. } => {}
         }
     }
 

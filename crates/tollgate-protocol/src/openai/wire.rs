@@ -58,6 +58,8 @@ pub(super) struct Message<'a> {
     pub images: Option<&'a RawValue>,
     #[serde(default, borrow)]
     pub annotations: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    pub audio: Option<&'a RawValue>,
 }
 
 /// A string, or the list of parts some upstreams send instead: their texts joined.
@@ -146,6 +148,14 @@ pub(super) struct Image {
 #[derive(Deserialize)]
 pub(super) struct ImageUrl {
     pub url: Text,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Audio {
+    #[serde(default)]
+    pub data: Option<Text>,
+    #[serde(default)]
+    pub transcript: Option<Text>,
 }
 
 #[derive(Deserialize)]

@@ -22,7 +22,7 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
         steps: Steps {
             upstream: codec(upstream),
             decoder,
-            handover: Handover::new(context),
+            handover: Handover::new(context, super::carries(caller)),
             encoder: super::answers(caller).stream_encoder(upstream, context),
             decoded: Vec::new(),
             handed: Vec::new(),

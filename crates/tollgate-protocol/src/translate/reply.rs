@@ -22,7 +22,7 @@ pub fn translate_reply(
         AnswerKind::Generated => {
             let mut decoded = Vec::new();
             from.decode_reply(body, &mut decoded)?;
-            let mut handover = Handover::new(context);
+            let mut handover = Handover::new(context, super::carries(caller));
             let mut handed = Vec::with_capacity(decoded.len());
             for event in decoded {
                 handover.take(event, &mut handed)?;
@@ -34,8 +34,11 @@ pub fn translate_reply(
             let tokens = from.decode_count(body)?;
             Ok(PassedReply { body: to.encode_count(tokens), reading: Reading { content: true, ..Reading::default() } })
         }
-        AnswerKind::Vectors { .. } => {
+        AnswerKind::Vectors { count, .. } => {
             let vectors = from.decode_vectors(body)?;
+            if vectors.items.len() != count {
+                return Err(BadReply::Unreadable("not one vector for each text"));
+            }
             let usage = vectors.prompt_tokens.map(|prompt_total| Usage { prompt_total, ..Usage::default() });
             let reading = Reading { usage, content: true, ..Reading::default() };
             Ok(PassedReply { body: to.encode_vectors(&vectors, context), reading })

@@ -333,7 +333,7 @@ fn an_azure_block_is_framed_as_the_caller_asked() {
 
 #[test]
 fn vectors_cross_in_both_directions() {
-    let vectors = |list, base64| ReplyContext { kind: AnswerKind::Vectors { list, base64 }, ..context() };
+    let vectors = |list, base64, count| ReplyContext { kind: AnswerKind::Vectors { list, base64, count }, ..context() };
     let data = json!([{ "index": 1, "embedding": [2] }, { "index": 0, "embedding": "AAAAPwAAAMA=" }]);
     let body = json!({ "data": data, "usage": { "prompt_tokens": 3, "total_tokens": 3 } });
     let translate = |(upstream, caller), context: &ReplyContext, body: &Value| {
@@ -341,23 +341,25 @@ fn vectors_cross_in_both_directions() {
         let value: Value = serde_json::from_slice(&passed.body).expect("JSON");
         (value, passed.reading.usage.map(|usage| usage.prompt_total))
     };
-    let (list, tokens) = translate(GEMINI_TO_OPENAI, &vectors(true, false), &body);
+    let (list, tokens) = translate(GEMINI_TO_OPENAI, &vectors(true, false, 2), &body);
     assert_eq!(
         list,
         json!({ "embeddings": [{ "values": [0.5, -2.0] }, { "values": [2] }], "usageMetadata": { "promptTokenCount": 3 } })
     );
     assert_eq!(tokens, Some(3));
-    let (single, _) = translate(GEMINI_TO_OPENAI, &vectors(false, false), &body);
+    let body = json!({ "data": [{ "embedding": "AAAAPwAAAMA=" }] });
+    let (single, _) = translate(GEMINI_TO_OPENAI, &vectors(false, false, 1), &body);
     assert_eq!(single["embedding"], json!({ "values": [0.5, -2.0] }));
 
     let native = json!({ "embedding": { "values": [0.5, -2] } });
-    let (list, tokens) = translate(OPENAI_TO_GEMINI, &vectors(true, true), &native);
+    let (list, tokens) = translate(OPENAI_TO_GEMINI, &vectors(true, true, 1), &native);
     assert_eq!(
         list,
         json!({ "object": "list", "model": "m", "data": [{ "object": "embedding", "index": 0, "embedding": "AAAAPwAAAMA=" }] })
     );
     assert_eq!(tokens, None);
-    let empty = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{\"data\":[]}"), &vectors(true, false));
+    let empty =
+        translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{\"data\":[]}"), &vectors(true, false, 1));
     assert!(matches!(empty, Err(BadReply::Unreadable(_))));
 }
 

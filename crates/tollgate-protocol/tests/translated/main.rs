@@ -4,10 +4,12 @@
 mod answers;
 mod assembled;
 mod details;
+mod empty;
 mod hostile;
 mod properties;
 mod round_trips;
 mod schemas;
+mod sources;
 
 use bytes::Bytes;
 use tollgate_protocol::{Protocol, StreamFault, neutral::ReplyContext, translating_relay};

@@ -145,6 +145,30 @@ async fn a_lenient_group_drops_and_names_what_a_strict_one_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_that_drops_what_is_unsupported_drops_nested_parameters_too() {
+    let chat = |members: &str| CHAT.replace("\"m\",", &format!("\"m\",{members},"));
+    let grammar = r#""tools":[{"type":"custom","custom":{"name":"f","format":{"type":"grammar"}}}]"#;
+    for (body, dropped) in [
+        (chat(r#""extra_body":{"google":{"foo":1},"bar":2}"#), "extra_body.bar,extra_body.google.foo"),
+        (chat(grammar), "tools[0].custom.format"),
+    ] {
+        let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+        rig.change_model(|model| model.on_unsupported = OnUnsupported::Drop);
+        let got = rig.ask(&body).await;
+        assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some(dropped)), "{}", got.body);
+        rig.record();
+    }
+    let native = r#"{"contents":[{"parts":[{"text":"hi"}]}],"tools":[{"googleSearch":{}}],
+        "generationConfig":{"thinkingConfig":{"bar":1}}}"#;
+    let mut rig = Rig::new(Script::new().replies(REPLY), 1);
+    rig.change_model(|model| model.on_unsupported = OnUnsupported::Drop);
+    let got = read(serve(&rig.core, rig.native(Method::Generate, native)).await).await;
+    let dropped = "generationConfig.thinkingConfig.bar,tools[0].googleSearch";
+    assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some(dropped)), "{}", got.body);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
 async fn tokens_are_counted_here_where_the_upstream_cannot() {
     let mut rig = Rig::new(Script::new(), 1);
     let got = read(serve(&rig.core, rig.native(Method::CountTokens, GENERATE)).await).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 fn run(context: &ReplyContext, events: Vec<Event>) -> Result<(Vec<Event>, Reading), StreamFault> {
-    let mut handover = Handover::new(context);
+    let mut handover = Handover::new(context, |_| true);
     let mut out = Vec::new();
     for event in events {
         handover.take(event, &mut out)?;

@@ -1,0 +1,105 @@
+//! The sources of native answers (`groundingMetadata`), streamed or not.
+//!
+//! They name a part and bytes in it; apart from the wire they count bytes of the joined text. In a stream the metadata
+//! counts as if the answer were whole, where the text pieces of neighbouring events are one part.
+
+use serde_json::value::RawValue;
+
+use super::wire::Grounding;
+use crate::neutral::{CITATION_BYTES_LIMIT, Citation, Event};
+
+/// Most parts of a candidate whose beginnings are kept.
+const PART_LIMIT: usize = 4096;
+
+/// Where the parts of all candidates begin, and the sources they were last said to have.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    candidates: Vec<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    c: u32,
+    /// Bytes of visible text so far.
+    bytes: usize,
+    /// For each part the byte of the joined text where it begins.
+    starts: Vec<usize>,
+    last: Kind,
+    found: Vec<Citation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Thought,
+    Other,
+}
+
+impl Sources {
+    fn places(&mut self, c: u32) -> &mut Places {
+        let at = self.candidates.iter().position(|places| places.c == c).unwrap_or_else(|| {
+            self.candidates.push(Places { c, bytes: 0, starts: Vec::new(), last: Kind::Other, found: Vec::new() });
+            self.candidates.len() - 1
+        });
+        &mut self.candidates[at]
+    }
+
+    /// A part came, which means `events`. `first`: it is the first one of its event, so that it may go on with the part
+    /// before it; `code` never does.
+    pub(super) fn part(&mut self, c: u32, first: bool, code: bool, events: &[Event]) {
+        let places = self.places(c);
+        let kind = match events {
+            [Event::Text { .. }] if !code => Kind::Text,
+            [Event::Think { .. }] => Kind::Thought,
+            _ => Kind::Other,
+        };
+        let goes_on = first && kind != Kind::Other && places.last == kind;
+        if !goes_on && places.starts.len() < PART_LIMIT {
+            places.starts.push(places.bytes);
+        }
+        places.last = kind;
+        if let [Event::Text { text, .. }] = events {
+            places.bytes += text.len();
+        }
+    }
+
+    /// Metadata came: it replaces what was said before, unless it says nothing.
+    pub(super) fn read(&mut self, c: u32, raw: &RawValue) {
+        let places = self.places(c);
+        let found = citations(raw, if places.starts.is_empty() { &[0] } else { &places.starts });
+        if !found.is_empty() {
+            places.found = found;
+        }
+    }
+
+    /// The sources of a candidate, once.
+    pub(super) fn take(&mut self, c: u32) -> Vec<Citation> {
+        std::mem::take(&mut self.places(c).found)
+    }
+}
+
+/// The sources of a candidate. `starts` holds, for each of its parts, the byte in the joined text where it begins.
+fn citations(raw: &RawValue, starts: &[usize]) -> Vec<Citation> {
+    let Ok(grounding) = serde_json::from_str::<Grounding>(raw.get()) else { return Vec::new() };
+    let chunks = grounding.chunks.unwrap_or_default();
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    for support in grounding.supports.unwrap_or_default() {
+        let Some(segment) = support.segment else { continue };
+        let at = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let Some(base) = starts.get(at(segment.part.or_zero())) else { continue };
+        let (start, end) = (base.saturating_add(at(segment.start.or_zero())), base.saturating_add(at(segment.end.or_zero())));
+        for index in support.chunks.unwrap_or_default() {
+            let Some(chunk) = index.given().and_then(|index| chunks.get(at(index))) else { continue };
+            let Some(source) = chunk.web.as_ref().or(chunk.retrieved.as_ref()).or(chunk.maps.as_ref()) else { continue };
+            let Some(url) = source.uri.as_ref().filter(|url| !url.0.is_empty()) else { continue };
+            let title = source.title.as_ref().map_or(&url.0, |title| &title.0);
+            // One source may be named any number of times.
+            bytes += size_of::<Citation>() + url.0.len() + title.len();
+            if bytes > CITATION_BYTES_LIMIT {
+                return found;
+            }
+            found.push(Citation { start, end, url: url.0.clone(), title: title.clone() });
+        }
+    }
+    found
+}

@@ -1,0 +1,93 @@
+//! Answers in which nothing is left that could be handed on are errors, never empty successes.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    BadReply, PassedReply, Protocol, StreamFault,
+    neutral::{AnswerKind, ReplyContext},
+    translate_reply,
+};
+
+use crate::{framed, relay};
+
+fn context() -> ReplyContext {
+    ReplyContext { carry_thinking: true, ..ReplyContext::new("r", 7, "m") }
+}
+
+fn translate(upstream: Protocol, body: &Value) -> Result<PassedReply, BadReply> {
+    let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
+    translate_reply(upstream, caller, &Bytes::from(body.to_string()), &context())
+}
+
+fn native(parts: &Value, finish: Option<&str>) -> Value {
+    json!({ "candidates": [{ "content": { "parts": parts }, "finishReason": finish }] })
+}
+
+#[test]
+fn an_answer_without_an_end_and_with_empty_content_is_no_answer() {
+    let message = |block: Value| json!({ "type": "message", "content": [block], "stop_reason": null });
+    for (upstream, body) in [
+        (Protocol::Gemini, native(&json!([{ "text": "" }]), None)),
+        (Protocol::Gemini, native(&json!([{ "text": "", "thoughtSignature": "QUJD" }]), None)),
+        (Protocol::Anthropic, message(json!({ "type": "text", "text": "" }))),
+        (Protocol::Anthropic, message(json!({ "type": "thinking", "thinking": "", "signature": "U0lH" }))),
+        (Protocol::OpenAi, json!({ "choices": [{ "message": { "content": "" }, "finish_reason": null }] })),
+    ] {
+        let result = translate(upstream, &body);
+        assert!(matches!(result, Err(BadReply::Unreadable(_))), "{body}: {result:?}");
+    }
+    let ended = translate(Protocol::Gemini, &native(&json!([{ "text": "" }]), Some("STOP")));
+    assert!(ended.is_ok(), "an empty answer with an end is what the model said: {ended:?}");
+}
+
+#[test]
+fn content_without_a_form_in_the_callers_protocol_alone_is_no_answer() {
+    let sound = json!({ "inlineData": { "mimeType": "audio/wav", "data": "QUJD" } });
+    let speech = |text: Value| json!({ "content": text, "audio": { "id": "a", "data": "QUJD", "transcript": "hello" } });
+    let chat = |text: Value| json!({ "choices": [{ "message": speech(text), "finish_reason": "stop" }] });
+    for (upstream, alone, beside) in [
+        (Protocol::Gemini, native(&json!([sound]), Some("STOP")), native(&json!([sound, { "text": "a" }]), Some("STOP"))),
+        (Protocol::OpenAi, chat(Value::Null), chat("a".into())),
+    ] {
+        let result = translate(upstream, &alone);
+        assert!(matches!(result, Err(BadReply::Unreadable(_))), "{alone}: {result:?}");
+        let passed = translate(upstream, &beside).expect("the text is an answer");
+        assert_eq!((passed.reading.unknown, passed.reading.text_bytes), (1, 1), "{beside}");
+    }
+    let filtered = translate(Protocol::Gemini, &native(&json!([sound]), Some("SAFETY"))).expect("a filtered answer");
+    assert!(String::from_utf8_lossy(&filtered.body).contains("content_filter"));
+}
+
+#[test]
+fn a_stream_of_content_without_a_form_ends_as_a_fault_before_anything_reaches_the_caller() {
+    let context = ReplyContext { stream: true, ..context() };
+    let sound = json!({ "inlineData": { "mimeType": "audio/wav", "data": "QUJD" } });
+    let (out, fault) = relay(
+        (Protocol::Gemini, Protocol::OpenAi),
+        &context,
+        [&framed(Protocol::Gemini, &[native(&json!([sound]), Some("STOP"))])[..]],
+    );
+    assert!(out.is_empty() && matches!(fault, Some(StreamFault::Malformed(_))), "{fault:?}");
+    let delta =
+        |delta: Value, finish: Option<&str>| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+    let speech = [delta(json!({ "audio": { "id": "a", "transcript": "hel" } }), None), delta(json!({}), Some("stop"))];
+    let (out, fault) = relay((Protocol::OpenAi, Protocol::Gemini), &context, [&framed(Protocol::OpenAi, &speech)[..]]);
+    assert!(out.is_empty() && matches!(fault, Some(StreamFault::Malformed(_))), "{fault:?}");
+}
+
+#[test]
+fn as_many_vectors_come_back_as_texts_were_sent() {
+    let chat = |vectors: usize| json!({ "data": vec![json!({ "embedding": [1] }); vectors] });
+    let native = |vectors: usize| json!({ "embeddings": vec![json!({ "values": [1] }); vectors] });
+    for count in [1, 2] {
+        let context = ReplyContext { kind: AnswerKind::Vectors { list: true, base64: false, count }, ..context() };
+        for vectors in [1, 2, 3] {
+            for (upstream, caller, body) in
+                [(Protocol::OpenAi, Protocol::Gemini, chat(vectors)), (Protocol::Gemini, Protocol::OpenAi, native(vectors))]
+            {
+                let result = translate_reply(upstream, caller, &Bytes::from(body.to_string()), &context);
+                assert_eq!(result.is_ok(), vectors == count, "{vectors} for {count}: {result:?}");
+            }
+        }
+    }
+}
