@@ -132,7 +132,7 @@ fn members(value: &Value, path: &str, found: &mut BTreeSet<String>) {
             }
         }
         Value::Array(list) => list.iter().for_each(|value| members(value, &format!("{path}[]"), found)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
