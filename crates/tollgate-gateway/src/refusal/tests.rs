@@ -144,6 +144,12 @@ async fn details_of_the_native_protocol() {
         (quota["@type"].as_str(), quota["violations"][0]["subject"].as_str()),
         (Some("type.googleapis.com/google.rpc.QuotaFailure"), Some("key"))
     );
+    let unsupported = || Refusal::Unsupported { fields: vec!["x".to_owned()], model: "m".to_owned(), reason: None };
+    for (method, field) in [("generateContent", "contents"), ("embedContent", "content"), ("batchEmbedContents", "requests")] {
+        let (_, body) = written(&unsupported(), &caller(&format!("/v1beta/models/m:{method}"))).await;
+        let message = body["error"]["message"].as_str().unwrap();
+        assert!(message.ends_with(&format!("; '{field}' alone is enough to verify the call.")), "{message}");
+    }
     let unsupported = Refusal::Unsupported { fields: vec!["logit_bias".to_owned()], model: "m".to_owned(), reason: None };
     let (_, body) = written(&unsupported, &head).await;
     let violation = &body["error"]["details"][1]["fieldViolations"][0];

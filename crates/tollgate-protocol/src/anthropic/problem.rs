@@ -55,12 +55,15 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let code = detail.as_deref().unwrap_or_default();
     let spent = SPENT.contains(&code) || found.says(SPENT_TEXTS);
     let refused = code == "organization_on_hold" || found.says(&["organization_on_hold"]);
+    // An answer has a type too.
+    let answer = kind.as_deref() == Some("message");
     let problem = found.into_problem(status);
     UpstreamProblem {
         kind,
         spent,
         account_refused: refused && !matches!(problem.status, 401..=403),
         code: detail.or(problem.code),
+        recognised: problem.recognised && !answer,
         ..problem
     }
 }

@@ -8,7 +8,7 @@ use base64::{
 };
 
 use super::{Part, PartKind, Signature, media::standard_base64};
-use crate::{Protocol, carriers::ID_MARK};
+use crate::{Protocol, carriers::ID_MARK, markers::bare_id};
 
 /// What a native caller may send where no real signature is known.
 pub(crate) const PLACEHOLDER: &str = "skip_thought_signature_validator";
@@ -27,7 +27,11 @@ const SUFFIX_DECODER: GeneralPurpose = GeneralPurpose::new(
 
 /// Splits a tool id that a caller sent back into the id proper and the signature that rode on it.
 pub(crate) fn split_id(id: &str) -> (&str, Option<Signature>) {
-    let Some((bare, suffix)) = id.rsplit_once(ID_MARK) else { return (id, None) };
+    let bare = bare_id(id);
+    if bare.len() == id.len() {
+        return (id, None);
+    }
+    let suffix = id.rsplit(ID_MARK).next().unwrap_or_default();
     let value = SUFFIX_DECODER.decode(suffix).ok().filter(|bytes| !bytes.is_empty()).and_then(|_| standard_base64(suffix));
     (bare, value.map(|value| Signature { owner: Protocol::Gemini, value }))
 }
@@ -145,8 +149,17 @@ mod tests {
     #[test]
     fn suffix_is_cut_from_ids_and_read_as_standard_base64() {
         assert_eq!(split_id("c1__sig1_-_8"), ("c1", Some(Signature { owner: Protocol::Gemini, value: "+/8=".into() })));
-        assert_eq!(split_id("c1__sig1_!"), ("c1", None));
+        assert_eq!(split_id("c1__sig1_a"), ("c1", None));
         assert_eq!(split_id("c1"), ("c1", None));
+    }
+
+    #[test]
+    fn ids_are_cut_where_pass_through_cuts_them() {
+        for id in ["a__sig1_QUJD__sig1_REVG", "__sig1_abc", "c1__sig1_!", "c1__sig1_", "c1__sig1_QUJD", "c1__sig1_a", "c1"] {
+            assert_eq!(split_id(id).0, bare_id(id), "{id}");
+        }
+        let (bare, signature) = split_id("a__sig1_QUJD__sig1_REVG");
+        assert_eq!((bare, signature.map(|signature| signature.value).as_deref()), ("a", Some("REVG")));
     }
 
     #[test]

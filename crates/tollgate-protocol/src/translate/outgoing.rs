@@ -5,9 +5,9 @@ use serde_json::Number;
 
 use super::TranslateOptions;
 use crate::{
-    Profile, Protocol,
+    Malformed, Profile, Protocol,
     neutral::{
-        Encoded, Given, Media, MediaSource, Part, PartKind, Request, Role, Turn,
+        ChoiceMode, Encoded, Given, Media, MediaSource, Part, PartKind, Request, Role, Turn,
         media::brought,
         names::{Ids, Names},
         verdict::Verdicts,
@@ -155,6 +155,20 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// Whether every tool the choice names is offered; noted as the caller's fault where not.
+    pub(crate) fn choice_is_known(&mut self) -> bool {
+        let request = self.request;
+        let Some(choice) = request.choice.as_ref().filter(|choice| choice.mode != ChoiceMode::None) else { return true };
+        // The names of tools that a provider runs are its own.
+        let offered = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
+        if !request.server_tools.is_empty() || choice.names.iter().all(offered) {
+            return true;
+        }
+        let fault = Malformed::invalid(request.origin, &choice.src, "names a tool that is not among the tools given");
+        self.verdicts.fault(fault);
+        false
+    }
+
     /// Media as the upstream gets it; refused by name where it cannot.
     pub(crate) fn carry(&mut self, media: &Media) -> Option<Carried> {
         let addressed = takes_address(self.to, self.request, self.profile, media);
@@ -193,6 +207,10 @@ impl<'a> Outgoing<'a> {
 /// Whether the upstream reads this remote address itself.
 pub(crate) fn takes_address(to: Protocol, request: &Request, profile: &Profile, media: &Media) -> bool {
     let MediaSource::Remote(_) = media.source else { return false };
+    // A native file may be anything: only a chat caller's or an Anthropic caller's address stands in an image's place.
+    if media.mime.is_empty() && request.origin == Protocol::Gemini && to != Protocol::Gemini {
+        return false;
+    }
     match to {
         Protocol::Gemini => profile.fetches_urls == Some(true) || request.origin == Protocol::Gemini,
         Protocol::OpenAi => is_image(&media.mime),

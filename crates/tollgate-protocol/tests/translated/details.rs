@@ -173,6 +173,23 @@ fn citations_of_messages_mark_their_block() {
 }
 
 #[test]
+fn a_whole_answer_where_a_stream_should_be_is_a_bad_answer_of_every_upstream() {
+    let bodies = [
+        (Protocol::Gemini, json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }] }, "finishReason": "STOP" }] })),
+        (Protocol::OpenAi, completion(&json!({ "role": "assistant", "content": "a" }), "stop")),
+        (
+            Protocol::Anthropic,
+            json!({ "id": "m", "type": "message", "stop_reason": "end_turn", "content": [{ "type": "text", "text": "a" }] }),
+        ),
+    ];
+    for (upstream, body) in bodies {
+        let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
+        let (out, fault) = relay((upstream, caller), &context(), [body.to_string().as_bytes()]);
+        assert!(out.is_empty() && matches!(fault, Some(tollgate_protocol::StreamFault::Malformed(_))), "{upstream:?}: {fault:?}");
+    }
+}
+
+#[test]
 fn logprobs_ride_with_their_text() {
     let logprobs = json!({ "chosenCandidates": [{ "token": "é", "logProbability": -0.5 }, { "token": "x" }] });
     let body = json!({ "candidates": [{ "content": { "parts": [{ "text": "éx" }] }, "logprobsResult": logprobs, "finishReason": "STOP" }] });

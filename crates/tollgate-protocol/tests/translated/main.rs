@@ -6,6 +6,7 @@ mod assembled;
 mod details;
 mod empty;
 mod hostile;
+mod losses;
 mod properties;
 mod round_trips;
 mod schemas;

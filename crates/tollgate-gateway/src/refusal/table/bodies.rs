@@ -58,6 +58,8 @@ pub(super) fn unsupported(fields: &[String], model: &str, reason: Option<&str>, 
     let (verb, noun) = if fields.len() == 1 { ("is", "parameter") } else { ("are", "parameters") };
     let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
     let enough = match head.from {
+        Protocol::Gemini if head.path.ends_with(":embedContent") => "'content' alone is",
+        Protocol::Gemini if head.path.ends_with(":batchEmbedContents") => "'requests' alone is",
         Protocol::Gemini => "'contents' alone is",
         Protocol::OpenAi | Protocol::Anthropic if head.path.ends_with("/embeddings") => "'model' and 'input' alone are",
         Protocol::OpenAi | Protocol::Anthropic => "'model' and 'messages' alone are",

@@ -12,8 +12,15 @@ use crate::{
 pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, budgeted: bool) {
     let request = out.request;
     let choice = request.choice.as_ref();
+    if !out.choice_is_known() {
+        return;
+    }
     // An allow-list has no form here: the tools themselves are cut to it.
-    let only = choice.filter(|choice| !choice.names.is_empty() && (choice.mode == ChoiceMode::Auto || choice.names.len() > 1));
+    let only = choice.filter(|choice| match choice.mode {
+        ChoiceMode::None => false,
+        ChoiceMode::Auto => !choice.names.is_empty(),
+        ChoiceMode::Any => choice.names.len() > 1,
+    });
     let offered = request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name)));
     let mut tools: Vec<Json> = offered.map(|tool| declaration(out, tool)).collect();
     for tool in &request.server_tools {
@@ -41,6 +48,7 @@ fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
         root.insert("type".to_owned(), "object".into());
     }
     entry.put("input_schema", Json::value(&schema));
+    entry.put_some("strict", tool.strict.filter(|strict| *strict && !tool.custom).map(Json::Bool));
     entry.json()
 }
 

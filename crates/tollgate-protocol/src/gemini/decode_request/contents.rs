@@ -6,10 +6,24 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Request, Role, Signature, Turn,
         media::{self, BadMedia},
+        signature::split_id,
     },
     object::Fields,
-    tree::Tree,
+    tree::{Tree, same_proto_name},
 };
+
+/// The members of a part of which it has one.
+const DATA: [&str; 9] = [
+    "text",
+    "inlineData",
+    "fileData",
+    "functionCall",
+    "functionResponse",
+    "executableCode",
+    "codeExecutionResult",
+    "toolCall",
+    "toolResponse",
+];
 
 /// Reads the system instruction: all its texts.
 pub(super) fn system(mut content: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
@@ -112,6 +126,11 @@ fn part(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Par
     } else {
         return Ok(None);
     };
+    if fields.unread().any(|(key, _)| DATA.iter().any(|name| same_proto_name(key, name))) {
+        // One part is one thing; whichever was taken, the other would vanish.
+        request.refuse_part(path);
+        return Ok(None);
+    }
     Ok(Some(Part { kind, signature, src: path.to_owned() }))
 }
 
@@ -152,7 +171,7 @@ fn file(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
 }
 
 fn function_call(mut call: Fields<'_, '_>) -> Result<PartKind, Malformed> {
-    let id = call.text("id")?.map(|id| id.value).unwrap_or_default();
+    let id = call.text("id")?.map(|id| split_id(&id.value).0.to_owned()).unwrap_or_default();
     let name = call.required_text("name")?;
     let args = match call.take("args") {
         Some(field) if field.value.members().is_none() => return Err(Malformed::wrong_type(FROM, &field.path, "an object")),
@@ -164,7 +183,7 @@ fn function_call(mut call: Fields<'_, '_>) -> Result<PartKind, Malformed> {
 
 /// `{"output": "text"}` is text; any other response stays the object it is.
 fn function_response(mut fields: Fields<'_, '_>, path: &str) -> Result<PartKind, Malformed> {
-    let call_id = fields.text("id")?.map(|id| id.value).unwrap_or_default();
+    let call_id = fields.text("id")?.map(|id| split_id(&id.value).0.to_owned()).unwrap_or_default();
     let name = fields.required_text("name")?;
     let (mut content, mut json, mut is_error) = ("{}".to_owned(), true, false);
     if let Some(response) = fields.take("response") {

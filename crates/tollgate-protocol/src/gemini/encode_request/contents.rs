@@ -191,7 +191,9 @@ fn media_part(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
         }
         Carried::Address(mime, address) => part.put("fileData", file(&mime, address)),
     }
-    if let (Some(detail), Some(true)) = (&media.detail, out.profile.part_media_resolution) {
+    // Chat completions have details that are no resolution here.
+    let detail = media.detail.as_ref().filter(|detail| is_native(out.request) || matches!(detail.as_str(), "low" | "high"));
+    if let (Some(detail), Some(true)) = (detail, out.profile.part_media_resolution) {
         let level = format!("MEDIA_RESOLUTION_{}", detail.to_ascii_uppercase());
         part.put("mediaResolution", Json::object([("level", Json::text(level))]));
     }

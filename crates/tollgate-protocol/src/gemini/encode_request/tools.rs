@@ -14,6 +14,9 @@ use crate::{
 pub(super) fn tools(out: &mut Outgoing<'_>) -> Vec<Json> {
     let request = out.request;
     let mut tools = Vec::new();
+    if !is_native(request) && !out.choice_is_known() {
+        return tools;
+    }
     let offered = offered(out);
     if !offered.is_empty() {
         let declarations = offered.into_iter().map(|tool| declaration(out, tool)).collect();

@@ -215,7 +215,7 @@ pub(super) const TO_OPENAI: &[Row] = &[
         Changed,
         "",
         r#"{"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"iVBO"}}]}],"generationConfig":{"mediaResolution":"MEDIA_RESOLUTION_LOW"}}"#,
-        "`detail` of the images",
+        "`detail` of the images; `MEDIUM` has none and is refused",
     ),
     ("generationConfig.translationConfig", Refused, "", r#"{"generationConfig":{"translationConfig":{}}}"#, ""),
     ("generationConfig.enableAffectiveDialog", Refused, "", r#"{"generationConfig":{"enableAffectiveDialog":true}}"#, ""),

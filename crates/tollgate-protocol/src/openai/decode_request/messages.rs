@@ -142,6 +142,14 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     if let Some(signature) = extra_signature(fields) {
         sign_text(&mut parts, signature, fields.path());
     }
+    // Where our own answers have them.
+    if let Some((images, path)) = fields.list("images")? {
+        for (index, item) in images.iter().enumerate() {
+            let src = format!("{path}[{index}]");
+            let mut fields = Fields::new(item, &src, FROM)?;
+            parts.push(media_part(image(&mut fields, &src)?, &src));
+        }
+    }
     if let Some(audio) = fields.take("audio") {
         request.refuse_part(audio.path);
     }

@@ -1,6 +1,6 @@
 //! Optional parameters. What asks for the ordinary behaviour is left out here and so never refused anywhere.
 
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 use super::{FROM, narrow};
 use crate::{
@@ -76,10 +76,12 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
             let mut named = format.object("json_schema")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
             let name = Some(named.required_text("name")?);
             let strict = named.bool("strict")?.map(|strict| strict.value);
-            match named.take("schema") {
-                Some(schema) => Format::Schema { schema: Schema::Json(schema.value.value()), name, strict },
-                None => Format::Json,
+            let schema = named.take("schema").map(|schema| schema.value.value());
+            let (schema, kept) = described(schema, named.text("description")?);
+            for field in kept.into_iter().chain(named.rest()) {
+                request.refuse(field);
             }
+            schema.map_or(Format::Json, |schema| Format::Schema { schema: Schema::Json(schema), name, strict })
         }
         _ => {
             request.refuse(src);
@@ -88,6 +90,19 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     };
     request.params.format = Some(Given::new(value, src));
     Ok(())
+}
+
+/// The format's description as the schema's own, which is where the other protocols have it; its path where the schema has
+/// one already, or there is none that could take it.
+fn described(schema: Option<Value>, description: Option<Given<String>>) -> (Option<Value>, Option<String>) {
+    let Some(description) = description.filter(|given| !given.value.is_empty()) else { return (schema, None) };
+    match schema {
+        Some(Value::Object(mut root)) if !root.contains_key("description") => {
+            root.insert("description".to_owned(), description.value.into());
+            (Some(Value::Object(root)), None)
+        }
+        schema => (schema, Some(description.src)),
+    }
 }
 
 /// `reasoning_effort`, or Google's own spelling of the same wish inside `extra_body`.
@@ -146,6 +161,12 @@ fn google_thinking(config: &Tree<'_>, path: &str, request: &mut Request) -> Resu
         let src = named("includeThoughts");
         let value = include.bool().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a boolean"))?;
         thinking.include = Some(Given::new(value, src));
+    }
+    let known = ["thinkingLevel", "thinkingBudget", "includeThoughts"];
+    for (key, value) in members {
+        if !matches!(value.kind, Kind::Null) && !known.iter().any(|name| crate::tree::same_proto_name(key, name)) {
+            request.refuse(format!("{path}.{key}"));
+        }
     }
     Ok(())
 }

@@ -54,7 +54,12 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
 
 /// What only Google's service knows.
 fn google(out: &mut Outgoing<'_>) {
-    let google = &out.request.params.google;
+    let params = &out.request.params;
+    let google = &params.google;
+    // Images have a detail `low` or `high`, nothing between.
+    if let Some(resolution) = params.media_resolution.as_ref().filter(|given| !matches!(given.value.as_str(), "low" | "high")) {
+        out.verdicts.refuse(&resolution.src);
+    }
     if let Some(cached) = &google.cached_content {
         out.verdicts.refuse(&cached.src);
     }

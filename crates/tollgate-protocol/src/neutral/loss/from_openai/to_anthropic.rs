@@ -67,7 +67,7 @@ pub(in crate::neutral::loss) const TO_ANTHROPIC: &[Row] = &[
         Changed,
         "",
         r#"{"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}"#,
-        "`input_schema`; `strict` has no counterpart",
+        "`input_schema`, `strict`",
     ),
     (
         "tools[] custom",

@@ -1,0 +1,187 @@
+//! Requests of which nothing may vanish: what has no place at the upstream is named, what has one arrives.
+
+use Protocol::{Anthropic, Gemini, OpenAi};
+use serde_json::{Value, json};
+use tollgate_protocol::{
+    Framing, Method, Profile, Protocol, Target, TranslateOptions, Untranslatable, decode_request, effective_profile, encode_request,
+};
+
+/// The body the upstream gets and what is reported as dropped, or the fields that are refused (with the message of a
+/// malformed body in their place).
+fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<String>), Vec<String>> {
+    let model = match to {
+        OpenAi => "gpt-4o",
+        Gemini => "gemini-3-flash",
+        Anthropic => "claude-opus-4-8",
+    };
+    let profile = effective_profile(to.as_str(), to, model, &Profile::default());
+    let method = if from == Gemini { Method::Generate } else { Method::Chat };
+    let target = Target { method, model: (from == Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
+    let outcome = decode_request(from, &target, body.to_string().as_bytes())
+        .and_then(|request| encode_request(to, &request, "up", &profile, &TranslateOptions::default()));
+    match outcome {
+        Ok(encoded) => Ok((serde_json::from_slice(&encoded.body).expect("JSON"), encoded.dropped)),
+        Err(Untranslatable::Unsupported { fields, .. }) => Err(fields),
+        Err(Untranslatable::Malformed(fault)) => Err(vec![fault.message]),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn refused(from: Protocol, to: Protocol, body: &Value) -> Vec<String> {
+    translate(from, to, body).expect_err("is refused")
+}
+
+#[track_caller]
+fn sent(from: Protocol, to: Protocol, body: &Value) -> Value {
+    let (body, dropped) = translate(from, to, body).expect("is translated");
+    assert_eq!(dropped, Vec::<String>::new());
+    body
+}
+
+fn chat(members: &Value) -> Value {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    for (name, value) in members.as_object().expect("members") {
+        body[name] = value.clone();
+    }
+    body
+}
+
+fn said(part: &Value) -> Value {
+    json!({"contents": [{"role": "user", "parts": [part]}]})
+}
+
+#[test]
+fn a_media_resolution_without_a_counterpart_is_refused() {
+    let body = |level: &str| {
+        let mut body = said(&json!({"inlineData": {"mimeType": "image/png", "data": "iVBO"}}));
+        body["generationConfig"] = json!({"mediaResolution": level});
+        body
+    };
+    for level in ["MEDIA_RESOLUTION_LOW", "MEDIA_RESOLUTION_MEDIUM", "MEDIA_RESOLUTION_HIGH"] {
+        assert_eq!(refused(Gemini, Anthropic, &body(level)), ["generationConfig.mediaResolution"]);
+    }
+    assert_eq!(refused(Gemini, OpenAi, &body("MEDIA_RESOLUTION_MEDIUM")), ["generationConfig.mediaResolution"]);
+    let image = &sent(Gemini, OpenAi, &body("MEDIA_RESOLUTION_LOW"))["messages"][0]["content"][0]["image_url"];
+    assert_eq!(image["detail"], "low");
+    sent(Gemini, Anthropic, &body("MEDIA_RESOLUTION_UNSPECIFIED"));
+}
+
+#[test]
+fn a_formats_description_goes_into_its_schema_and_unknown_members_are_refused() {
+    let format = |more: Value| {
+        let mut named = json!({"name": "n", "schema": {"type": "object", "properties": {}}});
+        for (name, value) in more.as_object().expect("members") {
+            named[name] = value.clone();
+        }
+        chat(&json!({"response_format": {"type": "json_schema", "json_schema": named}}))
+    };
+    let described = format(json!({"description": "d"}));
+    assert_eq!(sent(OpenAi, Gemini, &described)["generationConfig"]["responseJsonSchema"]["description"], "d");
+    assert_eq!(sent(OpenAi, Anthropic, &described)["output_config"]["format"]["schema"]["description"], "d");
+    let twice = format(json!({"description": "d", "schema": {"type": "object", "description": "own"}}));
+    for to in [Gemini, Anthropic] {
+        assert_eq!(refused(OpenAi, to, &twice), ["response_format.json_schema.description"]);
+        assert_eq!(refused(OpenAi, to, &format(json!({"x": 1}))), ["response_format.json_schema.x"]);
+    }
+}
+
+#[test]
+fn unknown_members_of_googles_thinking_config_are_refused() {
+    let body = chat(&json!({"extra_body": {"google": {"thinking_config": {"include_thoughts": true, "foo": 1, "bar": null}}}}));
+    assert_eq!(refused(OpenAi, Gemini, &body), ["extra_body.google.thinking_config.foo"]);
+}
+
+#[test]
+fn images_of_the_model_stay_in_the_history_or_are_refused_by_name() {
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}, "index": 0});
+    let body = chat(&json!({"messages": [{"role": "user", "content": "draw"},
+        {"role": "assistant", "content": "here", "images": [image]}, {"role": "user", "content": "again"}]}));
+    let parts = &sent(OpenAi, Gemini, &body)["contents"][1]["parts"];
+    assert_eq!(*parts, json!([{"text": "here"}, {"inlineData": {"mimeType": "image/png", "data": "iVBO"}}]));
+    assert_eq!(refused(OpenAi, Anthropic, &body), ["messages[1].images[0].image_url"]);
+}
+
+#[test]
+fn a_strict_tool_stays_strict_at_anthropic() {
+    let tool = |strict: Value| {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let body =
+            chat(&json!({"tools": [{"type": "function", "function": {"name": "f", "strict": strict, "parameters": schema}}]}));
+        sent(OpenAi, Anthropic, &body)["tools"][0].clone()
+    };
+    assert_eq!(tool(json!(true))["strict"], true);
+    assert_eq!(tool(json!(false)).get("strict"), None);
+    assert_eq!(tool(Value::Null).get("strict"), None);
+}
+
+#[test]
+fn a_part_that_is_two_things_is_refused() {
+    for to in [OpenAi, Anthropic] {
+        let part = json!({"text": "a", "functionCall": {"name": "f"}});
+        let body =
+            json!({"contents": [{"parts": [{"text": "hi"}]}, {"role": "model", "parts": [part]}, {"parts": [{"text": "b"}]}]});
+        assert_eq!(refused(Gemini, to, &body), ["contents[1].parts[0]"]);
+    }
+}
+
+#[test]
+fn details_that_are_no_resolution_are_ignored_at_google() {
+    let body = |detail: &str| {
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO", "detail": detail}});
+        chat(&json!({"messages": [{"role": "user", "content": [image]}]}))
+    };
+    for detail in ["auto", "original", "xhigh", "medium", "bogus"] {
+        assert_eq!(sent(OpenAi, Gemini, &body(detail))["contents"][0]["parts"][0].get("mediaResolution"), None, "{detail}");
+    }
+    for (detail, level) in [("low", "MEDIA_RESOLUTION_LOW"), ("high", "MEDIA_RESOLUTION_HIGH")] {
+        assert_eq!(sent(OpenAi, Gemini, &body(detail))["contents"][0]["parts"][0]["mediaResolution"]["level"], level);
+    }
+}
+
+#[test]
+fn a_native_address_without_a_type_is_no_image() {
+    let untyped = |uri: &str| said(&json!({"fileData": {"fileUri": uri}}));
+    for to in [OpenAi, Anthropic] {
+        assert_eq!(refused(Gemini, to, &untyped("https://www.youtube.com/watch?v=x")), ["contents[0].parts[0]"]);
+        sent(Gemini, to, &untyped("https://x.test/a.png"));
+    }
+    let chat = chat(
+        &json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]}]}),
+    );
+    sent(OpenAi, Anthropic, &chat);
+}
+
+#[test]
+fn tools_go_to_anthropic_whole_unless_the_caller_cut_them() {
+    let tools = json!([{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}]);
+    let allowed = |mode: &str, names: &[&str]| {
+        let list: Vec<Value> = names.iter().map(|name| json!({"type": "function", "function": {"name": name}})).collect();
+        chat(&json!({"tools": tools, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list}}}))
+    };
+    assert_eq!(sent(OpenAi, Anthropic, &allowed("auto", &["g"]))["tools"].as_array().map(Vec::len), Some(1));
+    for (mode, names) in [("auto", &["x"][..]), ("auto", &["f", "x"]), ("required", &["f", "x"])] {
+        let message = refused(OpenAi, Anthropic, &allowed(mode, names)).remove(0);
+        assert!(message.contains("'tool_choice'") && message.contains("not among the tools"), "{message}");
+    }
+    let named = chat(&json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}));
+    for to in [Gemini, Anthropic] {
+        assert!(refused(OpenAi, to, &named)[0].contains("'tool_choice'"));
+    }
+    let mut none = said(&json!({"text": "hi"}));
+    none["tools"] = json!([{"functionDeclarations": [{"name": "f"}, {"name": "g"}, {"name": "h"}]}]);
+    none["toolConfig"] = json!({"functionCallingConfig": {"mode": "NONE", "allowedFunctionNames": ["f", "g"]}});
+    let body = sent(Gemini, Anthropic, &none);
+    assert_eq!((body["tools"].as_array().map(Vec::len), &body["tool_choice"]), (Some(3), &json!({"type": "none"})));
+}
+
+#[test]
+fn signatures_behind_ids_leave_native_histories_too() {
+    let body = json!({"contents": [{"parts": [{"text": "hi"}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "c__sig1_QUJD", "name": "f"}}]},
+        {"parts": [{"functionResponse": {"id": "c__sig1_QUJD", "name": "f", "response": {"output": "r"}}}]}]});
+    for to in [OpenAi, Anthropic] {
+        let text = sent(Gemini, to, &body).to_string();
+        assert!(!text.contains("__sig1_") && text.matches(r#""c""#).count() == 2, "{text}");
+    }
+}
