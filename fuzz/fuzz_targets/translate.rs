@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate_fuzz::{PROTOCOLS, choices, context, cut, protocol, written_events};
 use tollgate_protocol::{
-    Framing, Method, NativeFace, OpenAiFace, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions, codec, decode_request,
-    effective_profile, encode_request,
+    Framing, Method, NativeFace, OpenAiFace, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions, codec,
+    decode_request, effective_profile, encode_request,
     neutral::{AnswerKind, Encoded, ReplyContext, Request},
     pending_media, translate_problem, translate_reply, translating_relay,
 };

@@ -143,7 +143,8 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     assert!(gate.log().contains("No space left"), "the disk was full: {}", gate.log());
     std::fs::remove_file(&filler).unwrap();
     assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
-    let records = gate.records();
+    // What waits in the other core's memory is seen once it is booked.
+    let records = (0..50).map(|_| gate.records()).find(|records| records.len() >= 302).unwrap_or_else(|| gate.records());
     println!("a full journal disk: 302 requests answered, {} records", records.len());
     assert_eq!(records.len(), 302);
     let data = gate.kill();

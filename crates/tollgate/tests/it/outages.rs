@@ -173,6 +173,7 @@ fn fifty_changes_under_load_drop_nothing_and_a_bad_file_changes_nothing() {
 }
 
 /// 100 channels of ten accounts, each serving a hundred models of its own: 10,000 models, 1,000 accounts.
+#[expect(clippy::format_push_string, reason = "a text made once for a test")]
 fn large(upstream: &Upstream, version: usize) -> String {
     let mut text = String::new();
     let mut names = Vec::new();
@@ -213,7 +214,7 @@ fn ten_thousand_models_of_a_thousand_accounts_change_without_a_stall() {
         let begin = Instant::now();
         gate.serve_catalog(&large(&upstream, 1));
         while upstream.seen().last().is_none_or(|seen| seen.json()["model"] != "version-1") {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the change does not take effect");
+            assert!(begin.elapsed() < Duration::from_mins(1), "the change does not take effect");
             std::thread::sleep(Duration::from_millis(5));
         }
         effective = begin.elapsed();
