@@ -28,7 +28,10 @@ impl HealthBoard {
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
         let board = Self::default();
-        for (account, health) in saved {
+        for (account, mut health) in saved {
+            if let HealthState::Probing { why, .. } = health.state {
+                health.state = HealthState::Probing { since: Timestamp(0), why };
+            }
             board.shard(account).health.insert(account, health);
         }
         board
@@ -181,6 +184,15 @@ mod tests {
         other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
         assert_eq!(other.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
         assert_eq!(one.take_unsaved().len(), 1, "what came from another node is saved by that one");
+    }
+
+    #[test]
+    fn a_probe_of_the_last_process_is_nobody_s_after_a_start() {
+        let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
+        let board = HealthBoard::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
+        assert_eq!(board.of(account(1)).standing(NOW), Standing::ProbeDue);
+        board.begin(account(1), NOW);
+        assert!(matches!(board.of(account(1)).standing(NOW), Standing::Cooling { .. }), "the next request is the probe");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tollgate_core::{AttemptResult, Cause, MAX_ATTEMPTS, Observation, Outcome, PlannedAttempt, Timestamp};
+use tollgate_core::{
+    AttemptResult, Cause, CoolingReason, HealthView as _, MAX_ATTEMPTS, Observation, Outcome, PlannedAttempt, Standing, Timestamp,
+};
 use tollgate_protocol::Reading;
 
 use super::{
@@ -141,7 +143,22 @@ impl<'p> Begun<'p> {
 impl<'a> Road<'a> {
     /// Room on an account.
     pub(super) fn room(&self, planned: &PlannedAttempt) -> Option<Slot> {
-        self.asked.core.shared.traffic.rooms.take(&planned.account, self.tokens)
+        self.stands(planned).then(|| self.asked.core.shared.traffic.rooms.take(&planned.account, self.tokens)).flatten()
+    }
+
+    /// Whether an account may still be asked that was planned before another attempt, which may have taken minutes: not
+    /// when it was switched off since, rests, or was told to wait. One that cools for a hiccup may, as when it was planned.
+    fn stands(&self, planned: &PlannedAttempt) -> bool {
+        let core = self.asked.core;
+        let catalog = core.shared.catalog.load();
+        let on = catalog.channels.get(&planned.channel.id).is_some_and(|channel| {
+            channel.on && channel.accounts.iter().any(|account| account.id == planned.account.id && account.on)
+        });
+        on && match core.desk.health.of(planned.account.id).standing(core.shared.clock.now()) {
+            Standing::Usable | Standing::ProbeDue => true,
+            Standing::Cooling { why, .. } => why != CoolingReason::RateLimited,
+            Standing::Resting { .. } => false,
+        }
     }
 
     /// Sets the cost of an attempt aside on its channel's budgets; `false`: they do not suffice.

@@ -211,7 +211,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "alerts.webhook",
         Kind::Text,
         None,
-        "http:// or https:// address that is sent a JSON object when a budget with `action = \"alert\"` is spent.",
+        "http:// or https:// address that is sent a JSON object when a budget that alerts is spent.",
     ),
     Setting {
         secret: true,

@@ -1,6 +1,6 @@
 //! Which failures lead to another attempt, and what the caller and the accounts learn of them.
 
-use tollgate_core::{AttemptResult, HealthView as _, NanoUsd, Outcome, Standing};
+use tollgate_core::{AttemptResult, Catalog, HealthView as _, NanoUsd, Observation, Outcome, Standing};
 
 use super::*;
 
@@ -66,6 +66,36 @@ async fn every_failure_of_an_account_leads_to_the_next_one() {
         assert_eq!(record.outcome, Outcome::Completed);
         let seen = rig.script.seen();
         assert_ne!(seen[0].account, seen[1].account, "an account is never tried twice");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_learned_or_switched_off_during_an_attempt_counts_for_the_next_one() {
+    type Meanwhile = fn(&Rig);
+    let meanwhile: [Meanwhile; 2] = [
+        |rig| {
+            for account in rig.core.shared.catalog.load().channels.values().flat_map(|channel| &channel.accounts) {
+                rig.board.observe(account.id, &Observation::Refused, true, rig.clock.now());
+            }
+        },
+        |rig| {
+            let mut catalog = Catalog::clone(&rig.core.shared.catalog.load());
+            for channel in catalog.channels.values_mut() {
+                Arc::make_mut(channel).on = false;
+            }
+            rig.core.shared.catalog.store(Arc::new(catalog));
+        },
+    ];
+    for happens in meanwhile {
+        let mut rig = Rig::new(Script::new().silent().replies(REPLY), 2);
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            happens(&rig);
+        };
+        let (got, ()) = tokio::join!(rig.ask(CHAT), later);
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (504, Some("1")));
+        assert_eq!(rig.script.seen().len(), 1, "the account that was planned next is not asked");
+        assert_eq!(results(&rig.record()), [(Some("E51"), AttemptResult::Failed)]);
     }
 }
 
