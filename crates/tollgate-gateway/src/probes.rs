@@ -143,7 +143,7 @@ impl Probes {
         let now = self.shared.clock.now();
         let catalog = self.shared.catalog.load_full();
         let rests = |account: &Account| {
-            matches!(self.board.of(account.id).state, HealthState::Resting { why: RestingReason::Refused, since, .. }
+            matches!(self.board.of(account.id).state, HealthState::Resting { since, .. }
                 if now.ms_since(since) >= SAVED_AFTER_MS)
         };
         let resting: Vec<_> = catalog

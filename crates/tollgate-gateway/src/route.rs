@@ -58,6 +58,7 @@ impl Asked<'_> {
         let tokens = self.tokens();
         let until = self.core.shared.clock.instant() + WAIT;
         let mut granted = None;
+        let mut full = None;
         let mut rounds = 0..ROUNDS;
         loop {
             let again = rounds.next().is_some();
@@ -73,11 +74,22 @@ impl Asked<'_> {
                         ticket.considered(plan.trace());
                         return Ok(Chosen { plan, slot });
                     }
-                    // Somebody else took the room between the look and the taking.
-                    if again {
-                        continue;
+                    // Somebody else took the room between the look and the taking. Chosen again all the same, it is the
+                    // model's last account, which is tried though it cools: then its room is waited for.
+                    let waited = if full.replace(first.id) == Some(first.id) {
+                        rooms.wait(std::slice::from_ref(first), self.caller.key.id, tokens, until).await
+                    } else {
+                        Waited::LookAgain
+                    };
+                    match waited {
+                        Waited::Slot(slot) => granted = Some(slot),
+                        Waited::LookAgain if again => {}
+                        Waited::LookAgain | Waited::InVain => {
+                            ticket.considered(plan.trace());
+                            return Err(overtaken(self.outline));
+                        }
                     }
-                    return Err(overtaken(self.outline));
+                    continue;
                 }
                 Err(no) => no,
             };

@@ -1,6 +1,6 @@
 //! Accounts with bounds: who waits, who is served elsewhere, who is refused, and that room comes back in every ending.
 
-use tollgate_core::{Account, AccountId, AttemptResult, Outcome};
+use tollgate_core::{Account, AccountId, AttemptResult, Observation, Outcome};
 
 use super::*;
 
@@ -57,6 +57,16 @@ async fn after_two_seconds_it_is_told_that_accounts_are_busy() {
     assert_eq!((second.header("x-should-retry"), second.header("x-tollgate-attempts")), (None, None));
     let refused = rig.records().into_iter().find(|record| record.outcome == Outcome::Refused).unwrap();
     assert_eq!((refused.trace.len(), refused.trace[0].code.as_str()), (1, "concurrency"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_account_that_is_tried_though_it_cools_is_waited_for_too() {
+    let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 1, 1, 0, 0);
+    rig.board.observe(id(1), &Observation::ConnectFailure, true, rig.clock.now());
+    let began = tokio::time::Instant::now();
+    let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
+    assert_eq!((first.status, second.status, began.elapsed()), (200, 200, SECOND));
+    assert!(rig.records().iter().all(|record| !record.trace.is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
