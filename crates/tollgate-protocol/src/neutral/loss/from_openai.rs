@@ -161,11 +161,18 @@ pub(super) const TO_GEMINI: &[Row] = &[
     ("logprobs, top_logprobs", Mapped, "", r#"{"logprobs":true,"top_logprobs":2}"#, "where the model gives them"),
     ("response_format json_object", Mapped, "", r#"{"response_format":{"type":"json_object"}}"#, "`responseMimeType`"),
     (
+        "messages[].images of an assistant",
+        Mapped,
+        "",
+        r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","images":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBO"}}]},{"role":"user","content":"c"}]}"#,
+        "`inlineData`, as answers of such models are given back",
+    ),
+    (
         "response_format json_schema",
         Mapped,
         "",
         r#"{"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"}}}}"#,
-        "`responseJsonSchema`; with tools only where the model takes both",
+        "`responseJsonSchema`; with tools only where the model takes both; `description` goes into the schema, unknown members are refused",
     ),
     (
         "reasoning_effort",

@@ -114,11 +114,18 @@ pub(in crate::neutral::loss) const TO_ANTHROPIC: &[Row] = &[
     ("logprobs, top_logprobs", Refused, "logprobs, top_logprobs", r#"{"logprobs":true,"top_logprobs":2}"#, ""),
     ("response_format json_object", Refused, "response_format", r#"{"response_format":{"type":"json_object"}}"#, ""),
     (
+        "messages[].images of an assistant",
+        Refused,
+        "messages[].images[].image_url",
+        r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","images":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBO"}}]},{"role":"user","content":"c"}]}"#,
+        "an assistant's turn holds no image there",
+    ),
+    (
         "response_format json_schema",
         Mapped,
         "",
         r#"{"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"}}}}"#,
-        "`output_config.format`",
+        "`output_config.format`; `description` goes into the schema, unknown members are refused",
     ),
     (
         "reasoning_effort",
