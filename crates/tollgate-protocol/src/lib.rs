@@ -41,15 +41,13 @@ pub mod sse;
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use fields::without_fields;
+pub use neutral::{Fetched, FetchedMedia, RemoteMedia, TranslateOptions, Untranslatable};
 pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
 pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
 pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
 pub use target::{Framing, Method, Protocol, Target};
-pub use translate::{
-    Fetched, FetchedMedia, RemoteMedia, TranslateOptions, Untranslatable, decode_request, encode_request, pending_media,
-    translate_problem, translate_reply, translating_relay,
-};
+pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 
 /// The one table: which implementation speaks a protocol. A protocol is added here and in a folder of its own.
 #[must_use]

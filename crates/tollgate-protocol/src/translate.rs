@@ -1,84 +1,18 @@
 //! From one protocol to another, through [`neutral`]: the request on its way to the upstream, the answer on its way back.
 
-mod outgoing;
 mod relay;
 mod reply;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
-
-pub(crate) use outgoing::{Carried, Outgoing, fenced};
+use std::collections::HashSet;
 
 use crate::{
-    FieldPath, Malformed, Method, Profile, Protocol, Target, anthropic, gemini,
-    neutral::{self, AnswerKind, Ask, MediaSource, PartKind, effort},
+    Method, Profile, Protocol, Target, TranslateOptions, Untranslatable, anthropic, gemini,
+    neutral::{self, AnswerKind, Ask, MediaSource, PartKind, effort, outgoing},
     openai,
 };
 
 pub use relay::translating_relay;
 pub use reply::{translate_problem, translate_reply};
-
-/// Why a request cannot be put into an upstream's protocol.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Untranslatable {
-    /// The body itself is wrong (E16, E18, E20, E21).
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// Fields the upstream's protocol or model cannot express (E17), all of them, in the caller's spelling.
-    #[error("unsupported: {}", fields.join(", "))]
-    Unsupported {
-        /// The paths, in the order found; never empty.
-        fields: Vec<FieldPath>,
-        /// Why, for the parenthesis of the message; `None` where the fields have different reasons.
-        reason: Option<String>,
-    },
-    /// Tokens are to be counted and the upstream's protocol has no counter: the gateway answers with its own estimate.
-    #[error("the upstream protocol has no token counter")]
-    NoCounter,
-}
-
-/// Media a fetcher brought for a remote address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    /// Mime type, parameters allowed.
-    pub mime: String,
-    /// Base64, either alphabet.
-    pub data: String,
-}
-
-/// What a fetcher has of remote addresses, or why it has nothing, for the parenthesis of the message.
-pub type FetchedMedia = HashMap<String, Result<Arc<Fetched>, &'static str>>;
-
-/// What becomes of remote addresses that an upstream does not read itself ([`pending_media`]).
-#[derive(Clone, Copy, Debug, Default)]
-pub enum RemoteMedia<'a> {
-    /// They are refused by name.
-    #[default]
-    Refused,
-    /// They will be fetched when an attempt needs them. Until then something empty stands for them in what is written,
-    /// which shows whether all the rest can be expressed and must not be sent.
-    Later,
-    /// This was fetched; what is missing here is refused by name.
-    Fetched(&'a FetchedMedia),
-}
-
-/// What an operator decides about translation, and what was fetched for it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TranslateOptions<'a> {
-    /// Drop every parameter that would be refused, as a group (`translation = "lenient"`) or a model
-    /// (`on_unsupported = "drop"`) says.
-    pub lenient: bool,
-    /// Move later system texts to the beginning (channel switch); they stay in place otherwise.
-    pub hoist: bool,
-    /// The channel allows tools the provider runs itself (web search).
-    pub server_tools: bool,
-    /// The channel allows the id of the person behind the caller to travel (`metadata.user_id`).
-    pub pass_user: bool,
-    /// What becomes of remote addresses that the upstream does not read itself.
-    pub media: RemoteMedia<'a>,
-}
 
 /// Reads a caller's request, normalised. A `target` without a model names it in the body.
 ///
@@ -110,7 +44,7 @@ pub fn encode_request(
     if to == Protocol::OpenAi && request.ask == Ask::Count {
         return Err(Untranslatable::NoCounter);
     }
-    let mut out = Outgoing::new(to, request, upstream_model, profile, options);
+    let mut out = outgoing::Outgoing::new(to, request, upstream_model, profile, options);
     let (method, body) = match to {
         Protocol::OpenAi => openai::encode_request::encode(&mut out),
         Protocol::Gemini => gemini::encode_request::encode(&mut out),

@@ -4,6 +4,7 @@
 //! change freely.
 
 mod answers;
+pub(crate) mod as_function;
 mod assemble;
 pub(crate) mod effort;
 mod embed;
@@ -12,6 +13,8 @@ mod loss;
 pub(crate) mod media;
 pub(crate) mod names;
 pub(crate) mod normalise;
+mod options;
+pub(crate) mod outgoing;
 mod params;
 mod part;
 mod reply;
@@ -24,6 +27,7 @@ pub(crate) mod verdict;
 
 pub use embed::EmbedRequest;
 pub use loss::{LossRow, LossVerdict, loss_matrix};
+pub use options::{Fetched, FetchedMedia, RemoteMedia, TranslateOptions, Untranslatable};
 pub use params::{Format, Given, GoogleParams, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
 pub use reply::{AnswerKind, Blocked, Candidate, Citation, Event, Reply, ReplyContext, TokenLogprob, Vectors};

@@ -34,6 +34,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether it came over the native protocol: its thoughts, signatures and schemas are Google's own.
+    pub(crate) fn is_native(&self) -> bool {
+        self.origin == Protocol::Gemini
+    }
+
     /// A request that says nothing yet.
     #[must_use]
     pub fn new(model: impl Into<String>, origin: Protocol, ask: Ask) -> Self {

@@ -3,9 +3,11 @@
 
 use crate::{
     Protocol,
-    gemini::encode_request::arguments,
-    neutral::{Media, Part, PartKind, Role, Turn},
-    translate::{Carried, Outgoing, fenced},
+    neutral::{
+        Media, Part, PartKind, Role, Turn,
+        as_function::arguments,
+        outgoing::{Carried, Outgoing, fenced},
+    },
     tree::Tree,
     written::{Json, Members},
 };

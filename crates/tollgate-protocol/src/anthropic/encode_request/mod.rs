@@ -7,8 +7,7 @@ mod tools;
 
 use crate::{
     Method, Protocol,
-    neutral::Ask,
-    translate::Outgoing,
+    neutral::{Ask, outgoing::Outgoing},
     written::{Json, Members},
 };
 

@@ -5,8 +5,7 @@ use serde_json::Number;
 use super::thinking::Written;
 use crate::{
     Protocol,
-    neutral::{Format, Given, schema},
-    translate::Outgoing,
+    neutral::{Format, Given, outgoing::Outgoing, schema},
     written::{Json, Members},
 };
 

@@ -6,8 +6,8 @@ use crate::{
     neutral::{
         PartKind, Request, Role,
         effort::{Source, Wish, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, wish},
+        outgoing::Outgoing,
     },
-    translate::Outgoing,
     written::{Json, Members},
 };
 

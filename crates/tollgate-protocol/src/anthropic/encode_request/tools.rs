@@ -2,9 +2,7 @@
 
 use crate::{
     Malformed, Protocol,
-    gemini::encode_request::free_text,
-    neutral::{Choice, ChoiceMode, Tool, schema},
-    translate::Outgoing,
+    neutral::{Choice, ChoiceMode, Tool, as_function::free_text, outgoing::Outgoing, schema},
     written::{Json, Members},
 };
 

@@ -1,13 +1,13 @@
 //! `generationConfig`.
 
-use super::{is_native, tools::fitting};
+use super::tools::fitting;
 use crate::{
     CanDisableThinking, Thinking,
     neutral::{
         Format, Given,
         effort::{Source, Wish, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, wish},
+        outgoing::Outgoing,
     },
-    translate::Outgoing,
     written::{Json, Members},
 };
 
@@ -23,7 +23,7 @@ pub(super) fn generation_config(out: &mut Outgoing<'_>) -> Members {
     config.put_some("maxOutputTokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
     config.put_some("stopSequences", allowed.stop.map(Json::texts));
     // The field is 32 bits wide; a caller's wider seed stays as good a seed by its low bits.
-    let seed = |given: &Given<i64>| Json::Int(if is_native(out.request) { given.value } else { given.value & 0x7fff_ffff });
+    let seed = |given: &Given<i64>| Json::Int(if out.request.is_native() { given.value } else { given.value & 0x7fff_ffff });
     config.put_some("seed", params.seed.as_ref().map(seed));
     config.put_some("presencePenalty", allowed.presence.map(Json::number));
     config.put_some("frequencyPenalty", allowed.frequency.map(Json::number));

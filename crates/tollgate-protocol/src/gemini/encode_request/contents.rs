@@ -1,11 +1,13 @@
 //! Turns as contents.
 
-use super::is_native;
 use crate::{
     Protocol,
-    neutral::{Media, Part, PartKind, Role, Turn, signature::PLACEHOLDER},
-    translate::{Carried, Outgoing},
-    tree::{Tree, compact},
+    neutral::{
+        Media, Part, PartKind, Role, Turn, as_function,
+        outgoing::{Carried, Outgoing},
+        signature::PLACEHOLDER,
+    },
+    tree::Tree,
     written::{Json, Members},
 };
 
@@ -87,7 +89,7 @@ fn part_of(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
         PartKind::Text(text) => Some(text_part(text)),
         PartKind::Think { text, redacted: None }
-            if is_native(out.request) && part.signature.as_ref().is_none_or(|s| s.owner == Protocol::Gemini) =>
+            if out.request.is_native() && part.signature.as_ref().is_none_or(|s| s.owner == Protocol::Gemini) =>
         {
             Some(Json::object([("text", Json::text(text)), ("thought", Json::Bool(true))]))
         }
@@ -102,7 +104,7 @@ fn part_of(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
                 call.put("id", Json::text(id));
             }
             call.put("name", Json::text(out.names.get(name)));
-            call.put("args", arguments(args, *custom));
+            call.put("args", as_function::arguments(args, *custom));
             Some(Json::object([("functionCall", call.json())]))
         }
         PartKind::Code { language, text } => {
@@ -129,20 +131,6 @@ fn raw_part(raw: &str) -> Json {
         .as_ref()
         .and_then(|tree| known.iter().find_map(|name| tree.get_proto(name).map(|value| (*name, Json::Raw(value.compact())))));
     Json::Object(member.into_iter().collect())
-}
-
-/// Arguments as an object. What is no JSON object is kept as text, neither repaired nor thrown away.
-pub(crate) fn arguments(args: &str, custom: bool) -> Json {
-    if custom {
-        return Json::object([("input", Json::text(args))]);
-    }
-    if args.trim().is_empty() {
-        return Json::Object(Vec::new());
-    }
-    match Tree::parse(args.as_bytes()) {
-        Ok(tree) if tree.members().is_some() => Json::Raw(compact(tree.text)),
-        _ => Json::object([("_raw", Json::text(args))]),
-    }
 }
 
 /// Function responses, and the media that has to follow in a content of its own.
@@ -192,7 +180,7 @@ fn media_part(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
         Carried::Address(mime, address) => part.put("fileData", file(&mime, address)),
     }
     // Chat completions have details that are no resolution here.
-    let detail = media.detail.as_ref().filter(|detail| is_native(out.request) || matches!(detail.as_str(), "low" | "high"));
+    let detail = media.detail.as_ref().filter(|detail| out.request.is_native() || matches!(detail.as_str(), "low" | "high"));
     if let (Some(detail), Some(true)) = (detail, out.profile.part_media_resolution) {
         let level = format!("MEDIA_RESOLUTION_{}", detail.to_ascii_uppercase());
         part.put("mediaResolution", Json::object([("level", Json::text(level))]));

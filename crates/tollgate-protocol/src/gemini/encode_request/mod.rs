@@ -4,13 +4,9 @@ mod config;
 mod contents;
 mod tools;
 
-pub(crate) use contents::arguments;
-pub(crate) use tools::free_text;
-
 use crate::{
-    Method, Protocol,
-    neutral::{Ask, EmbedRequest, Part, Request},
-    translate::Outgoing,
+    Method,
+    neutral::{Ask, EmbedRequest, Part, outgoing::Outgoing},
     written::{Json, Members},
 };
 
@@ -92,9 +88,4 @@ fn embed_contents(out: &mut Outgoing<'_>, embed: &EmbedRequest) -> (Method, Json
         return (Method::BatchEmbedContents, Json::object([("requests", Json::List(requests))]));
     }
     (Method::EmbedContent, requests.swap_remove(0).json())
-}
-
-/// Whether thoughts and signatures of this request are Google's own.
-fn is_native(request: &Request) -> bool {
-    request.origin == Protocol::Gemini
 }

@@ -2,11 +2,9 @@
 
 use serde_json::Value;
 
-use super::is_native;
 use crate::{
     Malformed, Protocol,
-    neutral::{Choice, ChoiceMode, Schema, Tool, schema},
-    translate::Outgoing,
+    neutral::{Choice, ChoiceMode, Schema, Tool, as_function, outgoing::Outgoing, schema},
     written::{Json, Members},
 };
 
@@ -14,7 +12,7 @@ use crate::{
 pub(super) fn tools(out: &mut Outgoing<'_>) -> Vec<Json> {
     let request = out.request;
     let mut tools = Vec::new();
-    if !is_native(request) && !out.choice_is_known() {
+    if !request.is_native() && !out.choice_is_known() {
         return tools;
     }
     let offered = offered(out);
@@ -53,24 +51,19 @@ fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
     let mut function = Members::default();
     function.put("name", Json::text(out.names.get(&tool.name)));
     function.put_some("description", tool.description.as_ref().map(Json::text));
-    let schema = if tool.custom { Some(free_text()) } else { tool.schema.clone() };
-    if let Some(schema) = schema.filter(|schema| is_native(out.request) || !schema::takes_nothing(&schema::to_json(schema))) {
+    let schema = if tool.custom { Some(as_function::free_text()) } else { tool.schema.clone() };
+    if let Some(schema) = schema.filter(|schema| out.request.is_native() || !schema::takes_nothing(&schema::to_json(schema))) {
         let (name, value) = fitting(out, &schema, "parameters", "parametersJsonSchema");
         function.put(name, value);
     }
     function.json()
 }
 
-/// The parameters of a tool that takes free text.
-pub(crate) fn free_text() -> Schema {
-    Schema::Json(serde_json::json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}))
-}
-
 /// A schema in the member that fits it and the model: real JSON Schema, else Google's own message.
 pub(super) fn fitting(out: &Outgoing<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
     match schema {
         Schema::Google(value) => (plain, Json::value(value)),
-        Schema::Json(value) if is_native(out.request) => (json, Json::value(value)),
+        Schema::Json(value) if out.request.is_native() => (json, Json::value(value)),
         Schema::Json(value) if out.profile.json_schema_fields.unwrap_or(true) => {
             (json, Json::value(&schema::for_google_json(value.clone())))
         }

@@ -2,8 +2,10 @@
 
 use crate::{
     Protocol,
-    neutral::{Media, Part, PartKind, Request, Role, Turn},
-    translate::{Carried, Outgoing, fenced},
+    neutral::{
+        Media, Part, PartKind, Request, Role, Turn,
+        outgoing::{Carried, Outgoing, fenced},
+    },
     tree::compact,
     written::{Json, Members},
 };

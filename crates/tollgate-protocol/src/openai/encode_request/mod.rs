@@ -6,8 +6,7 @@ mod tools;
 
 use crate::{
     Method, Protocol,
-    neutral::{Ask, EmbedRequest, Format},
-    translate::Outgoing,
+    neutral::{Ask, EmbedRequest, Format, outgoing::Outgoing},
     written::{Json, Members},
 };
 

@@ -5,9 +5,9 @@ use crate::{
     neutral::{
         Format, Given,
         effort::{Wish, as_effort, lowest, nearest, wish},
+        outgoing::Outgoing,
         schema,
     },
-    translate::Outgoing,
     written::{Json, Members},
 };
 

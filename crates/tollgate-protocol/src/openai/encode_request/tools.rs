@@ -2,8 +2,7 @@
 
 use crate::{
     Malformed,
-    neutral::{Choice, ChoiceMode, Tool, schema},
-    translate::Outgoing,
+    neutral::{Choice, ChoiceMode, Tool, outgoing::Outgoing, schema},
     written::{Json, Members},
 };
 

@@ -3,16 +3,13 @@
 
 use serde_json::Number;
 
-use super::TranslateOptions;
-use crate::{
-    Malformed, Profile, Protocol,
-    neutral::{
-        ChoiceMode, Encoded, Given, Media, MediaSource, Part, PartKind, Request, Role, Turn,
-        media::brought,
-        names::{Ids, Names},
-        verdict::Verdicts,
-    },
+use super::{
+    ChoiceMode, Encoded, Given, Media, MediaSource, Part, PartKind, Request, Role, TranslateOptions, Turn, Untranslatable,
+    media::brought,
+    names::{Ids, Names},
+    verdict::Verdicts,
 };
+use crate::{Malformed, Profile, Protocol};
 
 /// A request being written for an upstream.
 #[derive(Debug)]
@@ -198,7 +195,7 @@ impl<'a> Outgoing<'a> {
     ///
     /// # Errors
     /// Everything that was refused.
-    pub(crate) fn finish(self, encoded: Encoded) -> Result<Encoded, crate::Untranslatable> {
+    pub(crate) fn finish(self, encoded: Encoded) -> Result<Encoded, Untranslatable> {
         let dropped = self.verdicts.finish()?;
         Ok(Encoded { dropped, name_map: self.names.into_renamed(), ..encoded })
     }
