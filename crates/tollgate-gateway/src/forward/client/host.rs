@@ -66,6 +66,7 @@ struct Idle {
 
 struct Shared {
     peer: Option<IpAddr>,
+    made: Instant,
     sender: http2::SendRequest<Full<Bytes>>,
     in_flight: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
@@ -76,8 +77,8 @@ struct Shared {
 pub(crate) enum Freshness {
     /// One that was used before, if there is one; the far side may have closed it meanwhile.
     Reused,
-    /// No idle one.
-    Fresh,
+    /// None that stood at that moment, when one of them turned out not to have looked at a request.
+    NewerThan(Instant),
 }
 
 /// One request's hold on a connection. Dropped before the answer's end, an HTTP/1.1 connection is closed at once.
@@ -93,7 +94,7 @@ enum Grip {
 
 /// Why a request got no answer's head.
 pub(crate) struct SendFault {
-    /// Nothing of it was processed: it may be sent again.
+    /// Nothing of it was processed: it may be sent again, on another connection.
     pub(crate) untouched: bool,
     pub(crate) error: UpstreamError,
 }
@@ -123,13 +124,13 @@ impl Host {
         {
             return Ok(lease);
         }
-        if let Some(lease) = self.shared_lease() {
+        if let Some(lease) = self.shared_lease(wanted) {
             return Ok(lease);
         }
         // Where HTTP/2 is spoken one connection serves all who wait, so only one of them makes it.
         let _turn = if self.speaks_http2.load(Ordering::Relaxed) {
             let turn = self.http2_turn.lock().await;
-            if let Some(lease) = self.shared_lease() {
+            if let Some(lease) = self.shared_lease(wanted) {
                 return Ok(lease);
             }
             Some(turn)
@@ -137,7 +138,7 @@ impl Host {
             None
         };
         let _dial = self.dials.acquire().await.map_err(|_| ConnectFault::Closed)?;
-        if let Some(lease) = self.shared_lease() {
+        if let Some(lease) = self.shared_lease(wanted) {
             return Ok(lease);
         }
         // Boxed: making a connection takes kilobytes, which requests on an idle one would all carry.
@@ -147,7 +148,7 @@ impl Host {
             Connected::Http2(sender, most) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
                 let in_flight = Arc::new(AtomicUsize::new(1));
-                let kept = Shared { peer, sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
+                let kept = Shared { peer, made: Instant::now(), sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
                 Grip::Http2 { sender, in_flight }
             }
@@ -174,11 +175,15 @@ impl Host {
     }
 
     /// A place on an HTTP/2 connection; when all are full and no more may be made, the least busy one.
-    fn shared_lease(self: &Arc<Self>) -> Option<Lease> {
+    fn shared_lease(self: &Arc<Self>, wanted: Freshness) -> Option<Lease> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|one| !one.sender.is_closed());
         let at_bound = shared.len() >= MOST_HTTP2;
-        let least = shared.iter().min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
+        let serves = |one: &&Shared| match wanted {
+            Freshness::Reused => true,
+            Freshness::NewerThan(moment) => at_bound || one.made > moment,
+        };
+        let least = shared.iter().filter(serves).min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
         let room = least.in_flight.load(Ordering::Relaxed) < least.most.load(Ordering::Relaxed);
         if !room && !at_bound {
             return None;
@@ -186,6 +191,12 @@ impl Host {
         least.in_flight.fetch_add(1, Ordering::Relaxed);
         let grip = Grip::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight) };
         Some(Lease { host: Arc::clone(self), grip: Some(grip) })
+    }
+
+    /// An HTTP/2 connection takes no more requests; those under way on it end where they are.
+    fn forget(&self, in_flight: &Arc<AtomicUsize>) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|one| !Arc::ptr_eq(&one.in_flight, in_flight));
     }
 
     fn keep(&self, sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle, peer: Option<IpAddr>) {
@@ -252,7 +263,13 @@ impl Lease {
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, SendFault> {
         let done = match self.grip.as_mut().expect("a lease holds its connection until it is dropped") {
             Grip::Http1 { sender, .. } => sender.try_send_request(request).await,
-            Grip::Http2 { sender, .. } => sender.try_send_request(request).await,
+            Grip::Http2 { sender, in_flight } => {
+                let done = sender.try_send_request(request).await;
+                if done.as_ref().is_err_and(|fault| http2_fault(fault.error()).is_some_and(h2::Error::is_go_away)) {
+                    self.host.forget(in_flight);
+                }
+                done
+            }
         };
         done.map_err(|fault| judge(&fault))
     }
@@ -281,7 +298,7 @@ impl Drop for Lease {
 
 fn judge(fault: &TrySendError<Request<Full<Bytes>>>) -> SendFault {
     let error = fault.error();
-    if fault.message().is_some() || refused_stream(error) {
+    if fault.message().is_some() || not_looked_at(error) {
         return SendFault { untouched: true, error: UpstreamError::NotSent(ConnectFault::Closed) };
     }
     let error = if error.is_parse_too_large() {
@@ -294,16 +311,23 @@ fn judge(fault: &TrySendError<Request<Full<Bytes>>>) -> SendFault {
     SendFault { untouched: false, error }
 }
 
-/// HTTP/2 says of some streams that they were never looked at (RFC 9113, sections 6.8 and 8.7).
-fn refused_stream(error: &hyper::Error) -> bool {
+/// HTTP/2 says of some streams that they were never looked at (RFC 9113, sections 6.8 and 8.7): those it refuses, and
+/// at a GOAWAY, whatever its reason, those above the last one it names. h2 ends only these with the far side's GOAWAY;
+/// the others go on, and end with the connection's error where they do not.
+fn not_looked_at(error: &hyper::Error) -> bool {
+    http2_fault(error)
+        .is_some_and(|fault| fault.is_remote() && (fault.is_go_away() || fault.reason() == Some(h2::Reason::REFUSED_STREAM)))
+}
+
+fn http2_fault(error: &hyper::Error) -> Option<&h2::Error> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(fault) = cause.downcast_ref::<h2::Error>() {
-            return fault.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return Some(fault);
         }
         source = cause.source();
     }
-    false
+    None
 }
 
 /// An answer's body. At its end the connection goes back; dropped before, the connection is closed.

@@ -139,9 +139,9 @@ impl Upstream for Client {
                     return Ok(UpstreamAnswer { status: head.status.as_u16(), headers: head.headers, body });
                 }
                 // The far side closed while we took the connection up (the keep-alive race), or refused the stream
-                // unseen. Once more, not on an idle connection.
+                // unseen, or went away before it. Once more, on a connection that did not stand until now.
                 Err(fault) if fault.untouched && wanted == Freshness::Reused => {
-                    wanted = Freshness::Fresh;
+                    wanted = Freshness::NewerThan(Instant::now());
                 }
                 Err(fault) => return Err(fault.error),
             }

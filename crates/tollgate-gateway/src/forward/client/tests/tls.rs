@@ -1,5 +1,7 @@
 //! TLS and HTTP/2: trust, versions, and what a far side can do to single streams.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -102,28 +104,37 @@ async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
     assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::CaFile));
 }
 
+type Http2Connection = h2::server::Connection<TlsStream<tokio::net::TcpStream>, Bytes>;
+
 /// An HTTP/2 server that leaves every stream to `answer`, with the stream's number from 0.
 async fn http2_upstream<F>(answer: F) -> String
 where
-    F: Fn(usize, h2::server::SendResponse<Bytes>, &mut h2::server::Connection<TlsStream<tokio::net::TcpStream>, Bytes>)
-        + Send
-        + 'static,
+    F: Fn(usize, h2::server::SendResponse<Bytes>, &mut Http2Connection) + Send + Sync + 'static,
 {
     let acceptor = acceptor("server.pem", &[b"h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
-    TaskTracker::new().spawn(async move {
-        let mut number = 0;
+    let (answer, number) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    let tasks = TaskTracker::new();
+    let own = tasks.clone();
+    tasks.spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
             let Ok(stream) = acceptor.accept(socket).await else { continue };
-            let mut connection = h2::server::handshake(stream).await.unwrap();
-            while let Some(Ok((_request, respond))) = connection.accept().await {
-                answer(number, respond, &mut connection);
-                number += 1;
-            }
+            let (answer, number) = (Arc::clone(&answer), Arc::clone(&number));
+            own.spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((_request, respond))) = connection.accept().await {
+                    answer(number.fetch_add(1, Ordering::SeqCst), respond, &mut connection);
+                }
+            });
         }
     });
     url
+}
+
+fn respond_well(mut respond: h2::server::SendResponse<Bytes>) {
+    let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+    body.send_data(Bytes::from_static(b"{}"), true).unwrap();
 }
 
 #[tokio::test]
@@ -132,13 +143,100 @@ async fn a_refused_stream_was_not_looked_at_and_is_sent_again() {
         if number == 0 {
             respond.send_reset(h2::Reason::REFUSED_STREAM);
         } else {
-            let mut body = respond.send_response(http::Response::new(()), false).unwrap();
-            body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+            respond_well(respond);
         }
     })
     .await;
     let answer = ask(&client(), &trusting_call(&url)).await.expect("the second try is answered");
     assert_eq!(read(answer.body).await.unwrap(), "{}");
+}
+
+/// Frames of an HTTP/2 server that leave no doubt: its settings, the acknowledgement of ours, then a GOAWAY.
+fn going_away(last_processed: u8, reason: u8) -> Vec<u8> {
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let acknowledged = [0, 0, 0, 4, 1, 0, 0, 0, 0];
+    let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last_processed, 0, 0, 0, reason];
+    [&settings[..], &acknowledged, &goaway].concat()
+}
+
+/// An HTTP/2 server whose first connection takes a request and says goodbye with these bytes; the others answer.
+/// `closes`: it hangs up behind them. Tells how many connections there were.
+async fn leaving_upstream(goodbye: Vec<u8>, closes: bool) -> (String, Arc<AtomicUsize>) {
+    let acceptor = acceptor("server.pem", &[b"h2"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    let tasks = TaskTracker::new();
+    let own = tasks.clone();
+    tasks.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            let goodbye = goodbye.clone();
+            own.spawn(async move {
+                if !first {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((_request, respond))) = connection.accept().await {
+                        respond_well(respond);
+                    }
+                    return;
+                }
+                // The request is here when its body is: its text stands in the last frame as it is.
+                let mut read = Vec::new();
+                while !read.ends_with(br#"{"model":"up-m","messages":[]}"#) {
+                    if stream.read_buf(&mut read).await.unwrap() == 0 {
+                        return;
+                    }
+                }
+                stream.write_all(&goodbye).await.unwrap();
+                stream.flush().await.unwrap();
+                if !closes {
+                    while stream.read_buf(&mut read).await.is_ok_and(|read| read > 0) {}
+                }
+            });
+        }
+    });
+    (url, accepted)
+}
+
+#[tokio::test]
+async fn a_stream_above_the_last_one_of_a_goaway_is_sent_again_on_a_new_connection() {
+    let (none, calm) = (0, 11);
+    for (reason, closes) in [(none, false), (none, true), (calm, false), (calm, true)] {
+        let (url, accepted) = leaving_upstream(going_away(0, reason), closes).await;
+        let (client, call) = (client(), trusting_call(&url));
+        for _ in 0..2 {
+            let answer = ask(&client, &call).await.expect("nobody looked at it: a new connection answers");
+            assert_eq!(read(answer.body).await.unwrap(), "{}");
+        }
+        assert_eq!(accepted.load(Ordering::SeqCst), 2, "reason {reason}: the connection that went away takes no more requests");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_a_goaway_counts_as_taken_is_lost_and_not_sent_again() {
+    let (url, accepted) = leaving_upstream(going_away(1, 0), true).await;
+    assert_eq!(ask(&client(), &trusting_call(&url)).await.unwrap_err(), UpstreamError::Lost);
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn many_requests_on_a_connection_that_goes_away_move_to_one_new_connection() {
+    let url = http2_upstream(|number, respond, connection| {
+        if number == 0 {
+            // The first is under way and answered; all that come behind it are above the last one that is looked at.
+            connection.graceful_shutdown();
+        }
+        respond_well(respond);
+    })
+    .await;
+    let (client, call) = (client(), trusting_call(&url));
+    let all = futures_util::future::join_all((0..50).map(|_| async {
+        let answer = ask(&client, &call).await.expect("none is lost");
+        assert_eq!(read(answer.body).await.unwrap(), "{}");
+    }));
+    all.await;
 }
 
 #[tokio::test]
