@@ -3,9 +3,12 @@
 //! A value in, a value out: the gateway keeps one [`AccountHealth`] an account and hands every observation to
 //! [`observe`].
 
+mod quota;
 mod rules;
 
 use serde::{Deserialize, Serialize};
+
+pub use quota::quota_end;
 
 use crate::Timestamp;
 

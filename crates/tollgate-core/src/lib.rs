@@ -31,7 +31,9 @@ pub use catalog::{
     Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, ServedBy,
     Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
-pub use health::{AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, start_probe};
+pub use health::{
+    AccountHealth, Bucket, CoolingReason, HealthState, Observation, RestingReason, Standing, observe, quota_end, start_probe,
+};
 pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, KeyId, MemberId, ModelId, RequestId, Revision};
 pub use learned::Learned;
 pub use money::{

@@ -70,7 +70,7 @@ impl fmt::Display for Timestamp {
 
 /// Year, month and day of the month of a day counted from 1970-01-01. Days are shifted to 0000-03-01 and taken in eras of
 /// 400 years: the proleptic Gregorian calendar without leap days in the middle of a year.
-const fn civil(days: i64) -> (i64, i64, i64) {
+pub(crate) const fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -83,7 +83,7 @@ const fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// The first day of a month, counted from 1970-01-01: the inverse of [`civil`].
-const fn first_day_of(year: i64, month: i64) -> i64 {
+pub(crate) const fn first_day_of(year: i64, month: i64) -> i64 {
     let (year, month_from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let of_year = (153 * month_from_march + 2) / 5;

@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{
     Account, AccountHealth, AccountId, Channel, CoolingReason, HealthState, HealthView as _, Observation, Provider, RequestId,
-    RestingReason,
+    RestingReason, Timestamp, quota_end,
 };
 use tollgate_protocol::{Method, Protocol, codec};
 use tollgate_store::HealthStore;
@@ -97,7 +97,7 @@ impl Probes {
             for Due { channel, account } in self.due(&mut next, MOST.saturating_sub(running.len())) {
                 let (upstream, board, shared) = (Arc::clone(&self.upstream), Arc::clone(&self.board), Arc::clone(&self.shared));
                 running.spawn(async move {
-                    let seen = look(&*upstream, &channel, &account).await;
+                    let seen = look(&*upstream, &channel, &account, shared.clock.now()).await;
                     note(&shared, &board, &channel, &account, seen);
                 });
             }
@@ -173,7 +173,7 @@ impl Probes {
 }
 
 /// Asks for the list of models.
-async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>) -> Seen {
+async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> Seen {
     let path = match channel.protocol {
         Protocol::OpenAi => "/models",
         Protocol::Gemini => "/models?pageSize=1",
@@ -200,12 +200,12 @@ async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Acc
         Ok(Ok(answer)) => {
             let (status, protocol) = (answer.status, channel.protocol);
             let body = timeout(ANSWER_WITHIN, beginning(answer)).await.unwrap_or_default();
-            judge(protocol, status, &body)
+            judge(protocol, status, &body, now)
         }
     }
 }
 
-fn judge(protocol: Protocol, status: u16, body: &[u8]) -> Seen {
+fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> Seen {
     if (200..300).contains(&status) {
         let is_json = body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| matches!(byte, b'{' | b'['));
         return if is_json { Seen::List } else { Seen::Nothing };
@@ -215,7 +215,7 @@ fn judge(protocol: Protocol, status: u16, body: &[u8]) -> Seen {
     }
     let problem = codec(protocol).decode_problem(status, body);
     match problem.status {
-        _ if problem.spent => Seen::Failure(Observation::QuotaSpent { until: None }),
+        _ if problem.spent => Seen::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) }),
         _ if problem.account_refused => Seen::Refused,
         401..=403 => Seen::Refused,
         408 | 504 | 524 => Seen::Failure(Observation::Timeout),

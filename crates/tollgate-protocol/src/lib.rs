@@ -43,7 +43,7 @@ pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use fields::without_fields;
 pub use neutral::{Fetched, FetchedMedia, RemoteMedia, TranslateOptions, Untranslatable};
 pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
-pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, UpstreamProblem};
+pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
 pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
 pub use target::{Framing, Method, Protocol, Target};

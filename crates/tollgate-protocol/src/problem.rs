@@ -60,6 +60,17 @@ pub struct QuotaViolation {
     pub description: String,
 }
 
+/// How long a spent quota is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaWindow {
+    /// Google's days, which end at midnight in Pacific time.
+    Day,
+    /// Google's months, which end with such a day.
+    Month,
+    /// Until a point in time, in seconds since the epoch.
+    Until(i64),
+}
+
 /// An error answer (or an error inside a 200, or an error event) of an upstream, as far as it could be read.
 /// Texts are the upstream's own: redact before showing them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +95,8 @@ pub struct UpstreamProblem {
     pub unsupported: Vec<String>,
     /// The text says that our account's money is spent (insufficient quota, spend limit, credit balance).
     pub spent: bool,
+    /// Where something is spent: when it comes back, as far as the body says.
+    pub window: Option<QuotaWindow>,
     /// The text says that our account is refused or on hold although the status does not.
     pub account_refused: bool,
 }

@@ -1,6 +1,9 @@
 //! The figures, and what each observation does.
 
-use super::{AccountHealth, Bucket, CoolingReason, HealthState, RestingReason, Standing};
+use super::{
+    AccountHealth, Bucket, CoolingReason, HealthState, RestingReason, Standing,
+    quota::{LONGEST_MS, UNKNOWN_MS},
+};
 use crate::Timestamp;
 
 /// First wait after a connect failure.
@@ -13,8 +16,6 @@ const LONGEST_DOUBLED_MS: i64 = 300_000;
 pub(super) const LONGEST_ASKED_MS: i64 = 3_600_000;
 /// Wait after a 429 whose time is past already.
 const SHORTEST_ASKED_MS: i64 = 1_000;
-/// Rest after spent quota whose window is not known.
-const QUOTA_MS: i64 = 3_600_000;
 /// A probe that says nothing for so long is lost; another one may go out.
 const PROBE_MS: i64 = 60_000;
 /// Failures in a row that cool.
@@ -127,7 +128,7 @@ impl AccountHealth {
     }
 
     pub(super) fn spend_quota(&mut self, until: Option<Timestamp>, now: Timestamp) {
-        let until = until.filter(|it| *it > now).unwrap_or_else(|| now.plus_ms(QUOTA_MS));
+        let until = until.filter(|it| *it > now).map_or(now.plus_ms(UNKNOWN_MS), |it| it.min(now.plus_ms(LONGEST_MS)));
         let longer = matches!(self.state, HealthState::Resting { .. }) && self.away_until() >= until;
         if !(longer && self.held(now)) {
             self.state = HealthState::Resting { why: RestingReason::QuotaSpent, since: now, until: Some(until) };

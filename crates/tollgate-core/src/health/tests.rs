@@ -141,6 +141,7 @@ fn spent_quota_rests_until_its_window_ends_or_an_hour() {
         assert_eq!(health.standing(NOW), Standing::Resting { until: Some(after(expected)), why: RestingReason::QuotaSpent });
     };
     check(Some(after(86_400_000)), 86_400_000);
+    check(Some(after(86_400_001)), 86_400_000);
     check(None, 3_600_000);
     check(Some(after(-1)), 3_600_000);
 }

@@ -1,4 +1,5 @@
-//! When an upstream may be asked again, as its answer says it: read leniently, never believed beyond an hour.
+//! When an upstream may be asked again, as its answer says it: read leniently, never believed beyond a day. What is done
+//! with it depends on what the answer is: health believes a rate limit for an hour at most.
 //!
 //! Sources, best first: `retry-after-ms`, `retry-after` (seconds or a date), the body's own figure (native
 //! `RetryInfo`), the reset of a limit that stands at zero (`x-ratelimit-*` of chat completions as durations,
@@ -9,11 +10,11 @@ use jiff::fmt::rfc2822;
 use tollgate_core::Timestamp;
 
 /// Longest wait believed.
-const LONGEST_MS: i64 = 3_600_000;
+const LONGEST_MS: i64 = 86_400_000;
 /// Shortest wait: a time in the past means soon, not now.
 const SHORTEST_MS: i64 = 1_000;
 
-/// When the upstream says it may be asked again; between 1 s and 1 h from now.
+/// When the upstream says it may be asked again; between 1 s and 24 h from now.
 pub(crate) fn asked_wait(headers: &HeaderMap, body_secs: Option<u32>, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait_ms = text("retry-after-ms")
@@ -104,9 +105,9 @@ mod tests {
 
     #[test]
     fn absurd_figures_are_bounded() {
-        check(&[("retry-after", "1000000000")], None, Some(3_600_000));
-        check(&[("retry-after", "1e300")], None, Some(3_600_000));
-        check(&[("retry-after", "inf")], None, Some(3_600_000));
+        check(&[("retry-after", "1000000000")], None, Some(86_400_000));
+        check(&[("retry-after", "1e300")], None, Some(86_400_000));
+        check(&[("retry-after", "inf")], None, Some(86_400_000));
         check(&[("retry-after", "-5")], None, Some(1_000));
         check(&[("retry-after", "0")], None, Some(1_000));
         check(&[("retry-after", "Mon, 06 Nov 1994 08:49:37 GMT")], None, None);

@@ -1,7 +1,7 @@
 //! What a failed attempt means: for the request (another attempt or not), for the account's health, and for the
 //! caller when no attempt is left (error reference, B7). One table, exhaustive.
 
-use tollgate_core::{AttemptResult, Observation, Timestamp};
+use tollgate_core::{AttemptResult, Observation, Timestamp, quota_end};
 use tollgate_protocol::{Protocol, UpstreamProblem};
 
 use super::{UpstreamError, retry_after::seconds_until};
@@ -114,8 +114,8 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
     let refused = |next, observation, told| Verdict { next, observation, told, result: AttemptResult::Refused };
     // Whose fault it is can stand in the text alone (translation reference, section 2.7): never E52 then.
     if problem.spent {
-        let observation = Observation::QuotaSpent { until: *until };
-        return refused(Next::Attempt, Some(observation), Told::QuotaSpent { until: *until });
+        let until = quota_end(problem.window, *until, now);
+        return refused(Next::Attempt, Some(Observation::QuotaSpent { until }), Told::QuotaSpent { until });
     }
     if problem.account_refused {
         return refused(Next::Attempt, Some(Observation::Refused), Told::Failure(UpstreamFailure::AccountRefused));
@@ -144,6 +144,8 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
 
 #[cfg(test)]
 mod tests {
+    use tollgate_protocol::QuotaWindow;
+
     use super::*;
     use crate::forward::ConnectFault;
 
@@ -213,13 +215,17 @@ mod tests {
 
     #[test]
     fn spent_money_is_never_the_callers_fault_whatever_the_status() {
-        let until = Some(NOW.plus_ms(9_000));
+        let said = Some(NOW.plus_ms(9_000_000));
         for code in [400, 402, 403, 429] {
             let spent = UpstreamProblem { status: code, spent: true, ..UpstreamProblem::default() };
-            let failure = problem(spent, until);
-            check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until }), AttemptResult::Refused);
-            assert_eq!(verdict(&failure, 120_000, NOW).told, Told::QuotaSpent { until });
+            let failure = problem(spent, said);
+            check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until: said }), AttemptResult::Refused);
+            assert_eq!(verdict(&failure, 120_000, NOW).told, Told::QuotaSpent { until: said });
         }
+        let day = UpstreamProblem { status: 429, spent: true, window: Some(QuotaWindow::Day), ..UpstreamProblem::default() };
+        let midnight = Some(NOW.plus_ms(20 * 3_600_000));
+        let failure = problem(day, Some(NOW.plus_ms(34_000)));
+        check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until: midnight }), AttemptResult::Refused);
         let held = UpstreamProblem { status: 400, account_refused: true, ..UpstreamProblem::default() };
         check(&problem(held, None), "E53", Next::Attempt, Some(Observation::Refused), AttemptResult::Refused);
     }

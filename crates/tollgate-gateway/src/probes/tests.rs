@@ -167,7 +167,7 @@ fn what_answers_mean() {
         (503, "<html>".to_owned(), Seen::Failure(Observation::ServerError)),
         (504, error("no"), Seen::Failure(Observation::Timeout)),
     ] {
-        assert_eq!(judge(Protocol::OpenAi, status, body.as_bytes()), seen, "{status} {body}");
+        assert_eq!(judge(Protocol::OpenAi, status, body.as_bytes(), Timestamp(0)), seen, "{status} {body}");
     }
 }
 

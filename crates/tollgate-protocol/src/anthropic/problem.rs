@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Problem, UpstreamProblem, complaint};
+use crate::{Problem, QuotaWindow, UpstreamProblem, complaint};
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -46,6 +46,20 @@ const SPENT: &[&str] = &["enforced_spend_limit_reached", "contract_spend_limit_r
 /// Texts of a 400 that say it.
 const SPENT_TEXTS: &[&str] = &["credit balance is too low", "specified api usage limits"];
 
+/// `You will regain access on 2026-12-01 at 00:00 UTC`.
+fn regained(message: &str) -> Option<QuotaWindow> {
+    let (_, rest) = message.split_once("regain access on ")?;
+    let figure = |from: usize, to: usize, most: i64| rest.get(from..to)?.parse::<i64>().ok().filter(|it| (0..=most).contains(it));
+    let (year, month, day) = (figure(0, 4, 9_999)?, figure(5, 7, 12)?, figure(8, 10, 31)?);
+    let clock = rest.get(10..14) == Some(" at ") && rest.get(19..23) == Some(" UTC");
+    let (hour, minute) = if clock { (figure(14, 16, 23)?, figure(17, 19, 59)?) } else { (0, 0) };
+    // Days since the epoch, by years that begin in March.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days = 365 * year + leaps + (153 * month + 2) / 5 + day - 1 - 719_468;
+    Some(QuotaWindow::Until(days * 86_400 + hour * 3_600 + minute * 60))
+}
+
 /// Reads an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = complaint::find(body);
@@ -61,6 +75,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     UpstreamProblem {
         kind,
         spent,
+        window: spent.then(|| regained(&problem.message)).flatten(),
         account_refused: refused && !matches!(problem.status, 401..=403),
         code: detail.or(problem.code),
         recognised: problem.recognised && !answer,
@@ -105,6 +120,21 @@ mod tests {
         assert_eq!(read(400, invalid, "m", Some("organization_on_hold")), (false, true));
         assert_eq!(read(403, "permission_error", "m", Some("organization_on_hold")), (false, false));
         assert_eq!(read(400, invalid, "messages: too many", None), (false, false));
+    }
+
+    #[test]
+    fn the_end_of_a_spent_month_is_read() {
+        let window = |end: &str| {
+            let message = format!("You have reached your specified API usage limits. You will regain access on {end}.");
+            let body = serde_json::json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}});
+            decode(400, body.to_string().as_bytes()).window
+        };
+        assert_eq!(window("2026-12-01 at 00:00 UTC"), Some(QuotaWindow::Until(1_796_083_200)));
+        assert_eq!(window("2024-02-29 at 13:37 UTC"), Some(QuotaWindow::Until(1_709_213_820)));
+        assert_eq!(window("2027-01-01"), Some(QuotaWindow::Until(1_798_761_600)));
+        for end in ["", "tomorrow", "2026-13-01", "2026-12", "2026-12-0é"] {
+            assert_eq!(window(end), None, "{end}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use crate::{NativeFace, Problem, QuotaViolation, UpstreamProblem, Violation, complaint};
+use crate::{NativeFace, Problem, QuotaViolation, QuotaWindow, UpstreamProblem, Violation, complaint};
 
 /// Name of the product in `ErrorInfo.domain`.
 const DOMAIN: &str = "tollgate";
@@ -150,26 +150,36 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let kind = found.word("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.word("type"));
     let reason = found.detail("ErrorInfo").and_then(|info| info.get("reason")).and_then(Value::as_str).unwrap_or_default();
     let refused = REFUSED_REASONS.contains(&reason) || found.says(REFUSED_TEXTS);
-    let spent = spent(&found);
+    let (spent, window) = spent(&found);
     let fields = violated_fields(&found);
     let mut problem = found.into_problem(status);
     if problem.unsupported.is_empty() && problem.status == 400 {
         problem.unsupported = fields;
     }
-    UpstreamProblem { kind, spent, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
+    UpstreamProblem { kind, spent, window, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
 }
 
 /// A quota by the day is spent; one by the minute is a rate limit. Without details the text tells: the plain "check
 /// your plan and billing" comes when waiting a minute does not help.
-fn spent(found: &complaint::Complaint) -> bool {
+///
+/// The `RetryInfo` that stands beside a quota by the day names seconds, as if it were one by the minute: the window counts.
+fn spent(found: &complaint::Complaint) -> (bool, Option<QuotaWindow>) {
     if let Some(failure) = found.detail("QuotaFailure") {
         let violations = failure.get("violations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        return violations.iter().any(|violation| {
-            violation.get("quotaId").and_then(Value::as_str).is_some_and(|id| id.contains("PerDay") || id.contains("PerMonth"))
-        });
+        let names = |word| {
+            let quotas = violations.iter().filter_map(|violation| violation.get("quotaId").and_then(Value::as_str));
+            quotas.into_iter().any(|id| id.contains(word))
+        };
+        let window = match (names("PerMonth"), names("PerDay")) {
+            (true, _) => Some(QuotaWindow::Month),
+            (false, true) => Some(QuotaWindow::Day),
+            (false, false) => None,
+        };
+        return (window.is_some(), window);
     }
-    found.says(&["credit balance", "insufficient_quota"])
-        || (found.says(&["exceeded your current quota"]) && found.detail("RetryInfo").is_none())
+    let spent = found.says(&["credit balance", "insufficient_quota"])
+        || (found.says(&["exceeded your current quota"]) && found.detail("RetryInfo").is_none());
+    (spent, None)
 }
 
 /// Fields of `BadRequest` that the upstream does not know.
@@ -267,7 +277,11 @@ mod tests {
         let problem = decode(429, body.as_bytes());
         assert_eq!((problem.kind.as_deref(), problem.retry_after, problem.spent), (Some("RESOURCE_EXHAUSTED"), Some(17), false));
         assert_eq!((problem.details.len(), problem.recognised, problem.message.as_str()), (2, true, "Quota"));
-        assert!(decode(429, body.replace("PerMinute", "PerDay").as_bytes()).spent);
+        assert_eq!(problem.window, None);
+        for (quota, window) in [("PerDay", QuotaWindow::Day), ("PerMonth", QuotaWindow::Month)] {
+            let problem = decode(429, body.replace("PerMinute", quota).as_bytes());
+            assert_eq!((problem.spent, problem.window), (true, Some(window)), "{quota}");
+        }
     }
 
     #[test]
