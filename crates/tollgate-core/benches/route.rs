@@ -9,9 +9,9 @@ use std::{
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Caller, CandidateView, Catalog, Channel, ChannelId, CoolingReason, Group, GroupId,
-    HealthState, HealthView, IdHash, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Provider,
-    Revision, Role, RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches,
-    Unloaded, Visibility, resolve, route,
+    HealthState, HealthView, IdHash, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Multiplier, Owner, Past,
+    Provider, Revision, Role, RouteInput, Routing, Serves, StreamBreak, Timeouts, Timestamp, TranslationPolicy,
+    TranslationSwitches, Unloaded, Visibility, resolve, route,
 };
 use tollgate_protocol::{
     FieldPath, Framing, Method, Outline, Profile, Protocol, SplicePoints, Target, TranslateOptions, decode_request, encode_request,
@@ -165,6 +165,7 @@ fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affi
             let offer = resolve(catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
             let input = RouteInput {
                 catalog,
+                newer: None,
                 caller: &caller,
                 offer: &offer,
                 outline: &outline,
@@ -174,6 +175,7 @@ fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affi
                 now: NOW,
                 request_limit: None,
                 translates: false,
+                past: &Past::default(),
             };
             black_box(route(&input, &mut dice).is_ok())
         });
@@ -215,6 +217,7 @@ fn measure_mixed(c: &mut Criterion) {
         let offer = resolve(&catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
         let input = RouteInput {
             catalog: &catalog,
+            newer: None,
             caller: &caller,
             offer: &offer,
             outline: &outline,
@@ -224,6 +227,7 @@ fn measure_mixed(c: &mut Criterion) {
             now: NOW,
             request_limit: None,
             translates: true,
+            past: &Past::default(),
         };
         c.bench_function(name, |bencher| bencher.iter(|| black_box(route(&input, &mut || 0).is_ok())));
     }

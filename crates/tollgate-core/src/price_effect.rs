@@ -6,8 +6,8 @@ use std::{collections::HashSet, sync::Arc};
 use tollgate_protocol::{Method, Protocol};
 
 use crate::{
-    Billing, Caller, Catalog, Cause, Glob, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Owner, Role,
-    RouteInput, Timestamp, Unloaded,
+    Billing, Caller, Catalog, Cause, Glob, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Owner, Past,
+    Role, RouteInput, Timestamp, Unloaded,
     offer::resolve,
     rank_all,
     replay::{AllWell, plain_outline},
@@ -101,6 +101,7 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
     })?;
     let input = RouteInput {
         catalog,
+        newer: None,
         caller: &caller,
         offer: &offer,
         outline: &outline,
@@ -110,6 +111,7 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
         now,
         request_limit: None,
         translates: true,
+        past: &Past::default(),
     };
     let (excluded, nothing_left) = match rank_all(&input, &mut || 0) {
         Ok(plan) => (plan.excluded, false),

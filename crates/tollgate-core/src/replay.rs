@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
 use tollgate_protocol::{Method, Outline, SplicePoints};
 
 use crate::{
-    AccountHealth, AccountId, Caller, Catalog, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Price, RouteInput,
+    AccountHealth, AccountId, Caller, Catalog, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Past, Price, RouteInput,
     TokenSource, Unloaded, UsageRecord, amount, resolve, route,
 };
 
@@ -211,6 +211,7 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, outline: &Outline, record: &UsageRe
     };
     let input = RouteInput {
         catalog,
+        newer: None,
         caller: &caller,
         offer: &offer,
         outline,
@@ -220,6 +221,7 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, outline: &Outline, record: &UsageRe
         now: record.at,
         request_limit: None,
         translates: true,
+        past: &Past::default(),
     };
     // Only asked where affinity leaves something open, and then alike on both sides.
     match route(&input, &mut || 0) {

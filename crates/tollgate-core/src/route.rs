@@ -1,6 +1,7 @@
 //! Which accounts to try, in which order, and why not the others.
 
 mod exclusion;
+mod past;
 mod rank;
 mod sieve;
 
@@ -9,9 +10,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Outline, Protocol};
 
 pub use exclusion::{Cause, Excluded, Exclusion, LimitLevel, NoRoute, PriceFigures, PriceKind};
+pub use past::Past;
 
 use rank::{Order, Usable, pick};
-use sieve::{Sieve, Translation, cost_of};
+use sieve::{Sieve, cost_of};
 
 use crate::{
     Account, AccountHealth, AccountId, Caller, Catalog, Channel, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,
@@ -21,11 +23,13 @@ use crate::{
 /// Most attempts of one request.
 pub const MAX_ATTEMPTS: usize = 3;
 
-/// All that choosing looks at.
+/// All that choosing looks at. What comes out of it borrows from the snapshot alone.
 #[derive(Clone, Copy)]
-pub struct RouteInput<'a> {
+pub struct RouteInput<'c, 'a> {
     /// The snapshot the offer was resolved from.
-    pub catalog: &'a Catalog,
+    pub catalog: &'c Catalog,
+    /// The catalog as it is now, where that is another one: what was switched off since is left alone.
+    pub newer: Option<&'a Catalog>,
     /// Who asks.
     pub caller: &'a Caller,
     /// What he gets.
@@ -44,9 +48,11 @@ pub struct RouteInput<'a> {
     pub request_limit: Option<PriceLimit>,
     /// Whether candidates of another protocol can be used.
     pub translates: bool,
+    /// What became of the request's earlier choices.
+    pub past: &'a Past,
 }
 
-impl fmt::Debug for RouteInput<'_> {
+impl fmt::Debug for RouteInput<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RouteInput").field("model", &self.offer.model.name).field("from", &self.from).finish_non_exhaustive()
     }
@@ -119,17 +125,17 @@ pub enum ChannelBudget {
     },
 }
 
-/// Attempts in order; never empty, never an account twice.
+/// Attempts in order; never empty, never an account twice, nor one that was tried before.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Plan<'c> {
     /// The first try.
     pub first: PlannedAttempt,
-    /// Those after it: two, and a spare one for each that speaks another protocol than the caller while the first does
-    /// not; whether those can express the request is found out when their turn comes. At most [`MAX_ATTEMPTS`] are
-    /// made. With [`rank_all`] everybody else.
+    /// Who would come after it as things are now: as many as attempts are left, with [`rank_all`] everybody. When the
+    /// first one fails the request chooses again, for accounts may have become busy or free by then; whether those of
+    /// another protocol can express the request is found out then, too.
     pub rest: Vec<PlannedAttempt>,
     /// Who is not tried, and why.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<Excluded<'c>>,
 }
 
 /// One try to be.
@@ -145,6 +151,8 @@ pub struct PlannedAttempt {
     pub cost: Option<Price>,
     /// The protocol spoken to it: the caller's on echo.
     pub protocol: Protocol,
+    /// It cools for a hiccup and is tried because nothing else is left.
+    pub last_resort: bool,
 }
 
 impl PlannedAttempt {
@@ -156,9 +164,16 @@ impl PlannedAttempt {
     pub fn serves(&self) -> &Serves {
         &self.channel.serves[self.serves]
     }
+
+    /// What the usage record keeps of it.
+    #[must_use]
+    pub fn trace(&self) -> TraceEntry {
+        let (channel, account) = (self.channel.name.clone(), Some(self.account.name.clone()));
+        TraceEntry { channel, account, code: "planned".to_owned(), detail: None }
+    }
 }
 
-impl Plan {
+impl Plan<'_> {
     /// All attempts in order.
     pub fn attempts(&self) -> impl Iterator<Item = &PlannedAttempt> {
         std::iter::once(&self.first).chain(&self.rest)
@@ -167,62 +182,51 @@ impl Plan {
     /// What the usage record keeps of the choice.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
-        let planned = self.attempts().map(|attempt| TraceEntry {
-            channel: attempt.channel.name.clone(),
-            account: Some(attempt.account.name.clone()),
-            code: "planned".to_owned(),
-            detail: None,
-        });
-        let mut entries: Vec<TraceEntry> = planned.collect();
+        let mut entries: Vec<TraceEntry> = self.attempts().map(PlannedAttempt::trace).collect();
         exclusion::trace(&self.excluded, &mut entries);
         entries
     }
 }
 
-/// Chooses accounts.
+/// Chooses accounts, for the first attempt of a request and again for each later one.
 ///
 /// # Errors
-/// When every candidate is excluded.
-pub fn route(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
-    choose(input, MAX_ATTEMPTS, dice)
+/// When every candidate is excluded, or was tried.
+pub fn route<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
+    choose(input, MAX_ATTEMPTS.saturating_sub(input.past.attempts()).max(1), dice)
 }
 
 /// The same with every usable account in order, not only the first ones: for people who want to see the whole order.
 ///
 /// # Errors
 /// When every candidate is excluded.
-pub fn rank_all(input: &RouteInput<'_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
+pub fn rank_all<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     choose(input, usize::MAX, dice)
 }
 
-fn choose(input: &RouteInput<'_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
+fn choose<'c>(input: &RouteInput<'c, '_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     debug_assert_eq!(input.catalog.revision, input.offer.revision, "an offer is good for its own snapshot only");
-    let mut sieve = Sieve::run(input, Translation::Later);
-    let mut chosen = input.choose(&mut sieve, most, dice);
-    if chosen.is_empty() && sieve.foreign {
+    let mut sieve = Sieve::run(input);
+    let mut chosen = input.pick(&mut sieve, most, dice);
+    let mut last_resort = false;
+    if chosen.is_empty() {
         // Nothing is left to try, so every reason counts: what a protocol cannot express lasts longer than what keeps
         // an account from being used.
-        sieve = Sieve::run(input, Translation::Now);
+        sieve.ask_everybody();
+        chosen.extend(sieve.last_resort());
+        last_resort = !chosen.is_empty();
     }
-    let Sieve { mut excluded, hiccups, busy, .. } = sieve;
-    if chosen.is_empty() && !busy {
-        // The model's last account is tried all the same while it cools for a hiccup: the one that is back first, and
-        // only that one, so that a total outage costs one attempt a request.
-        if let Some(last) = hiccups.into_iter().min_by_key(|it| (it.usable.priority, it.until)) {
-            excluded.remove(last.excluded);
-            chosen.push(last.usable);
-        }
-    }
-    let mut attempts = chosen.iter().filter_map(|it| input.attempt(it));
+    let mut attempts = chosen.iter().filter_map(|it| input.attempt(it, last_resort));
+    let excluded = sieve.excluded;
     let Some(first) = attempts.next() else { return Err(NoRoute { excluded, method: input.outline.method }) };
     Ok(Plan { first, rest: attempts.collect(), excluded })
 }
 
-impl RouteInput<'_> {
+impl RouteInput<'_, '_> {
     /// The accounts to try, in order, out of those the sieve let through. One of another protocol is asked whether it
     /// can express the request, and excluded with its channel where it cannot, unless the first one needs no
     /// translation: then it is asked when its turn comes, which is hardly ever.
-    fn choose(&self, sieve: &mut Sieve<'_, '_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
+    fn pick(&self, sieve: &mut Sieve<'_, '_, '_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
         let costs = |it: &Usable| self.cost_for_order(it);
         let order = Order { routing: self.offer.group.routing, affinity: self.outline.affinity, cost: &costs };
         let mut usable = std::mem::take(&mut sieve.usable);
@@ -231,16 +235,14 @@ impl RouteInput<'_> {
         }
         let mut chosen: Vec<Usable> = Vec::new();
         while chosen.len() < most {
-            let mut next = pick(usable.clone(), most - chosen.len(), order, dice);
-            usable.retain(|it| !next.contains(it));
+            let next = pick(usable.clone(), most - chosen.len(), order, dice);
             let Some(first) = next.first() else { break };
             if chosen.is_empty() && !first.foreign {
-                let spare = next.iter().filter(|it| it.foreign).count();
-                next.extend(pick(usable, spare, order, dice));
                 return next;
             }
+            usable.retain(|it| !next.contains(it));
             for it in next {
-                if !it.foreign || sieve.expresses(it.candidate as usize) {
+                if !it.foreign || sieve.expresses(it.candidate) {
                     chosen.push(it);
                 } else {
                     usable.retain(|other| other.candidate != it.candidate);
@@ -250,7 +252,7 @@ impl RouteInput<'_> {
         chosen
     }
 
-    fn attempt(&self, chosen: &Usable) -> Option<PlannedAttempt> {
+    fn attempt(&self, chosen: &Usable, last_resort: bool) -> Option<PlannedAttempt> {
         let served = self.offer.candidates.get(chosen.candidate as usize)?;
         let channel = self.catalog.channel_at(served.channel)?;
         let account = channel.accounts.get(chosen.account as usize)?;
@@ -261,6 +263,7 @@ impl RouteInput<'_> {
             serves,
             cost: cost_of(channel, serves, self.now).map(Cow::into_owned),
             protocol: if channel.provider == Provider::Echo { self.from } else { channel.protocol },
+            last_resort,
         })
     }
 

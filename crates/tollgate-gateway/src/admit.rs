@@ -5,8 +5,8 @@
 //! counted.
 
 use tollgate_core::{
-    AdmitInput, Busy, Caller, Exhausted, Hold, Offer, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Window, hold_for,
-    hold_for_attempt, output_limit_field,
+    AdmitInput, Busy, Caller, Exclusion, Exhausted, Hold, Offer, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Window,
+    hold_for, hold_for_attempt, output_limit_field,
 };
 use tollgate_protocol::Outline;
 
@@ -49,16 +49,25 @@ pub(crate) async fn admit(
     }
 }
 
-/// Sets the cost of an attempt aside on the budgets of its channel; `false`: they do not suffice.
+/// Sets the cost of an attempt aside on the budgets of its channel; what excludes the channel where they do not suffice.
 ///
 /// # Errors
 /// When nobody can tell.
-pub(crate) async fn admit_attempt(asked: &Asked<'_>, planned: &PlannedAttempt, ticket: &mut Ticket) -> Result<bool, Refusal> {
+pub(crate) async fn admit_attempt(
+    asked: &Asked<'_>,
+    planned: &PlannedAttempt,
+    ticket: &mut Ticket,
+) -> Result<Option<Exclusion>, Refusal> {
     let Asked { core, head, outline, offer, .. } = *asked;
-    match hold_for_attempt(head.request_id, head.arrived, planned, outline, offer) {
-        Some(hold) => Ok(take(core, &hold, ticket).await?.is_ok()),
-        None => Ok(true),
-    }
+    let Some(hold) = hold_for_attempt(head.request_id, head.arrived, planned, outline, offer) else { return Ok(None) };
+    Ok(match take(core, &hold, ticket).await? {
+        Ok(_) => None,
+        Err(Exhausted::Money(short)) => {
+            Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(head.arrived)) })
+        }
+        // Channels have no rates.
+        Err(Exhausted::Rate(_)) => Some(Exclusion::Concurrency),
+    })
 }
 
 async fn take(core: &Core, hold: &Hold, ticket: &mut Ticket) -> Result<Result<Rooms, Exhausted>, Refusal> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use tollgate_core::{
     Account, AccountLoad, Caller, CandidateView, Catalog, Channel, ChannelBudget, Excluded, HealthView, Key, NoRoute, NotOffered,
-    PriceLimit, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
+    Past, PriceLimit, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Framing, Method, Outline, Protocol, Target, codec};
 
@@ -163,6 +163,7 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
     let view = View { sight, from: question.from, fields: &outline.fields };
     let input = RouteInput {
         catalog: sight.catalog,
+        newer: None,
         caller: &caller,
         offer: &offer,
         outline: &outline,
@@ -172,6 +173,7 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
         now: sight.now,
         request_limit: question.max_price,
         translates: true,
+        past: &Past::default(),
     };
     // The order among equals is by dice on the path; here the middle of the range stands for it.
     match rank_all(&input, &mut || u32::MAX / 2) {
@@ -242,8 +244,8 @@ fn candidate(at: usize, planned: &tollgate_core::PlannedAttempt, sight: &Sight<'
     }
 }
 
-impl From<&Excluded> for NotTried {
-    fn from(it: &Excluded) -> Self {
+impl From<&Excluded<'_>> for NotTried {
+    fn from(it: &Excluded<'_>) -> Self {
         Self {
             channel: it.channel.name.clone(),
             account: it.account().map(|account| account.name.clone()),
@@ -254,7 +256,7 @@ impl From<&Excluded> for NotTried {
     }
 }
 
-fn none_usable(none: &NoRoute) -> Refused {
+fn none_usable(none: &NoRoute<'_>) -> Refused {
     if let Some(fields) = none.all_translate() {
         let text = format!("no channel takes {}", fields.join(", "));
         return Refused { error: "E17", cause: None, retryable: false, text };

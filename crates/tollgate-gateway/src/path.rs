@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, header};
-use tollgate_core::{Caller, Catalog, Offer, money_is_bounded, resolve};
+use tollgate_core::{Caller, Catalog, Offer, Past, money_is_bounded, resolve};
 use tollgate_protocol::{Framing, Outline, Target, codec, without_fields};
 
 use crate::{
@@ -91,7 +91,7 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     let limit = admit(core, head, &caller, &offer, &outline, ticket).await?;
     let bodies = Bodies::new(head, target, &outline, body, &caller, &offer, room).limited(limit);
     let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
-    let chosen = asked.choose(ticket).await?;
+    let chosen = asked.choose(&Past::default(), ticket).await?;
     let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
     forward(&asked, chosen, unwritten, ticket).await
 }

@@ -1,13 +1,16 @@
 //! Stage 5 of 9. In: an offer and what the request asks; out: the accounts to try, in order, with room set aside on the
 //! first of them, or why there is none.
 //!
-//! Where accounts are merely busy the request waits for one of them, for two seconds at most.
+//! Where accounts are merely busy the request waits for one of them, for two seconds at most. A request whose attempt
+//! failed chooses again, the same way: what was tried is out, and everything else is as it is by then.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use tollgate_core::{
     Account, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute, NotOffered,
-    Offer, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
+    Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
     parse_max_price,
 };
 use tollgate_protocol::{FieldPath, Method, Outline};
@@ -39,30 +42,30 @@ pub(crate) struct Asked<'a> {
     pub bodies: &'a Bodies<'a>,
 }
 
-/// The accounts to try.
+/// The account to try.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    pub plan: Plan,
-    /// Room on the first account.
+    pub planned: Arc<PlannedAttempt>,
+    /// Room on it.
     pub slot: Slot,
 }
 
-impl Asked<'_> {
-    /// Chooses accounts, waiting for a busy one where all are.
+impl<'a> Asked<'a> {
+    /// Chooses an account, waiting for a busy one where all are.
     ///
     /// # Errors
     /// The refusal; the record has the candidates' exclusions.
-    pub(crate) async fn choose(&self, ticket: &mut Ticket) -> Result<Chosen, Refusal> {
+    pub(crate) async fn choose(&self, past: &Past, ticket: &mut Ticket) -> Result<Chosen, Refusal> {
         let limit = max_price(self.head)?;
         let rooms = &self.core.shared.traffic.rooms;
         let tokens = self.tokens();
-        let until = self.core.shared.clock.instant() + WAIT;
+        let until = (self.core.shared.clock.instant() + WAIT).min(self.deadline());
         let mut granted = None;
         let mut full = None;
         let mut rounds = 0..ROUNDS;
         loop {
             let again = rounds.next().is_some();
-            let no = match self.route(limit, tokens, granted.as_ref()) {
+            let no = match self.route(past, limit, granted.as_ref()) {
                 Ok(plan) => {
                     if !self.bring(&plan.first).await {
                         // Its media cannot be had; from now on routing knows.
@@ -72,7 +75,7 @@ impl Asked<'_> {
                     let slot = granted.take_if(|slot: &mut Slot| slot.is_on(first.id)).or_else(|| rooms.take(first, tokens));
                     if let Some(slot) = slot {
                         ticket.considered(plan.trace());
-                        return Ok(Chosen { plan, slot });
+                        return Ok(Chosen { planned: Arc::new(plan.first), slot });
                     }
                     // Somebody else took the room between the look and the taking. Chosen again all the same, it is the
                     // model's last account, which is tried though it cools: then its room is waited for.
@@ -86,7 +89,7 @@ impl Asked<'_> {
                         Waited::LookAgain if again => {}
                         Waited::LookAgain | Waited::InVain => {
                             ticket.considered(plan.trace());
-                            return Err(overtaken(self.outline));
+                            return Err(self.overtaken(first));
                         }
                     }
                     continue;
@@ -105,16 +108,31 @@ impl Asked<'_> {
         }
     }
 
+    /// Chooses an account that is free now, for an attempt beside another one; `None`: there is none.
+    pub(crate) fn choose_beside(&self, past: &Past) -> Option<Chosen> {
+        let planned = self.route(past, max_price(self.head).ok()?, None).ok()?.first;
+        // An account that cools is no help beside one that is at work.
+        let slot = (!planned.last_resort).then(|| self.core.shared.traffic.rooms.take(&planned.account, self.tokens()))??;
+        Some(Chosen { planned: Arc::new(planned), slot })
+    }
+
+    /// When the request must have an answer.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.head.started + self.core.shared.settings.upstream.total
+    }
+
     /// Fetches the remote media an attempt needs. `false`: the request cannot go there.
     pub(crate) async fn bring(&self, planned: &PlannedAttempt) -> bool {
         planned.protocol == self.head.from || self.bodies.bring(&self.core.shared.traffic.media, planned).await
     }
 
-    fn route(&self, request_limit: Option<PriceLimit>, tokens: u64, granted: Option<&Slot>) -> Result<Plan, NoRoute> {
+    fn route(&self, past: &Past, request_limit: Option<PriceLimit>, granted: Option<&Slot>) -> Result<Plan<'a>, NoRoute<'a>> {
         let now = self.core.shared.clock.now();
-        let view = View { asked: self, tokens, granted, now };
+        let current = self.core.shared.catalog.load();
+        let view = View { asked: self, tokens: self.tokens(), granted, now };
         let input = RouteInput {
             catalog: self.catalog,
+            newer: (!std::ptr::eq(&raw const **current, self.catalog)).then_some(&**current),
             caller: self.caller,
             offer: self.offer,
             outline: self.outline,
@@ -124,8 +142,20 @@ impl Asked<'_> {
             now,
             request_limit,
             translates: true,
+            past,
         };
         tollgate_core::route(&input, &mut || self.core.dice.throw_u32())
+    }
+
+    /// What the caller is told when others were faster, time and again.
+    fn overtaken(&self, account: &Account) -> Refusal {
+        let shared = &self.core.shared;
+        let wait = match shared.traffic.rooms.load(account, self.tokens()) {
+            AccountLoad::AtRate { until } => seconds_until(until, shared.clock.now()).clamp(1, 60),
+            AccountLoad::Free | AccountLoad::AtConcurrency => 1,
+        };
+        let model = self.outline.model.clone();
+        Refusal::NoRoute { model, cause: Cause::Concurrency, too_dear: false, retry_after: Some(wait), price: None }
     }
 
     /// What the request is estimated at, for accounts with a bound on tokens a minute.
@@ -138,15 +168,15 @@ impl Asked<'_> {
 }
 
 /// Candidates as this request meets them.
-struct View<'a> {
-    asked: &'a Asked<'a>,
+struct View<'r, 'a> {
+    asked: &'r Asked<'a>,
     tokens: u64,
     /// Room that it has already.
-    granted: Option<&'a Slot>,
+    granted: Option<&'r Slot>,
     now: Timestamp,
 }
 
-impl CandidateView for View<'_> {
+impl CandidateView for View<'_, '_> {
     fn account_load(&self, account: &Account) -> AccountLoad {
         if self.granted.is_some_and(|slot| slot.is_on(account.id)) {
             return AccountLoad::Free;
@@ -181,7 +211,7 @@ pub(crate) fn channel_budget(counters: &dyn tollgate_store::Counters, channel: &
 }
 
 /// What the caller is told when no account can be tried.
-fn no_route(core: &Core, no: &NoRoute, bodies: &Bodies<'_>) -> Refusal {
+fn no_route(core: &Core, no: &NoRoute<'_>, bodies: &Bodies<'_>) -> Refusal {
     let model = bodies.model().to_owned();
     if let Some(supports) = no.only_other_protocol() {
         return Refusal::MethodUnsupported { model, supports };
@@ -195,12 +225,6 @@ fn no_route(core: &Core, no: &NoRoute, bodies: &Bodies<'_>) -> Refusal {
     let now = core.shared.clock.now();
     let retry_after = no.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
     Refusal::NoRoute { model, cause: no.cause(), too_dear: no.price_limit_alone(), retry_after, price: no.price_figures() }
-}
-
-/// What the caller is told when others were faster, time and again.
-fn overtaken(outline: &Outline) -> Refusal {
-    let model = outline.model.clone();
-    Refusal::NoRoute { model, cause: Cause::Concurrency, too_dear: false, retry_after: Some(1), price: None }
 }
 
 /// What the caller is told when the model is not offered to him like this.

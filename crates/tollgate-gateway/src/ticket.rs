@@ -219,10 +219,10 @@ impl Ticket {
         self.rates
     }
 
-    /// Who was considered.
+    /// Who was considered, and who stands behind those that were tried already.
     pub(crate) fn considered(&mut self, trace: Vec<TraceEntry>) {
         if let Some(facts) = &mut self.facts {
-            facts.trace = trace;
+            facts.trace = facts.attempts.iter().map(|attempt| attempt.planned.trace()).chain(trace).collect();
         }
     }
 

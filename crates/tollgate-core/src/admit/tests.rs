@@ -241,6 +241,7 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
         serves: 0,
         cost: Some(price("0.5", "1")),
         protocol: Protocol::OpenAi,
+        last_resort: false,
     };
     let case = Case::new(|it| it.outline.max_output = Some(10));
     let hold = |planned: &PlannedAttempt| {

@@ -11,13 +11,15 @@ use crate::{
 
 /// One candidate that is not tried.
 #[derive(Clone, Debug)]
-pub struct Excluded {
+pub struct Excluded<'c> {
     /// Channel.
-    pub channel: Arc<Channel>,
+    pub channel: &'c Channel,
     /// Position in [`Channel::accounts`]; `None`: the whole channel.
-    pub account: Option<usize>,
+    pub account: Option<u32>,
     /// The reason.
     pub why: Exclusion,
+    /// Position in the offer's candidates.
+    pub(super) candidate: u32,
 }
 
 /// Why a candidate is not tried.
@@ -125,9 +127,9 @@ pub enum Cause {
 
 /// Every candidate is excluded.
 #[derive(Clone, Debug)]
-pub struct NoRoute {
+pub struct NoRoute<'c> {
     /// All of them, with reasons.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<Excluded<'c>>,
     /// What was asked.
     pub method: Method,
 }
@@ -135,7 +137,7 @@ pub struct NoRoute {
 /// Most entries of a trace; the rest is summed up in one more.
 const MOST_TRACED: usize = 64;
 
-impl NoRoute {
+impl NoRoute<'_> {
     /// The cause to tell: the first present in the order of [`Cause`]'s variants.
     #[must_use]
     pub fn cause(&self) -> Cause {
@@ -204,7 +206,7 @@ impl NoRoute {
 }
 
 /// Appends what is excluded, summing up what goes beyond the bound.
-pub(super) fn trace(excluded: &[Excluded], entries: &mut Vec<TraceEntry>) {
+pub(super) fn trace(excluded: &[Excluded<'_>], entries: &mut Vec<TraceEntry>) {
     entries.extend(excluded.iter().take(MOST_TRACED).map(|it| TraceEntry {
         channel: it.channel.name.clone(),
         account: it.account().map(|account| account.name.clone()),
@@ -217,11 +219,11 @@ pub(super) fn trace(excluded: &[Excluded], entries: &mut Vec<TraceEntry>) {
     }
 }
 
-impl Excluded {
+impl<'c> Excluded<'c> {
     /// The account; `None`: the whole channel.
     #[must_use]
-    pub fn account(&self) -> Option<&Arc<Account>> {
-        self.channel.accounts.get(self.account?)
+    pub fn account(&self) -> Option<&'c Arc<Account>> {
+        self.channel.accounts.get(self.account? as usize)
     }
 }
 
@@ -320,6 +322,23 @@ impl Exclusion {
             Self::Concurrency => "add accounts, or raise its concurrency",
             Self::Rate { .. } => "add accounts, or raise its rpm and tpm",
             Self::Budget { .. } => "raise the channel's budget, or wait for it to renew",
+        }
+    }
+
+    /// Whether that a channel's protocol cannot express the request counts before it.
+    pub(super) const fn is_less_than_translation(&self) -> bool {
+        match self {
+            Self::NoAccount | Self::NoMapping | Self::OtherProtocol(_) | Self::CannotTranslate(_) => false,
+            Self::Disabled
+            | Self::Cooling { .. }
+            | Self::Resting { .. }
+            | Self::PriceAboveLimit(_)
+            | Self::Unpriced
+            | Self::Margin
+            | Self::Capability(_)
+            | Self::Concurrency
+            | Self::Rate { .. }
+            | Self::Budget { .. } => true,
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) struct Usable {
     /// Position in the channel's accounts.
     pub(super) account: u32,
     /// Lower first.
-    pub(super) priority: i32,
+    pub(super) priority: i64,
     /// Its share within the tier, static: the channel's weight over its accounts.
     pub(super) weight: u64,
     /// What health leaves of it, thousandths.

@@ -9,63 +9,46 @@ use super::{
     rank::{Usable, weight_of},
 };
 use crate::{
-    Account, AccountHealth, Channel, Price, Provider, Routing, Standing, Timestamp, estimate_input,
+    Account, AccountHealth, Catalog, Channel, Price, Provider, Routing, Standing, Timestamp, estimate_input,
     offer::Use,
     price_limit::{Effective, PriceRules, money_is_bounded},
 };
 
 /// Room for exclusions that is made at once.
 const MOST_RESERVED: usize = 1_024;
-
-/// A candidate that cools for connect failures or 5xx and has nothing else against it.
-pub(super) struct Hiccup {
-    pub(super) usable: Usable,
-    pub(super) until: Timestamp,
-    pub(super) excluded: usize,
-}
+/// What puts a candidate behind all priorities.
+const LATER: i64 = 1 << 33;
 
 /// Parts the candidates into those that may be tried and those that may not.
-pub(super) struct Sieve<'a, 'i> {
-    input: &'a RouteInput<'i>,
+pub(super) struct Sieve<'r, 'c, 'a> {
+    input: &'r RouteInput<'c, 'a>,
     prices: PriceRules,
     prompt_tokens: u64,
     /// What excludes every candidate: a limit on the sale, or no price where money is bounded.
     sale: Option<Exclusion>,
     pub(super) usable: Vec<Usable>,
-    pub(super) excluded: Vec<Excluded>,
-    pub(super) hiccups: Vec<Hiccup>,
+    pub(super) excluded: Vec<Excluded<'c>>,
     /// Whether a channel of another protocol was looked at.
     pub(super) foreign: bool,
-    /// When channels of another protocol are asked whether they can express the request.
-    translation: Translation,
-    /// What such channels said, by position in the offer's candidates.
-    asked: Vec<(usize, bool)>,
+    /// What such channels said when they were asked whether they can express the request, by position in the offer's
+    /// candidates.
+    asked: Vec<(u32, bool)>,
     /// Whether the speed of accounts matters.
     fastest: bool,
-    /// Whether healthy accounts are merely busy.
-    pub(super) busy: bool,
 }
 
-/// When a channel of another protocol is asked whether it can express the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Translation {
-    /// Before anything of its accounts matters.
-    Now,
-    /// When a plan comes to it ([`Sieve::expresses`]).
-    Later,
-}
-
-impl<'a, 'i> Sieve<'a, 'i> {
-    /// Parts all candidates of the offer.
-    pub(super) fn run(input: &'a RouteInput<'i>, translation: Translation) -> Self {
-        let mut sieve = Self::new(input, translation);
+impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
+    /// Parts all candidates of the offer. Channels of another protocol are asked whether they can express the request
+    /// when a plan comes to them ([`Sieve::expresses`]).
+    pub(super) fn run(input: &'r RouteInput<'c, 'a>) -> Self {
+        let mut sieve = Self::new(input);
         for position in 0..input.offer.candidates.len() {
             sieve.channel(position);
         }
         sieve
     }
 
-    fn new(input: &'a RouteInput<'i>, translation: Translation) -> Self {
+    fn new(input: &'r RouteInput<'c, 'a>) -> Self {
         // Counting costs nothing, so no price can be too high.
         let free = input.outline.method == Method::CountTokens;
         let prompt_tokens = estimate_input(input.outline);
@@ -74,92 +57,130 @@ impl<'a, 'i> Sieve<'a, 'i> {
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
         let fastest = input.offer.group.routing == Routing::Fastest;
-        let (usable, excluded, hiccups) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            input,
-            prices,
-            prompt_tokens,
-            sale,
-            usable,
-            excluded,
-            hiccups,
-            foreign: false,
-            translation,
-            asked: Vec::new(),
-            fastest,
-            busy: false,
-        }
+        let (usable, excluded, asked) = (Vec::new(), Vec::new(), Vec::new());
+        Self { input, prices, prompt_tokens, sale, usable, excluded, foreign: false, asked, fastest }
     }
 
     /// Whether a candidate's channel can express the request; where it cannot, the whole channel is excluded.
-    pub(super) fn expresses(&mut self, position: usize) -> bool {
-        if let Some((_, known)) = self.asked.iter().find(|(asked, _)| *asked == position) {
+    pub(super) fn expresses(&mut self, candidate: u32) -> bool {
+        if let Some((_, known)) = self.asked.iter().find(|(asked, _)| *asked == candidate) {
             return *known;
         }
-        let served = self.input.offer.candidates[position];
-        let channel = self.input.catalog.channel_at(served.channel);
-        let why = channel.and_then(|channel| self.cannot_translate(channel, served.serves as usize));
-        self.asked.push((position, why.is_none()));
-        let (Some(channel), Some(why)) = (channel, why) else { return true };
-        self.excluded.retain(|it| it.channel.id != channel.id);
-        self.excluded.push(Excluded { channel: channel.clone(), account: None, why });
+        let why = self.cannot_translate(candidate);
+        self.asked.push((candidate, why.is_none()));
+        let Some(why) = why else { return true };
+        self.excluded.retain(|it| it.candidate != candidate);
+        self.excluded.push(why);
         false
     }
 
-    fn cannot_translate(&self, channel: &Channel, serves: usize) -> Option<Exclusion> {
-        let fields = self.input.view.untranslatable(channel, channel.serves.get(serves)?);
-        (!fields.is_empty()).then_some(Exclusion::CannotTranslate(fields))
-    }
-
-    /// Looks at one of the offer's candidates.
-    fn channel(&mut self, position: usize) {
-        let served = self.input.offer.candidates[position];
-        let Some(channel) = self.input.catalog.channel_at(served.channel) else { return };
-        let foreign = !channel.speaks(self.input.from);
-        self.foreign |= foreign;
-        if let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
-            self.exclude(position, channel, None, why);
+    /// Asks every channel of another protocol that is excluded for something that counts less: where it cannot express
+    /// the request, that is the reason.
+    pub(super) fn ask_everybody(&mut self) {
+        if !self.foreign {
             return;
         }
-        let on = channel.accounts.iter().filter(|account| account.on).count();
-        let weight = weight_of(channel.weight, on);
-        let cost = self.prices.looks_at_cost().then(|| cost_of(channel, served.serves as usize, self.input.now)).flatten();
-        for (at, account) in channel.accounts.iter().enumerate() {
-            let usable = Usable {
-                candidate: narrow(position),
-                account: narrow(at),
-                priority: channel.priority,
-                weight,
-                share: 1_000,
-                id: account.id,
-                first_token_us: 0,
-                foreign,
+        let mut said: Option<(u32, bool)> = None;
+        for it in std::mem::take(&mut self.excluded) {
+            let whole_and_off = it.account.is_none() && it.why == Exclusion::Disabled;
+            if it.channel.speaks(self.input.from) || whole_and_off || !it.why.is_less_than_translation() {
+                self.excluded.push(it);
+                continue;
+            }
+            // The accounts of a channel stand together.
+            let expresses = match said {
+                Some((candidate, expresses)) if candidate == it.candidate => expresses,
+                Some(_) | None => {
+                    let cannot = self.cannot_translate(it.candidate);
+                    let expresses = cannot.is_none();
+                    self.excluded.extend(cannot);
+                    expresses
+                }
             };
-            match self.account_exclusion(channel, account, cost.as_deref()) {
-                Ok(condition) => {
-                    let Condition { share, first_token_us } = condition;
-                    self.usable.push(Usable { share, first_token_us, ..usable });
-                }
-                Err(why) => {
-                    if let Exclusion::Cooling { until, why } = &why
-                        && why.is_hiccup()
-                    {
-                        self.hiccups.push(Hiccup { usable, until: *until, excluded: self.excluded.len() });
-                    }
-                    self.busy |= matches!(why, Exclusion::Concurrency | Exclusion::Rate { .. });
-                    self.exclude(position, channel, Some(at), why);
-                }
+            said = Some((it.candidate, expresses));
+            if expresses {
+                self.excluded.push(it);
             }
         }
     }
 
-    fn exclude(&mut self, position: usize, channel: &Arc<Channel>, account: Option<usize>, why: Exclusion) {
+    /// The model's last account, which is tried all the same while it cools for a hiccup: the one that is back first, and
+    /// only that one, so that a total outage costs one such attempt a request. Not while a healthy one is merely busy and
+    /// can be waited for.
+    pub(super) fn last_resort(&mut self) -> Option<Usable> {
+        if self.input.past.took_last_resort() || self.excluded.iter().any(|it| it.why == Exclusion::Concurrency) {
+            return None;
+        }
+        let hiccups = self.excluded.iter().enumerate().filter_map(|(at, it)| {
+            let Exclusion::Cooling { until, why } = it.why else { return None };
+            why.is_hiccup().then(|| (self.priority(it.channel), until, at))
+        });
+        let (.., at) = hiccups.min()?;
+        let last = self.excluded.remove(at);
+        Some(self.usable(last.channel, last.candidate, last.account?, last.account()?, 0))
+    }
+
+    fn cannot_translate(&self, candidate: u32) -> Option<Excluded<'c>> {
+        let served = self.input.offer.candidates.get(candidate as usize)?;
+        let channel = self.input.catalog.channel_at(served.channel)?;
+        let fields = self.input.view.untranslatable(channel, channel.serves.get(served.serves as usize)?);
+        (!fields.is_empty()).then_some(Excluded { channel, account: None, why: Exclusion::CannotTranslate(fields), candidate })
+    }
+
+    /// Looks at one of the offer's candidates.
+    fn channel(&mut self, position: usize) {
+        let input = self.input;
+        let served = input.offer.candidates[position];
+        let Some(channel) = input.catalog.channel_at(served.channel) else { return };
+        let candidate = narrow(position);
+        self.foreign |= !channel.speaks(input.from);
+        if let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
+            self.exclude(channel, None, why, candidate);
+            return;
+        }
+        let on = channel.accounts.iter().filter(|account| account.on).count();
+        let weight = weight_of(channel.weight, on);
+        let cost = self.prices.looks_at_cost().then(|| cost_of(channel, served.serves as usize, input.now)).flatten();
+        for (at, account) in channel.accounts.iter().enumerate() {
+            if input.past.is_tried(account.id) {
+                continue;
+            }
+            match self.account_exclusion(channel, at, account, cost.as_deref()) {
+                Ok(condition) => {
+                    let Condition { share, first_token_us } = condition;
+                    let usable = self.usable(channel, candidate, narrow(at), account, weight);
+                    self.usable.push(Usable { share, first_token_us, ..usable });
+                }
+                Err(why) => self.exclude(channel, Some(narrow(at)), why, candidate),
+            }
+        }
+    }
+
+    fn usable(&self, channel: &Channel, candidate: u32, at: u32, account: &Account, weight: u64) -> Usable {
+        Usable {
+            candidate,
+            account: at,
+            priority: self.priority(channel),
+            weight,
+            share: 1_000,
+            id: account.id,
+            first_token_us: 0,
+            foreign: !channel.speaks(self.input.from),
+        }
+    }
+
+    /// Lower first. Where nobody took this request's connection before is behind everything else.
+    fn priority(&self, channel: &Channel) -> i64 {
+        i64::from(channel.priority) + if self.input.past.is_unreachable(channel) { LATER } else { 0 }
+    }
+
+    fn exclude(&mut self, channel: &'c Channel, account: Option<u32>, why: Exclusion, candidate: u32) {
         if self.excluded.is_empty() {
             // One is seldom alone.
-            let channels = self.input.offer.candidates.len() - position;
+            let channels = self.input.offer.candidates.len() - candidate as usize;
             self.excluded.reserve(channels.max(channel.accounts.len()).min(MOST_RESERVED));
         }
-        self.excluded.push(Excluded { channel: Arc::clone(channel), account, why });
+        self.excluded.push(Excluded { channel, account, why, candidate });
     }
 
     /// What excludes a channel with all its accounts, what lasts longest first.
@@ -175,13 +196,10 @@ impl<'a, 'i> Sieve<'a, 'i> {
         if channel.accounts.is_empty() {
             return Some(Exclusion::NoAccount);
         }
-        if !channel.on {
+        if !channel.on || input.newer.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.on)) {
             return Some(Exclusion::Disabled);
         }
-        if self.translation == Translation::Now
-            && !channel.speaks(input.from)
-            && let Some(why) = self.cannot_translate(channel, serves)
-        {
+        if let Some(why) = input.past.exclusion(channel.id) {
             return Some(why);
         }
         let learned = input.view.learned(channel, mapping);
@@ -200,8 +218,14 @@ impl<'a, 'i> Sieve<'a, 'i> {
     }
 
     /// What excludes one account, or what health says of it.
-    fn account_exclusion(&self, channel: &Channel, account: &Account, cost: Option<&Price>) -> Result<Condition, Exclusion> {
-        if !account.on {
+    fn account_exclusion(
+        &self,
+        channel: &Channel,
+        at: usize,
+        account: &Account,
+        cost: Option<&Price>,
+    ) -> Result<Condition, Exclusion> {
+        if !account.on || self.input.newer.is_some_and(|newer| !is_on(newer, channel, at, account)) {
             return Err(Exclusion::Disabled);
         }
         if self.prices.looks_at_cost() {
@@ -244,6 +268,13 @@ struct Condition {
     share: u32,
     /// Average time to the first token, in microseconds; 0: not measured.
     first_token_us: u64,
+}
+
+/// Whether an account is on in another catalog, where it most likely has the same place.
+fn is_on(newer: &Catalog, channel: &Channel, at: usize, account: &Account) -> bool {
+    let Some(row) = newer.channels.get(&channel.id) else { return false };
+    let same = |it: &&Arc<Account>| it.id == account.id;
+    row.accounts.get(at).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.on)
 }
 
 /// What a channel charges for a model now. Echo charges nothing.

@@ -1,5 +1,6 @@
 //! Every exclusion, every cause, and the order of what is left.
 
+mod again;
 mod causes;
 mod order;
 mod routing;
@@ -32,6 +33,10 @@ struct Case {
     budgets: HashMap<String, ChannelBudget>,
     learned: HashMap<String, Vec<FieldPath>>,
     untranslatable: HashMap<String, Vec<FieldPath>>,
+    newer: Option<Catalog>,
+    past: Past,
+    /// Being asked whether a request can be expressed takes so long that busy accounts are free then.
+    freed_meanwhile: bool,
     /// How often a channel was asked whether it can express the request.
     asked: Cell<usize>,
 }
@@ -47,7 +52,8 @@ impl HealthView for Board {
 
 impl CandidateView for Case {
     fn account_load(&self, account: &Account) -> AccountLoad {
-        self.loads.get(&account.id).copied().unwrap_or(AccountLoad::Free)
+        let load = self.loads.get(&account.id).filter(|_| !(self.freed_meanwhile && self.asked.get() > 0));
+        load.copied().unwrap_or(AccountLoad::Free)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
@@ -89,6 +95,9 @@ impl Case {
             budgets: HashMap::new(),
             learned: HashMap::new(),
             untranslatable: HashMap::new(),
+            newer: None,
+            past: Past::default(),
+            freed_meanwhile: false,
             asked: Cell::new(0),
         }
     }
@@ -112,16 +121,19 @@ impl Case {
         self
     }
 
-    fn run(&self) -> Result<Plan, NoRoute> {
+    fn run(&self) -> Result<Plan<'static>, NoRoute<'static>> {
         self.run_with(&mut || 0)
     }
 
-    fn run_with(&self, dice: &mut dyn FnMut() -> u32) -> Result<Plan, NoRoute> {
+    fn run_with(&self, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'static>, NoRoute<'static>> {
+        // What comes out borrows from the catalog, so it is never freed.
         let catalog = catalog(self.channels.clone(), vec![self.group.clone()], vec![self.model.clone()]);
-        let caller = Caller::of(&catalog, Arc::new(self.key.clone()));
-        let offer = crate::resolve(&catalog, &caller, &self.outline, self.from, NOW).expect("the model is offered");
+        let catalog: &'static Catalog = Box::leak(Box::new(catalog));
+        let caller = Caller::of(catalog, Arc::new(self.key.clone()));
+        let offer = crate::resolve(catalog, &caller, &self.outline, self.from, NOW).expect("the model is offered");
         let input = RouteInput {
-            catalog: &catalog,
+            catalog,
+            newer: self.newer.as_ref(),
             caller: &caller,
             offer: &offer,
             outline: &self.outline,
@@ -131,6 +143,7 @@ impl Case {
             now: NOW,
             request_limit: self.request_limit,
             translates: self.translates,
+            past: &self.past,
         };
         route(&input, dice)
     }
@@ -140,7 +153,7 @@ impl Case {
         self.run().map(|plan| plan.attempts().map(|it| it.account.name.clone()).collect()).unwrap_or_default()
     }
 
-    fn fails(&self) -> NoRoute {
+    fn fails(&self) -> NoRoute<'static> {
         self.run().expect_err("no candidate is left")
     }
 

@@ -33,6 +33,7 @@ fn attempt(result: AttemptResult, reading: Option<Reading>) -> AttemptFacts {
             serves: 0,
             cost: Some(price("0.5", "1")),
             protocol: Protocol::OpenAi,
+            last_resort: false,
         },
         at: NOW.plus_ms(1),
         status: Some(200),

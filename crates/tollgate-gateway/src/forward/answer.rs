@@ -56,6 +56,8 @@ pub(crate) struct Attempt<'a> {
     pub events: bool,
     /// When the request as a whole must have an answer.
     pub deadline: Instant,
+    /// How long it may take as a whole.
+    pub total: Duration,
 }
 
 impl Attempt<'_> {
@@ -116,23 +118,28 @@ impl Attempt<'_> {
             if let Ok(done) = timeout_at(until, &mut under_way).await {
                 return done.map_err(Failure::NoAnswer);
             }
-            let limit = sent.at().map_or(unsent, |at| at + first_byte).min(self.deadline);
-            if limit <= Instant::now() {
+            let own = sent.at().map_or(unsent, |at| at + first_byte);
+            let now = Instant::now();
+            if own <= now {
                 return Err(match sent.at() {
                     Some(_) => Failure::TimedOut { limit_ms: timeouts.first_byte_ms },
                     None => Failure::NoAnswer(UpstreamError::NotSent(super::ConnectFault::TimedOut)),
                 });
             }
-            until = limit;
+            if self.deadline <= now {
+                return Err(self.out_of_time(sent.at().is_some()));
+            }
+            until = own.min(self.deadline);
         }
     }
 
     /// The next bytes of a body; `None` at its end.
     async fn next(&self, body: &mut UpstreamBody) -> Result<Option<Bytes>, Failure> {
         let idle_ms = self.planned.channel.timeouts.idle_ms;
-        let until = (Instant::now() + Duration::from_millis(idle_ms)).min(self.deadline);
+        let own = Instant::now() + Duration::from_millis(idle_ms);
         loop {
-            match timeout_at(until, body.frame()).await {
+            match timeout_at(own.min(self.deadline), body.frame()).await {
+                Err(_) if self.deadline < own => return Err(self.out_of_time(true)),
                 Err(_) => return Err(Failure::TimedOut { limit_ms: idle_ms }),
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(_))) => return Err(Failure::BadAnswer("cut short")),
@@ -144,6 +151,10 @@ impl Attempt<'_> {
                 }
             }
         }
+    }
+
+    fn out_of_time(&self, sent: bool) -> Failure {
+        Failure::OutOfTime { limit_ms: u64::try_from(self.total.as_millis()).unwrap_or(u64::MAX), sent }
     }
 
     async fn whole(&self, mut body: UpstreamBody) -> Result<Bytes, Failure> {

@@ -1,12 +1,11 @@
-//! The attempt loop: the plan's accounts in order, at most three, until one answers or nothing is left to try.
+//! The attempt loop: one account after another, three at most, until one answers or nothing is left to try. Before each
+//! attempt but the first the request chooses again, with what it knows by then.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tollgate_core::{
-    AttemptResult, Cause, CoolingReason, HealthView as _, MAX_ATTEMPTS, Observation, Outcome, PlannedAttempt, Standing, Timestamp,
-};
+use tollgate_core::{AttemptResult, Cause, Exclusion, MAX_ATTEMPTS, Observation, Outcome, Past, PlannedAttempt, Timestamp};
 use tollgate_protocol::Reading;
 
 use super::{
@@ -17,7 +16,6 @@ use super::{
 };
 use crate::{
     Head, Refusal, UpstreamFailure,
-    account_room::Slot,
     admit::admit_attempt,
     route::{Asked, Chosen},
     ticket::{Notes, Ticket, Unwritten},
@@ -27,66 +25,59 @@ use crate::{
 /// Tries accounts until one answers.
 ///
 /// # Errors
-/// What the caller is told when none did: the last attempt's failure.
+/// What the caller is told when none did: the last attempt's failure, or why there was none.
 pub(crate) async fn forward(
     asked: &Asked<'_>,
-    chosen: Chosen,
+    mut chosen: Chosen,
     unwritten: Unwritten,
     ticket: &mut Ticket,
 ) -> Result<Answered, Refusal> {
     let Asked { core, head, outline, bodies, .. } = *asked;
-    let Chosen { plan, slot } = chosen;
-    let road = Road { asked, unwritten, tokens: asked.tokens(), deadline: head.started + core.shared.settings.upstream.total };
+    let road = Road { asked, unwritten, deadline: asked.deadline() };
     core.retries.request(core.shared.clock.instant());
-    let mut room = Some(slot);
     let mut hedge = Hedge::of(asked);
-    let mut rest = plan.attempts().peekable();
-    let mut last: Option<(Verdict, &PlannedAttempt)> = None;
-    while let Some(planned) = rest.next() {
-        if let Some((verdict, before)) = &last
-            && (ticket.attempts() >= MAX_ATTEMPTS || !road.goes_on(verdict, before))
-        {
-            break;
-        }
-        // Whether a later attempt's protocol can express the request is known only now, and room that was there when it
-        // was planned may be gone.
-        if room.is_none() && !asked.bring(planned).await {
-            continue;
-        }
-        let Some(slot) = room.take().or_else(|| road.room(planned)) else { continue };
-        if !road.affords(planned, ticket).await? {
-            continue;
-        }
-        let begun = match road.begin(planned, slot, ticket)? {
-            Beginning::Attempt(begun) => begun,
+    let mut past = Past::default();
+    let mut last: Option<Last> = None;
+    loop {
+        let charged = last.as_ref().is_some_and(Last::is_charged);
+        match road.begin(chosen, charged, &mut past, ticket).await? {
             Beginning::OwnCount(body) => return Ok(own_count(body)),
-            Beginning::Impossible => continue,
-        };
-        let ended = match hedge.take() {
-            None => begun.run().await,
-            Some(hedge) => Box::pin(race(&road, begun, &hedge, &mut rest, ticket)).await,
-        };
-        match ended {
-            Ok((answered, planned)) => {
-                let lessons = &core.shared.traffic.lessons;
-                lessons.answered(planned, head.from, &outline.fields, core.shared.clock.now());
-                return Ok(answered);
+            Beginning::OutOfBudget => return Err(road.told(last).unwrap_or(Refusal::Overloaded)),
+            Beginning::PassedOver(planned, why) => {
+                if !past.pass_over(&planned, why.clone()) {
+                    return Err(road.told(last).unwrap_or_else(|| road.passed_over(&why)));
+                }
             }
-            Err((failure, planned)) => {
+            Beginning::Attempt(begun) => {
+                let ended = match hedge.take() {
+                    None => begun.run().await,
+                    Some(hedge) => Box::pin(race(&road, begun, &hedge, &mut past, ticket)).await,
+                };
+                let (failure, planned) = match ended {
+                    Ok((answered, planned)) => {
+                        let lessons = &core.shared.traffic.lessons;
+                        lessons.answered(&planned, head.from, &outline.fields, core.shared.clock.now());
+                        return Ok(answered);
+                    }
+                    Err(failed) => failed,
+                };
                 if let Some(body) = bodies.count_instead(&failure) {
                     ticket.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
                     return Ok(own_count(body));
                 }
-                let verdict = road.judge(&failure, planned);
+                let verdict = road.judge(&failure, &planned, &mut past);
                 ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
-                last = Some((verdict, planned));
+                let failed = Last { verdict, planned };
+                if ticket.attempts() >= MAX_ATTEMPTS || !road.goes_on(&failed) {
+                    return Err(road.refusal(failed.verdict.told));
+                }
+                last = Some(failed);
             }
         }
-    }
-    match last {
-        Some((verdict, _)) => Err(told(verdict.told, bodies.model(), core.shared.clock.now())),
-        // Every channel of the plan has a budget, and others have just taken what was left of it.
-        None => Err(told(Told::QuotaSpent { until: None }, bodies.model(), core.shared.clock.now())),
+        chosen = match Box::pin(asked.choose(&past, ticket)).await {
+            Ok(chosen) => chosen,
+            Err(refusal) => return Err(road.told(last).unwrap_or(refusal)),
+        };
     }
 }
 
@@ -95,44 +86,66 @@ fn own_count(body: Bytes) -> Answered {
     Answered::Whole { body, reading: Reading::default(), events: false }
 }
 
+/// The attempt that failed last.
+struct Last {
+    verdict: Verdict,
+    planned: Arc<PlannedAttempt>,
+}
+
+impl Last {
+    /// Whether an attempt after it is paid for out of the budget of further attempts: not where nothing had been sent.
+    fn is_charged(&self) -> bool {
+        self.verdict.next != Next::FreeAttempt
+    }
+}
+
 /// How one request is tried.
 pub(super) struct Road<'a> {
     pub(super) asked: &'a Asked<'a>,
     unwritten: Unwritten,
-    /// What it is estimated at.
-    tokens: u64,
     /// When it must have an answer.
     deadline: Instant,
 }
 
 /// What begins.
-enum Beginning<'p> {
-    Attempt(Begun<'p>),
+enum Beginning<'a> {
+    Attempt(Begun<'a>),
     /// Nothing: the upstream cannot count tokens, and this is our own count.
     OwnCount(Bytes),
-    /// Nothing: the upstream's protocol cannot express the request.
-    Impossible,
+    /// Nothing: the channel does not serve this request, for this reason.
+    PassedOver(Arc<PlannedAttempt>, Exclusion),
+    /// Nothing: others have just taken what was left of the budget of further attempts.
+    OutOfBudget,
 }
 
 /// An attempt that has begun: it is in the journal and may be sent.
-pub(super) struct Begun<'p> {
-    pub(super) planned: &'p PlannedAttempt,
-    attempt: Attempt<'p>,
+pub(super) struct Begun<'a> {
+    road: &'a Road<'a>,
+    pub(super) planned: Arc<PlannedAttempt>,
     prepared: Box<Prepared>,
     notes: Arc<Notes>,
 }
 
 /// How an attempt ended, and which one it was.
-pub(super) type Ended<'p> = Result<(Answered, &'p PlannedAttempt), (Failure, &'p PlannedAttempt)>;
+pub(super) type Ended = Result<(Answered, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
 
-impl<'p> Begun<'p> {
+impl Begun<'_> {
     /// Entries of `x-tollgate-dropped`.
     pub(super) fn dropped(&self) -> Vec<String> {
         self.prepared.dropped.clone()
     }
 
-    pub(super) async fn run(self) -> Ended<'p> {
-        let Self { planned, attempt, prepared, notes } = self;
+    pub(super) async fn run(self) -> Ended {
+        let Self { road, planned, prepared, notes } = self;
+        let Asked { core, head, bodies, .. } = *road.asked;
+        let attempt = Attempt {
+            upstream: &*core.upstream,
+            planned: &planned,
+            request_id: head.request_id,
+            events: bodies.answers_in_events(),
+            deadline: road.deadline,
+            total: core.shared.settings.upstream.total,
+        };
         match attempt.run(*prepared, &notes).await {
             Ok(answered) => Ok((answered, planned)),
             Err(failure) => Err((failure, planned)),
@@ -141,76 +154,72 @@ impl<'p> Begun<'p> {
 }
 
 impl<'a> Road<'a> {
-    /// Room on an account.
-    pub(super) fn room(&self, planned: &PlannedAttempt) -> Option<Slot> {
-        self.stands(planned).then(|| self.asked.core.shared.traffic.rooms.take(&planned.account, self.tokens)).flatten()
-    }
-
-    /// Whether an account may still be asked that was planned before another attempt, which may have taken minutes: not
-    /// when it was switched off since, rests, or was told to wait. One that cools for a hiccup may, as when it was planned.
-    fn stands(&self, planned: &PlannedAttempt) -> bool {
-        let core = self.asked.core;
-        let catalog = core.shared.catalog.load();
-        let on = catalog.channels.get(&planned.channel.id).is_some_and(|channel| {
-            channel.on && channel.accounts.iter().any(|account| account.id == planned.account.id && account.on)
-        });
-        on && match core.desk.health.of(planned.account.id).standing(core.shared.clock.now()) {
-            Standing::Usable | Standing::ProbeDue => true,
-            Standing::Cooling { why, .. } => why != CoolingReason::RateLimited,
-            Standing::Resting { .. } => false,
-        }
-    }
-
-    /// Sets the cost of an attempt aside on its channel's budgets; `false`: they do not suffice.
-    pub(super) async fn affords(&self, planned: &PlannedAttempt, ticket: &mut Ticket) -> Result<bool, Refusal> {
+    /// Sets the cost of an attempt aside on its channel's budgets; why it is passed over where they do not suffice.
+    pub(super) async fn unaffordable(&self, planned: &PlannedAttempt, ticket: &mut Ticket) -> Result<Option<Exclusion>, Refusal> {
         admit_attempt(self.asked, planned, ticket).await
     }
 
-    fn begin<'p>(&self, planned: &'p PlannedAttempt, slot: Slot, ticket: &mut Ticket) -> Result<Beginning<'p>, Refusal>
-    where
-        'a: 'p,
-    {
-        let prepared = match self.asked.bodies.prepare(planned) {
+    /// Begins an attempt, if its channel's budgets suffice and its protocol expresses the request. Only then is it taken
+    /// out of the budget of further attempts, where it is `charged`.
+    async fn begin(
+        &'a self,
+        chosen: Chosen,
+        charged: bool,
+        past: &mut Past,
+        ticket: &mut Ticket,
+    ) -> Result<Beginning<'a>, Refusal> {
+        let Chosen { planned, slot } = chosen;
+        if let Some(why) = self.unaffordable(&planned, ticket).await? {
+            return Ok(Beginning::PassedOver(planned, why));
+        }
+        let prepared = match self.asked.bodies.prepare(&planned) {
             Preparation::Ready(prepared) => prepared,
             Preparation::OwnCount { body, dropped } => {
                 ticket.dropped(dropped);
                 return Ok(Beginning::OwnCount(body));
             }
-            Preparation::Impossible => return Ok(Beginning::Impossible),
+            Preparation::Impossible => {
+                let fields = self.asked.bodies.untranslatable(&planned.channel, planned.serves());
+                return Ok(Beginning::PassedOver(planned, Exclusion::CannotTranslate(fields)));
+            }
         };
+        if charged && !self.take_repeat() {
+            return Ok(Beginning::OutOfBudget);
+        }
         ticket.dropped(prepared.dropped.clone());
-        let Some(notes) = ticket.begin_attempt(planned, slot, self.unwritten) else {
+        past.tried(&planned);
+        let Some(notes) = ticket.begin_attempt(&planned, slot, self.unwritten) else {
             ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+            if charged {
+                self.give_repeat_back();
+            }
             return Err(Refusal::Overloaded);
         };
-        Ok(Beginning::Attempt(Begun { planned, attempt: self.attempt(planned), prepared, notes }))
+        Ok(Beginning::Attempt(Begun { road: self, planned, prepared, notes }))
     }
 
     /// Begins an attempt beside the one under way; `None`: it cannot be.
-    pub(super) fn begin_beside<'p>(&self, planned: &'p PlannedAttempt, slot: Slot, ticket: &mut Ticket) -> Option<Begun<'p>>
-    where
-        'a: 'p,
-    {
-        let Preparation::Ready(prepared) = self.asked.bodies.prepare(planned) else { return None };
-        let Some(notes) = ticket.begin_rival(planned, slot, self.unwritten) else {
+    pub(super) fn begin_beside(&'a self, chosen: Chosen, past: &mut Past, ticket: &mut Ticket) -> Option<Begun<'a>> {
+        let Chosen { planned, slot } = chosen;
+        let Preparation::Ready(prepared) = self.asked.bodies.prepare(&planned) else { return None };
+        if !self.take_repeat() {
+            return None;
+        }
+        past.tried(&planned);
+        let Some(notes) = ticket.begin_rival(&planned, slot, self.unwritten) else {
             ticket.end_rival(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+            self.give_repeat_back();
             return None;
         };
-        Some(Begun { planned, attempt: self.attempt(planned), prepared, notes })
-    }
-
-    fn attempt<'p>(&self, planned: &'p PlannedAttempt) -> Attempt<'p>
-    where
-        'a: 'p,
-    {
-        let Asked { core, head, bodies, .. } = *self.asked;
-        let (request_id, events) = (head.request_id, bodies.answers_in_events());
-        Attempt { upstream: &*core.upstream, planned, request_id, events, deadline: self.deadline }
+        Some(Begun { road: self, planned, prepared, notes })
     }
 
     /// What a failure means; it is logged, and what it teaches is remembered.
-    pub(super) fn judge(&self, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
+    pub(super) fn judge(&self, failure: &Failure, planned: &PlannedAttempt, past: &mut Past) -> Verdict {
         learn(self.asked, planned, failure);
+        if failure.is_of_the_address() {
+            past.unreachable(planned);
+        }
         let verdict = self.verdict(failure, planned);
         warn(self.asked.head, planned, failure, verdict.id());
         verdict
@@ -227,20 +236,43 @@ impl<'a> Road<'a> {
 
     /// Whether another attempt may follow: the request is not at fault, time is left, what the first upstream did is no
     /// secret or does not matter, and the budget of further attempts has one.
-    fn goes_on(&self, verdict: &Verdict, before: &PlannedAttempt) -> bool {
-        let may = match verdict.next {
+    fn goes_on(&self, last: &Last) -> bool {
+        let core = self.asked.core;
+        let now = core.shared.clock.instant();
+        let may = match last.verdict.next {
             Next::Stop => false,
             Next::FreeAttempt => true,
-            Next::Attempt => self.may_repeat(),
-            Next::UncertainAttempt => before.channel.retry_uncertain && self.may_repeat(),
+            Next::Attempt => core.retries.has(now),
+            Next::UncertainAttempt => last.planned.channel.retry_uncertain && core.retries.has(now),
         };
-        may && self.asked.core.shared.clock.instant() < self.deadline
+        may && now < self.deadline
     }
 
     /// Takes one of the further attempts that the core may make, if one is left.
-    pub(super) fn may_repeat(&self) -> bool {
+    fn take_repeat(&self) -> bool {
         let core = self.asked.core;
         core.retries.take(core.shared.clock.instant())
+    }
+
+    fn give_repeat_back(&self) {
+        let core = self.asked.core;
+        core.retries.give_back(core.shared.clock.instant());
+    }
+
+    /// What the caller is told of the attempt that failed last, if there was one.
+    fn told(&self, last: Option<Last>) -> Option<Refusal> {
+        last.map(|last| self.refusal(last.verdict.told))
+    }
+
+    /// What the caller is told when channels were passed over time and again.
+    fn passed_over(&self, why: &Exclusion) -> Refusal {
+        let retry_after = why.until().map(|until| seconds_until(until, self.asked.core.shared.clock.now()).clamp(1, 60));
+        let cause = why.cause().unwrap_or(Cause::NoneConfigured);
+        Refusal::NoRoute { model: self.asked.bodies.model().to_owned(), cause, too_dear: false, retry_after, price: None }
+    }
+
+    fn refusal(&self, told: Told) -> Refusal {
+        refusal(told, self.asked.bodies.model(), self.asked.core.shared.clock.now())
     }
 }
 
@@ -253,7 +285,7 @@ fn learn(asked: &Asked<'_>, planned: &PlannedAttempt, failure: &Failure) {
     }
 }
 
-fn told(told: Told, model: &str, now: Timestamp) -> Refusal {
+fn refusal(told: Told, model: &str, now: Timestamp) -> Refusal {
     let model = model.to_owned();
     match told {
         Told::Failure(failure) => Refusal::Upstream { model, failure },
@@ -281,11 +313,12 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
     let status = match failure {
         Failure::Problem(answer) => Some(answer.problem.status),
         Failure::Unexpected { status } => Some(*status),
-        Failure::NoAnswer(_) | Failure::TimedOut { .. } | Failure::BadAnswer(_) => None,
+        Failure::NoAnswer(_) | Failure::TimedOut { .. } | Failure::OutOfTime { .. } | Failure::BadAnswer(_) => None,
     };
     let class = match failure {
         Failure::NoAnswer(fault) => fault.to_string(),
         Failure::TimedOut { .. } => "timed out".to_owned(),
+        Failure::OutOfTime { .. } => "the request's time is up".to_owned(),
         Failure::BadAnswer(what) => format!("bad answer: {what}"),
         Failure::Unexpected { .. } => "unexpected status".to_owned(),
         Failure::Problem(_) => "refused".to_owned(),

@@ -1,11 +1,12 @@
 //! A second attempt beside the first, on another account, where the first token of a stream is later than 95 in 100 of
 //! the model's are. Who answers first answers the caller; the other is given up. Both are recorded.
 
-use std::{iter::Peekable, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{select, time::timeout};
 use tollgate_core::{
-    AttemptResult, Group, GroupId, Hedge as Policy, NanoUsd, Observation, PlannedAttempt, TokenSource, Tokens, amount, count_input,
+    AttemptResult, Group, GroupId, Hedge as Policy, NanoUsd, Observation, Past, PlannedAttempt, TokenSource, Tokens, amount,
+    count_input,
 };
 
 use super::attempts::{Begun, Ended, Road};
@@ -17,9 +18,6 @@ pub(super) struct Hedge {
     group: GroupId,
     policy: Policy,
 }
-
-/// What may still be tried.
-pub(super) type Rest<'p, I> = Peekable<I>;
 
 impl Hedge {
     /// Whether and when; `None` where the group does not hedge, nothing streams, or too little is known of the model.
@@ -40,22 +38,16 @@ impl Hedge {
     }
 }
 
-/// Runs an attempt, and the next one of the plan beside it where the first is late.
-pub(super) async fn race<'p>(
-    road: &Road<'p>,
-    first: Begun<'p>,
-    hedge: &Hedge,
-    rest: &mut Rest<'p, impl Iterator<Item = &'p PlannedAttempt>>,
-    ticket: &mut Ticket,
-) -> Ended<'p> {
-    let (lead, dropped) = (first.planned, first.dropped());
+/// Runs an attempt, and another one beside it where the first is late.
+pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge, past: &mut Past, ticket: &mut Ticket) -> Ended {
+    let (lead, dropped) = (Arc::clone(&first.planned), first.dropped());
     let mut one = Box::pin(first.run());
     if let Ok(ended) = timeout(hedge.after, &mut one).await {
         return ended;
     }
     let day = day(road.asked);
-    let Some((second, taken)) = second(road, hedge, rest, day, ticket).await else { return one.await };
-    let (rival, rivals_dropped) = (second.planned, second.dropped());
+    let Some((second, taken)) = second(road, hedge, past, day, ticket).await else { return one.await };
+    let (rival, rivals_dropped) = (Arc::clone(&second.planned), second.dropped());
     let mut two = Box::pin(second.run());
     let (ended, rival_first) = select! {
         biased;
@@ -79,7 +71,7 @@ pub(super) async fn race<'p>(
             correct(ticket.end_rival(given_up.0, given_up.1, given_up.2));
             Ok(answered)
         }
-        Err((failure, failed)) if road.is_final(&failure, failed) => {
+        Err((failure, failed)) if road.is_final(&failure, &failed) => {
             drop((one, two));
             if rival_first {
                 ticket.rival_leads();
@@ -89,8 +81,8 @@ pub(super) async fn race<'p>(
         }
         Err((failure, failed)) => {
             // The other one goes on alone.
-            debug_assert!(std::ptr::eq(failed, if rival_first { rival } else { lead }), "who failed is who ended");
-            let verdict = road.judge(&failure, failed);
+            debug_assert!(Arc::ptr_eq(&failed, if rival_first { &rival } else { &lead }), "who failed is who ended");
+            let verdict = road.judge(&failure, &failed, past);
             if !rival_first {
                 ticket.rival_leads();
                 ticket.dropped(rivals_dropped);
@@ -101,29 +93,22 @@ pub(super) async fn race<'p>(
     }
 }
 
-/// Begins the second attempt, if the plan has one that is known to be cheap enough and has room, its channel's budgets
-/// suffice, and the budget of further attempts has one left.
-async fn second<'p>(
-    road: &Road<'p>,
+/// Begins the second attempt, if an account has room that is known to be cheap enough, its channel's budgets suffice, and
+/// the budget of further attempts has one left.
+async fn second<'a>(
+    road: &'a Road<'a>,
     hedge: &Hedge,
-    rest: &mut Rest<'p, impl Iterator<Item = &'p PlannedAttempt>>,
+    past: &mut Past,
     day: i64,
     ticket: &mut Ticket,
-) -> Option<(Begun<'p>, NanoUsd)> {
-    let planned = *rest.peek()?;
-    let slot = road.room(planned)?;
-    let taken = hedge.afford(road.asked, planned, day)?;
-    let give_back = || road.asked.core.shared.traffic.hedges.correct(hedge.group, taken, NanoUsd::ZERO, day);
-    let affords = road.affords(planned, ticket).await.unwrap_or(false);
-    if !affords || !road.may_repeat() {
-        // The account stays in the plan: should the first attempt fail without anything sent, it is next.
-        give_back();
-        return None;
-    }
-    rest.next();
-    let begun = road.begin_beside(planned, slot, ticket);
+) -> Option<(Begun<'a>, NanoUsd)> {
+    let chosen = road.asked.choose_beside(past)?;
+    let taken = hedge.afford(road.asked, &chosen.planned, day)?;
+    let affords = matches!(road.unaffordable(&chosen.planned, ticket).await, Ok(None));
+    // Where it cannot begin the account is still to be had: should the first attempt fail, it is chosen then.
+    let begun = if affords { road.begin_beside(chosen, past, ticket) } else { None };
     if begun.is_none() {
-        give_back();
+        road.asked.core.shared.traffic.hedges.correct(hedge.group, taken, NanoUsd::ZERO, day);
     }
     Some((begun?, taken))
 }

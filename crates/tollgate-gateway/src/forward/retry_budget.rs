@@ -38,15 +38,23 @@ impl RetryBudget {
         self.with(now, |state, bucket| state.requests[bucket] += 1);
     }
 
+    /// Whether a further attempt is left. Somebody else may take it all the same.
+    pub fn has(&self, now: Instant) -> bool {
+        self.with(now, |state, _| state.has())
+    }
+
     /// Takes a further attempt, if one is left.
     pub fn take(&self, now: Instant) -> bool {
         self.with(now, |state, bucket| {
-            let requests: u64 = state.requests.iter().sum();
-            let retries: u64 = state.retries.iter().sum();
-            let left = retries < requests / REQUESTS_PER_RETRY + ALLOWANCE;
+            let left = state.has();
             state.retries[bucket] += u64::from(left);
             left
         })
+    }
+
+    /// An attempt that was just taken was not made.
+    pub fn give_back(&self, now: Instant) {
+        self.with(now, |state, bucket| state.retries[bucket] = state.retries[bucket].saturating_sub(1));
     }
 
     fn with<T>(&self, now: Instant, act: impl FnOnce(&mut State, usize) -> T) -> T {
@@ -60,6 +68,14 @@ impl RetryBudget {
         state.second = state.second.max(second);
         let bucket = index(state.second);
         act(&mut state, bucket)
+    }
+}
+
+impl State {
+    fn has(&self) -> bool {
+        let requests: u64 = self.requests.iter().sum();
+        let retries: u64 = self.retries.iter().sum();
+        retries < requests / REQUESTS_PER_RETRY + ALLOWANCE
     }
 }
 
@@ -82,6 +98,18 @@ mod tests {
     async fn without_requests_there_are_ten() {
         let now = Instant::now();
         assert_eq!(granted(&RetryBudget::new(now), now, 100), 10);
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_can_be_taken_again_and_looking_takes_nothing() {
+        let now = Instant::now();
+        let budget = RetryBudget::new(now);
+        assert!((0..100).all(|_| budget.has(now)));
+        assert_eq!(granted(&budget, now, 100), 10);
+        assert!(!budget.has(now));
+        budget.give_back(now);
+        assert!(budget.has(now));
+        assert_eq!(granted(&budget, now, 100), 1);
     }
 
     #[tokio::test]

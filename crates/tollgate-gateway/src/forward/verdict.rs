@@ -4,7 +4,7 @@
 use tollgate_core::{AttemptResult, Observation, Timestamp, quota_end};
 use tollgate_protocol::{Protocol, UpstreamProblem};
 
-use super::{UpstreamError, retry_after::seconds_until};
+use super::{ConnectFault, UpstreamError, retry_after::seconds_until};
 use crate::{Rejection, UpstreamFailure};
 
 /// How an attempt failed before anything reached the caller.
@@ -17,6 +17,13 @@ pub(crate) enum Failure {
         /// The limit that was reached.
         limit_ms: u64,
     },
+    /// The request's own time was up while the account was within its limits.
+    OutOfTime {
+        /// The limit of the whole request, in milliseconds.
+        limit_ms: u64,
+        /// Whether anything had been sent.
+        sent: bool,
+    },
     /// An error answer, or an error inside a 200.
     Problem(Box<ProblemAnswer>),
     /// A 2xx that is no answer, or a body that broke off; the text is for the log.
@@ -26,6 +33,31 @@ pub(crate) enum Failure {
         /// Its status.
         status: u16,
     },
+}
+
+impl Failure {
+    /// Whether nobody can be reached there, with whatever account.
+    pub(crate) const fn is_of_the_address(&self) -> bool {
+        match self {
+            Self::NoAnswer(UpstreamError::NotSent(fault)) => match fault {
+                ConnectFault::BadUrl
+                | ConnectFault::Resolve
+                | ConnectFault::Denied
+                | ConnectFault::Refused
+                | ConnectFault::Tls
+                | ConnectFault::CaFile
+                | ConnectFault::Proxy
+                | ConnectFault::TimedOut => true,
+                ConnectFault::BadHeader | ConnectFault::Closed => false,
+            },
+            Self::NoAnswer(UpstreamError::Lost | UpstreamError::Unreadable(_))
+            | Self::TimedOut { .. }
+            | Self::OutOfTime { .. }
+            | Self::Problem(_)
+            | Self::BadAnswer(_)
+            | Self::Unexpected { .. } => false,
+        }
+    }
 }
 
 /// An error answer and when it wants to be asked again.
@@ -48,7 +80,8 @@ pub(crate) enum Next {
     FreeAttempt,
     /// Another account may do better.
     Attempt,
-    /// It is not known what the upstream did with the request: another attempt unless the channel says no.
+    /// It was sent and no usable answer came, or one that says that nobody knows (408, 504, 524): it may have been done
+    /// and charged. Another attempt unless the channel says no. Any other error answer is certain: it was not done.
     UncertainAttempt,
 }
 
@@ -98,9 +131,17 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
         Failure::TimedOut { limit_ms } => {
             failed(Next::UncertainAttempt, Observation::Timeout, UpstreamFailure::TimedOut { secs: limit_ms.div_ceil(1_000) })
         }
-        Failure::NoAnswer(UpstreamError::Unreadable(_)) | Failure::BadAnswer(_) | Failure::Unexpected { .. } => {
-            failed(Next::Attempt, Observation::BadAnswer, UpstreamFailure::BadResponse)
+        // It says nothing against the account; a probe is to be repeated.
+        Failure::OutOfTime { limit_ms, sent } => Verdict {
+            next: Next::Stop,
+            observation: Some(Observation::Abandoned),
+            told: Told::Failure(UpstreamFailure::TimedOut { secs: limit_ms.div_ceil(1_000) }),
+            result: if *sent { AttemptResult::Failed } else { AttemptResult::NotSent },
+        },
+        Failure::NoAnswer(UpstreamError::Unreadable(_)) | Failure::BadAnswer(_) => {
+            failed(Next::UncertainAttempt, Observation::BadAnswer, UpstreamFailure::BadResponse)
         }
+        Failure::Unexpected { .. } => failed(Next::Attempt, Observation::BadAnswer, UpstreamFailure::BadResponse),
         Failure::Problem(answer) => judge(answer, first_byte_ms, now),
     }
 }
@@ -133,7 +174,8 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
         }
         503 | 529 => (Next::Attempt, Some(Observation::ServerError), UpstreamFailure::Overloaded { retry_after: wait }),
         408 | 504 | 524 => {
-            (Next::Attempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { secs: first_byte_ms.div_ceil(1_000) })
+            let secs = first_byte_ms.div_ceil(1_000);
+            (Next::UncertainAttempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { secs })
         }
         500.. => (Next::Attempt, Some(Observation::ServerError), UpstreamFailure::Failed { status: problem.status }),
         // Any other 4xx tells of the way to the upstream (405, 421, 431 …), not of the account.
@@ -147,7 +189,6 @@ mod tests {
     use tollgate_protocol::QuotaWindow;
 
     use super::*;
-    use crate::forward::ConnectFault;
 
     const NOW: Timestamp = Timestamp(1_795_262_400_000_000);
 
@@ -180,20 +221,29 @@ mod tests {
     }
 
     #[test]
+    fn when_the_requests_own_time_is_up_nothing_follows_and_nobody_is_blamed() {
+        for (sent, result) in [(true, AttemptResult::Failed), (false, AttemptResult::NotSent)] {
+            let over = Failure::OutOfTime { limit_ms: 600_000, sent };
+            check(&over, "E51", Next::Stop, Some(Observation::Abandoned), result);
+            assert_eq!(verdict(&over, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { secs: 600 }));
+        }
+    }
+
+    #[test]
     fn an_answer_that_is_none_is_e58() {
-        for failure in [
-            Failure::NoAnswer(UpstreamError::Unreadable("garbage")),
-            Failure::BadAnswer("HTML"),
-            Failure::Unexpected { status: 302 },
-            Failure::Unexpected { status: 101 },
+        for (failure, next) in [
+            (Failure::NoAnswer(UpstreamError::Unreadable("garbage")), Next::UncertainAttempt),
+            (Failure::BadAnswer("HTML"), Next::UncertainAttempt),
+            (Failure::Unexpected { status: 302 }, Next::Attempt),
+            (Failure::Unexpected { status: 101 }, Next::Attempt),
         ] {
-            check(&failure, "E58", Next::Attempt, Some(Observation::BadAnswer), AttemptResult::Failed);
+            check(&failure, "E58", next, Some(Observation::BadAnswer), AttemptResult::Failed);
         }
     }
 
     #[test]
     fn every_status_has_its_row() {
-        use Next::{Attempt, Stop};
+        use Next::{Attempt, Stop, UncertainAttempt};
         let (error, timeout) = (Some(Observation::ServerError), Some(Observation::Timeout));
         let (refused, fine) = (Some(Observation::Refused), Some(Observation::RequestRefused));
         let limited = Some(Observation::RateLimited { until: None });
@@ -204,7 +254,7 @@ mod tests {
             (&[500, 501, 502, 505, 507, 520, 521, 522, 523, 530, 599][..], "E55", Attempt, error),
             (&[405, 406, 410, 411, 412, 414, 417, 418, 421, 423, 425, 426, 428, 431, 451][..], "E55", Attempt, None),
             (&[503, 529][..], "E56", Attempt, error),
-            (&[408, 504, 524][..], "E57", Attempt, timeout),
+            (&[408, 504, 524][..], "E57", UncertainAttempt, timeout),
         ];
         for (statuses, id, next, observation) in table {
             for code in statuses {

@@ -227,11 +227,15 @@ fn of_several_causes_the_first_in_order_is_told() {
         Cause::Disabled => Exclusion::Disabled,
         Cause::NoneConfigured => Exclusion::NoAccount,
     };
-    let channel = Arc::new(channel("c", &["m"]));
+    let channel = channel("c", &["m"]);
     for (at, first) in causes.iter().enumerate() {
         // Told last to first, so that the order of candidates cannot be what decides.
-        let excluded =
-            causes[at..].iter().rev().map(|cause| Excluded { channel: channel.clone(), account: None, why: exclusion(*cause) });
+        let excluded = causes[at..].iter().rev().map(|cause| Excluded {
+            channel: &channel,
+            account: None,
+            why: exclusion(*cause),
+            candidate: 0,
+        });
         let refused = NoRoute { excluded: excluded.collect(), method: Method::Chat };
         assert_eq!(refused.cause(), *first);
         assert!(!refused.price_limit_alone(), "{first:?}");

@@ -93,7 +93,7 @@ fn a_conversation_stays_on_its_account_whatever_the_dice_say() {
     let first = case.run_with(&mut dice(1)).unwrap();
     for seed in 2..20 {
         let again = case.run_with(&mut dice(seed)).unwrap();
-        let names = |plan: &Plan| plan.attempts().map(|it| it.account.name.clone()).collect::<Vec<_>>();
+        let names = |plan: &Plan<'_>| plan.attempts().map(|it| it.account.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&again), names(&first));
     }
 }

@@ -128,14 +128,64 @@ async fn three_attempts_are_the_most() {
 
 #[tokio::test(start_paused = true)]
 async fn an_uncertain_attempt_is_not_repeated_where_the_channel_says_so() {
-    for (fault, status) in [(Script::new().lost(), 502), (Script::new().silent(), 504)] {
-        let mut rig = Rig::with(fault.replies(REPLY), 2, |channel| channel.retry_uncertain = false);
-        assert_eq!(rig.ask(CHAT).await.status, status);
+    type Uncertain = (fn(Script) -> Script, u16);
+    // Sent, and no usable answer, or one that says that nobody knows.
+    let uncertain: [Uncertain; 9] = [
+        (Script::lost, 502),
+        (Script::silent, 504),
+        (|it| it.refuses(408, &[]), 504),
+        (|it| it.refuses(504, &[]), 504),
+        (|it| it.refuses(524, &[]), 504),
+        (|it| it.answers(200, &[], vec!["{".into(), Piece::Break]), 502),
+        (|it| it.answers(200, &[], vec!["{".into(), Piece::Stall]), 504),
+        (|it| it.replies("<html>busy</html>"), 502),
+        (|it| it.streams(vec![role(), Piece::Break]), 502),
+    ];
+    for (at, (fault, status)) in uncertain.into_iter().enumerate() {
+        let mut rig = Rig::with(fault(Script::new()).replies(REPLY), 2, |channel| channel.retry_uncertain = false);
+        assert_eq!((at, rig.ask(CHAT).await.status), (at, status));
         assert_eq!(rig.record().attempts.len(), 1);
     }
-    let mut rig = Rig::with(Script::new().not_sent().replies(REPLY), 2, |channel| channel.retry_uncertain = false);
-    assert_eq!(rig.ask(CHAT).await.status, 200, "what was not sent is certain");
-    assert_eq!(rig.record().attempts.len(), 2);
+    // Nothing was sent, or it is said that it was not done.
+    let certain: [fn(Script) -> Script; 5] = [
+        Script::not_sent,
+        |it| it.refuses(429, &[]),
+        |it| it.refuses(500, &[]),
+        |it| it.refuses(503, &[]),
+        |it| it.answers(302, &[("location", "http://127.0.0.1:1/")], Vec::new()),
+    ];
+    for (at, fault) in certain.into_iter().enumerate() {
+        let mut rig = Rig::with(fault(Script::new()).replies(REPLY), 2, |channel| channel.retry_uncertain = false);
+        assert_eq!((at, rig.ask(CHAT).await.status), (at, 200));
+        assert_eq!(rig.record().attempts.len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_an_address_that_nobody_answers_at_another_one_is_tried_first() {
+    for cooling in [true, false] {
+        let mut rig = Rig::with(Script::new().not_sent().replies(REPLY), 5, |channel| channel.cooling = cooling);
+        rig.add_channel(|channel| {
+            channel.base_url = "http://127.0.0.2:1/v1".to_owned();
+            channel.priority = 1;
+        });
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("2")));
+        assert_eq!(rig.record().attempts[1].channel_name, "two", "not one of the other four at the same address");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_that_took_no_connection_count_among_the_three_and_cost_nothing_of_the_budget() {
+    let script = (0..40).fold(Script::new(), |script, _| script.not_sent());
+    let mut rig = Rig::with(script, 5, |channel| channel.cooling = false);
+    for _ in 0..13 {
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.code().as_str()), (502, "upstream_unreachable"));
+    }
+    assert!(rig.records().iter().all(|record| record.attempts.len() == 3));
+    let left = (0..100).filter(|_| rig.core.retries.take(rig.clock.instant())).count();
+    assert_eq!(left, 12, "ten, and a fifth of thirteen");
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +205,22 @@ async fn the_whole_request_takes_no_longer_than_ten_minutes() {
     let began = tokio::time::Instant::now();
     assert_eq!(rig.ask(CHAT).await.status, 504);
     assert_eq!(began.elapsed().as_secs(), 600);
-    assert_eq!(rig.record().attempts.len(), 3);
+    let record = rig.record();
+    assert_eq!(record.attempts.len(), 3);
+    let failures: Vec<u32> = record.attempts.iter().map(|attempt| rig.board.of(attempt.account).failures).collect();
+    assert_eq!(failures, [1, 1, 0], "the last account was well within its own limit");
+    assert_eq!(record.detail.as_deref(), Some("The upstream provider did not answer within 600 s."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_under_way_when_the_requests_time_is_up_is_held_against_nobody() {
+    let trickle = (0..700).flat_map(|_| [Piece::Wait(SECOND), " ".into()]).collect();
+    let mut rig = Rig::new(Script::new().answers(200, &[("content-type", "application/json")], trickle).replies(REPLY), 2);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts")), (504, Some("1")));
+    let record = rig.record();
+    assert_eq!(results(&record), [(Some("E51"), AttemptResult::Failed)]);
+    assert_eq!(rig.board.of(record.attempts[0].account).failures, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Limits, budgets and holds on the path: what is refused and how, what the upstream is told, and that everything set
 //! aside comes back, however a request ends.
 
-use tollgate_core::{Billing, Budget, BudgetAction, NanoUsd, Outcome, Subject, Window};
+use tollgate_core::{Billing, Budget, BudgetAction, NanoUsd, Observation, Outcome, Subject, Window};
 use tollgate_protocol::Protocol;
 
 use super::*;
@@ -255,6 +255,20 @@ async fn the_only_channel_without_enough_left_is_e40() {
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_quota")));
     assert_eq!((rig.script.seen().len(), rig.record().attempts.len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_budget_passes_a_channel_over_the_cause_is_that_of_all_candidates() {
+    let mut rig = Rig::with(Script::new(), 3, |channel| channel.budgets = block(1_000));
+    rig.add_channel(|channel| channel.budgets.clear());
+    let until = Some(rig.clock.now().plus_ms(20_000));
+    rig.board.observe(account(99).id, &Observation::RateLimited { until }, true, rig.clock.now());
+    let refused = rig.ask(CHAT).await;
+    assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_rate_limited")));
+    assert_eq!((refused.header("retry-after"), rig.script.seen().len()), (Some("20"), 0));
+    let record = rig.record();
+    let codes: Vec<_> = record.trace.iter().map(|entry| (entry.channel.as_str(), entry.code.as_str())).collect();
+    assert_eq!(codes, [("one", "budget"), ("two", "cooling")]);
 }
 
 // === Endings ===

@@ -84,16 +84,67 @@ async fn nobody_waits_while_another_account_has_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_over_passes_an_account_by_that_has_become_busy() {
-    // Two requests fail on an account each at the same moment; neither finds room on the other's.
+async fn fail_over_waits_for_an_account_that_has_become_busy() {
+    // Two requests fail on an account each at the same moment: the first to fail finds the other account busy still.
     let failing = |script: Script| script.answers(500, &[], vec![Piece::Wait(SECOND), "{}".into()]);
     let mut rig = bounded(failing(failing(Script::new())).replies(REPLY).replies(REPLY), 2, 1, 0, 0);
     let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
-    let mut statuses = [first.status, second.status];
-    statuses.sort_unstable();
-    assert_eq!(statuses[1], 502, "the first one to fail finds the other account busy");
-    assert!(rig.records().iter().all(|record| record.attempts.len() <= 2));
+    assert_eq!((first.status, second.status), (200, 200));
+    assert!(rig.records().iter().all(|record| record.attempts.len() == 2));
     assert_eq!((rig.running(1), rig.running(2)), (0, 0));
+}
+
+/// Asks, and holds room on these accounts from the moment the first attempt is under way.
+async fn ask_while_others_are_taken(rig: &Rig, taken: impl Fn(AccountId) -> bool) -> (Got, Vec<crate::account_room::Slot>) {
+    let rooms = &rig.core.shared.traffic.rooms;
+    let others = async {
+        tokio::time::sleep(SECOND / 2).await;
+        let catalog = rig.core.shared.catalog.load();
+        let accounts = catalog.channels.values().flat_map(|channel| &channel.accounts);
+        accounts.filter(|account| taken(account.id)).filter_map(|account| rooms.take(account, 0)).collect()
+    };
+    tokio::join!(rig.ask(CHAT), others)
+}
+
+fn fails_late() -> Script {
+    Script::new().answers(500, &[], vec![Piece::Wait(SECOND), "{}".into()])
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_over_asks_whoever_is_free_by_then_though_no_plan_named_him() {
+    for free in 1..=6 {
+        let mut rig = bounded(fails_late().replies(REPLY), 6, 1, 0, 0);
+        let (got, taken) = ask_while_others_are_taken(&rig, |account| account != id(free)).await;
+        let seen = rig.script.seen();
+        if seen[0].account == id(free) {
+            // It is the one that failed.
+            assert_eq!((got.status, seen.len()), (502, 1));
+            drop(taken);
+            rig.record();
+            continue;
+        }
+        assert_eq!((got.status, got.header("x-tollgate-attempts"), seen[1].account), (200, Some("2"), id(free)));
+        drop(taken);
+        let record = rig.record();
+        let codes: Vec<_> = record.trace.iter().map(|entry| entry.code.as_str()).collect();
+        assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency", "concurrency", "concurrency"]);
+        assert_eq!(record.trace[0].account.as_deref(), Some(record.attempts[0].account_name.as_str()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_over_waits_in_turn_and_not_for_ever() {
+    let mut rig = bounded(fails_late().replies(REPLY), 4, 1, 0, 0);
+    let began = tokio::time::Instant::now();
+    let (got, taken) = ask_while_others_are_taken(&rig, |_| true).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts"), began.elapsed()), (502, Some("1"), SECOND * 3));
+    let left = (0..100).filter(|_| rig.core.retries.take(rig.clock.instant())).count();
+    assert_eq!(left, 10, "an attempt that was not made is nothing of the budget of further ones");
+    drop(taken);
+    let record = rig.record();
+    let codes: Vec<_> = record.trace.iter().map(|entry| entry.code.as_str()).collect();
+    assert_eq!(codes, ["planned", "concurrency", "concurrency", "concurrency"]);
+    assert_eq!(record.reason.as_deref(), Some("E55"), "the caller is told what the attempt that was made came to");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,62 @@
+//! What a request has behind it when it chooses again: accounts it tried, channels that turned out not to serve it.
+
+use std::sync::Arc;
+
+use super::{Exclusion, PlannedAttempt};
+use crate::{AccountId, Channel, ChannelId};
+
+/// Most channels that are passed over before a request gives up: each costs a choice.
+const MOST_PASSED_OVER: usize = 32;
+
+/// What has become of earlier choices of one request. Nothing, for its first one.
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    tried: Vec<AccountId>,
+    passed_over: Vec<(ChannelId, Exclusion)>,
+    /// Channels where nobody took a connection.
+    unreachable: Vec<Arc<Channel>>,
+    last_resort: bool,
+}
+
+impl Past {
+    /// An attempt was made: its account is no candidate any more. A last resort is taken once.
+    pub fn tried(&mut self, attempt: &PlannedAttempt) {
+        self.tried.push(attempt.account.id);
+        self.last_resort |= attempt.last_resort;
+    }
+
+    /// Nobody took the connection of an attempt: other accounts behind the same address come after all others.
+    pub fn unreachable(&mut self, attempt: &PlannedAttempt) {
+        self.unreachable.push(Arc::clone(&attempt.channel));
+    }
+
+    /// The channel of a planned attempt turned out not to serve the request. `false`: that was so often enough.
+    #[must_use]
+    pub fn pass_over(&mut self, attempt: &PlannedAttempt, why: Exclusion) -> bool {
+        self.passed_over.push((attempt.channel.id, why));
+        self.passed_over.len() < MOST_PASSED_OVER
+    }
+
+    /// How many attempts were made.
+    #[must_use]
+    pub fn attempts(&self) -> usize {
+        self.tried.len()
+    }
+
+    pub(super) fn is_tried(&self, account: AccountId) -> bool {
+        self.tried.contains(&account)
+    }
+
+    pub(super) fn exclusion(&self, channel: ChannelId) -> Option<Exclusion> {
+        self.passed_over.iter().find(|(passed, _)| *passed == channel).map(|(_, why)| why.clone())
+    }
+
+    pub(super) fn is_unreachable(&self, channel: &Channel) -> bool {
+        self.unreachable.iter().any(|dead| dead.base_url == channel.base_url && dead.proxy == channel.proxy)
+    }
+
+    /// Whether an account that cools was tried already because nothing else was left.
+    pub(super) const fn took_last_resort(&self) -> bool {
+        self.last_resort
+    }
+}
