@@ -118,6 +118,9 @@ pub fn parse_usd_number(number: f64) -> Result<i64, ParseMoneyError> {
 impl NanoUsd {
     /// Nothing.
     pub const ZERO: Self = Self(0);
+    /// Most that one request may come to, and one attempt: 10,000 USD. Nothing real comes near it, and sums over 900,000
+    /// such requests still fit into 64 bits, so that no sum anywhere can overflow for a mistyped price.
+    pub const MOST_OF_A_REQUEST: Self = Self(10_000_000_000_000);
 
     /// Reads an amount in USD with an optional sign, at most 9 decimals.
     ///

@@ -13,6 +13,7 @@ pub use begin::{Begin, BeginAttempt, Progress, settle_stopped};
 pub use count::{InputCount, amount, count_input, count_output, estimate_input, estimate_output, tokens_of};
 
 use bill::{Bill, Priced, attempt_tokens};
+use count::believed;
 
 use crate::{
     AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, Provider, RequestId, Revision,
@@ -178,7 +179,7 @@ fn bill(facts: &Facts) -> Bill {
         outcome: facts.outcome,
         policy: facts.group.as_ref().map_or(StreamBreak::default(), |group| group.stream_break),
         input: facts.input,
-        usage: reading.and_then(|reading| reading.usage),
+        usage: believed(reading.and_then(|reading| reading.usage)),
         reported_as: last.map_or(TokenSource::Provider, reported_as),
         under_way: last.is_some_and(|attempt| match attempt.result {
             AttemptResult::Answered | AttemptResult::Broke | AttemptResult::Cancelled => true,
@@ -197,7 +198,7 @@ fn reported_as(attempt: &AttemptFacts) -> TokenSource {
 fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, Priced) {
     let planned = &attempt.planned;
     let given = attempt.reading.map_or(Delivered::default(), Delivered::from);
-    let usage = attempt.reading.and_then(|reading| reading.usage).map(|usage| (usage, reported_as(attempt)));
+    let usage = believed(attempt.reading.and_then(|reading| reading.usage)).map(|usage| (usage, reported_as(attempt)));
     let tokens = attempt_tokens(method, attempt.result, input, given, usage);
     let cost = Priced::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
     let record = AttemptRecord {

@@ -64,6 +64,10 @@ pub enum Rule {
     Settled,
     /// Each settling entry has its record.
     Settles,
+    /// Entries of requests settle them, and no other entry does.
+    Kind,
+    /// The ledger's places are numbered without a gap up to the last one given.
+    Places,
     /// A record's cost is the sum of its attempts' costs.
     Cost,
     /// Attempts are numbered without a gap and have their record.
@@ -78,11 +82,13 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order in which they are checked.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Balance,
         Self::Running,
         Self::Settled,
         Self::Settles,
+        Self::Kind,
+        Self::Places,
         Self::Cost,
         Self::Attempts,
         Self::Rollup,
@@ -98,6 +104,8 @@ impl Rule {
             Self::Running => "running_balance",
             Self::Settled => "settled",
             Self::Settles => "settles",
+            Self::Kind => "kind",
+            Self::Places => "places",
             Self::Cost => "cost",
             Self::Attempts => "attempts",
             Self::Rollup => "rollup",
@@ -116,6 +124,8 @@ impl fmt::Display for Difference {
             Rule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
             Rule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
             Rule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
+            Rule::Kind => write!(f, "ledger entry {what} of {is} USD: entries of requests settle them, and no others do"),
+            Rule::Places => write!(f, "the ledger has given {expected} places and holds {found} entries"),
             Rule::Cost => write!(f, "record {what}: its attempts cost {usd} USD, the record says {is} USD"),
             Rule::Attempts => write!(f, "request {what}: {expected} attempts are expected and {found} are there"),
             Rule::Rollup => write!(f, "roll-up {what}: the records come to {expected}, the roll-up says {found}"),

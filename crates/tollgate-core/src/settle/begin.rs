@@ -7,6 +7,7 @@ use tollgate_protocol::{Method, Protocol, Usage};
 use super::{
     Delivered, InputCount,
     bill::{Bill, Priced, attempt_tokens},
+    count::believed,
 };
 use crate::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, Price, RequestId,
@@ -111,7 +112,7 @@ pub struct Progress {
 pub fn settle_stopped(begins: &[Begin], progress: Option<&Progress>) -> Option<UsageRecord> {
     let last = begins.last()?;
     let delivered = progress.map_or(Delivered::default(), |it| it.delivered);
-    let usage = progress.and_then(|it| it.usage);
+    let usage = believed(progress.and_then(|it| it.usage));
     let ended = progress.map_or(last.attempt.at, |it| it.at).max(last.at);
 
     let mut attempts = last.earlier.clone();

@@ -36,6 +36,15 @@ pub struct InputCount {
     pub source: TokenSource,
 }
 
+/// Most tokens a provider can be believed to have used for one request. Sums over billions of such reports fit into 64 bits.
+const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// A provider's report, if its totals can be true. What is beyond belief counts as no report: the tokens are counted here.
+#[must_use]
+pub(super) fn believed(usage: Option<Usage>) -> Option<Usage> {
+    usage.filter(|usage| usage.prompt_total <= MOST_TOKENS && usage.completion_total <= MOST_TOKENS)
+}
+
 /// The provider's totals as kinds that do not overlap. A part that is larger than what is left of its total is cut to
 /// it, so that the kinds always sum up to the totals.
 #[must_use]
@@ -90,8 +99,8 @@ pub fn count_output(output: impl Into<Delivered>) -> u64 {
     output.text_bytes.div_ceil(TEXT_BYTES).saturating_add(u64::from(output.media) * IMAGE_TOKENS)
 }
 
-/// What tokens come to at a price list (its tier is chosen here), once rounded half-up to nano-USD. `None`: it does not
-/// fit, which is an error of the record.
+/// What tokens come to at a price list (its tier is chosen here), once rounded half-up to nano-USD. `None`: it is more than
+/// [`NanoUsd::MOST_OF_A_REQUEST`], which is an error of the record.
 #[must_use]
 pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<NanoUsd> {
     const PER_MILLION: i128 = 1_000_000;
@@ -112,7 +121,7 @@ pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<
     }
     let exact = sum.checked_mul(i128::from(multiplier.0))?;
     let rounded = exact.checked_add(SCALE / 2)?.div_euclid(SCALE);
-    i64::try_from(rounded).ok().map(NanoUsd)
+    i64::try_from(rounded).ok().map(NanoUsd).filter(|amount| *amount <= NanoUsd::MOST_OF_A_REQUEST)
 }
 
 fn media_input(outline: &Outline) -> u64 {

@@ -333,9 +333,23 @@ fn one_attempt_of_unknown_cost_makes_the_sum_unknown_unless_it_used_nothing() {
 
 #[test]
 fn an_amount_that_does_not_fit_is_an_error_of_the_record() {
-    let answered = attempt(AttemptResult::Answered, Some(reading(9, Some(usage(u64::MAX, 10)))));
+    let answered = attempt(AttemptResult::Answered, Some(reading(9, Some(usage(1_000_000_000, 10)))));
+    let dear = |per_million| Facts {
+        sale: Some(price(per_million, "0")),
+        ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()])
+    };
+    let most = settle(dear("10"));
+    assert_eq!((most.sale, most.reason.as_deref()), (Some(NanoUsd::MOST_OF_A_REQUEST), None));
+    let record = settle(dear("10.000001"));
+    assert_eq!((record.sale, record.cost, record.reason.as_deref()), (None, Some(NanoUsd(500_000_010_000)), Some("overflow")));
+}
+
+#[test]
+fn a_report_beyond_belief_counts_as_none() {
+    let answered = attempt(AttemptResult::Answered, Some(reading(9, Some(usage(1_000_000_001, 10)))));
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));
-    assert_eq!((record.sale, record.cost, record.reason.as_deref()), (None, None, Some("overflow")));
+    assert_eq!((record.tokens.input, record.tokens.output, record.tokens.source), (100, 9, TokenSource::Counted));
+    assert_eq!(record.attempts[0].tokens.input, 100);
 }
 
 // === The rest of the record ===

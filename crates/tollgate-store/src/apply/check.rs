@@ -1,9 +1,12 @@
 //! What a row must be by itself, wherever it comes from. Fields are named as a catalog file spells them.
 
-use tollgate_core::{Budget, KeyStatus, PriceLimit, PriceLimitMode, PriceSchedule, Provider};
+use tollgate_core::{Budget, KeyStatus, NanoUsd, Price, PriceLimit, PriceLimitMode, PriceSchedule, Provider};
 use url::Url;
 
 use crate::{AccountSpec, AdminKeySpec, ChannelSpec, FieldProblem, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+
+/// Dearest price per million tokens, nano-USD: 100,000 USD, a hundred times what any provider asks.
+const MOST_PER_MILLION: i64 = 100_000_000_000_000;
 
 /// A row that can be checked by itself.
 pub(crate) trait Check {
@@ -52,6 +55,8 @@ impl Problems {
             let tiers = &price.price.tiers;
             self.unless(tiers.windows(2).all(|pair| pair[0].above < pair[1].above), field, "the bounds of its tiers must rise");
             self.unless(tiers.iter().all(|tier| tier.price.tiers.is_empty()), field, "a tier has tiers of its own");
+            let fits = fits(&price.price) && tiers.iter().all(|tier| fits(&tier.price));
+            self.unless(fits, field, "a figure is below 0, above 100,000 USD per million tokens or above 10,000 USD per request");
         }
     }
 
@@ -66,6 +71,14 @@ impl Problems {
             Some(PriceLimitMode::Ceiling { .. } | PriceLimitMode::PricedOnly) | None => {}
         }
     }
+}
+
+/// Whether every figure can be meant: one that is mistyped by some zeros would be booked with all that follows.
+fn fits(price: &Price) -> bool {
+    let Price { input, output, cache_read, cache_write, thinking, image, audio, per_request, tiers: _ } = price;
+    let per_million = [input, output, cache_read, cache_write, thinking, image, audio];
+    per_million.into_iter().flatten().all(|figure| (0..=MOST_PER_MILLION).contains(figure))
+        && per_request.is_none_or(|figure| (0..=NanoUsd::MOST_OF_A_REQUEST.0).contains(&figure))
 }
 
 impl Check for ChannelSpec {
@@ -241,6 +254,8 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_core::{PriceTier, PricedAt};
+
     use super::*;
 
     fn url(text: &str) -> Option<String> {
@@ -263,6 +278,21 @@ mod tests {
         for (name, value) in [("Host", "x"), ("Authorization", "x"), ("a b", "x"), ("x", "a\r\nb: c"), ("", "")] {
             assert!(check_header(name, value).is_err(), "{name}: {value}");
         }
+    }
+
+    #[test]
+    fn a_price_that_cannot_be_meant_is_refused() {
+        let problems = |price| {
+            let mut problems = Problems::default();
+            problems.schedule("price", Some(&PriceSchedule(vec![PricedAt { valid_from: None, price }])));
+            problems.0.len()
+        };
+        let dear = Price { output: Some(MOST_PER_MILLION), per_request: Some(10_000_000_000_000), ..Price::default() };
+        assert_eq!(problems(dear.clone()), 0);
+        assert_eq!(problems(Price { audio: Some(MOST_PER_MILLION + 1), ..dear.clone() }), 1);
+        assert_eq!(problems(Price { per_request: Some(10_000_000_000_001), ..dear.clone() }), 1);
+        let tier = PriceTier { above: 1, price: Price { input: Some(-1), ..Price::default() } };
+        assert_eq!(problems(Price { tiers: vec![tier], ..dear }), 1);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Whether the books agree, asked of the database in one snapshot. Each rule is a query for what breaks it: an id or a
-//! place, what should be there, what is there. Where records were removed for their age, their ledger entries and sums
+//! place, what should be there, what is there. Roll-ups are compared figure by figure ([`rollups`]). Where records were removed for their age, their ledger entries and sums
 //! stand alone and are not asked for them.
+
+mod rollups;
 
 use sqlx::{Any, Row as _, Transaction};
 
@@ -11,78 +13,6 @@ use crate::{
 };
 
 const VERIFY: &str = "verify the books";
-
-/// Compares sums over records with a roll-up: `$detail` are the rows to be summed up (bucket, subject, count, sale, cost,
-/// tokens), `$rolled` the same columns of the roll-up.
-macro_rules! rollup_rule {
-    ($name:literal, $detail:expr, $rolled:expr) => {
-        concat!(
-            "SELECT '",
-            $name,
-            " ' || CAST(bucket AS TEXT) || ' of ' || subject || CASE WHEN n <> rolled_n THEN ': count' \
-             WHEN sale <> rolled_sale THEN ': sale' WHEN cost <> rolled_cost THEN ': cost' ELSE ': tokens' END, \
-             CAST(CASE WHEN n <> rolled_n THEN n WHEN sale <> rolled_sale THEN sale WHEN cost <> rolled_cost THEN cost \
-             ELSE tokens END AS BIGINT), \
-             CAST(CASE WHEN n <> rolled_n THEN rolled_n WHEN sale <> rolled_sale THEN rolled_sale \
-             WHEN cost <> rolled_cost THEN rolled_cost ELSE rolled_tokens END AS BIGINT) FROM ( \
-             SELECT bucket, subject, SUM(n) AS n, SUM(rolled_n) AS rolled_n, SUM(sale) AS sale, SUM(rolled_sale) AS rolled_sale, \
-             SUM(cost) AS cost, SUM(rolled_cost) AS rolled_cost, SUM(tokens) AS tokens, SUM(rolled_tokens) AS rolled_tokens FROM ( \
-             SELECT bucket, subject, n, 0 AS rolled_n, sale, 0 AS rolled_sale, cost, 0 AS rolled_cost, tokens, 0 AS rolled_tokens FROM (",
-            $detail,
-            ") AS detail UNION ALL SELECT bucket, subject, 0, n, 0, sale, 0, cost, 0, tokens FROM (",
-            $rolled,
-            ") AS rolled) AS both_sides GROUP BY bucket, subject) AS sums \
-             WHERE n <> rolled_n OR sale <> rolled_sale OR cost <> rolled_cost OR tokens <> rolled_tokens ORDER BY bucket, subject"
-        )
-    };
-}
-
-macro_rules! usage_rollup {
-    ($name:literal, $table:literal, $width:literal) => {
-        rollup_rule!(
-            $name,
-            concat!(
-                "SELECT at / ",
-                $width,
-                " * ",
-                $width,
-                " AS bucket, key_id || ' ' || member_id AS subject, 1 AS n, COALESCE(sale, 0) AS sale, COALESCE(cost, 0) AS cost, \
-                 tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + tokens_thinking \
-                 AS tokens FROM usage WHERE at >= (SELECT value FROM counters WHERE name = 'pruned_until')"
-            ),
-            concat!(
-                "SELECT bucket, key_id || ' ' || member_id AS subject, requests AS n, sale, cost, tokens_input + tokens_output AS tokens \
-                 FROM ",
-                $table,
-                " WHERE bucket >= (SELECT value FROM counters WHERE name = 'pruned_until')"
-            )
-        )
-    };
-}
-
-macro_rules! attempt_rollup {
-    ($name:literal, $table:literal, $width:literal) => {
-        rollup_rule!(
-            $name,
-            concat!(
-                "SELECT u.at / ",
-                $width,
-                " * ",
-                $width,
-                " AS bucket, a.channel_id || ' ' || a.account_id AS subject, 1 AS n, 0 AS sale, COALESCE(a.cost, 0) AS cost, \
-                 a.tokens_input + a.tokens_cache_read + a.tokens_cache_write + a.tokens_image + a.tokens_audio + a.tokens_output \
-                 + a.tokens_thinking AS tokens FROM attempts a JOIN usage u ON u.id = a.request_id \
-                 WHERE u.at >= (SELECT value FROM counters WHERE name = 'pruned_until')"
-            ),
-            concat!(
-                "SELECT bucket, channel_id || ' ' || account_id AS subject, attempts AS n, 0 AS sale, cost, \
-                 tokens_input + tokens_output AS tokens FROM ",
-                $table,
-                " WHERE bucket >= (SELECT value FROM counters WHERE name = 'pruned_until')"
-            )
-        )
-    };
-}
 
 /// Rules and the queries for what breaks them.
 const QUERIES: &[(Rule, &str)] = &[
@@ -101,12 +31,24 @@ const QUERIES: &[(Rule, &str)] = &[
     (
         Rule::Settled,
         "SELECT u.id, -COALESCE(u.sale, 0), COALESCE(l.amount, 0) FROM usage u LEFT JOIN ledger l ON l.request_id = u.id \
-         AND l.member_id = u.member_id WHERE -COALESCE(u.sale, 0) <> COALESCE(l.amount, 0) ORDER BY u.id",
+         AND l.member_id = u.member_id AND l.kind = 'settle' WHERE -COALESCE(u.sale, 0) <> COALESCE(l.amount, 0) ORDER BY u.id",
     ),
     (
         Rule::Settles,
         "SELECT CAST(l.seq AS TEXT), CAST(0 AS BIGINT), l.amount FROM ledger l WHERE l.kind = 'settle' \
          AND l.at >= (SELECT value FROM counters WHERE name = 'pruned_until') AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = l.request_id) ORDER BY l.seq",
+    ),
+    (
+        // Entries of requests settle them, and no others do.
+        Rule::Kind,
+        "SELECT CAST(seq AS TEXT) || ' (' || kind || ')', CAST(0 AS BIGINT), amount FROM ledger \
+         WHERE (kind = 'settle') <> (request_id IS NOT NULL) ORDER BY seq",
+    ),
+    (
+        Rule::Places,
+        "SELECT 'ledger', value, there FROM counters, (SELECT CAST(COUNT(*) AS BIGINT) AS there, \
+           CAST(COALESCE(MAX(seq), 0) AS BIGINT) AS last FROM ledger) AS entries \
+         WHERE name = 'ledger' AND (value <> there OR value <> last)",
     ),
     (
         // A cost that is not known of one attempt is not known of the record.
@@ -126,10 +68,6 @@ const QUERIES: &[(Rule, &str)] = &[
          SELECT a.request_id, CAST(0 AS BIGINT), CAST(COUNT(*) AS BIGINT) FROM attempts a \
          WHERE NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = a.request_id) GROUP BY a.request_id ORDER BY 1",
     ),
-    (Rule::Rollup, usage_rollup!("hour", "usage_hours", "3600000000")),
-    (Rule::Rollup, usage_rollup!("day", "usage_days", "86400000000")),
-    (Rule::AttemptRollup, attempt_rollup!("hour", "attempt_hours", "3600000000")),
-    (Rule::AttemptRollup, attempt_rollup!("day", "attempt_days", "86400000000")),
 ];
 
 const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) FROM ledger), (SELECT COUNT(*) FROM usage), \
@@ -145,6 +83,9 @@ impl SqlStore {
             Verified { members: count(0)?, entries: count(1)?, records: count(2)?, attempts: count(3)?, ..Verified::default() };
         for (rule, sql) in QUERIES {
             self.verify_rule(&mut snapshot, *rule, sql, &mut verified).await?;
+        }
+        for rollup in rollups::ALL {
+            self.verify_rollup(&mut snapshot, rollup, &mut verified).await?;
         }
         Ok(verified)
     }
@@ -218,6 +159,12 @@ mod tests {
         );
         assert_eq!(broken_by("UPDATE ledger SET balance = -1 WHERE seq = 1").await[0], (Rule::Running, -2_000, -1));
         assert_eq!(
+            broken_by("UPDATE ledger SET kind = 'adjust' WHERE request_id = 'FIRST'").await,
+            [(Rule::Settled, -2_000, 0), (Rule::Kind, 0, -2_000)]
+        );
+        let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
+        assert!(broken_by(newest).await.iter().any(|found| matches!(found, (Rule::Places, 5, 4))));
+        assert_eq!(
             broken_by("UPDATE usage SET sale = 2500 WHERE id = 'FIRST'").await,
             [(Rule::Settled, -2_500, -2_000), (Rule::Rollup, 2_500, 2_000), (Rule::Rollup, 2_500, 2_000)]
         );
@@ -233,5 +180,31 @@ mod tests {
         assert!(moved.contains(&Rule::Settled) && moved.contains(&Rule::Balance), "{moved:?}");
         assert_eq!(rules(broken_by("UPDATE usage_days SET requests = requests + 1 WHERE requests = 1").await)[..1], [Rule::Rollup]);
         assert_eq!(rules(broken_by("UPDATE attempt_hours SET cost = cost + 1").await), [Rule::AttemptRollup; 2]);
+    }
+
+    #[tokio::test]
+    async fn every_column_of_a_roll_up_is_held_to_the_records() {
+        let usage = ["key_id", "member_id", "group_id", "model", "outcome"].map(|column| format!("{column} = 'x'"));
+        let sums = ["requests", "tokens_input", "tokens_output", "sale", "cost", "unpriced"].map(|it| format!("{it} = {it} + 1"));
+        for change in usage.iter().chain(&sums) {
+            for table in ["usage_hours", "usage_days"] {
+                let found = broken_by(&format!("UPDATE {table} SET {change} WHERE rowid = 1")).await;
+                assert!(!found.is_empty() && found.iter().all(|(rule, ..)| *rule == Rule::Rollup), "{table} {change}: {found:?}");
+            }
+        }
+        let attempts =
+            ["channel_id = 'x'", "account_id = 'x'", "attempts = 9", "answered = 9", "tokens_input = 70", "tokens_output = 70"];
+        for change in attempts.iter().chain(&["cost = cost + 1"]) {
+            for table in ["attempt_hours", "attempt_days"] {
+                let found = broken_by(&format!("UPDATE {table} SET {change} WHERE rowid = 1")).await;
+                assert!(!found.is_empty() && found.iter().all(|(rule, ..)| *rule == Rule::AttemptRollup), "{change}: {found:?}");
+            }
+        }
+        // Two that would cancel each other out in one sum.
+        let moved =
+            broken_by("UPDATE usage_days SET tokens_input = tokens_input + 5, tokens_output = tokens_output - 5 WHERE rowid = 1");
+        assert_eq!(moved.await.len(), 2);
+        // A record that was made unpriced has the same sum.
+        assert!(!broken_by("UPDATE usage SET sale = NULL, model = 'zzz' WHERE id = 'FIRST'").await.is_empty());
     }
 }
