@@ -29,5 +29,6 @@ mod money;
 mod nodes;
 mod outages;
 mod relay;
+mod retention;
 mod start;
 mod support;

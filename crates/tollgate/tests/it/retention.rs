@@ -1,0 +1,64 @@
+//! Old usage records go, what they came to stays, and a clock that is ahead costs none of them.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use sqlx::Connection as _;
+use tempfile::TempDir;
+use tollgate_testkit::{Gate, Upstream};
+
+use crate::support;
+
+/// Makes everything that was booked forty days older, as if the clock had been put forward since.
+fn age(data: &TempDir) {
+    let place = format!("sqlite:{}", data.path().join("tollgate.db").display());
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
+        let shift = "UPDATE usage SET at = at - 3456000000000; UPDATE ledger SET at = at - 3456000000000; \
+             UPDATE usage_hours SET bucket = bucket - 3456000000000; UPDATE usage_days SET bucket = bucket - 3456000000000; \
+             UPDATE attempt_hours SET bucket = bucket - 3456000000000; UPDATE attempt_days SET bucket = bucket - 3456000000000;";
+        sqlx::raw_sql(shift).execute(&mut database).await.unwrap();
+        database.close().await.unwrap();
+    });
+}
+
+fn requests_summed_up(gate: &Gate) -> u64 {
+    let out = gate.run(&["--json", "usage", "summary"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let rows = summary.as_array().or_else(|| summary["items"].as_array()).expect("rows").clone();
+    rows.iter().map(|row| row["requests"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn old_records_go_when_the_log_itself_has_moved_on() {
+    let upstream = Upstream::start();
+    let gate = || support::builder(&upstream, "").env("TOLLGATE_USAGE__RETENTION_DAYS", "30");
+    let mut first = gate().spawn();
+    for _ in 0..3 {
+        assert_eq!(first.chat(&support::chat("chat-model")).status, 200);
+    }
+    assert_eq!(first.stop(), Some(0));
+    let data = first.take_data();
+    age(&data);
+
+    // The newest record is forty days old: either nobody called, or the clock is wrong. Nothing goes at once.
+    let mut second = gate().on(data).spawn();
+    let answer = second.chat(&support::chat("chat-model"));
+    assert_eq!(second.record_of(&answer)["status"], 200);
+    assert_eq!(second.records().len(), 4);
+    assert_eq!(second.stop(), Some(0));
+
+    // Now a record tells that the days have passed.
+    let third = gate().on(second.take_data()).spawn();
+    let begin = Instant::now();
+    while third.records().len() > 1 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:#?}\n{}", third.records(), third.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(third.records()[0]["id"], answer.header("x-request-id").unwrap());
+    assert_eq!(requests_summed_up(&third), 4);
+}
