@@ -15,6 +15,31 @@ pub struct BadMaxPrice;
 /// # Errors
 /// When it is not that.
 pub fn parse_max_price(text: &str) -> Result<PriceLimit, BadMaxPrice> {
+    let (max_input, max_output) = ceilings(text)?;
+    Ok(PriceLimit { mode: PriceLimitMode::Ceiling { max_input, max_output }, on: PriceLimitOn::Sale })
+}
+
+/// Reads all lines of the header: a candidate must pass every one, so the lower bound of each kind counts. `None`: there
+/// is no line.
+///
+/// # Errors
+/// When one of them is not that.
+pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Option<PriceLimit>, BadMaxPrice> {
+    let lower = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
+    let mut all: Option<(Option<i64>, Option<i64>)> = None;
+    for line in lines {
+        let (input, output) = ceilings(line)?;
+        let (max_input, max_output) = all.unwrap_or_default();
+        all = Some((lower(max_input, input), lower(max_output, output)));
+    }
+    Ok(all.map(|(max_input, max_output)| PriceLimit {
+        mode: PriceLimitMode::Ceiling { max_input, max_output },
+        on: PriceLimitOn::Sale,
+    }))
+}
+
+/// Bounds of input and output.
+fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), BadMaxPrice> {
     let (mut max_input, mut max_output) = (None, None);
     for item in text.split(',') {
         let (kind, price) = item.split_once('=').ok_or(BadMaxPrice)?;
@@ -28,7 +53,7 @@ pub fn parse_max_price(text: &str) -> Result<PriceLimit, BadMaxPrice> {
             return Err(BadMaxPrice);
         }
     }
-    Ok(PriceLimit { mode: PriceLimitMode::Ceiling { max_input, max_output }, on: PriceLimitOn::Sale })
+    Ok((max_input, max_output))
 }
 
 /// Whether the caller's money is bounded somewhere, so that what has no price cannot be sold to him: a prepaid member,

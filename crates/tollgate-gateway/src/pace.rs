@@ -5,7 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,75 +26,93 @@ const BUCKETS: usize = 41 * STEPS as usize;
 /// Most models.
 const MOST_MODELS: usize = 10_000;
 
-/// First-token times.
+/// First-token times. Locked for finding a model alone: counting and reading need no lock.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    models: Mutex<HashMap<String, Times>>,
+    models: RwLock<HashMap<String, Arc<Times>>>,
 }
 
 /// Those of one model.
 #[derive(Debug)]
 struct Times {
     since: Instant,
-    current: Box<[u32; BUCKETS]>,
-    previous: Box<[u32; BUCKETS]>,
+    windows: [Window; 2],
+}
+
+/// What was counted in one window of time.
+#[derive(Debug)]
+struct Window {
+    /// Which one: how many passed since the beginning.
+    number: AtomicU64,
+    counts: [AtomicU32; BUCKETS],
 }
 
 impl Times {
-    fn new(now: Instant) -> Self {
-        Self { since: now, current: Box::new([0; BUCKETS]), previous: Box::new([0; BUCKETS]) }
+    fn new(since: Instant) -> Self {
+        let window = || Window { number: AtomicU64::new(0), counts: [const { AtomicU32::new(0) }; BUCKETS] };
+        Self { since, windows: [window(), window()] }
     }
 
-    fn roll(&mut self, now: Instant) {
-        let age = now.saturating_duration_since(self.since);
-        if age < WINDOW {
-            return;
-        }
-        std::mem::swap(&mut self.current, &mut self.previous);
-        self.current.fill(0);
-        if age >= 2 * WINDOW {
-            self.previous.fill(0);
-        }
-        self.since = now;
+    fn number(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_secs() / WINDOW.as_secs()
     }
-}
 
-impl Pace {
-    /// A first token came after so many microseconds.
-    pub(crate) fn note(&self, model: &str, micros: u64, now: Instant) {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        if !models.contains_key(model) {
-            if models.len() >= MOST_MODELS {
-                return;
+    fn note(&self, micros: u64, now: Instant) {
+        let number = self.number(now);
+        let window = &self.windows[usize::from(number % 2 == 1)];
+        let before = window.number.load(Ordering::Acquire);
+        // Whoever comes first in a window clears it; what others count at that moment may go with it.
+        if before < number && window.number.compare_exchange(before, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            window.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        }
+        window.counts[bucket(micros)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn p95(&self, now: Instant) -> Option<Duration> {
+        let number = self.number(now);
+        let mut counts = [0_u32; BUCKETS];
+        for window in &self.windows {
+            if window.number.load(Ordering::Acquire) + 1 >= number {
+                counts
+                    .iter_mut()
+                    .zip(&window.counts)
+                    .for_each(|(sum, count)| *sum = sum.saturating_add(count.load(Ordering::Relaxed)));
             }
-            models.insert(model.to_owned(), Times::new(now));
         }
-        if let Some(times) = models.get_mut(model) {
-            times.roll(now);
-            let count = &mut times.current[bucket(micros)];
-            *count = count.saturating_add(1);
-        }
-    }
-
-    /// The time within which 95 of 100 first tokens came; `None` while too few are known.
-    pub(crate) fn p95(&self, model: &str, now: Instant) -> Option<Duration> {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = models.get_mut(model)?;
-        times.roll(now);
-        let counts =
-            || times.current.iter().zip(times.previous.iter()).map(|(current, previous)| current.saturating_add(*previous));
-        let all: u32 = counts().fold(0, u32::saturating_add);
+        let all = counts.iter().copied().fold(0, u32::saturating_add);
         if all < ENOUGH {
             return None;
         }
         let mut above = u64::from(all) * 5 / 100;
-        for (bucket, count) in counts().enumerate().rev() {
+        for (bucket, count) in counts.into_iter().enumerate().rev() {
             if u64::from(count) > above {
                 return Some(Duration::from_micros(end_of(bucket)));
             }
             above -= u64::from(count);
         }
         None
+    }
+}
+
+impl Pace {
+    /// A first token came after so many microseconds.
+    pub(crate) fn note(&self, model: &str, micros: u64, now: Instant) {
+        if let Some(times) = self.of(model) {
+            return times.note(micros, now);
+        }
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        if models.contains_key(model) || models.len() < MOST_MODELS {
+            models.entry(model.to_owned()).or_insert_with(|| Arc::new(Times::new(now))).note(micros, now);
+        }
+    }
+
+    /// The time within which 95 of 100 first tokens came; `None` while too few are known.
+    pub(crate) fn p95(&self, model: &str, now: Instant) -> Option<Duration> {
+        self.of(model)?.p95(now)
+    }
+
+    fn of(&self, model: &str) -> Option<Arc<Times>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner).get(model).cloned()
     }
 }
 
@@ -178,6 +199,19 @@ mod tests {
         assert!(pace.p95("m", Instant::now()).unwrap() < Duration::from_millis(12));
         tokio::time::advance(2 * WINDOW).await;
         assert_eq!(pace.p95("m", Instant::now()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cores_count_side_by_side() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| (0..10_000).for_each(|_| pace.note("m", 5_000, now)));
+            }
+        });
+        let times = pace.of("m").unwrap();
+        let counted: u32 = times.windows.iter().flat_map(|window| &window.counts).map(|count| count.load(Ordering::Relaxed)).sum();
+        assert_eq!(counted, 40_000);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tollgate_core::{
     Account, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute, NotOffered,
     Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
-    parse_max_price,
+    parse_max_prices,
 };
 use tollgate_protocol::{FieldPath, Method, Outline};
 
@@ -238,17 +238,15 @@ pub(crate) fn not_offered(no: NotOffered, outline: &Outline) -> Refusal {
     }
 }
 
+/// The price limit of the request itself, of all lines of its header.
 fn max_price(head: &Head) -> Result<Option<PriceLimit>, Refusal> {
-    let Some(value) = head.headers.get(MAX_PRICE) else { return Ok(None) };
-    let read = value.to_str().ok().map(parse_max_price);
-    match read {
-        Some(Ok(limit)) => Ok(Some(limit)),
-        Some(Err(_)) | None => Err(Refusal::InvalidValue {
-            name: MAX_PRICE,
-            message: format!(
-                "Invalid value for the header '{MAX_PRICE}': expected 'input=<USD>,output=<USD>' per million tokens; either may be \
-                 missing."
-            ),
-        }),
-    }
+    // A line that is no text is not a limit either.
+    let lines = head.headers.get_all(MAX_PRICE).iter().map(|line| line.to_str().unwrap_or_default());
+    parse_max_prices(lines).map_err(|_| Refusal::InvalidValue {
+        name: MAX_PRICE,
+        message: format!(
+            "Invalid value for the header '{MAX_PRICE}': expected 'input=<USD>,output=<USD>' per million tokens; either may be \
+             missing."
+        ),
+    })
 }

@@ -167,5 +167,14 @@ fn the_header_reads_either_bound_in_any_order() {
         ["", "input", "input=", "input=x", "input=-1", "cost=1", "input=1,input=2", "input=1,", "input=1;output=2", "input=1e3"]
     {
         assert_eq!(parse_max_price(bad), Err(BadMaxPrice), "{bad}");
+        assert_eq!(parse_max_prices(["input=1", bad]), Err(BadMaxPrice), "{bad}");
     }
+}
+
+#[test]
+fn of_several_lines_the_lowest_bound_of_each_kind_counts() {
+    let ceiling = |input: Option<&str>, output: Option<&str>| Ok(Some(ceiling_of(input, output, PriceLimitOn::Sale)));
+    assert_eq!(parse_max_prices([]), Ok(None));
+    assert_eq!(parse_max_prices(["input=2"]), ceiling(Some("2"), None));
+    assert_eq!(parse_max_prices(["input=2", "input=1,output=9", "output=10"]), ceiling(Some("1"), Some("9")));
 }

@@ -28,6 +28,7 @@ mod migrate;
 mod money;
 mod nodes;
 mod outages;
+mod price_header;
 mod relay;
 mod retention;
 mod start;
