@@ -5,12 +5,15 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use tollgate_core::Revision;
 
+use crate::Failed;
+
 /// An answer of the admin API.
 #[derive(Debug)]
 pub(crate) struct Answer {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Content,
+    failed: Option<Failed>,
 }
 
 #[derive(Debug)]
@@ -23,7 +26,7 @@ enum Content {
 impl Answer {
     /// A JSON document with a status.
     pub(crate) fn of(status: StatusCode, body: Value) -> Self {
-        Self { status, headers: Vec::new(), body: Content::Json(body) }
+        Self { status, headers: Vec::new(), body: Content::Json(body), failed: None }
     }
 
     /// 200.
@@ -38,12 +41,12 @@ impl Answer {
 
     /// 204.
     pub(crate) fn nothing() -> Self {
-        Self { status: StatusCode::NO_CONTENT, headers: Vec::new(), body: Content::Nothing }
+        Self { status: StatusCode::NO_CONTENT, headers: Vec::new(), body: Content::Nothing, failed: None }
     }
 
     /// 200 with a body of another type.
     pub(crate) fn other(content_type: &'static str, body: Body) -> Self {
-        Self { status: StatusCode::OK, headers: Vec::new(), body: Content::Other(content_type, body) }
+        Self { status: StatusCode::OK, headers: Vec::new(), body: Content::Other(content_type, body), failed: None }
     }
 
     /// With a header; one that cannot be written is left out.
@@ -59,6 +62,12 @@ impl Answer {
         self.header("etag", &format!("\"{}\"", revision.0))
     }
 
+    /// With what failed behind it, for who runs the program; it is not sent.
+    pub(crate) fn because(mut self, failed: Option<Failed>) -> Self {
+        self.failed = failed;
+        self
+    }
+
     /// The whole response.
     pub(crate) fn response(self) -> Response<Body> {
         let (content_type, body) = match self.body {
@@ -68,6 +77,9 @@ impl Answer {
         };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
+        if let Some(failed) = self.failed {
+            response.extensions_mut().insert(failed);
+        }
         let headers = response.headers_mut();
         if let Some(content_type) = content_type {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -14,8 +14,10 @@ mod running;
 mod site;
 mod usage_line;
 
+pub use api::{fields, written};
 pub use axum::body::Body;
 pub use listener::{ListenerLimits, serve};
-pub use running::{NotTested, Question, Running, TestStep, Tested};
+pub use problem::Failed;
+pub use running::{NotTested, Question, Running, Seen, Setting, TestStep, Tested};
 pub use site::{Console, Parts, Visitor};
 pub use usage_line::{COLUMNS, json as usage_json, row as usage_row, time as rfc3339};

@@ -4,9 +4,18 @@ use std::fmt;
 
 use http::StatusCode;
 use serde_json::json;
-use tollgate_store::{ChangeRefused, FieldProblem, Kind, Refused, StoreError};
+use tollgate_store::{ChangeRefused, Fault, FieldProblem, Kind, Refused, StoreError, catalog_file::FileError};
 
 use crate::answer::Answer;
+
+/// What failed behind an answer, for who runs the program. It goes along with the response and is never sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Who can mend it.
+    pub fault: Fault,
+    /// What, where, and what to do next.
+    pub message: String,
+}
 
 /// A refusal of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +26,26 @@ pub(crate) struct Problem {
     param: Option<String>,
     message: String,
     retry_after: Option<u32>,
+    faults: Vec<FileError>,
+    failed: Option<Failed>,
 }
 
 const INVALID: &str = "invalid_request_error";
+/// Faults of a file that an answer lists.
+pub(crate) const MOST_FAULTS: usize = 1_000;
 
 impl Problem {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind: INVALID, code, param: None, message: message.into(), retry_after: None }
+        Self {
+            status,
+            kind: INVALID,
+            code,
+            param: None,
+            message: message.into(),
+            retry_after: None,
+            faults: Vec::new(),
+            failed: None,
+        }
     }
 
     /// 400: something of the request is wrong.
@@ -34,6 +56,11 @@ impl Problem {
     /// 400: a value that cannot be.
     pub(crate) fn value(param: &str, message: impl fmt::Display) -> Self {
         Self::invalid("invalid_value", param, format!("Invalid value for '{param}': {message}."))
+    }
+
+    /// With the faults of a file, each with its place.
+    pub(crate) fn with_faults(self, faults: &[FileError]) -> Self {
+        Self { faults: faults.to_vec(), ..self }
     }
 
     /// 400: the body is no JSON document.
@@ -132,8 +159,12 @@ impl Problem {
 
     /// The whole answer.
     pub(crate) fn answer(&self) -> Answer {
-        let body = json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}});
-        let mut answer = Answer::of(self.status, body);
+        let mut error = json!({"message": self.message, "type": self.kind, "param": self.param, "code": self.code});
+        if !self.faults.is_empty() {
+            let show = |it: &FileError| json!({"line": it.line, "column": it.column, "message": it.message});
+            error["faults"] = self.faults.iter().take(MOST_FAULTS).map(show).collect();
+        }
+        let mut answer = Answer::of(self.status, json!({"error": error})).because(self.failed.clone());
         if self.status == StatusCode::UNAUTHORIZED {
             answer = answer.header("www-authenticate", "Bearer");
         }
@@ -188,12 +219,18 @@ impl Problem {
         if let StoreError::Refused(refused) = error {
             return Self::refused(refused, file);
         }
+        let failed = Some(Failed { fault: error.fault(), message: error.to_string() });
         if error.is_away() {
             tracing::warn!(%error, "the admin API cannot reach the database");
-            return Self::no_database();
+            return Self { failed, ..Self::no_database() };
         }
         tracing::error!(%error, "the admin API failed");
-        Self::internal()
+        Self { failed, ..Self::internal() }
+    }
+
+    /// What it says.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// Whether somebody else changed the row in between.

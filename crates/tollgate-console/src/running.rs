@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tollgate_core::{AccountHealth, AccountId, Budget, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window};
 use tollgate_protocol::Protocol;
+use tollgate_store::StoreError;
 
 /// The running process.
 #[async_trait]
@@ -21,10 +22,16 @@ pub trait Running: Send + Sync + fmt::Debug {
     fn metrics(&self) -> (&'static str, String);
 
     /// Money spent and set aside in the period that now lies in.
-    fn spent(&self, subject: Subject, window: Window) -> NanoUsd;
+    ///
+    /// # Errors
+    /// When what was spent has to be read first and cannot be.
+    async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError>;
 
     /// Budgets of the whole gateway.
     fn budgets(&self) -> Vec<Budget>;
+
+    /// Every setting with its value and where that comes from, secrets masked.
+    fn settings(&self) -> Vec<Setting>;
 
     /// What is known of an account now.
     fn health(&self, account: AccountId) -> AccountHealth;
@@ -35,11 +42,36 @@ pub trait Running: Send + Sync + fmt::Debug {
     /// Which accounts a request would use, in order, and why not the others: the object that `explain --json` prints.
     ///
     /// # Errors
-    /// When the model's name cannot be one.
-    fn explain(&self, question: &Question) -> Result<Value, String>;
+    /// When the catalog has to be read first and cannot be; within, when the model's name cannot be one.
+    async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError>;
 
-    /// Calls accounts of a channel for real. A pass ends an account's rest.
-    async fn test(&self, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<Vec<Tested>, NotTested>;
+    /// Calls accounts of a channel for real, and tells what it sees as it sees it. A pass ends an account's rest.
+    async fn test(
+        &self,
+        channel: &str,
+        account: Option<&str>,
+        model: Option<&str>,
+        seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
+    ) -> Result<Vec<Tested>, NotTested>;
+}
+
+/// A setting of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Section and name, such as `server.listen`.
+    pub name: &'static str,
+    /// Its value as text, `***` for a secret; `None`: not set.
+    pub value: Option<String>,
+    /// Its default as text; `None`: not set.
+    pub default: Option<String>,
+    /// `default`, `file`, `environment` or `flag`.
+    pub source: &'static str,
+    /// The environment variable that sets it.
+    pub variable: String,
+    /// Whether its value is masked.
+    pub secret: bool,
+    /// What it does.
+    pub doc: &'static str,
 }
 
 /// What is to be explained.
@@ -55,6 +87,22 @@ pub struct Question {
     pub fields: Vec<String>,
     /// Its `x-tollgate-max-price`.
     pub max_price: Option<PriceLimit>,
+}
+
+/// What a test comes to, told at once.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// A step of an account's test went well.
+    Step {
+        /// The account's name.
+        account: &'a str,
+        /// With which model.
+        model: &'a str,
+        /// The step.
+        step: &'a TestStep,
+    },
+    /// An account's test ended.
+    End(&'a Tested),
 }
 
 /// What came of testing one account.
@@ -82,10 +130,12 @@ pub struct TestStep {
 }
 
 /// Why nothing was tested.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum NotTested {
     /// There is no such channel, account or served model.
     NotFound(&'static str, String),
     /// The channel is built in.
     BuiltIn,
+    /// The catalog cannot be read.
+    Store(StoreError),
 }

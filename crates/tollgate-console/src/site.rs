@@ -8,7 +8,7 @@ use http::{HeaderValue, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::sync::Semaphore;
 use tollgate_core::RequestId;
-use tollgate_store::Store;
+use tollgate_store::{Actor, Store};
 use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -41,6 +41,10 @@ pub struct Visitor {
     /// From where.
     pub address: IpAddr,
 }
+
+/// The program's own command line, which has the data folder and needs no key. Nothing of a connection's request can say so.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner(pub(crate) Actor);
 
 /// What handlers work with.
 #[derive(Debug)]
@@ -77,6 +81,13 @@ impl Console {
             Problem::internal().answer().response()
         }));
         Self { site, router, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Answers whoever has the data folder itself and needs no key: the program's own command line. `by` is written down
+    /// as having made a change; waits for the database have no bound.
+    pub async fn answer_owner(&self, visitor: Visitor, by: Actor, mut request: Request<Body>) -> Response<Body> {
+        request.extensions_mut().insert(Owner(by));
+        self.answer(visitor, request).await
     }
 
     /// Answers a request. Its body is read only when its sender may do what is asked.

@@ -83,6 +83,12 @@ pub(crate) fn day(at: Timestamp) -> String {
     time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
 }
 
+/// The beginning of the UTC hour of a point in time, as `2026-11-30T12:00:00Z`.
+pub(crate) fn hour(at: Timestamp) -> String {
+    let begins = jiff::Timestamp::from_microsecond(crate::rollup::bucket(at, crate::rollup::HOUR));
+    begins.unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
 /// By what a summary groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {
@@ -91,6 +97,8 @@ pub enum SummaryBy {
     Nothing,
     /// By UTC day (`2026-11-30`).
     Day,
+    /// By UTC hour (`2026-11-30T12:00:00Z`, when it begins).
+    Hour,
     /// By model as asked.
     Model,
     /// By key id.

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{KeyId, Revision};
 use tollgate_gateway::{HealthBoard, Shared};
-use tollgate_store::{Actor, Door, Kind, Refused, Store, StoreError, catalog_file::Mode};
+use tollgate_store::{Actor, Door, Kind, Refused, Store, StoreError};
 
 use crate::{command::catalog, compose, failure::Failure};
 
@@ -23,7 +23,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Brings the database in line with the served file. The number of lines of the plan.
 pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Failure> {
     let file = catalog::read(path)?;
-    let plan = catalog::plan(store, path, &file, Mode::Served).await?;
+    let plan = catalog::plan_served(store, path, &file).await?;
     if plan.is_empty() {
         return Ok(0);
     }

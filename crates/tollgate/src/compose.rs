@@ -69,11 +69,6 @@ pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
     open_as(&config, Access::Command).await
 }
 
-/// Opens the store for a command that may be the first to fill a data folder.
-pub(crate) async fn open_or_make(common: &Common) -> Result<Store, Failure> {
-    open_as(&settings(common, &[])?, Access::Command).await
-}
-
 fn database_file(data: &Path) -> std::path::PathBuf {
     data.join("tollgate.db")
 }

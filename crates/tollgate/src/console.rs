@@ -19,18 +19,16 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    Console, ListenerLimits, NotTested, Parts, Question, Running, TestStep, Tested, Visitor, serve as serve_console,
+    Console, ListenerLimits, NotTested, Parts, Question, Running, Seen, Setting, Tested, Visitor, serve as serve_console,
 };
-use tollgate_core::{
-    AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, Provider, RequestId, Subject, Timestamp, Window,
-};
+use tollgate_core::{AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
-    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, ProbeStep, Queue, Shared, Sight, Trust, Visit, Visited,
-    Visits, is_public, probe, queue,
+    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, Visit, Visited, Visits, is_public,
+    queue,
 };
-use tollgate_store::{Kind, RowFilter, Store};
+use tollgate_store::{Kind, RowFilter, Store, StoreError};
 
-use crate::{command::channel::test::words, compose, config::Config, failure::Failure};
+use crate::{channel_test, compose, config::Config, failure::Failure};
 
 /// Requests from the gateway's queue that are answered at once, their answers' last bytes included.
 const AT_ONCE: usize = 256;
@@ -69,7 +67,7 @@ pub(crate) fn start(
         .build()
         .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))?;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let process = Process { shared: Arc::clone(shared), board: Arc::clone(board), store: store.clone() };
+    let process = Process { shared: Arc::clone(shared), board: Arc::clone(board), store: store.clone(), settings: config.shown() };
     let console = Console::new(Parts {
         store: store.clone(),
         running: Arc::new(process),
@@ -205,6 +203,7 @@ struct Process {
     shared: Arc<Shared>,
     board: Arc<HealthBoard>,
     store: Store,
+    settings: Vec<Setting>,
 }
 
 #[async_trait]
@@ -221,8 +220,12 @@ impl Running for Process {
         (METRICS_CONTENT_TYPE, self.shared.metrics.render())
     }
 
-    fn spent(&self, subject: Subject, window: Window) -> NanoUsd {
-        self.shared.counters.spent(subject, window, self.now())
+    async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError> {
+        Ok(self.shared.counters.spent(subject, window, self.now()))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.settings.clone()
     }
 
     fn budgets(&self) -> Vec<Budget> {
@@ -237,46 +240,28 @@ impl Running for Process {
         is_public(address)
     }
 
-    fn explain(&self, question: &Question) -> Result<Value, String> {
+    async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError> {
         let Question { key, model, protocol, fields, max_price } = question.clone();
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = Known::of(&self.shared);
         let sight = Sight { catalog: &catalog, health: &*self.board, known: &known, now };
         let question = tollgate_gateway::Question { model, from: protocol, fields, max_price };
-        let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight)?;
-        Ok(serde_json::to_value(&explained).expect("an explanation is plain data"))
+        let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight);
+        Ok(explained.map(|explained| serde_json::to_value(&explained).expect("an explanation is plain data")))
     }
 
-    async fn test(&self, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<Vec<Tested>, NotTested> {
+    async fn test(
+        &self,
+        channel: &str,
+        account: Option<&str>,
+        model: Option<&str>,
+        seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
+    ) -> Result<Vec<Tested>, NotTested> {
         // What was changed a moment ago is tested as it is now.
-        let catalog = self.store.catalog.load().await.map_err(|_| NotTested::NotFound("channel", channel.to_owned()))?;
-        let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
-        let channel = found.ok_or_else(|| NotTested::NotFound("channel", channel.to_owned()))?;
-        if channel.provider == Provider::Echo {
-            return Err(NotTested::BuiltIn);
-        }
-        let serves = channel.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
-        let serves = serves.ok_or_else(|| NotTested::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
-        let wanted = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
-        let accounts: Vec<_> = channel.accounts.iter().filter(|known| wanted(&known.name, known.id)).collect();
-        if accounts.is_empty() {
-            return Err(NotTested::NotFound("account", account.unwrap_or("(any)").to_owned()));
-        }
-        let trust = Arc::new(Trust::default());
-        let mut tested = Vec::with_capacity(accounts.len());
-        for account in accounts {
-            let mut steps = Vec::new();
-            let mut seen = |step: ProbeStep, took: Duration| {
-                let (step, detail) = words(&step);
-                steps.push(TestStep { step, took_ms: took.as_secs_f64() * 1_000.0, detail });
-            };
-            let result = probe(channel, account, serves, Arc::clone(&trust), &mut seen).await;
-            if result.is_ok() {
-                self.board.observe(account.id, &Observation::TestPassed, channel.cooling, self.now());
-            }
-            let error = result.err().map(|fault| fault.to_string());
-            tested.push(Tested { account: account.name.clone(), model: serves.model.clone(), steps, error });
-        }
-        Ok(tested)
+        let catalog = self.store.catalog.load().await.map_err(NotTested::Store)?;
+        let mut passed = |account, cooling| {
+            self.board.observe(account, &Observation::TestPassed, cooling, self.now());
+        };
+        channel_test::run(&catalog, channel, account, model, seen, &mut passed).await
     }
 }

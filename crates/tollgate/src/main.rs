@@ -3,7 +3,9 @@
 //! This file only reads the command line and turns a failure into an exit code; what a verb does is in
 //! [`command`], how the crates are put together in [`compose`].
 
+mod admin;
 mod catalog_watch;
+mod channel_test;
 mod cli;
 mod command;
 mod compose;
@@ -48,19 +50,37 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),
         Command::Check(arguments) => command::check::run(&common, &arguments),
-        Command::Doctor(arguments) => command::doctor::run(&common, &arguments),
+        Command::Doctor(arguments) => {
+            admin::only_here(&common, "tollgate doctor")?;
+            command::doctor::run(&common, &arguments)
+        }
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
         Command::Pull => command::catalog::pull(&common),
         Command::Key(verb) => command::key::run(&common, verb),
         Command::AdminKey(verb) => command::admin_key::run(&common, verb),
         Command::Channel(verb) => command::channel::run(&common, verb),
-        Command::Model(verb) => command::model::run(&common, &verb),
+        Command::Account(verb) => command::row::accounts(&common, verb),
+        Command::Model(verb) => command::model::run(&common, verb),
+        Command::Group(verb) => command::row::groups(&common, verb),
+        Command::Member(verb) => command::row::members(&common, verb),
+        Command::Budget(verb) => command::budget::run(&common, &verb),
+        Command::Audit(arguments) => command::audit::run(&common, &arguments),
+        Command::Settings(arguments) => command::settings::run(&common, arguments.source.as_deref()),
         Command::Usage(verb) => command::usage::run(&common, verb),
-        Command::Migrate(verb) => command::migrate::run(&common, &verb),
+        Command::Migrate(verb) => {
+            admin::only_here(&common, "tollgate migrate")?;
+            command::migrate::run(&common, &verb)
+        }
         Command::Ledger(verb) => command::ledger::run(&common, verb),
-        Command::Verify => command::verify::run(&common),
+        Command::Verify => {
+            admin::only_here(&common, "tollgate verify")?;
+            command::verify::run(&common)
+        }
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
-        Command::Replay(arguments) => command::replay::run(&common, arguments),
+        Command::Replay(arguments) => {
+            admin::only_here(&common, "tollgate replay")?;
+            command::replay::run(&common, arguments)
+        }
         Command::Completions { shell } => command::about::completions(shell),
         Command::Man => command::about::man(),
         Command::Version => command::about::version(&common),

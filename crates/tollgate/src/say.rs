@@ -33,18 +33,19 @@ pub(crate) fn failure(failure: &Failure) {
     }
 }
 
-/// Rows in columns, the first row being the heading. Columns are as wide as their widest cell.
-pub(crate) fn table(rows: &[Vec<String>]) {
+/// Rows in columns, the first row being the heading. Columns are as wide as their widest cell. `false` when nobody reads any
+/// more.
+pub(crate) fn table(rows: &[Vec<String>]) -> bool {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
         .collect();
-    for row in rows {
+    rows.iter().all(|row| {
         let mut text = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             text.push_str(cell);
             text.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
         }
-        line(text.trim_end());
-    }
+        writeln!(io::stdout().lock(), "{}", text.trim_end()).is_ok()
+    })
 }

@@ -1,29 +1,30 @@
 //! A usage record for people, and as JSON lines: what `usage tail` prints.
 
-pub(crate) use tollgate_console::{COLUMNS, rfc3339 as time, usage_json as json, usage_row as row};
-use tollgate_core::{NanoUsd, UsageRecord};
+use serde_json::Value;
+pub(crate) use tollgate_console::{rfc3339 as time, usage_json as json, usage_row as row};
+use tollgate_core::UsageRecord;
 
 use crate::say;
 
-/// A line for people.
-pub(crate) fn people(record: &UsageRecord) -> Vec<String> {
+/// A line for people, out of the record's JSON.
+pub(crate) fn people(record: &Value) -> Vec<String> {
+    let text = |member: &str| record[member].as_str().unwrap_or("–").to_owned();
+    let tokens = |kinds: &[&str]| kinds.iter().filter_map(|kind| record["tokens"][*kind].as_u64()).sum::<u64>().to_string();
+    let last = record["attempts"].as_array().and_then(|attempts| attempts.last());
+    let account = last.and_then(|last| Some(format!("{}/{}", last["channel"].as_str()?, last["account"].as_str()?)));
     vec![
-        time(record.at),
-        record.status.to_string(),
-        record.outcome.as_str().to_owned(),
-        record.reason.clone().unwrap_or_else(|| "–".to_owned()),
-        record.model.clone().unwrap_or_else(|| "–".to_owned()),
-        record.key_name.clone(),
-        record
-            .attempts
-            .last()
-            .map_or_else(|| "–".to_owned(), |attempt| format!("{}/{}", attempt.channel_name, attempt.account_name)),
-        (record.tokens.input + record.tokens.cache_read + record.tokens.cache_write + record.tokens.image + record.tokens.audio)
-            .to_string(),
-        (record.tokens.output + record.tokens.thinking).to_string(),
-        record.sale.map_or_else(|| "not priced".to_owned(), NanoUsd::to_usd_string),
-        format!("{} ms", record.duration_us / 1_000),
-        record.id.to_string(),
+        text("at"),
+        record["status"].to_string(),
+        text("outcome"),
+        text("reason"),
+        text("model"),
+        text("key_name"),
+        account.unwrap_or_else(|| "–".to_owned()),
+        tokens(&["input", "cache_read", "cache_write", "image", "audio"]),
+        tokens(&["output", "thinking"]),
+        record["sale_usd"].as_str().unwrap_or("not priced").to_owned(),
+        format!("{} ms", record["duration_us"].as_u64().unwrap_or_default() / 1_000),
+        text("id"),
     ]
 }
 

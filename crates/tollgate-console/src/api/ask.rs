@@ -16,13 +16,42 @@ use crate::{problem::Problem, site::Site};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a turn among requests that read many rows.
 const TURN: Duration = Duration::from_secs(5);
+/// Who has the data folder may wait as long as it takes.
+pub(crate) const NO_HURRY: Duration = Duration::from_hours(24);
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Who {
+    /// The bearer of an admin key.
+    Key(AdminKey),
+    /// Who has the data folder itself.
+    Owner(Actor),
+}
+
+impl Who {
+    /// What they may do.
+    pub(crate) const fn scope(&self) -> AdminScope {
+        match self {
+            Self::Key(key) => key.scope,
+            Self::Owner(_) => AdminScope::Admin,
+        }
+    }
+
+    /// Their admin key.
+    pub(crate) const fn key(&self) -> Option<&AdminKey> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Owner(_) => None,
+        }
+    }
+}
 
 /// A request whose sender may make it.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) site: Arc<Site>,
     pub(crate) route: &'static Route,
-    pub(crate) who: AdminKey,
+    pub(crate) who: Who,
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: Members,
     pub(crate) headers: HeaderMap,
@@ -57,12 +86,15 @@ impl Ask {
 
     /// Refuses those who may not do everything.
     pub(crate) fn admins_only(&self, what: &str) -> Result<(), Problem> {
-        if self.who.scope == AdminScope::Admin { Ok(()) } else { Err(Problem::forbidden(what)) }
+        if self.who.scope() == AdminScope::Admin { Ok(()) } else { Err(Problem::forbidden(what)) }
     }
 
     /// Who is written down as having made a change.
     pub(crate) fn actor(&self) -> Actor {
-        Actor { door: Door::Api, name: format!("{} ({})", self.who.name, self.who.id) }
+        match &self.who {
+            Who::Key(key) => Actor { door: Door::Api, name: format!("{} ({})", key.name, key.id) },
+            Who::Owner(actor) => actor.clone(),
+        }
     }
 
     /// The revision named by `If-Match`.
@@ -92,12 +124,15 @@ impl Ask {
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
         hash.update(format!("{:?} {} {path:?} {}", self.route.method, self.route.path, Value::Object(self.body.0.clone())));
-        Ok(Some(Change::Once { key: format!("{} {key}", self.who.id), fingerprint: hash.finalize().into() }))
+        Ok(Some(Change::Once {
+            key: format!("{} {key}", self.who.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string())),
+            fingerprint: hash.finalize().into(),
+        }))
     }
 
     /// Writes a batch of changes, if the asking key may make every one of them.
     pub(crate) async fn apply(&self, changes: &[Change]) -> Result<Applied, Problem> {
-        if changes.iter().any(|change| change.needs() > self.who.scope) {
+        if changes.iter().any(|change| change.needs() > self.who.scope()) {
             return Err(Problem::forbidden("This change"));
         }
         match self.site.store.catalog.apply(changes, &self.actor(), self.now()).await {
@@ -110,15 +145,23 @@ impl Ask {
 
     /// A turn among the requests that read many rows.
     pub(crate) async fn heavy(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        match timeout(TURN, Arc::clone(&self.site.heavy).acquire_owned()).await {
+        match timeout(self.patience(TURN), Arc::clone(&self.site.heavy).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(Problem::overloaded("Too many long queries run already.")),
         }
     }
 
+    /// Whoever has the data folder delays nobody else.
+    const fn patience(&self, of_others: Duration) -> Duration {
+        match self.who {
+            Who::Key(_) => of_others,
+            Who::Owner(_) => NO_HURRY,
+        }
+    }
+
     /// Waits for an answer of the database, within bounds.
     pub(crate) async fn within<T>(&self, question: impl Future<Output = Result<T, StoreError>>) -> Result<T, Problem> {
-        match timeout(PATIENCE, question).await {
+        match timeout(self.patience(PATIENCE), question).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Problem::overloaded("The query took longer than 5 s; ask for a shorter time or for fewer rows.")),
         }

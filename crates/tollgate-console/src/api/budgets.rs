@@ -75,26 +75,31 @@ fn budgets_of(kind: Kind, row: &StoredRow) -> Result<(Option<Subject>, Vec<Budge
     })
 }
 
-fn show(ask: &Ask, subject: Subject, (word, id, name): (&str, &str, &str), budget: &Budget) -> Value {
-    let spent = ask.site.running.spent(subject, budget.window);
+async fn show(ask: &Ask, subject: Subject, (word, id, name): (&str, &str, &str), budget: &Budget) -> Result<Value, Problem> {
+    let spent = ask.within(ask.site.running.spent(subject, budget.window)).await?;
     let mut members = form::members(form::show_budget(budget));
     members.extend(form::members(json!({
         "subject": word, "id": id, "name": name, "spent_nano_usd": spent, "spent_usd": spent.to_usd_string(),
     })));
-    Value::Object(members)
+    Ok(Value::Object(members))
 }
 
-fn show_row(ask: &Ask, kind: Kind, row: &StoredRow) -> Result<Vec<Value>, Problem> {
+async fn show_row(ask: &Ask, kind: Kind, row: &StoredRow) -> Result<Vec<Value>, Problem> {
     let (subject, budgets) = budgets_of(kind, row)?;
     let Some(subject) = subject else { return Ok(Vec::new()) };
-    Ok(budgets.iter().map(|budget| show(ask, subject, (kind.as_str(), &row.id, &row.name), budget)).collect())
+    let mut shown = Vec::with_capacity(budgets.len());
+    for budget in &budgets {
+        shown.push(show(ask, subject, (kind.as_str(), &row.id, &row.name), budget).await?);
+    }
+    Ok(shown)
 }
 
 async fn list(ask: Ask) -> Result<Answer, Problem> {
     let Some(kind) = kind_of(ask.query.text("subject").unwrap_or_default()) else {
-        let budgets = ask.site.running.budgets();
-        let items: Vec<Value> =
-            budgets.iter().map(|budget| show(&ask, Subject::Gateway, ("gateway", "", "gateway"), budget)).collect();
+        let mut items = Vec::new();
+        for budget in ask.site.running.budgets() {
+            items.push(show(&ask, Subject::Gateway, ("gateway", "", "gateway"), &budget).await?);
+        }
         return Ok(Answer::ok(json!({"items": items, "next": null})));
     };
     let mut rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, kind))).await?;
@@ -104,7 +109,7 @@ async fn list(ask: Ask) -> Result<Answer, Problem> {
     let next = if more { rows.last().map(|row| row.id.clone()) } else { None };
     let mut items = Vec::new();
     for row in &rows {
-        items.extend(show_row(&ask, kind, row)?);
+        items.extend(show_row(&ask, kind, row).await?);
     }
     Ok(Answer::ok(json!({"items": items, "next": next})))
 }
@@ -126,5 +131,5 @@ async fn set(ask: Ask) -> Result<Answer, Problem> {
         Ok(vec![change])
     })
     .await?;
-    Ok(Answer::ok(json!({"items": show_row(&ask, kind, &row)?, "next": null})).revision(row.revision))
+    Ok(Answer::ok(json!({"items": show_row(&ask, kind, &row).await?, "next": null})).revision(row.revision))
 }

@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{answer::Answer, problem::Problem};
 
-/// Faults of a file that are told at once.
+/// Faults of a file that the message names; all of them stand beside it.
 const MOST_FAULTS: usize = 20;
 
-const FILE: Shape = Shape::Text { least: 0, most: 4_000_000 };
+const FILE: Shape = Shape::Text { least: 0, most: 64_000_000 };
 
 static CATALOG: Object = Object {
     name: "Catalog",
@@ -164,7 +164,7 @@ fn in_file(faults: &[FileError]) -> Problem {
         faults.iter().take(MOST_FAULTS).map(|it| format!("line {}, column {}: {}", it.line, it.column, it.message)).collect();
     let more = faults.len().saturating_sub(MOST_FAULTS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    Problem::value("file", format_args!("{}{more}", shown.join("; ")))
+    Problem::value("file", format_args!("{}{more}", shown.join("; "))).with_faults(faults)
 }
 
 fn show(planned: &Planned, revision: tollgate_core::Revision) -> Value {

@@ -1,9 +1,9 @@
 //! Why a request would go where it goes: the same answer as `tollgate explain --json`, with what the running gateway
 //! knows.
 
-use tollgate_core::{KeyId, parse_max_price};
+use tollgate_core::parse_max_price;
 use tollgate_protocol::Protocol;
-use tollgate_store::{AdminScope, Kind, RowFilter};
+use tollgate_store::{AdminScope, Kind};
 
 use super::{
     ask::Ask,
@@ -35,7 +35,7 @@ pub(super) static ROUTES: &[Route] = &[Route {
 
 async fn explain(ask: Ask) -> Result<Answer, Problem> {
     let asked = ask.query.text("key").unwrap_or_default();
-    let id = key_id(&ask, asked).await?;
+    let id = rows::key_id(&ask, asked).await?;
     let key = ask.site.store.listing.key(id).await?.ok_or_else(|| Problem::missing(Kind::Key, asked))?;
     let max_price = ask.query.text("max_price").map(parse_max_price).transpose();
     let question = Question {
@@ -49,21 +49,6 @@ async fn explain(ask: Ask) -> Result<Answer, Problem> {
             .unwrap_or_default(),
         max_price: max_price.map_err(|fault| Problem::value("max_price", fault))?,
     };
-    let explained = ask.site.running.explain(&question).map_err(|fault| Problem::value("model", fault))?;
+    let explained = ask.within(ask.site.running.explain(&question)).await?.map_err(|fault| Problem::value("model", fault))?;
     Ok(Answer::ok(explained))
-}
-
-/// The one live key of a name, or the key of an id.
-async fn key_id(ask: &Ask, text: &str) -> Result<KeyId, Problem> {
-    let id = if rows::is_id(Kind::Key, text) {
-        Some(text.to_owned())
-    } else {
-        let named = RowFilter { name: Some(text.to_owned()), ..RowFilter::of(Kind::Key, 2) };
-        let mut keys = ask.site.store.listing.page(&named).await?;
-        if keys.len() > 1 {
-            return Err(Problem::value("key", "more than one key has this name; send its id"));
-        }
-        keys.pop().map(|key| key.id)
-    };
-    id.and_then(|id| KeyId::parse(&id)).ok_or_else(|| Problem::missing(Kind::Key, text))
 }

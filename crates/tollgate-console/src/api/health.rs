@@ -1,9 +1,17 @@
 //! The health of accounts as the running gateway sees it, and tests of channels.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+};
 
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tollgate_core::{AccountHealth, AccountId, HealthState};
+use tollgate_core::{AccountHealth, AccountId, HealthState, Standing, Timestamp};
 use tollgate_store::{AccountSpec, AdminScope, Kind, StoredRow};
 
 use super::{
@@ -14,7 +22,7 @@ use super::{
     serve::shown_time,
     shape::{COUNT, MODEL_NAME, NAME, Object, Shape, TEXT, Usage, both, read},
 };
-use crate::{NotTested, answer::Answer, problem::Problem};
+use crate::{NotTested, Seen, TestStep, Tested, answer::Answer, problem::Problem};
 
 static HEALTH: Object = Object {
     name: "AccountHealth",
@@ -23,7 +31,11 @@ static HEALTH: Object = Object {
         read("channel", NAME, "Its channel."),
         read("account", NAME, "Its name."),
         read("status", Shape::Word(&["on", "off"]), "off: by hand."),
-        read("state", Shape::Word(&["usable", "cooling", "resting", "probing"]), "Whether it is used."),
+        read(
+            "state",
+            Shape::Word(&["usable", "cooling", "resting", "due", "probing"]),
+            "Whether it is used; due: the next request tries it, probing: one does.",
+        ),
         read("reason", TEXT, "Why it cools or rests.").or_null(),
         read("since", Shape::Time, "Since when.").or_null(),
         read("until", Shape::Time, "Until when; null while it rests: until a test passes.").or_null(),
@@ -79,9 +91,13 @@ pub(super) static ROUTES: &[Route] = &[
         needs: AdminScope::Operator,
         id: "test_channel",
         doc: "Calls a channel's accounts for real, each step measured. It costs what a short request costs.",
-        query: &[],
+        query: &[both(
+            "format",
+            Shape::Word(&["json", "jsonl"]),
+            "`jsonl`: a JSON object a line for each step and each account, as they come.",
+        )],
         takes: Takes::Maybe(&TEST),
-        gives: Gives::Page(&TESTED),
+        gives: Gives::Progress(&TESTED),
         handler: handler!(test),
     },
 ];
@@ -99,17 +115,22 @@ async fn list(ask: Ask) -> Result<Answer, Problem> {
     }
     let accounts =
         accounts.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, Problem>>()?;
+    let now = ask.now();
     let show_one = |(spec, row): &(AccountSpec, StoredRow)| {
         let health = AccountId::parse(&row.id).map(|id| ask.site.running.health(id)).unwrap_or_default();
         let channel = channels.get(&row.parent).map_or("", String::as_str);
-        show(channel, row, spec, &health)
+        show(channel, row, spec, &health, now)
     };
     Ok(paging::page(accounts, ask.limit(), |(_, row)| row.id.clone(), show_one))
 }
 
-fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth) -> Value {
+fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth, now: Timestamp) -> Value {
+    let due = health.standing(now) == Standing::ProbeDue;
     let (state, reason, since, until) = match health.state {
         HealthState::Usable => ("usable", Value::Null, None, None),
+        HealthState::Cooling { why, since, .. } if due => ("due", json!(why), Some(since), None),
+        HealthState::Resting { why, since, .. } if due => ("due", json!(why), Some(since), None),
+        HealthState::Probing { why, since } if due => ("due", json!(why), Some(since), None),
         HealthState::Cooling { until, why, since } => ("cooling", json!(why), Some(since), Some(until)),
         HealthState::Resting { why, since, until } => ("resting", json!(why), Some(since), until),
         HealthState::Probing { since, why } => ("probing", json!(why), Some(since), None),
@@ -124,18 +145,86 @@ fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHeal
 
 async fn test(ask: Ask) -> Result<Answer, Problem> {
     let channel = rows::find(&ask, Kind::Channel, None, ask.at("name")).await?.name;
-    let tested = ask.site.running.test(&channel, ask.body.text("account"), ask.body.text("model")).await;
-    let tested = tested.map_err(|why| match why {
-        NotTested::NotFound(what, name) => Problem::not_found(what, &name),
-        NotTested::BuiltIn => Problem::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach."),
-    })?;
+    if ask.query.text("format") == Some("jsonl") {
+        return watched(ask, channel).await;
+    }
+    let (account, model) = (ask.body.text("account"), ask.body.text("model"));
+    let tested = ask.site.running.test(&channel, account, model, &mut |_| {}).await.map_err(not_tested)?;
     let items: Vec<Value> = tested
         .iter()
         .map(|it| {
-            let steps: Vec<Value> =
-                it.steps.iter().map(|step| json!({"step": step.step, "took_ms": step.took_ms, "detail": step.detail})).collect();
-            json!({"account": it.account, "model": it.model, "passed": it.error.is_none(), "steps": steps, "error": it.error})
+            let mut shown = end(it);
+            shown["steps"] = it.steps.iter().map(step).collect();
+            shown
         })
         .collect();
     Ok(Answer::ok(json!({"items": items, "next": null})))
+}
+
+fn not_tested(why: NotTested) -> Problem {
+    match why {
+        NotTested::NotFound(what, name) => Problem::not_found(what, &name),
+        NotTested::Store(error) => Problem::store(&error, None),
+        NotTested::BuiltIn => Problem::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach."),
+    }
+}
+
+fn step(step: &TestStep) -> Value {
+    json!({"step": step.step, "took_ms": step.took_ms, "detail": step.detail})
+}
+
+fn end(tested: &Tested) -> Value {
+    json!({"account": tested.account, "model": tested.model, "passed": tested.error.is_none(), "error": tested.error})
+}
+
+/// A line for what is seen.
+fn line(seen: Seen<'_>) -> String {
+    let line = match seen {
+        Seen::Step { account, model, step: it } => {
+            let mut line = step(it);
+            line["account"] = account.into();
+            line["model"] = model.into();
+            line
+        }
+        Seen::End(tested) => end(tested),
+    };
+    format!("{line}\n")
+}
+
+/// A test that is watched: its lines as they come. The answer begins with the first of them, so that a test that cannot be
+/// made is a refusal like any other. The test goes on only while somebody reads, hence few lines are kept at a time.
+async fn watched(ask: Ask, channel: String) -> Result<Answer, Problem> {
+    let seen = Arc::new(Mutex::new(VecDeque::new()));
+    let pop = {
+        let seen = Arc::clone(&seen);
+        move || seen.lock().unwrap_or_else(PoisonError::into_inner).pop_front().map(|line: String| Ok(Bytes::from(line)))
+    };
+    let testing = async move {
+        let mut note = |it: Seen<'_>| seen.lock().unwrap_or_else(PoisonError::into_inner).push_back(line(it));
+        let (account, model) = (ask.body.text("account"), ask.body.text("model"));
+        ask.site.running.test(&channel, account, model, &mut note).await
+    };
+    let mut testing = Some(Box::pin(testing));
+    let mut lines = stream::poll_fn(move |context| {
+        if let Some(line) = pop() {
+            return Poll::Ready(Some(line));
+        }
+        let ended = match testing.as_mut().map(|testing| testing.as_mut().poll(context)) {
+            None => return Poll::Ready(None),
+            Some(Poll::Pending) => None,
+            Some(Poll::Ready(ended)) => {
+                testing = None;
+                ended.err().map(|why| Err(not_tested(why)))
+            }
+        };
+        match (ended.or_else(&pop), &testing) {
+            (Some(line), _) => Poll::Ready(Some(line)),
+            (None, None) => Poll::Ready(None),
+            (None, Some(_)) => Poll::Pending,
+        }
+    });
+    let first = lines.next().await.transpose()?.unwrap_or_default();
+    let rest = lines.map(|line| line.map_err(|problem| io::Error::other(problem.message().to_owned())));
+    let body = Body::from_stream(stream::once(async { Ok(first) }).chain(rest));
+    Ok(Answer::other("application/jsonl; charset=utf-8", body))
 }

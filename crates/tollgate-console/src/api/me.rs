@@ -37,7 +37,7 @@ pub(super) static ROUTES: &[Route] = &[Route {
 }];
 
 async fn show(ask: Ask) -> Result<Answer, Problem> {
-    let key = &ask.who;
+    let Some(key) = ask.who.key() else { return Err(Problem::no_path()) };
     Ok(Answer::ok(json!({
         "id": key.id, "name": key.name, "scope": key.scope, "expires_at": key.expires_at.map(shown_time), "version": ask.site.version,
     })))

@@ -10,6 +10,7 @@ mod route;
 mod rows;
 mod serve;
 mod shape;
+mod words;
 
 mod accounts;
 mod admin_keys;
@@ -27,11 +28,13 @@ mod members;
 mod models;
 mod named;
 mod prices;
+mod settings;
 mod usage;
 
 use route::Route;
 
 pub(crate) use serve::router;
+pub use words::{fields, written};
 
 /// Every route there is.
 fn routes() -> impl Iterator<Item = &'static Route> {
@@ -52,6 +55,7 @@ fn routes() -> impl Iterator<Item = &'static Route> {
         explain::ROUTES,
         health::ROUTES,
         catalog::ROUTES,
+        settings::ROUTES,
         openapi::ROUTES,
     ]
     .into_iter()

@@ -73,6 +73,19 @@ fn error() -> Value {
                 "type": {"type": "string"},
                 "param": {"type": ["string", "null"], "description": "The member or parameter at fault."},
                 "code": {"type": "string"},
+                "faults": {
+                    "type": "array",
+                    "maxItems": crate::problem::MOST_FAULTS,
+                    "description": "Where a catalog file was sent: what is wrong with it, in order of place.",
+                    "items": {
+                        "type": "object",
+                        "required": ["line", "column", "message"],
+                        "properties": {
+                            "line": {"type": "integer"}, "column": {"type": "integer"}, "message": {"type": "string"},
+                        },
+                        "additionalProperties": false,
+                    },
+                },
             },
             "additionalProperties": false,
         }},
@@ -141,7 +154,7 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
             responses.insert("200".to_owned(), content(schema.clone()));
             responses.insert("201".to_owned(), content(schema));
         }
-        Gives::Page(object) => {
+        Gives::Page(object) | Gives::Progress(object) => {
             let items = schemas.object(object, Side::Answer);
             responses.insert(
                 "200".to_owned(),
@@ -155,6 +168,9 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
                     "additionalProperties": false,
                 })),
             );
+            if matches!(route.gives, Gives::Progress(_)) {
+                responses["200"]["content"]["application/jsonl"] = json!({"schema": {"type": "string"}});
+            }
         }
         Gives::Nothing => {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
@@ -291,8 +307,9 @@ mod tests {
     #[test]
     fn what_money_and_admins_are_is_the_admins() {
         for route in routes() {
-            let admins =
-                ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/ledger"].iter().any(|path| route.path.starts_with(path));
+            let admins = ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/ledger", "/admin/v1/settings"]
+                .iter()
+                .any(|path| route.path.starts_with(path));
             if admins || (route.path.starts_with("/admin/v1/members") && route.method != Method::Get) {
                 assert_eq!(route.needs, AdminScope::Admin, "{route:?}");
             }

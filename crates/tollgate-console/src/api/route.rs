@@ -68,6 +68,8 @@ pub(crate) enum Gives {
     Made(&'static Object),
     /// 200 and a page of objects.
     Page(&'static Object),
+    /// 200 and a page of objects, or lines that tell how they come about.
+    Progress(&'static Object),
     /// 204.
     Nothing,
     /// 200 and lines of text.

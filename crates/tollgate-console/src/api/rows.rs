@@ -1,6 +1,7 @@
 //! What handlers of stored rows have in common: finding one by id or name, and changing one without losing what somebody
 //! else wrote meanwhile.
 
+use tollgate_core::KeyId;
 use tollgate_store::{Change, Kind, RowFilter, StoredRow};
 
 use super::ask::{Applied, Ask};
@@ -50,6 +51,21 @@ pub(super) async fn find(ask: &Ask, kind: Kind, parent: Option<&str>, text: &str
 pub(super) async fn written(ask: &Ask, kind: Kind, parent: Option<&str>, name: &str) -> Result<StoredRow, Problem> {
     let filter = RowFilter { name: Some(name.to_owned()), parent: parent.map(str::to_owned), ..RowFilter::of(kind, 1) };
     ask.site.store.listing.page(&filter).await?.pop().ok_or_else(|| Problem::missing(kind, name))
+}
+
+/// The one live key of a name, or the key of an id.
+pub(super) async fn key_id(ask: &Ask, text: &str) -> Result<KeyId, Problem> {
+    let id = if is_id(Kind::Key, text) {
+        Some(text.to_owned())
+    } else {
+        let named = RowFilter { name: Some(text.to_owned()), ..RowFilter::of(Kind::Key, 2) };
+        let mut keys = ask.site.store.listing.page(&named).await?;
+        if keys.len() > 1 {
+            return Err(Problem::value("key", "more than one key has this name; send its id"));
+        }
+        keys.pop().map(|key| key.id)
+    };
+    id.and_then(|id| KeyId::parse(&id)).ok_or_else(|| Problem::missing(Kind::Key, text))
 }
 
 /// Rows of a filter with what is asked for in the query: `limit`, `after`, `name`.

@@ -17,7 +17,7 @@ use tollgate_core::Timestamp;
 use tollgate_store::AdminKey;
 
 use super::{
-    ask::{Ask, Members},
+    ask::{Ask, Members, NO_HURRY, Who},
     check,
     route::{Method, Route, Takes},
     routes,
@@ -27,11 +27,13 @@ use crate::{
     answer::Answer,
     door, json,
     problem::Problem,
-    site::{Site, Visitor},
+    site::{Owner, Site, Visitor},
 };
 
 /// Largest body; a catalog file of some thousand rows fits.
 const BODY_BYTES: usize = 4 << 20;
+/// The same for who has the data folder.
+const OWNERS_BODY_BYTES: usize = 256 << 20;
 /// A body must be here within this time.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest time for an answer to begin. The longest wait of a channel's test is below it.
@@ -78,7 +80,8 @@ async fn serve(site: Arc<Site>, route: &'static Route, request: Request<Body>) -
     let started = Instant::now();
     let visitor = visitor(&request, &site);
     let mut who = None;
-    let answered = match timeout(ANSWER_TIME, admit(Arc::clone(&site), route, visitor, request, &mut who)).await {
+    let patience = if request.extensions().get::<Owner>().is_some() { NO_HURRY } else { ANSWER_TIME };
+    let answered = match timeout(patience, admit(Arc::clone(&site), route, visitor, request, &mut who)).await {
         Ok(answered) => answered,
         Err(_) => Err(Problem::overloaded("The answer took too long.")),
     };
@@ -104,9 +107,12 @@ async fn admit(
     found: &mut Option<AdminKey>,
 ) -> Result<Answer, Problem> {
     let (mut parts, body) = request.into_parts();
-    let who = door::authenticate(&site, &visitor, &parts.headers).await?;
-    *found = Some(who.clone());
-    if who.scope < route.needs {
+    let who = match parts.extensions.remove::<Owner>() {
+        Some(Owner(actor)) => Who::Owner(actor),
+        None => Who::Key(door::authenticate(&site, &visitor, &parts.headers).await?),
+    };
+    *found = who.key().cloned();
+    if who.scope() < route.needs {
         return Err(Problem::forbidden("This"));
     }
     let path = match RawPathParams::from_request_parts(&mut parts, &()).await {
@@ -117,16 +123,19 @@ async fn admit(
         return Err(Problem::no_path());
     }
     let query = Members(check::query(route.query, parts.uri.query().unwrap_or_default())?);
+    let most = if who.key().is_some() { BODY_BYTES } else { OWNERS_BODY_BYTES };
     let body = Members(match route.takes {
         Takes::Nothing => Map::new(),
-        Takes::Body(object, how) => check::body(object, read_json(&parts.headers, body, None).await?, how)?,
-        Takes::Maybe(object) => check::body(object, read_json(&parts.headers, body, Some(Map::new().into())).await?, How::New)?,
+        Takes::Body(object, how) => check::body(object, read_json(&parts.headers, body, most, None).await?, how)?,
+        Takes::Maybe(object) => {
+            check::body(object, read_json(&parts.headers, body, most, Some(Map::new().into())).await?, How::New)?
+        }
     });
     let ask = Ask { site, route, who, path, query, headers: parts.headers, body };
     (route.handler)(ask).await
 }
 
-async fn read_json(headers: &HeaderMap, body: Body, empty: Option<Value>) -> Result<Value, Problem> {
+async fn read_json(headers: &HeaderMap, body: Body, most: usize, empty: Option<Value>) -> Result<Value, Problem> {
     if let Some(sent) = headers.get(header::CONTENT_TYPE) {
         let media = sent.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if media != "application/json" && !(media.starts_with("application/") && media.ends_with("+json")) {
@@ -136,17 +145,17 @@ async fn read_json(headers: &HeaderMap, body: Body, empty: Option<Value>) -> Res
     if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(Problem::media_type("The Content-Encoding"));
     }
-    let bytes = read(body).await?;
+    let bytes = read(body, most).await?;
     match empty {
         Some(empty) if bytes.is_empty() => Ok(empty),
         _ => json::parse(&bytes).map_err(|fault| Problem::no_json(&fault)),
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, Problem> {
-    match timeout(BODY_TIME, Limited::new(body, BODY_BYTES).collect()).await {
+async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
+    match timeout(BODY_TIME, Limited::new(body, most).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::too_large(BODY_BYTES)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::too_large(most)),
         Ok(Err(_)) => Err(Problem::no_json("the body broke off")),
         Err(_) => Err(Problem::too_slow()),
     }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use serde_json::json;
-use tollgate_core::{GroupId, KeyId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{AdminScope, Cursor, Kind, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter};
 
 use super::{
@@ -106,8 +106,10 @@ static SUMMARY: Object = Object {
     ],
 };
 
+/// Longest stretch that is summed up by hour: 31 days.
+const MOST_BY_HOUR_US: i64 = 31 * 86_400_000_000;
 const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-const KEY: Field = both("key", Shape::Id("key_"), "Of this key.");
+const KEY: Field = both("key", NAME, "Of this key, by id, or by name where only one has it.");
 const MEMBER: Field = both("member", NAME, "Of this member, by name or id.");
 const GROUP: Field = both("group", NAME, "Served by this group, by name or id.");
 const MODEL: Field = both("model", MODEL_NAME, "For this model, as asked.");
@@ -142,8 +144,8 @@ pub(super) static ROUTES: &[Route] = &[
         query: &[
             both(
                 "by",
-                Shape::Word(&["nothing", "day", "model", "key", "member", "group", "outcome"]),
-                "One row each; else by day.",
+                Shape::Word(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
+                "One row each; else by day. `hour` needs `since` and takes at most 31 days.",
             ),
             KEY,
             MEMBER,
@@ -196,7 +198,7 @@ async fn filter(ask: &Ask) -> Result<UsageFilter, Problem> {
     };
     let key = match query.text("key") {
         None => None,
-        Some(text) => Some(KeyId::parse(text).ok_or_else(|| Problem::missing(Kind::Key, text))?),
+        Some(text) => Some(rows::key_id(ask, text).await?),
     };
     let outcome = query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok());
     Ok(UsageFilter {
@@ -238,6 +240,7 @@ async fn one(ask: Ask) -> Result<Answer, Problem> {
 async fn summary(ask: Ask) -> Result<Answer, Problem> {
     let by = match ask.query.text("by") {
         Some("nothing") => SummaryBy::Nothing,
+        Some("hour") => SummaryBy::Hour,
         Some("model") => SummaryBy::Model,
         Some("key") => SummaryBy::Key,
         Some("member") => SummaryBy::Member,
@@ -246,6 +249,9 @@ async fn summary(ask: Ask) -> Result<Answer, Problem> {
         Some(_) | None => SummaryBy::Day,
     };
     let filter = filter(&ask).await?;
+    if by == SummaryBy::Hour {
+        few_hours(&filter, ask.now())?;
+    }
     let _turn = ask.heavy().await?;
     let rows = ask.within(ask.site.store.usage.summary(&filter, by)).await?;
     let show = |row: &SummaryRow| {
@@ -257,6 +263,20 @@ async fn summary(ask: Ask) -> Result<Answer, Problem> {
         })
     };
     Ok(Answer::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+}
+
+/// A chart of years by the hour is no chart.
+fn few_hours(filter: &UsageFilter, now: Timestamp) -> Result<(), Problem> {
+    let Some(since) = filter.since else {
+        let message = "Missing required parameter: 'since'. Sums by hour are over at most 31 days; say where they begin.";
+        return Err(Problem::invalid("missing_required_parameter", "since", message));
+    };
+    let until = filter.until.unwrap_or(now);
+    if until.0.saturating_sub(since.0) > MOST_BY_HOUR_US {
+        let message = "sums by hour are over at most 31 days; take a later 'since', set 'until', or sum by day";
+        return Err(Problem::value("since", message));
+    }
+    Ok(())
 }
 
 /// How far an export has come.
@@ -327,6 +347,18 @@ mod tests {
         for word in OUTCOMES {
             assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
         }
+    }
+
+    #[test]
+    fn sums_by_hour_need_a_beginning_and_an_end_within_31_days() {
+        let now = Timestamp(40 * 86_400_000_000);
+        let of = |since: Option<i64>, until: Option<i64>| {
+            let at = |days: i64| Timestamp(days * 86_400_000_000);
+            let filter = UsageFilter { since: since.map(at), until: until.map(at), ..UsageFilter::default() };
+            few_hours(&filter, now).is_ok()
+        };
+        assert!(of(Some(9), None) && of(Some(0), Some(31)) && of(Some(5), Some(5)));
+        assert!(!of(None, None) && !of(None, Some(3)) && !of(Some(8), None) && !of(Some(0), Some(32)));
     }
 
     #[test]

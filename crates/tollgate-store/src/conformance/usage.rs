@@ -166,7 +166,7 @@ pub(super) async fn sums_are_the_same_wherever_they_come_from(store: &Store) {
         let until = Timestamp((since.0 + length * 1_000_000).min(last + 1));
         let filter = UsageFilter { since: Some(since), until: Some(until), ..UsageFilter::default() };
         let expected: Vec<&UsageRecord> = records.iter().filter(|it| it.at >= since && it.at < until).collect();
-        for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Model, SummaryBy::Outcome, SummaryBy::Key] {
+        for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Model, SummaryBy::Outcome, SummaryBy::Key] {
             let sums = store.usage.summary(&filter, by).await.unwrap();
             let total = |of: fn(&crate::SummaryRow) -> i64| sums.iter().map(of).sum::<i64>();
             assert_eq!(sums.iter().map(|sum| sum.requests).sum::<u64>(), expected.len() as u64, "{filter:?} {by:?}");
@@ -174,6 +174,11 @@ pub(super) async fn sums_are_the_same_wherever_they_come_from(store: &Store) {
             assert_eq!(total(|sum| sum.cost.0), 14 * i64::try_from(expected.len()).unwrap());
             let completed = expected.iter().filter(|it| it.outcome == Outcome::Completed).count() as u64;
             assert_eq!(sums.iter().map(|sum| sum.completed).sum::<u64>(), completed);
+            if by == SummaryBy::Hour {
+                let mut hours: Vec<String> = expected.iter().map(|it| crate::usage::hour(it.at)).collect();
+                hours.dedup();
+                assert_eq!(sums.iter().map(|sum| sum.of.clone()).collect::<Vec<_>>(), hours);
+            }
         }
     }
 }

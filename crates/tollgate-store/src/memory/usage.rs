@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
-use crate::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter, usage::day};
+use crate::{
+    Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter,
+    usage::{day, hour},
+};
 
 /// How many records are kept.
 const BOUND: usize = 100_000;
@@ -110,6 +113,7 @@ impl Log {
             let of = match by {
                 SummaryBy::Nothing => String::new(),
                 SummaryBy::Day => day(record.at),
+                SummaryBy::Hour => hour(record.at),
                 SummaryBy::Model => record.group.and(record.model.clone()).unwrap_or_default(),
                 SummaryBy::Key => record.key.to_string(),
                 SummaryBy::Member => record.member.to_string(),

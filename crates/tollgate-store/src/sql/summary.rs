@@ -13,7 +13,7 @@ use super::{
 use crate::{
     StoreError, SummaryBy, SummaryRow, UsageFilter,
     rollup::{DAY, HOUR},
-    usage::day,
+    usage::{day, hour},
 };
 
 const SUMMARY: &str = "sum up the usage log";
@@ -39,7 +39,8 @@ impl SqlStore {
             "SELECT CAST(k AS TEXT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
              CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
         );
-        for (place, stretch) in stretches(filter.since, filter.until).into_iter().enumerate() {
+        let widest = if by == SummaryBy::Hour { Source::Hours } else { Source::Days };
+        for (place, stretch) in stretches(filter.since, filter.until, widest).into_iter().enumerate() {
             sql.push_str(if place == 0 { "" } else { " UNION ALL " });
             part(&mut sql, stretch, by, filter, conditions.sql());
         }
@@ -84,6 +85,8 @@ fn part(sql: &mut String, (source, from, to): Stretch, by: SummaryBy, filter: &U
         (SummaryBy::Nothing, _) => "''",
         (SummaryBy::Day, Source::Records) => "at / 86400000000",
         (SummaryBy::Day, _) => "bucket / 86400000000",
+        (SummaryBy::Hour, Source::Records) => "at / 3600000000",
+        (SummaryBy::Hour, _) => "bucket / 3600000000",
         // Names that exist nowhere must not make rows.
         (SummaryBy::Model, Source::Records) => "CASE WHEN group_id IS NULL THEN '' ELSE COALESCE(model, '') END",
         (SummaryBy::Model, _) => "model",
@@ -122,8 +125,9 @@ fn part(sql: &mut String, (source, from, to): Stretch, by: SummaryBy, filter: &U
     write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("text takes all");
 }
 
-/// Cuts a stretch of time into whole days, whole hours, and what is left at both ends.
-fn stretches(since: Option<Timestamp>, until: Option<Timestamp>) -> Vec<Stretch> {
+/// Cuts a stretch of time into whole days, whole hours, and what is left at both ends; without days where hours are the
+/// widest that may be used.
+fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: Source) -> Vec<Stretch> {
     let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
     let up = |at: i64, width: i64| at.div_euclid(width).saturating_add(i64::from(at.rem_euclid(width) > 0)).saturating_mul(width);
     let down = |at: i64, width: i64| at.div_euclid(width) * width;
@@ -142,7 +146,7 @@ fn stretches(since: Option<Timestamp>, until: Option<Timestamp>) -> Vec<Stretch>
     if from.is_some() {
         add(Source::Records, from, first_hour);
     }
-    if within(first_day, last_day) {
+    if widest == Source::Days && within(first_day, last_day) {
         if from.is_some() {
             add(Source::Hours, first_hour, first_day);
         }
@@ -163,9 +167,10 @@ fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
     let number = |i: usize| row.try_get::<i64, _>(i);
     let count = |i: usize| number(i).map(|value| u64::try_from(value).unwrap_or(0));
     let mut of: String = row.try_get(0)?;
-    if by == SummaryBy::Day {
-        let days: i64 = of.parse().map_err(|error: std::num::ParseIntError| sqlx::Error::Decode(error.into()))?;
-        of = day(Timestamp(days.saturating_mul(DAY)));
+    if matches!(by, SummaryBy::Day | SummaryBy::Hour) {
+        let buckets: i64 = of.parse().map_err(|error: std::num::ParseIntError| sqlx::Error::Decode(error.into()))?;
+        let begins = |width: i64| Timestamp(buckets.saturating_mul(width));
+        of = if by == SummaryBy::Day { day(begins(DAY)) } else { hour(begins(HOUR)) };
     }
     Ok(SummaryRow {
         of,
@@ -188,7 +193,7 @@ mod tests {
     #[test]
     fn whole_days_and_hours_come_from_the_roll_ups() {
         let at = |days: i64, hours: i64, micros: i64| Some(Timestamp(days * DAY + hours * HOUR + micros));
-        let cut = |since, until| stretches(since, until).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
+        let cut = |since, until| stretches(since, until, Source::Days).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
         assert_eq!(cut(None, None), [Source::Days]);
         assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [Source::Days]);
         assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [Source::Hours]);
@@ -196,15 +201,20 @@ mod tests {
         assert_eq!(cut(at(1, 2, 7), None), [Source::Records, Source::Hours, Source::Days]);
         let all = [Source::Records, Source::Hours, Source::Days, Source::Hours, Source::Records];
         assert_eq!(cut(at(1, 2, 7), at(4, 5, 6)), all);
+        let hours = stretches(at(1, 2, 7), at(4, 5, 6), Source::Hours);
+        assert_eq!(hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(), [Source::Records, Source::Hours, Source::Records]);
+        assert_eq!(stretches(None, None, Source::Hours), [(Source::Hours, None, None)]);
     }
 
     proptest! {
         /// Every moment is summed up once, and roll-ups only over whole buckets.
         #[test]
-        fn stretches_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY) {
+        fn stretches_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY, by_hours: bool) {
             let until = since + length;
             let mut place = since;
-            for (source, from, to) in stretches(Some(Timestamp(since)), Some(Timestamp(until))) {
+            let widest = if by_hours { Source::Hours } else { Source::Days };
+            for (source, from, to) in stretches(Some(Timestamp(since)), Some(Timestamp(until)), widest) {
+                prop_assert!(!by_hours || source != Source::Days);
                 let (from, to) = (from.unwrap(), to.unwrap());
                 prop_assert_eq!(from, place);
                 prop_assert!(from < to);

@@ -5,15 +5,17 @@ use std::{
     path::Path,
 };
 
-use serde_json::json;
+use http::Method;
+use serde_json::{Value, json};
 use tollgate_store::{
-    Actor, Change, Door, KeyScope, Store,
+    KeyScope, Store,
     catalog_file::{self, CatalogFile, CatalogPlan, FileError, Mode},
 };
 
 use crate::{
+    admin::{Admin, Folder, Refused, Sending, Target, Trouble},
     cli::{Apply, Common},
-    command::effects,
+    command::{effects, secrets},
     compose, config,
     failure::Failure,
     say,
@@ -21,24 +23,22 @@ use crate::{
 
 /// Reads and checks a catalog file; every fault at once.
 pub(crate) fn read(path: &Path) -> Result<CatalogFile, Failure> {
+    read_text(path).map(|(file, _)| file)
+}
+
+/// The same, with the text it was read from.
+fn read_text(path: &Path) -> Result<(CatalogFile, String), Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::written(format!("cannot read the catalog file {shown}: {error}; check the path")))?;
-    catalog_file::parse(&text, &config::variable, &|file| std::fs::read_to_string(file)).map_err(|faults| in_file(path, &faults))
+    let file = catalog_file::parse(&text, &config::variable, &|file| std::fs::read_to_string(file));
+    Ok((file.map_err(|faults| in_file(path, &faults))?, text))
 }
 
-/// What a file would change.
-pub(crate) async fn plan(store: &Store, path: &Path, file: &CatalogFile, mode: Mode) -> Result<CatalogPlan, Failure> {
-    let current = store.catalog.current(&scope(file, mode)).await?;
-    catalog_file::plan(file, &current, mode).map_err(|faults| in_file(path, &faults))
-}
-
-/// Which keys a file must be compared with.
-fn scope(file: &CatalogFile, mode: Mode) -> KeyScope {
-    match mode {
-        Mode::Apply { prune: true } => KeyScope::All,
-        Mode::Apply { prune: false } | Mode::Served => KeyScope::FileAnd(file.key_names()),
-    }
+/// What a served file would change.
+pub(crate) async fn plan_served(store: &Store, path: &Path, file: &CatalogFile) -> Result<CatalogPlan, Failure> {
+    let current = store.catalog.current(&KeyScope::FileAnd(file.key_names())).await?;
+    catalog_file::plan(file, &current, Mode::Served).map_err(|faults| in_file(path, &faults))
 }
 
 pub(crate) fn in_file(path: &Path, faults: &[FileError]) -> Failure {
@@ -56,15 +56,21 @@ pub(crate) fn counts(file: &CatalogFile) -> String {
         .join(", ")
 }
 
-/// Plans, asks, applies.
+/// Plans, asks, applies. What was confirmed is what is applied: another change in between ends it.
 pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
-    let file = read(&arguments.file)?;
+    let (_, text) = read_text(&arguments.file)?;
+    let text = secrets::put_in(&text)?;
     compose::block_on(async {
-        let store = compose::open_or_make(common).await?;
-        let mode = Mode::Apply { prune: arguments.prune };
-        let current = store.catalog.current(&scope(&file, mode)).await?;
-        let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| in_file(&arguments.file, &faults))?;
-        if plan.is_empty() {
+        let admin = Admin::open(common, Folder::MayBeMade).await?.signed(&arguments.file.display().to_string());
+        let body = json!({"file": text, "prune": arguments.prune});
+        let send = async |path: &str, if_match: Option<u64>| {
+            let target = Target::of(&["catalog", path]);
+            let sent = admin.send(Sending { if_match, ..Sending::of(Method::POST, &target, &body) }).await;
+            sent.map(|said| said.body).map_err(|trouble| not_applied(trouble, &arguments.file))
+        };
+        let plan = send("preview", None).await?;
+        let lines: Vec<String> = plan["lines"].as_array().into_iter().flatten().map(line).collect();
+        if lines.is_empty() && plan["changes"] == 0 {
             if common.json {
                 say::json(&json!({"changes": 0, "lines": []}));
             } else {
@@ -72,15 +78,12 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             }
             return Ok(());
         }
-        let effects = effects::of(&current, &arguments.file, &file, mode).await?;
-        let count = plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
-        let lines: Vec<String> = plan.lines.iter().map(ToString::to_string).collect();
-        let mut told = json!({"changes": count, "lines": lines, "excluded_by_price": effects::json(&effects)});
+        let mut told = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"]});
         if !common.json {
             for line in &lines {
                 say::line(line);
             }
-            effects::print(&effects);
+            effects::print(&plan["effects"]);
         }
         if arguments.dry_run {
             if common.json {
@@ -88,19 +91,42 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             }
             return Ok(());
         }
-        if !arguments.yes && !confirmed(plan.lines.len())? {
+        if !arguments.yes && !confirmed(lines.len())? {
             return Ok(());
         }
-        let actor = Actor { door: Door::Cli, name: arguments.file.display().to_string() };
-        let revision = store.catalog.apply(&plan.changes, &actor, compose::now()).await?;
+        let applied = send("apply", plan["revision"].as_u64()).await?;
         if common.json {
-            told["revision"] = json!(revision);
+            told["revision"] = applied["revision"].clone();
             say::json(&told);
         } else {
-            say::line(&format!("applied; the catalog is at revision {}", revision.0));
+            say::line(&format!("applied; the catalog is at revision {}", applied["revision"]));
         }
         Ok(())
     })
+}
+
+/// A line of a plan, as people read it.
+fn line(it: &Value) -> String {
+    let text = |member: &str| it[member].as_str().unwrap_or_default();
+    let sign = match text("action") {
+        "add" => '+',
+        "change" => '~',
+        "remove" => '-',
+        _ => '!',
+    };
+    let detail = if text("detail").is_empty() { String::new() } else { format!(": {}", text("detail")) };
+    format!("{sign} {} {}{detail}", text("kind").replace('_', " "), text("name"))
+}
+
+/// Faults of the file stand with their places, as where it is read.
+fn not_applied(trouble: Trouble, path: &Path) -> Failure {
+    match trouble {
+        Trouble::Refused(Refused { faults, .. }) if !faults.is_empty() => {
+            let show = |(line, column, message): &(u64, u64, String)| format!("{}:{line}:{column}: {message}", path.display());
+            Failure::Written(faults.iter().map(show).collect())
+        }
+        trouble @ (Trouble::Refused(_) | Trouble::Failed(_)) => trouble.into(),
+    }
 }
 
 /// Asks on a terminal; without one `--yes` is needed.
@@ -117,14 +143,14 @@ fn confirmed(lines: usize) -> Result<bool, Failure> {
 
 /// Prints the current catalog.
 pub(crate) fn pull(common: &Common) -> Result<(), Failure> {
-    let text = compose::block_on(async {
-        let store = compose::open(common).await?;
-        Ok(catalog_file::render(&store.catalog.current(&KeyScope::All).await?))
+    let catalog = compose::block_on(async {
+        let admin = Admin::open(common, Folder::MustExist).await?;
+        Ok(admin.get(&Target::of(&["catalog"])).await?)
     })?;
     if common.json {
-        say::json(&json!({"catalog": text}));
+        say::json(&json!({"catalog": catalog["file"]}));
     } else {
-        say::raw(text.as_bytes());
+        say::raw(catalog["file"].as_str().unwrap_or_default().as_bytes());
     }
     Ok(())
 }

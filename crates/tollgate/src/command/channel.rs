@@ -1,103 +1,87 @@
-//! `channel list|enable|disable|test`.
+//! `channel list|show|add|set|remove|enable|disable|test`.
 
-pub(crate) mod test;
+use std::collections::HashMap;
 
-use std::{collections::HashMap, sync::Arc};
-
-use serde_json::json;
-use tollgate_core::{AccountHealth, AccountId, Catalog, Channel, Standing};
-use tollgate_store::{Change, Store, Switch};
+use http::Method;
+use serde_json::{Value, json};
 
 use crate::{
+    admin::{Admin, Folder, Refused, Sending, Target, Trouble},
     cli::{self, Common},
+    command::row::{self, Resource},
     compose,
     failure::Failure,
-    say, usage_line,
+    say,
 };
+
+const CHANNELS: Resource = Resource { path: "channels", word: "channel", columns: &[] };
 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: cli::Channel) -> Result<(), Failure> {
     compose::block_on(async {
-        let store = compose::open(common).await?;
+        let admin = Admin::open(common, Folder::MustExist).await?;
         match verb {
-            cli::Channel::List => list(common, &store).await,
-            cli::Channel::Enable { channel, account } => switch(common, &store, channel, account, Switch::On).await,
-            cli::Channel::Disable { channel, account } => switch(common, &store, channel, account, Switch::Off).await,
+            cli::Channel::List => list(common, &admin).await,
+            cli::Channel::Show { name } => row::show(common, &admin, &["channels", &name]).await,
+            cli::Channel::Add { name, members } => row::add(common, &admin, CHANNELS, &["channels"], &name, &members).await,
+            cli::Channel::Set { name, members } => row::set(common, &admin, CHANNELS, &["channels", &name], &members).await,
+            cli::Channel::Remove { name } => row::remove_named(common, &admin, CHANNELS, &name).await,
+            cli::Channel::Enable { channel, account } => switch(common, &admin, &channel, account.as_deref(), "on").await,
+            cli::Channel::Disable { channel, account } => switch(common, &admin, &channel, account.as_deref(), "off").await,
             cli::Channel::Test { channel, account, model } => {
-                let catalog = store.catalog.load().await?;
-                let found = find(&catalog, &channel)?;
-                test::run(common, &store, &found, account.as_deref(), model.as_deref()).await
+                test(common, &admin, &channel, account.as_deref(), model.as_deref()).await
             }
         }
     })
 }
 
-fn find(catalog: &Catalog, name: &str) -> Result<Arc<Channel>, Failure> {
-    catalog
-        .channels
-        .values()
-        .find(|channel| channel.name == name)
-        .cloned()
-        .ok_or_else(|| Failure::Machine(format!("there is no channel '{name}'; `tollgate channel list` shows them")))
-}
-
-async fn switch(common: &Common, store: &Store, channel: String, account: Option<String>, to: Switch) -> Result<(), Failure> {
-    let found = find(&store.catalog.load().await?, &channel)?;
-    if let Some(account) = account.as_ref().filter(|name| !found.accounts.iter().any(|known| known.name == **name)) {
-        return Err(Failure::Machine(format!(
-            "channel '{channel}' has no account '{account}'; `tollgate channel list` shows them"
-        )));
-    }
-    let what = account.as_ref().map_or_else(|| channel.clone(), |account| format!("{channel}/{account}"));
-    let change = match account {
-        Some(account) => Change::SwitchAccount { channel, account, to },
-        None => Change::SwitchChannel { channel, to },
+async fn switch(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, to: &str) -> Result<(), Failure> {
+    let target = match account {
+        Some(account) => Target::of(&["channels", channel, "accounts", account]),
+        None => Target::of(&["channels", channel]),
     };
-    let revision = store.catalog.apply(&[change], &compose::actor(), compose::now()).await?;
-    let word = if to == Switch::On { "on" } else { "off" };
+    let row = admin.send(Sending::of(Method::PATCH, &target, &json!({"status": to}))).await?.body;
+    let what = account.map_or_else(|| channel.to_owned(), |account| format!("{channel}/{account}"));
     if common.json {
-        say::json(&json!({"channel": what, "status": word, "revision": revision}));
+        say::json(&json!({"channel": what, "status": to, "revision": row["revision"]}));
     } else {
-        say::line(&format!("{what} is {word}"));
+        say::line(&format!("{what} is {to}"));
     }
     Ok(())
 }
 
-async fn list(common: &Common, store: &Store) -> Result<(), Failure> {
-    let catalog = store.catalog.load().await?;
-    let health: HashMap<AccountId, AccountHealth> = store.health.load_health().await?.into_iter().collect();
-    let now = compose::now();
+async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
+    let channels = admin.all(&Target::of(&["channels"])).await?;
+    let health = admin.all(&Target::of(&["health"])).await?;
     let mut items = Vec::new();
     let mut rows =
         vec![["channel", "provider", "protocol", "status", "account", "state", "models", "address"].map(str::to_owned).to_vec()];
-    for channel in catalog.channels.values() {
-        let models: Vec<&str> = channel.serves.iter().map(|serves| serves.model.as_str()).collect();
-        let status = if channel.on { "on" } else { "off" };
-        let provider = json!(channel.provider).as_str().unwrap_or_default().to_owned();
-        let accounts: Vec<(String, String)> = channel
-            .accounts
+    for channel in &channels {
+        let text = |member: &str| channel[member].as_str().unwrap_or_default().to_owned();
+        let serves = channel["serves"].as_array().into_iter().flatten();
+        let models: Vec<&str> = serves.filter_map(|serves| serves["model"].as_str()).collect();
+        let accounts: Vec<(String, String)> = health
             .iter()
-            .map(|account| {
-                (account.name.clone(), state(account.on, health.get(&account.id).copied().unwrap_or_default().standing(now)))
-            })
+            .filter(|account| account["channel"] == channel["name"])
+            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), state(account)))
             .collect();
         items.push(json!({
-            "name": channel.name, "provider": provider, "protocol": channel.protocol, "status": status, "owner": channel.owner,
-            "base_url": channel.base_url, "models": models,
+            "id": channel["id"], "name": channel["name"], "provider": channel["provider"], "protocol": channel["protocol"],
+            "status": channel["status"], "owner": channel["owner"], "base_url": channel["base_url"], "models": models,
             "accounts": accounts.iter().map(|(name, state)| json!({"name": name, "state": state})).collect::<Vec<_>>(),
         }));
         let shown = if accounts.is_empty() { vec![("none".to_owned(), "–".to_owned())] } else { accounts };
         for (number, (name, state)) in shown.into_iter().enumerate() {
-            let once = |text: &str| if number == 0 { text.to_owned() } else { String::new() };
+            let once = |text: String| if number == 0 { text } else { String::new() };
             rows.push(vec![
-                once(&channel.name),
-                once(&provider),
-                once(channel.protocol.as_str()),
-                once(status),
+                once(text("name")),
+                once(text("provider")),
+                once(text("protocol")),
+                once(text("status")),
                 name,
                 state,
-                once(&models.join(", ")),
-                once(&channel.base_url),
+                once(models.join(", ")),
+                once(text("base_url")),
             ]);
         }
     }
@@ -109,21 +93,105 @@ async fn list(common: &Common, store: &Store) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The states of all accounts in words, by id.
+pub(crate) async fn states(admin: &Admin) -> Result<HashMap<String, String>, Failure> {
+    let health = admin.all(&Target::of(&["health"])).await?;
+    Ok(health.iter().filter_map(|account| Some((account["id"].as_str()?.to_owned(), state(account)))).collect())
+}
+
 /// One account's state in words.
-fn state(on: bool, standing: Standing) -> String {
-    if !on {
-        return "off by hand".to_owned();
-    }
-    match standing {
-        Standing::Usable => "usable".to_owned(),
-        Standing::ProbeDue => "usable (next request is the probe)".to_owned(),
-        Standing::Cooling { until, why } => format!("cooling until {} ({})", usage_line::time(until), word(&why)),
-        Standing::Resting { why, until: Some(until) } => format!("resting until {} ({})", usage_line::time(until), word(&why)),
-        Standing::Resting { why, until: None } => format!("resting until a test passes ({})", word(&why)),
+fn state(account: &Value) -> String {
+    let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
+    match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
+        (Some("off"), ..) => "off by hand".to_owned(),
+        (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
+        (_, Some("probing"), _) => "a request is trying it".to_owned(),
+        (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
+        (_, Some("resting"), Some(until)) => format!("resting until {until} ({})", reason()),
+        (_, Some("resting"), None) => format!("resting until a test passes ({})", reason()),
+        (_, state, _) => state.unwrap_or("usable").to_owned(),
     }
 }
 
-/// A reason's word, as it is serialised, with spaces.
-fn word(reason: &impl serde::Serialize) -> String {
-    serde_json::to_value(reason).ok().and_then(|value| value.as_str().map(|text| text.replace('_', " "))).unwrap_or_default()
+/// An account's test as far as it has come.
+#[derive(Default)]
+struct Begun {
+    steps: Vec<Value>,
+    named: bool,
+}
+
+/// Tests a channel's accounts; each step is shown as it happens.
+async fn test(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<(), Failure> {
+    let row = admin.get(&Target::of(&["channels", channel])).await?;
+    let mut body = json!({});
+    for (name, value) in [("account", account), ("model", model)] {
+        if let Some(value) = value {
+            body[name] = value.into();
+        }
+    }
+    let target = Target::of(&["channels", channel, "test"]).with("format", "jsonl");
+    let mut lines = match admin.lines(Method::POST, &target, Some(&body)).await {
+        Err(Trouble::Refused(Refused { code, .. })) if code == "built_in" => {
+            if common.json {
+                say::json(&json!({"account": null, "steps": [], "error": null}));
+            } else {
+                say::line(&format!("{channel} answers inside the gateway: there is nothing to reach"));
+            }
+            return Ok(());
+        }
+        lines => lines?,
+    };
+    let (mut begun, mut failed) = (Begun::default(), 0);
+    while let Some(line) = lines.next().await? {
+        let line: Value = serde_json::from_slice(&line).map_err(|_| Failure::Machine("the answer cannot be read".to_owned()))?;
+        if !begun.named && !common.json {
+            let text = |member: &str| line[member].as_str().unwrap_or_default();
+            let address = row["base_url"].as_str().unwrap_or_default();
+            say::line(&format!("{channel}/{} with {} ({address})", text("account"), text("model")));
+            begun.named = true;
+        }
+        if line["step"].is_string() {
+            step(common, &mut begun, &line);
+        } else {
+            failed += usize::from(!end(common, &begun, &line));
+            begun = Begun::default();
+        }
+    }
+    if failed == 0 { Ok(()) } else { Err(Failure::Machine(format!("{failed} account(s) failed the test"))) }
+}
+
+fn step(common: &Common, begun: &mut Begun, line: &Value) {
+    let text = |member: &str| line[member].as_str().unwrap_or_default();
+    let took = line["took_ms"].as_f64().unwrap_or_default();
+    if !common.json {
+        say::line(&format!("  ok    {:<12}{took:>8.1} ms  {}", text("step"), text("detail")));
+    }
+    begun.steps.push(json!({"step": line["step"], "ms": took, "detail": line["detail"]}));
+}
+
+/// Whether it passed.
+fn end(common: &Common, begun: &Begun, line: &Value) -> bool {
+    if common.json {
+        say::json(&json!({"account": line["account"], "steps": begun.steps, "error": line["error"]}));
+    } else if let Some(fault) = line["error"].as_str() {
+        say::line(&format!("  FAIL  {fault}"));
+    }
+    line["error"].is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_said_in_words() {
+        let of = |status: &str, state_word: &str, reason: Option<&str>, until: Option<&str>| {
+            state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
+        };
+        assert_eq!(of("on", "usable", None, None), "usable");
+        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
+        assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
+        assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
+        assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");
+    }
 }

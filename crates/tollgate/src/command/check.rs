@@ -1,12 +1,12 @@
 //! `check`: the effective settings and where each comes from; every fault at once.
 
 use serde_json::{Map, Value, json};
+use tollgate_console::Setting;
 
 use crate::{
     cli::{Check, Common},
     command::catalog,
-    compose,
-    config::{self, SETTINGS, Source},
+    compose, config,
     failure::Failure,
     say,
 };
@@ -23,30 +23,29 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     if let Some(master) = &config.master_key {
         config::reference(master).map_err(|fault| Failure::written(format!("database.master_key: {fault}")))?;
     }
-    let shown = |path: &str, secret: bool| match config.values.get(path) {
-        Some(value) if secret && value.source != Source::Default => ("***".to_owned(), value.source.word()),
-        Some(value) => (value.text.clone(), value.source.word()),
-        None => (String::new(), Source::Default.word()),
-    };
+    let shown = config.shown();
     if common.json {
-        let settings: Map<String, Value> = SETTINGS
-            .iter()
-            .map(|setting| {
-                let (value, source) = shown(setting.path, setting.secret);
-                (setting.path.to_owned(), json!({"value": value, "source": source}))
-            })
-            .collect();
+        let one = |it: &Setting| json!({"value": it.value.as_deref().unwrap_or_default(), "source": source(it)});
+        let settings: Map<String, Value> = shown.iter().map(|it| (it.name.to_owned(), one(it))).collect();
         say::json(&json!({"settings": settings, "catalog": file.map(|file| file.display().to_string())}));
         return Ok(());
     }
     let mut rows = vec![vec!["setting".to_owned(), "value".to_owned(), "from".to_owned()]];
-    for setting in SETTINGS {
-        let (value, source) = shown(setting.path, setting.secret);
-        rows.push(vec![setting.path.to_owned(), if value.is_empty() { "–".to_owned() } else { value }, source]);
+    for setting in &shown {
+        let value = setting.value.clone().filter(|value| !value.is_empty());
+        rows.push(vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]);
     }
     say::table(&rows);
     if let (Some(file), Some(read)) = (file, read) {
         say::line(&format!("catalog {}: {}", file.display(), catalog::counts(&read)));
     }
     Ok(())
+}
+
+/// Where a value comes from; of the environment, from which variable.
+fn source(setting: &Setting) -> String {
+    match setting.source {
+        "environment" => format!("environment ({})", setting.variable),
+        word => word.to_owned(),
+    }
 }

@@ -1,10 +1,11 @@
 //! `ledger top-up|adjust|list|balances`: money that moves.
 
+use http::Method;
 use serde_json::{Value, json};
-use tollgate_core::{MemberId, NanoUsd};
-use tollgate_store::{LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, Posted, Posting, PostingKind, Store};
+use tollgate_core::NanoUsd;
 
 use crate::{
+    admin::{Admin, Folder, Sending, Target, Trouble},
     cli::{self, Common, LedgerPosting},
     compose,
     failure::Failure,
@@ -14,115 +15,116 @@ use crate::{
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: cli::Ledger) -> Result<(), Failure> {
     compose::block_on(async {
-        let store = compose::open(common).await?;
+        let admin = Admin::open(common, Folder::MustExist).await?;
         match verb {
-            cli::Ledger::TopUp(posting) => post(common, &store, PostingKind::TopUp, posting).await,
-            cli::Ledger::Adjust(posting) => post(common, &store, PostingKind::Adjust, posting).await,
+            cli::Ledger::TopUp(posting) => post(common, &admin, "top-ups", posting).await,
+            cli::Ledger::Adjust(posting) => post(common, &admin, "adjustments", posting).await,
             cli::Ledger::List { member, kind, before, limit } => {
-                let member = match member {
-                    Some(name) => Some(find(&store, &name).await?),
-                    None => None,
-                };
-                let kind = kind.as_deref().map(kind_of).transpose()?;
-                let filter = LedgerFilter { member, kind, before: before.map(LedgerPlace), limit };
-                list(common, &store, &filter).await
+                if let Some(kind) = kind.as_deref().filter(|kind| !["top_up", "settle", "adjust"].contains(kind)) {
+                    return Err(Failure::Usage(format!("--kind takes top_up, settle or adjust, not '{kind}'")));
+                }
+                let before = before.map(|place| place.to_string());
+                let target = Target::of(&["ledger"]).with("limit", &limit.to_string()).maybe("member", member.as_deref());
+                list(common, &admin, &target.maybe("kind", kind.as_deref()).maybe("after", before.as_deref())).await
             }
-            cli::Ledger::Balances => balances(common, &store).await,
+            cli::Ledger::Balances => balances(common, &admin).await,
         }
     })
 }
 
-async fn post(common: &Common, store: &Store, kind: PostingKind, asked: LedgerPosting) -> Result<(), Failure> {
+async fn post(common: &Common, admin: &Admin, path: &str, asked: LedgerPosting) -> Result<(), Failure> {
     let amount = NanoUsd::parse(&asked.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
-    let posting = Posting {
-        member: find(store, &asked.member).await?,
-        kind,
-        amount,
-        idempotency_key: asked.idempotency_key,
-        note: asked.note.unwrap_or_default(),
-        actor: compose::actor().name,
-    };
-    let Posted { entry, repeated } = store.ledger.post(&posting, compose::now()).await?;
+    let own = asked.idempotency_key.is_some();
+    let key = asked.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
+    let body = json!({"member": asked.member, "amount_nano_usd": amount, "note": asked.note.unwrap_or_default()});
+    let target = Target::of(&["ledger", path]);
+    let sending = Sending { idempotency_key: Some(&key), ..Sending::of(Method::POST, &target, &body) };
+    let said = admin.send(sending).await.map_err(|trouble| once_more(trouble, &key, own))?;
+    let entry = &said.body;
     if common.json {
-        let mut shown = entry_json(&entry, &asked.member);
-        shown["repeated"] = repeated.into();
+        let mut shown = entry_json(entry);
+        shown["repeated"] = said.repeated.into();
         say::json(&shown);
         return Ok(());
     }
-    let done = if repeated { "was posted before; nothing changed:" } else { "posted:" };
-    say::line(&format!("{done} {} USD, balance {} USD", entry.amount.to_usd_string(), entry.balance.to_usd_string()));
+    let done = if said.repeated { "was posted before; nothing changed:" } else { "posted:" };
+    let text = |member: &str| entry[member].as_str().unwrap_or_default();
+    say::line(&format!("{done} {} USD, balance {} USD", text("amount_usd"), text("balance_usd")));
     Ok(())
 }
 
-async fn list(common: &Common, store: &Store, filter: &LedgerFilter) -> Result<(), Failure> {
-    let names = store.ledger.balances().await?;
-    let name_of = |member: MemberId| {
-        let known = names.iter().find(|balance| balance.member == member).map(|balance| balance.name.clone());
-        known.filter(|name| !name.is_empty()).unwrap_or_else(|| member.to_string())
-    };
-    let entries = store.ledger.entries(filter).await?;
+/// Whoever does not know whether money moved needs the key that makes a repetition harmless.
+fn once_more(trouble: Trouble, key: &str, own: bool) -> Failure {
+    match trouble {
+        Trouble::Failed(Failure::Unreachable(text)) => {
+            let how = if own { "the same --idempotency-key".to_owned() } else { format!("--idempotency-key {key}") };
+            Failure::Unreachable(format!("{text}; repeated with {how} it is posted once"))
+        }
+        trouble @ (Trouble::Refused(_) | Trouble::Failed(_)) => trouble.into(),
+    }
+}
+
+async fn list(common: &Common, admin: &Admin, target: &Target) -> Result<(), Failure> {
+    let page = admin.get(target).await?;
+    let entries = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     if common.json {
-        let items: Vec<Value> = entries.iter().map(|entry| entry_json(entry, &name_of(entry.member))).collect();
-        let next = entries.last().map(|entry| entry.place.0);
-        say::json(&json!({"items": items, "next": next}));
+        let next = entries.last().map(|entry| entry["place"].clone());
+        say::json(&json!({"items": entries.iter().map(entry_json).collect::<Vec<_>>(), "next": next}));
         return Ok(());
     }
     let mut rows =
         vec![["place", "at", "member", "kind", "amount USD", "balance USD", "request or note"].map(str::to_owned).to_vec()];
     for entry in entries {
+        let text = |member: &str| entry[member].as_str().unwrap_or_default().to_owned();
         rows.push(vec![
-            entry.place.0.to_string(),
-            entry.at.to_string(),
-            name_of(entry.member),
-            entry.kind.as_str().to_owned(),
-            entry.amount.to_usd_string(),
-            entry.balance.to_usd_string(),
-            entry.request.map_or(entry.note, |request| request.to_string()),
+            entry["place"].to_string(),
+            text("at"),
+            name_of(entry, "member_name"),
+            text("kind"),
+            text("amount_usd"),
+            text("balance_usd"),
+            entry["request"].as_str().map_or_else(|| text("note"), str::to_owned),
         ]);
     }
     say::table(&rows);
     Ok(())
 }
 
-async fn balances(common: &Common, store: &Store) -> Result<(), Failure> {
-    let balances = store.ledger.balances().await?;
+async fn balances(common: &Common, admin: &Admin) -> Result<(), Failure> {
+    let mut items = admin.all(&Target::of(&["ledger", "balances"])).await?;
+    items.sort_by_cached_key(|it| name_of(it, "name"));
     if common.json {
-        let items: Vec<Value> = balances
-            .iter()
-            .map(|it| {
-                json!({"member": it.member, "name": it.name, "balance_nano_usd": it.balance, "balance_usd": it.balance.to_usd_string()})
-            })
-            .collect();
         say::json(&json!({"items": items}));
         return Ok(());
     }
     let mut rows = vec![["member", "balance USD"].map(str::to_owned).to_vec()];
-    rows.extend(balances.into_iter().map(|it| {
-        let name = if it.name.is_empty() { it.member.to_string() } else { it.name };
-        vec![name, it.balance.to_usd_string()]
-    }));
+    rows.extend(items.iter().map(|it| vec![name_of(it, "name"), it["balance_usd"].as_str().unwrap_or_default().to_owned()]));
     say::table(&rows);
     Ok(())
 }
 
-/// The member of this name or id.
-async fn find(store: &Store, name: &str) -> Result<MemberId, Failure> {
-    let balances = store.ledger.balances().await?;
-    let found = balances.iter().find(|it| it.name == name || it.member.to_string() == name);
-    found
-        .map(|it| it.member)
-        .ok_or_else(|| Failure::written(format!("there is no member '{name}'; `tollgate ledger balances` lists them")))
+/// A member's name, or its id where it is gone.
+fn name_of(it: &Value, member: &str) -> String {
+    let name = it[member].as_str().filter(|name| !name.is_empty());
+    name.or(it["member"].as_str()).unwrap_or_default().to_owned()
 }
 
-fn kind_of(word: &str) -> Result<LedgerKind, Failure> {
-    LedgerKind::parse(word).ok_or_else(|| Failure::Usage(format!("--kind takes top_up, settle or adjust, not '{word}'")))
+fn entry_json(entry: &Value) -> Value {
+    let mut shown = entry.clone();
+    let name = shown.as_object_mut().and_then(|members| members.shift_remove("member_name"));
+    shown["name"] = name.unwrap_or_default();
+    shown
 }
 
-fn entry_json(entry: &LedgerEntry, member: &str) -> Value {
-    json!({
-        "place": entry.place.0, "at": entry.at.to_string(), "member": entry.member, "name": member, "kind": entry.kind.as_str(),
-        "amount_nano_usd": entry.amount, "amount_usd": entry.amount.to_usd_string(), "balance_nano_usd": entry.balance,
-        "balance_usd": entry.balance.to_usd_string(), "request": entry.request, "idempotency_key": entry.idempotency_key,
-        "note": entry.note, "actor": entry.actor,
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_posting_that_may_have_been_made_is_told_how_to_repeat() {
+        let broke = || Trouble::Failed(Failure::Unreachable("it broke".to_owned()));
+        assert!(once_more(broke(), "cli-1", false).to_string().contains("--idempotency-key cli-1"));
+        let own = once_more(broke(), "invoice", true);
+        assert!(own.to_string().contains("the same --idempotency-key") && own.code() == 4);
+    }
 }

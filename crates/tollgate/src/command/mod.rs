@@ -1,7 +1,9 @@
-//! One file a verb.
+//! One file per verb. Verbs that ask or change a gateway do it through [`crate::admin`].
 
 pub(crate) mod about;
 pub(crate) mod admin_key;
+pub(crate) mod audit;
+pub(crate) mod budget;
 pub(crate) mod catalog;
 pub(crate) mod channel;
 pub(crate) mod check;
@@ -13,6 +15,9 @@ pub(crate) mod ledger;
 pub(crate) mod migrate;
 pub(crate) mod model;
 pub(crate) mod replay;
+pub(crate) mod row;
+pub(crate) mod secrets;
 pub(crate) mod serve;
+pub(crate) mod settings;
 pub(crate) mod usage;
 pub(crate) mod verify;

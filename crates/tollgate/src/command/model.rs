@@ -1,43 +1,56 @@
-//! `model list`: what is served, over what, at what price.
+//! `model list|show|add|set|remove`: what is served, over what, at what price.
 
-use serde_json::json;
-use tollgate_core::{Catalog, Price};
+use serde_json::{Value, json};
 
 use crate::{
-    cli::{Common, Model},
+    admin::{Admin, Folder, Target},
+    cli::{Common, Model, Named},
+    command::row::{self, Resource},
     compose,
     failure::Failure,
     say,
 };
 
-/// Lists models.
-pub(crate) fn run(common: &Common, verb: &Model) -> Result<(), Failure> {
-    let Model::List = verb;
-    let now = compose::now();
-    let catalog = compose::block_on(async { Ok(compose::open(common).await?.catalog.load().await?) })?;
+const MODELS: Resource = Resource { path: "models", word: "model", columns: &[] };
+
+/// Runs one of the verbs.
+pub(crate) fn run(common: &Common, verb: Model) -> Result<(), Failure> {
+    match verb {
+        Model::List => compose::block_on(async { list(common, &Admin::open(common, Folder::MustExist).await?).await }),
+        Model::Show { name } => row::named(common, MODELS, Named::Show { name }),
+        Model::Add { name, members } => row::named(common, MODELS, Named::Add { name, members }),
+        Model::Set { name, members } => row::named(common, MODELS, Named::Set { name, members }),
+        Model::Remove { name } => row::named(common, MODELS, Named::Remove { name }),
+    }
+}
+
+/// Lists every model that a channel serves or that has a row.
+async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
+    let prices = admin.all(&Target::of(&["prices"])).await?;
+    let channels = admin.all(&Target::of(&["channels"])).await?;
+    let now = crate::usage_line::time(compose::now());
     let mut rows = vec![["model", "input", "output", "protocols", "channels"].map(str::to_owned).to_vec()];
     let mut items = Vec::new();
-    for model in names(&catalog) {
-        let row = catalog.models.get(&model);
-        let price = row.and_then(|row| row.price.as_ref()).and_then(|schedule| schedule.at(now)).cloned();
-        let served: Vec<_> =
-            catalog.channels.values().filter(|channel| channel.serves.iter().any(|serves| serves.model == model)).collect();
-        let mut protocols: Vec<&str> = served.iter().map(|channel| channel.protocol.as_str()).collect();
+    for model in &prices {
+        let price = in_force(&model["price"], &now);
+        let served_by = model["served_by"].as_array().into_iter().flatten();
+        let names: Vec<&str> = served_by.filter_map(|served| served["channel"].as_str()).collect();
+        let serving = channels.iter().filter(|channel| names.iter().any(|name| channel["name"] == *name));
+        let mut protocols: Vec<&str> = serving.filter_map(|channel| channel["protocol"].as_str()).collect();
         protocols.sort_unstable();
         protocols.dedup();
-        let channels: Vec<&str> = served.iter().map(|channel| channel.name.as_str()).collect();
-        let shown = |pick: fn(&Price) -> Option<i64>| price.as_ref().and_then(pick).map(usd);
+        let shown = |member: &str| price.and_then(|price| price[member].as_str());
         items.push(json!({
-            "name": model, "priced": price.is_some(), "input_usd": shown(|price| price.input), "output_usd": shown(|price| price.output),
-            "protocols": protocols, "channels": channels,
+            "name": model["model"], "priced": price.is_some(), "input_usd": shown("input_usd"), "output_usd": shown("output_usd"),
+            "protocols": protocols, "channels": names,
         }));
-        let cell = |text: Option<String>| text.unwrap_or_else(|| "not priced".to_owned());
+        let cell = |text: Option<&str>| text.unwrap_or("not priced").to_owned();
         rows.push(vec![
-            model,
-            cell(shown(|price| price.input)),
-            cell(shown(|price| price.output)),
+            model["model"].as_str().unwrap_or_default().to_owned(),
+            cell(shown("input_usd")),
+            cell(shown("output_usd")),
             protocols.join(", "),
-            channels.join(", "),
+            names.join(", "),
         ]);
     }
     if common.json {
@@ -49,15 +62,31 @@ pub(crate) fn run(common: &Common, verb: &Model) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every model that a channel serves or that has a row.
-fn names(catalog: &Catalog) -> Vec<String> {
-    let served = catalog.channels.values().flat_map(|channel| channel.serves.iter().map(|serves| serves.model.clone()));
-    let mut names: Vec<String> = served.chain(catalog.models.keys().cloned()).collect();
-    names.sort();
-    names.dedup();
-    names
+/// The price of a schedule that holds now: the last whose time has come.
+fn in_force<'a>(schedule: &'a Value, now: &str) -> Option<&'a Value> {
+    let at = |text: &str| text.parse::<jiff::Timestamp>().ok();
+    let now = at(now)?;
+    let begun = |price: &&Value| price["valid_from"].as_str().is_none_or(|from| at(from).is_some_and(|from| from <= now));
+    let from = |price: &&Value| price["valid_from"].as_str().and_then(at);
+    schedule.as_array()?.iter().filter(begun).max_by_key(from)
 }
 
-fn usd(nano: i64) -> String {
-    tollgate_core::NanoUsd(nano).to_usd_string()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_price_whose_time_has_come_holds() {
+        let schedule = json!([
+            {"valid_from": null, "input_usd": "1"},
+            {"valid_from": "2026-01-01T00:00:00Z", "input_usd": "2"},
+            {"valid_from": "2027-01-01T00:00:00Z", "input_usd": "3"},
+        ]);
+        let at = |now: &str| in_force(&schedule, now).map(|price| price["input_usd"].as_str().unwrap().to_owned());
+        assert_eq!(at("2025-12-31T23:59:59.9Z").as_deref(), Some("1"));
+        assert_eq!(at("2026-06-01T00:00:00Z").as_deref(), Some("2"));
+        assert_eq!(at("2027-01-01T00:00:00Z").as_deref(), Some("3"));
+        assert_eq!(in_force(&Value::Null, "2026-06-01T00:00:00Z"), None);
+        assert_eq!(in_force(&json!([{"valid_from": "2030-01-01T00:00:00Z"}]), "2026-06-01T00:00:00Z"), None);
+    }
 }

@@ -4,11 +4,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::json;
-use tollgate_core::{Catalog, Key, KeyId, NanoUsd, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord};
-use tollgate_store::{KeyScope, Order, Random, Store, UsageFilter, likely_mode, preview};
+use tollgate_core::{
+    Catalog, GroupId, Key, KeyId, MemberId, NanoUsd, Outcome, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord,
+};
+use tollgate_store::{KeyScope, Kind, Order, Random, RowFilter, Store, UsageFilter, likely_mode, preview};
 
 use crate::{
-    cli::{Common, Replay as Arguments},
+    cli::{Common, Replay as Arguments, UsageFilter as Asked},
     command::{catalog, effects, usage},
     compose,
     failure::Failure,
@@ -33,7 +35,7 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
         let after = after.map_err(|error| effects::not_previewed(&arguments.file, error))?;
         // Both sides from the preview: whom a conversation goes to depends on accounts' ids, and those are the copy's own.
         let (keys, keys_after) = (shared(after.keys_before), shared(after.keys));
-        let filter = usage::read_filter(&store, arguments.filter).await?;
+        let filter = read_filter(&store, arguments.filter).await?;
         let lines: Vec<String> = after.lines.iter().map(ToString::to_string).collect();
         Ok((replay(&store, filter, waiting, (&after.before, &keys), (&after.after, &keys_after)).await?, lines))
     })?;
@@ -43,6 +45,48 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
         print(&report, &lines);
     }
     Ok(())
+}
+
+/// What was asked, names as ids.
+async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure> {
+    let outcome = match asked.outcome.as_deref() {
+        None => None,
+        Some(word) => Some(serde_json::from_value::<Outcome>(json!(word)).map_err(|_| {
+            Failure::Usage(format!(
+                "--outcome takes completed, caller_left, upstream_broke, refused or gateway_stopped, not '{word}'"
+            ))
+        })?),
+    };
+    let mut filter = UsageFilter {
+        model: asked.model,
+        outcome,
+        since: asked.since.as_deref().map(|text| usage::time("--since", text)).transpose()?,
+        until: asked.until.as_deref().map(|text| usage::time("--until", text)).transpose()?,
+        ..UsageFilter::default()
+    };
+    if let Some(key) = &asked.key {
+        filter.key = KeyId::parse(&id_of(store, Kind::Key, key).await?);
+    }
+    if let Some(member) = &asked.member {
+        filter.member = MemberId::parse(&id_of(store, Kind::Member, member).await?);
+    }
+    if let Some(group) = &asked.group {
+        filter.group = GroupId::parse(&id_of(store, Kind::Group, group).await?);
+    }
+    Ok(filter)
+}
+
+/// The id of a row that is named by it, or by its name where only one has it.
+async fn id_of(store: &Store, kind: Kind, text: &str) -> Result<String, Failure> {
+    if store.listing.row(kind, text).await?.is_some() {
+        return Ok(text.to_owned());
+    }
+    let mut named = store.listing.page(&RowFilter { name: Some(text.to_owned()), ..RowFilter::of(kind, 2) }).await?;
+    match (named.pop(), named.is_empty()) {
+        (Some(row), true) => Ok(row.id),
+        (Some(_), false) => Err(Failure::Machine(format!("more than one {kind} is called '{text}'; name it by its id"))),
+        (None, _) => Err(Failure::Machine(format!("there is no {kind} '{text}'; `tollgate {kind} list` shows them"))),
+    }
 }
 
 fn shared(keys: HashMap<KeyId, Key>) -> HashMap<KeyId, Arc<Key>> {

@@ -6,11 +6,14 @@ mod table;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
+use tollgate_console::Setting;
 use tollgate_core::{Budget, BudgetAction, NanoUsd, Window};
 use url::Url;
 
-pub(crate) use read::{Source, Values};
-pub(crate) use table::{SETTINGS, example};
+use read::Source;
+pub(crate) use read::Values;
+use table::SETTINGS;
+pub(crate) use table::example;
 
 /// The checked settings.
 #[derive(Debug)]
@@ -122,6 +125,28 @@ impl Config {
     /// A text by path, empty when not set.
     pub(crate) fn text(&self, path: &str) -> &str {
         self.values.get(path).map_or("", |value| &value.text)
+    }
+
+    /// Every setting with its value and its source, secrets masked.
+    pub(crate) fn shown(&self) -> Vec<Setting> {
+        let show = |setting: &table::Setting| {
+            let value = self.values.get(setting.path);
+            let source = value.map_or(&Source::Default, |value| &value.source);
+            let hidden = setting.secret && *source != Source::Default;
+            Setting {
+                name: setting.path,
+                value: value.map(|value| if hidden { "***".to_owned() } else { value.text.clone() }),
+                default: setting.default.map(|text| text.trim_matches('"').to_owned()),
+                source: source.word(),
+                variable: match source {
+                    Source::Environment(name) => name.clone(),
+                    Source::Default | Source::File | Source::Flag => table::variable(setting.path),
+                },
+                secret: setting.secret,
+                doc: setting.doc,
+            }
+        };
+        SETTINGS.iter().map(show).collect()
     }
 
     /// A switch by path.

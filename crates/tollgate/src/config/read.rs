@@ -22,12 +22,12 @@ pub(crate) enum Source {
 
 impl Source {
     /// A word for the operator.
-    pub(crate) fn word(&self) -> String {
+    pub(crate) const fn word(&self) -> &'static str {
         match self {
-            Self::Default => "default".to_owned(),
-            Self::File => "file".to_owned(),
-            Self::Environment(name) => format!("environment ({name})"),
-            Self::Flag => "flag".to_owned(),
+            Self::Default => "default",
+            Self::File => "file",
+            Self::Environment(_) => "environment",
+            Self::Flag => "flag",
         }
     }
 }

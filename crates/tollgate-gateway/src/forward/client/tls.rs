@@ -48,6 +48,14 @@ impl Trust {
         if own == 0 { Err(ConnectFault::CaFile) } else { Ok(Arc::new(config_with(roots))) }
     }
 
+    /// How to speak TLS with whom no channel describes, HTTP/1.1 only.
+    #[must_use]
+    pub fn over_http1(&self) -> ClientConfig {
+        let mut config = config_with(self.roots().clone());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config
+    }
+
     fn roots(&self) -> &RootCertStore {
         self.roots.get_or_init(|| {
             let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };

@@ -65,7 +65,7 @@ fn admin_keys_do_not_open_the_model_path() {
 fn what_is_not_in_the_table_does_not_exist() {
     let admin = Admin::echo();
     for path in
-        ["/admin", "/admin/v1", "/admin/v1/keys/", "/admin/v1/keys.json", "/ADMIN/V1/keys", "/admin/v1/settings", "/admin/v2/keys"]
+        ["/admin", "/admin/v1", "/admin/v1/keys/", "/admin/v1/keys.json", "/ADMIN/V1/keys", "/admin/v1/setting", "/admin/v2/keys"]
     {
         let answer = admin.gate.send(&Request::get(path).bearer(&admin.key));
         assert_eq!(refusal(&answer), refused_whole(404, "unknown_url"), "{path}");

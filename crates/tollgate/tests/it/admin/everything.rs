@@ -12,9 +12,18 @@ use crate::support;
 fn around(admin: &Admin) {
     let at = |path: &str| format!("/admin/v1/{path}");
     admin.post(&at("channels/c/test"), &json!({}));
-    for path in
-        ["prices", "budgets?subject=channel", "health", "catalog", "audit", "ledger", "ledger/balances", "usage", "usage/summary"]
-    {
+    for path in [
+        "prices",
+        "settings",
+        "budgets?subject=channel",
+        "health",
+        "catalog",
+        "audit",
+        "ledger",
+        "ledger/balances",
+        "usage",
+        "usage/summary",
+    ] {
         admin.get(&at(path));
     }
     ok(&admin.call("PUT", &at("prices/m"), Some(&json!({"price": [{"input_usd": "1"}]}))));

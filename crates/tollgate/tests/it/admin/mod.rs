@@ -8,6 +8,7 @@ mod everything;
 mod keys;
 mod listener;
 mod money;
+mod remote;
 mod usage;
 
 use std::{

@@ -1,0 +1,110 @@
+//! What the console asks of the running process, answered by a command: from the database, and from what a gateway that
+//! runs on the same folder leaves there.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+use tollgate_console::{NotTested, Question, Running, Seen, Setting, Tested};
+use tollgate_core::{AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe};
+use tollgate_gateway::{METRICS_CONTENT_TYPE, Sight, is_public};
+use tollgate_store::{Counters, Store, StoreError};
+
+use crate::{channel_test, compose, config::Config, failure::Failure, traffic_notes};
+
+/// A gateway's folder, seen by a command.
+#[derive(Debug)]
+pub(super) struct AtRest {
+    store: Store,
+    config: Config,
+    health: Remembered,
+    /// What was spent, read when it is first asked for.
+    counters: OnceCell<Arc<dyn Counters>>,
+}
+
+/// Health as the store remembers it.
+#[derive(Debug)]
+struct Remembered(HashMap<AccountId, AccountHealth>);
+
+impl HealthView for Remembered {
+    fn of(&self, account: AccountId) -> AccountHealth {
+        self.0.get(&account).copied().unwrap_or_default()
+    }
+}
+
+impl AtRest {
+    pub(super) async fn beside(store: Store, config: Config) -> Result<Self, Failure> {
+        let health = Remembered(store.health.load_health().await?.into_iter().collect());
+        Ok(Self { store, config, health, counters: OnceCell::new() })
+    }
+}
+
+#[async_trait]
+impl Running for AtRest {
+    fn now(&self) -> Timestamp {
+        compose::now()
+    }
+
+    fn wrong_key(&self, _: IpAddr) -> Result<(), u32> {
+        Ok(())
+    }
+
+    fn metrics(&self) -> (&'static str, String) {
+        (METRICS_CONTENT_TYPE, String::new())
+    }
+
+    async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError> {
+        let now = compose::now();
+        let read = || async { Ok::<_, StoreError>(self.store.counters(now, compose::hold_life(&self.config)).await?.0) };
+        Ok(self.counters.get_or_try_init(read).await?.spent(subject, window, now))
+    }
+
+    fn budgets(&self) -> Vec<Budget> {
+        self.config.budgets.clone()
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.config.shown()
+    }
+
+    fn health(&self, account: AccountId) -> AccountHealth {
+        self.health.of(account)
+    }
+
+    fn is_public(&self, address: IpAddr) -> bool {
+        is_public(address)
+    }
+
+    async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError> {
+        let Question { key, model, protocol, fields, max_price } = question.clone();
+        let catalog = self.store.catalog.load().await?;
+        let now = compose::now();
+        let known = traffic_notes::read(&self.config.data, now);
+        let sight = Sight { catalog: &catalog, health: &self.health, known: &known, now };
+        let question = tollgate_gateway::Question { model, from: protocol, fields, max_price };
+        let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight);
+        Ok(explained.map(|explained| serde_json::to_value(&explained).expect("an explanation is plain data")))
+    }
+
+    async fn test(
+        &self,
+        channel: &str,
+        account: Option<&str>,
+        model: Option<&str>,
+        seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
+    ) -> Result<Vec<Tested>, NotTested> {
+        let catalog = self.store.catalog.load().await.map_err(NotTested::Store)?;
+        let mut better = Vec::new();
+        let mut passed = |account, cooling| {
+            let before = self.health.of(account);
+            let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
+            better.extend((after != before).then_some((account, after)));
+        };
+        let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await?;
+        if !better.is_empty() {
+            self.store.health.save_health(&better, compose::now()).await.map_err(NotTested::Store)?;
+        }
+        Ok(tested)
+    }
+}

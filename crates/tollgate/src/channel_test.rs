@@ -1,0 +1,69 @@
+//! A channel's accounts called for real, one after the other: what the admin API offers and `channel test` shows.
+
+use std::{sync::Arc, time::Duration};
+
+use tollgate_console::{NotTested, Seen, TestStep, Tested};
+use tollgate_core::{AccountId, Catalog, Provider};
+use tollgate_gateway::{ProbeStep, Trust, probe};
+
+/// Tests the accounts that are asked for, by name or id; all of them where none is. `passed` is told each that passed, and
+/// whether the channel's accounts cool at all.
+///
+/// # Errors
+/// When there is no such channel, account or model, or nothing to reach.
+pub(crate) async fn run(
+    catalog: &Catalog,
+    channel: &str,
+    account: Option<&str>,
+    model: Option<&str>,
+    seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
+    passed: &mut (dyn FnMut(AccountId, bool) + Send),
+) -> Result<Vec<Tested>, NotTested> {
+    let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
+    let channel = found.ok_or_else(|| NotTested::NotFound("channel", channel.to_owned()))?;
+    let wanted = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
+    let accounts: Vec<_> = channel.accounts.iter().filter(|known| wanted(&known.name, known.id)).collect();
+    if accounts.is_empty() {
+        return Err(NotTested::NotFound("account", account.unwrap_or("(any)").to_owned()));
+    }
+    if channel.provider == Provider::Echo {
+        return Err(NotTested::BuiltIn);
+    }
+    let serves = channel.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+    let serves = serves.ok_or_else(|| NotTested::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
+    let trust = Arc::new(Trust::default());
+    let mut tested = Vec::with_capacity(accounts.len());
+    for account in accounts {
+        let mut steps = Vec::new();
+        let mut note = |step: ProbeStep, took: Duration| {
+            let (name, detail) = words(&step);
+            let step = TestStep { step: name, took_ms: took.as_secs_f64() * 1_000.0, detail };
+            seen(Seen::Step { account: &account.name, model: &serves.model, step: &step });
+            steps.push(step);
+        };
+        let result = probe(channel, account, serves, Arc::clone(&trust), &mut note).await;
+        if result.is_ok() {
+            passed(account.id, channel.cooling);
+        }
+        let error = result.err().map(|fault| fault.to_string());
+        let one = Tested { account: account.name.clone(), model: serves.model.clone(), steps, error };
+        seen(Seen::End(&one));
+        tested.push(one);
+    }
+    Ok(tested)
+}
+
+/// A step's name and what there is to say about it.
+fn words(step: &ProbeStep) -> (&'static str, String) {
+    match step {
+        ProbeStep::Resolved(addresses) => ("DNS", addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        ProbeStep::Connected => ("TCP", "connected".to_owned()),
+        ProbeStep::Secured(version) => {
+            ("TLS", version.map_or_else(|| "none, the base URL is plain http".to_owned(), str::to_owned))
+        }
+        ProbeStep::Answered(status) => ("HTTP", format!("status {status}")),
+        ProbeStep::FirstByte => ("first byte", String::new()),
+        ProbeStep::Usage(Some(usage)) => ("usage", format!("{} tokens in, {} out", usage.prompt_total, usage.completion_total)),
+        ProbeStep::Usage(None) => ("usage", "the provider sent none; it will be counted here".to_owned()),
+    }
+}

@@ -1,0 +1,30 @@
+//! `audit`: who changed what, newest first.
+
+use crate::{
+    admin::{Admin, Folder, Target},
+    cli::{Audit, Common},
+    command::row,
+    compose,
+    failure::Failure,
+};
+
+/// Lists lines of the audit log.
+pub(crate) fn run(common: &Common, asked: &Audit) -> Result<(), Failure> {
+    compose::block_on(async {
+        let admin = Admin::open(common, Folder::MustExist).await?;
+        let target = Target::of(&["audit"]).with("limit", &asked.limit.to_string());
+        let target = target.maybe("kind", asked.kind.as_deref()).maybe("id", asked.id.as_deref());
+        let page = admin.get(&target).await?;
+        let columns = [
+            ("at", "at"),
+            ("who", "actor"),
+            ("through", "door"),
+            ("action", "action"),
+            ("kind", "kind"),
+            ("name", "name"),
+            ("id", "id"),
+        ];
+        row::print_list(common, &columns, page["items"].as_array().map(Vec::as_slice).unwrap_or_default());
+        Ok(())
+    })
+}

@@ -1,0 +1,40 @@
+//! `budget list`: budgets, and what is spent of them now. A running gateway counts requests under way too.
+
+use crate::{
+    admin::{Admin, Folder, Target},
+    cli::{Budget, BudgetOf, Common},
+    command::row,
+    compose,
+    failure::Failure,
+};
+
+/// Lists budgets; of everybody but single keys where none is named, since keys may be many.
+pub(crate) fn run(common: &Common, verb: &Budget) -> Result<(), Failure> {
+    let Budget::List { of } = verb;
+    let subjects = match of {
+        Some(BudgetOf::Gateway) => &["gateway"][..],
+        Some(BudgetOf::Group) => &["group"],
+        Some(BudgetOf::Member) => &["member"],
+        Some(BudgetOf::Channel) => &["channel"],
+        Some(BudgetOf::Key) => &["key"],
+        None => &["gateway", "group", "member", "channel"],
+    };
+    compose::block_on(async {
+        let admin = Admin::open(common, Folder::MustExist).await?;
+        let mut items = Vec::new();
+        for subject in subjects {
+            items.extend(admin.all(&Target::of(&["budgets"]).with("subject", subject)).await?);
+        }
+        let columns = [
+            ("of", "subject"),
+            ("name", "name"),
+            ("window", "window"),
+            ("amount USD", "amount_usd"),
+            ("spent USD", "spent_usd"),
+            ("action", "action"),
+            ("id", "id"),
+        ];
+        row::print_list(common, &columns, &items);
+        Ok(())
+    })
+}

@@ -1,0 +1,20 @@
+//! `settings`: what is in force, of this machine's settings or of a running gateway's.
+
+use crate::{
+    admin::{Admin, Folder, Target},
+    cli::Common,
+    command::row,
+    compose,
+    failure::Failure,
+};
+
+/// Lists settings.
+pub(crate) fn run(common: &Common, source: Option<&str>) -> Result<(), Failure> {
+    compose::block_on(async {
+        let admin = Admin::open(common, Folder::MustExist).await?;
+        let page = admin.get(&Target::of(&["settings"]).maybe("source", source)).await?;
+        let columns = [("setting", "name"), ("value", "value"), ("from", "source"), ("variable", "variable")];
+        row::print_list(common, &columns, page["items"].as_array().map(Vec::as_slice).unwrap_or_default());
+        Ok(())
+    })
+}
