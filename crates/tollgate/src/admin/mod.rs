@@ -120,16 +120,21 @@ impl Admin {
         Ok(self.say(request).await?.body)
     }
 
+    /// One page: its items, and where the next one begins.
+    pub(crate) async fn page(&self, target: &Target) -> Result<(Vec<Value>, Option<String>), Trouble> {
+        let mut page = self.get(target).await?;
+        let Value::Array(items) = page["items"].take() else { return Err(refused::no_gateway(&self.name()).into()) };
+        Ok((items, page["next"].as_str().map(str::to_owned)))
+    }
+
     /// The items of every page.
     pub(crate) async fn all(&self, target: &Target) -> Result<Vec<Value>, Trouble> {
         let first = target.clone().with("limit", PAGE);
         let (mut items, mut next) = (Vec::new(), Some(first.clone()));
         while let Some(target) = next {
-            let mut page = self.get(&target).await?;
-            if let Value::Array(more) = page["items"].take() {
-                items.extend(more);
-            }
-            next = page["next"].as_str().map(|after| first.clone().with("after", after));
+            let (more, after) = self.page(&target).await?;
+            items.extend(more);
+            next = after.map(|after| first.clone().with("after", &after));
         }
         Ok(items)
     }

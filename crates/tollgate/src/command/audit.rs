@@ -14,7 +14,7 @@ pub(crate) fn run(common: &Common, asked: &Audit) -> Result<(), Failure> {
         let admin = Admin::open(common, Folder::MustExist).await?;
         let target = Target::of(&["audit"]).with("limit", &asked.limit.to_string());
         let target = target.maybe("kind", asked.kind.as_deref()).maybe("id", asked.id.as_deref());
-        let page = admin.get(&target).await?;
+        let (items, _) = admin.page(&target).await?;
         let columns = [
             ("at", "at"),
             ("who", "actor"),
@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common, asked: &Audit) -> Result<(), Failure> {
             ("name", "name"),
             ("id", "id"),
         ];
-        row::print_list(common, &columns, page["items"].as_array().map(Vec::as_slice).unwrap_or_default());
+        row::print_list(common, &columns, &items);
         Ok(())
     })
 }

@@ -98,8 +98,7 @@ pub(crate) async fn id(admin: &Admin, name: &str) -> Result<String, Failure> {
     if name.strip_prefix("key_").is_some_and(|digits| digits.len() == 26) {
         return Ok(name.to_owned());
     }
-    let mut page = admin.get(&Target::of(&["keys"]).with("name", name).with("limit", "2")).await?;
-    let mut found = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let (mut found, _) = admin.page(&Target::of(&["keys"]).with("name", name).with("limit", "2")).await?;
     match (found.pop(), found.is_empty()) {
         (Some(key), true) => Ok(key["id"].as_str().unwrap_or_default().to_owned()),
         (Some(_), false) => {

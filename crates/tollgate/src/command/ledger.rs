@@ -65,8 +65,7 @@ fn once_more(trouble: Trouble, key: &str, own: bool) -> Failure {
 }
 
 async fn list(common: &Common, admin: &Admin, target: &Target) -> Result<(), Failure> {
-    let page = admin.get(target).await?;
-    let entries = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (entries, _) = admin.page(target).await?;
     if common.json {
         let next = entries.last().map(|entry| entry["place"].clone());
         say::json(&json!({"items": entries.iter().map(entry_json).collect::<Vec<_>>(), "next": next}));
@@ -74,7 +73,7 @@ async fn list(common: &Common, admin: &Admin, target: &Target) -> Result<(), Fai
     }
     let mut rows =
         vec![["place", "at", "member", "kind", "amount USD", "balance USD", "request or note"].map(str::to_owned).to_vec()];
-    for entry in entries {
+    for entry in &entries {
         let text = |member: &str| entry[member].as_str().unwrap_or_default().to_owned();
         rows.push(vec![
             entry["place"].to_string(),

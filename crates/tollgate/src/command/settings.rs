@@ -12,9 +12,9 @@ use crate::{
 pub(crate) fn run(common: &Common, source: Option<&str>) -> Result<(), Failure> {
     compose::block_on(async {
         let admin = Admin::open(common, Folder::MustExist).await?;
-        let page = admin.get(&Target::of(&["settings"]).maybe("source", source)).await?;
+        let (items, _) = admin.page(&Target::of(&["settings"]).maybe("source", source)).await?;
         let columns = [("setting", "name"), ("value", "value"), ("from", "source"), ("variable", "variable")];
-        row::print_list(common, &columns, page["items"].as_array().map(Vec::as_slice).unwrap_or_default());
+        row::print_list(common, &columns, &items);
         Ok(())
     })
 }

@@ -114,8 +114,7 @@ async fn tail(common: &Common, admin: &Admin, asked: &Asked, lines: usize, follo
 }
 
 async fn newest(admin: &Admin, target: &Target, count: usize) -> Result<Vec<Value>, Failure> {
-    let mut page = admin.get(&target.clone().with("limit", &count.to_string())).await?;
-    Ok(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    Ok(admin.page(&target.clone().with("limit", &count.to_string())).await?.0)
 }
 
 /// Records that were not shown yet, oldest first. Further pages are looked at while all of one is new.
@@ -123,13 +122,12 @@ async fn unseen(admin: &Admin, target: &Target, shown: &mut Shown) -> Result<Vec
     let target = target.clone().with("limit", &WINDOW.to_string());
     let (mut new, mut next) = (Vec::new(), Some(target.clone()));
     while let Some(page_target) = next {
-        let mut page = admin.get(&page_target).await?;
-        let items = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let (items, after) = admin.page(&page_target).await?;
         let asked = items.len();
         let before = new.len();
         new.extend(items.into_iter().filter(|record| shown.add(record)));
         let all_new = asked > 0 && new.len() - before == asked && new.len() < REMEMBERED / 2;
-        next = page["next"].as_str().filter(|_| all_new).map(|after| target.clone().with("after", after));
+        next = after.filter(|_| all_new).map(|after| target.clone().with("after", &after));
     }
     new.reverse();
     Ok(new)
@@ -162,8 +160,7 @@ async fn summary(common: &Common, admin: &Admin, asked: &Asked, by: By) -> Resul
     if by == By::Hour && asked.since.is_none() {
         return Err(Failure::Usage("sums by hour are over at most 31 days: say where they begin with --since".to_owned()));
     }
-    let page = admin.get(&narrowed(Target::of(&["usage", "summary"]).with("by", word), asked)?).await?;
-    let items = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (items, _) = admin.page(&narrowed(Target::of(&["usage", "summary"]).with("by", word), asked)?).await?;
     if common.json {
         say::json(&json!({"items": items}));
         return Ok(());

@@ -355,7 +355,7 @@ fn server_that_says(words: &'static str) -> String {
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
-            let _ = stream.read(&mut [0; 65_536]);
+            let _ = stream.read(&mut [0; 8_192]);
             let _ = stream.write_all(words.as_bytes());
         }
     });
