@@ -214,13 +214,23 @@ pub fn hold_for_attempt(id: RequestId, at: Timestamp, planned: &PlannedAttempt, 
     }
     let subject = Subject::Channel(planned.channel.id);
     let limits = planned.channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
+    let worst = worst_of_attempt(planned, outline, offer);
+    Some(Hold { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst })
+}
+
+/// The most an attempt can be estimated to cost: its input and all the output it may give. `None`: its cost is not known.
+#[must_use]
+pub fn most_of_attempt(planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Option<NanoUsd> {
+    planned.cost.as_ref().map(|_| worst_of_attempt(planned, outline, offer).amount())
+}
+
+fn worst_of_attempt(planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Worst {
     let input_tokens = estimate_input(outline);
     let asked = estimate_output(outline, &offer.model) / u64::from(outline.candidates.max(1));
-    let worst = match &planned.cost {
+    match &planned.cost {
         Some(price) => Worst::of(price, planned.account.cost_multiplier, input_tokens, outline, asked),
         None => Worst::unpriced(input_tokens, outline, asked),
-    };
-    Some(Hold { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst })
+    }
 }
 
 /// The field an output limit is written to, in the caller's spelling: the one he used, else the usual one.

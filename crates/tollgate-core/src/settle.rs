@@ -97,6 +97,8 @@ pub struct AttemptFacts {
     pub duration_us: u64,
     /// The upstream's own request id.
     pub upstream_request_id: Option<String>,
+    /// It ran beside the attempt that went on, and did not.
+    pub beside: bool,
 }
 
 /// What of an answer reached the caller.
@@ -217,6 +219,7 @@ fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> 
         first_byte_us: attempt.first_byte_us,
         duration_us: attempt.duration_us,
         upstream_request_id: attempt.upstream_request_id.clone(),
+        beside: attempt.beside,
     };
     (record, cost)
 }

@@ -37,6 +37,7 @@ mod account_room;
 mod alerts;
 mod clock;
 mod health_board;
+mod hedge_spending;
 mod lessons;
 mod media;
 mod metrics;

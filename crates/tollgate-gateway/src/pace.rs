@@ -1,5 +1,4 @@
-//! How soon first tokens come, by model, from real traffic of the last five to ten minutes; and what second attempts of
-//! groups have cost today. Kept only for groups that hedge.
+//! How soon first tokens come, by model, from real traffic of the last five to ten minutes. Kept only for groups that hedge.
 //!
 //! Bounds: 10,000 models, 2.6 KiB each.
 
@@ -13,7 +12,6 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{GroupId, NanoUsd};
 
 /// Length of a window; there are two, so that what is told is never younger than the last five minutes.
 const WINDOW: Duration = Duration::from_mins(5);
@@ -132,41 +130,9 @@ fn end_of(bucket: usize) -> u64 {
     ((8 + step) << octave) >> 3
 }
 
-/// What second attempts have cost, by group and UTC day.
-#[derive(Debug, Default)]
-pub(crate) struct HedgeSpending {
-    groups: Mutex<HashMap<GroupId, (i64, NanoUsd)>>,
-}
-
-impl HedgeSpending {
-    /// Sets money aside if the group's cap for the day still has so much.
-    pub(crate) fn take(&self, group: GroupId, cap: NanoUsd, amount: NanoUsd, day: i64) -> bool {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let spent = groups.entry(group).or_insert((day, NanoUsd::ZERO));
-        if spent.0 != day {
-            *spent = (day, NanoUsd::ZERO);
-        }
-        let after = spent.1.0.saturating_add(amount.0);
-        let fits = after <= cap.0;
-        if fits {
-            spent.1 = NanoUsd(after);
-        }
-        fits
-    }
-
-    /// Puts right what was set aside on that day.
-    pub(crate) fn correct(&self, group: GroupId, taken: NanoUsd, actual: NanoUsd, day: i64) {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(spent) = groups.get_mut(&group).filter(|spent| spent.0 == day) {
-            spent.1 = NanoUsd(spent.1.0.saturating_add(actual.0).saturating_sub(taken.0));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollgate_core::Timestamp;
 
     use super::*;
 
@@ -221,17 +187,5 @@ mod tests {
             prop_assert!(end > micros || micros < 8, "{micros} {end}");
             prop_assert!(end <= micros + micros / 8 + 1, "{micros} {end}");
         }
-    }
-
-    #[test]
-    fn a_cap_holds_for_the_day_and_counts_what_was_used() {
-        let (spending, group) = (HedgeSpending::default(), GroupId::from_parts(Timestamp(1), [1; 10]));
-        let take = |amount, day| spending.take(group, NanoUsd(100), NanoUsd(amount), day);
-        assert!(take(60, 1) && !take(60, 1));
-        spending.correct(group, NanoUsd(60), NanoUsd(10), 1);
-        assert!(take(90, 1) && !take(1, 1));
-        assert!(take(100, 2), "a new day");
-        spending.correct(group, NanoUsd(90), NanoUsd(0), 1);
-        assert!(!take(1, 2), "yesterday's correction is nothing of today's");
     }
 }

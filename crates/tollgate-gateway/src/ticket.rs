@@ -25,6 +25,7 @@ use crate::{
     Head, HealthBoard, RateFigures, Shared,
     account_room::Slot,
     dropped::listed,
+    hedge_spending::HedgeHold,
     till::{Place, TillQueue},
     trace::summary,
 };
@@ -127,6 +128,8 @@ pub(crate) struct Ticket {
     open: Option<Box<Open>>,
     /// A second attempt beside it, where the first one is late.
     rival: Option<Box<Open>>,
+    /// What the one of the two that loses may cost.
+    hedge: Option<HedgeHold>,
     /// Whether the caller was sent a status.
     answered: bool,
     /// Whether room was set aside for it, perhaps.
@@ -145,6 +148,7 @@ impl Ticket {
             place: None,
             open: None,
             rival: None,
+            hedge: None,
             answered: false,
             holds: false,
             rates: RateFigures::default(),
@@ -262,6 +266,11 @@ impl Ticket {
         self.write_begin(self.open.as_deref()?, unwritten)
     }
 
+    /// So much is set aside for the one of two attempts that loses.
+    pub(crate) fn hedges(&mut self, hold: HedgeHold) {
+        self.hedge = Some(hold);
+    }
+
     /// A second attempt begins beside the one under way.
     pub(crate) fn begin_rival(&mut self, planned: &PlannedAttempt, slot: Slot, unwritten: Unwritten) -> Option<Arc<Notes>> {
         self.rival = Some(self.begin(planned, slot));
@@ -296,20 +305,17 @@ impl Ticket {
         std::mem::swap(&mut self.open, &mut self.rival);
     }
 
-    /// The attempt beside the one under way ended. Returns what it cost, as far as known.
-    pub(crate) fn end_rival(
-        &mut self,
-        result: AttemptResult,
-        error: Option<&str>,
-        observation: Option<Observation>,
-    ) -> Option<NanoUsd> {
-        let rival = self.rival.take()?;
-        let cost = self.close(rival, result, error, observation);
+    /// The attempt beside the one under way ended: what it cost is what hedging cost.
+    pub(crate) fn end_rival(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
+        let Some(rival) = self.rival.take() else { return };
+        let cost = self.close(rival, true, result, error, observation);
+        if let Some(hold) = self.hedge.take() {
+            hold.settle(cost);
+        }
         if let Some(open) = &self.open {
             // So that a kill finds the right one under way. What is not written costs no more than the account's name.
             let _ = self.write_begin(open, Unwritten::GoOn);
         }
-        cost
     }
 
     /// What has been read of the attempt's answer.
@@ -322,18 +328,21 @@ impl Ticket {
     /// The attempt ended.
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
         if let Some(open) = self.open.take() {
-            self.close(open, result, error, observation);
+            self.close(open, false, result, error, observation);
         }
     }
 
+    /// Returns what it cost, as far as known and asked for.
     fn close(
         &mut self,
         open: Box<Open>,
+        beside: bool,
         result: AttemptResult,
         error: Option<&str>,
         observation: Option<Observation>,
     ) -> Option<NanoUsd> {
-        let (facts, mut slot) = open.close(result, error);
+        let (mut facts, mut slot) = open.close(result, error);
+        facts.beside = beside;
         if let Some(pieces) = facts.reading.map(|reading| reading.unknown).filter(|pieces| *pieces > 0) {
             self.desk.shared.metrics.unknown_content(&facts.planned.channel.name, pieces);
         }
@@ -350,8 +359,8 @@ impl Ticket {
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {
             slot.not_sent();
-            None
-        } else if slot.counts() || self.rival.is_some() || self.open.is_some() {
+            Some(NanoUsd::ZERO)
+        } else if slot.counts() || beside {
             let record = settle_attempt(&facts, all.method, all.input);
             slot.used_tokens(record.tokens.prompt().saturating_add(record.tokens.completion()));
             record.cost

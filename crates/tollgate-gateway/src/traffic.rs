@@ -3,15 +3,9 @@
 
 use std::sync::Arc;
 
-use tollgate_core::AccountId;
+use tollgate_core::{AccountId, GroupId, NanoUsd};
 
-use crate::{
-    Clock,
-    account_room::AccountRooms,
-    lessons::Lessons,
-    media::MediaFetcher,
-    pace::{HedgeSpending, Pace},
-};
+use crate::{Clock, account_room::AccountRooms, hedge_spending::HedgeSpending, lessons::Lessons, media::MediaFetcher, pace::Pace};
 
 /// One for the process.
 #[derive(Debug)]
@@ -25,7 +19,7 @@ pub struct Traffic {
     /// How soon first tokens come.
     pub(crate) pace: Pace,
     /// What second attempts cost.
-    pub(crate) hedges: HedgeSpending,
+    pub(crate) hedges: Arc<HedgeSpending>,
 }
 
 impl Traffic {
@@ -37,8 +31,13 @@ impl Traffic {
             media: MediaFetcher::new(clock),
             lessons: Lessons::default(),
             pace: Pace::default(),
-            hedges: HedgeSpending::default(),
+            hedges: Arc::default(),
         }
+    }
+
+    /// What second attempts of a UTC day have cost already, as far as usage records say.
+    pub fn hedged_before(&self, costs: impl IntoIterator<Item = (GroupId, NanoUsd)>, day: i64) {
+        self.hedges.spent_before(costs, day);
     }
 
     /// Forgets accounts that are no longer configured.

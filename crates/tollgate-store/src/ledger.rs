@@ -4,7 +4,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use tollgate_core::{MemberId, NanoUsd, RequestId, Timestamp};
+use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
 use crate::{Spending, StoreError, Verified};
 
@@ -26,6 +26,10 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
 
     /// What was spent until now: where counters begin.
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError>;
+
+    /// What attempts of this UTC day cost, by group, that ran beside the one that went on: where the caps of second
+    /// attempts begin.
+    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError>;
 
     /// Whether ledger, balances, records, attempts and roll-ups agree. Reads all of them, as of one moment.
     async fn verify(&self) -> Result<Verified, StoreError>;

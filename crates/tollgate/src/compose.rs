@@ -5,7 +5,7 @@ use std::{future::Future, path::Path, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Catalog, Secret, Timestamp, UsageRecord};
+use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp, UsageRecord};
 use tollgate_gateway::{
     AlertQueue, Alerts, Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock,
     TlsFiles, Traffic, UpstreamLimits, Webhook,
@@ -204,6 +204,7 @@ pub(crate) fn shared(
     catalog: Catalog,
     counters: Arc<dyn Counters>,
     alerts: AlertQueue,
+    hedged: Vec<(GroupId, NanoUsd)>,
 ) -> Arc<Shared> {
     let settings = gateway_settings(config);
     let clock = Arc::new(SystemClock);
@@ -216,13 +217,15 @@ pub(crate) fn shared(
         Handle::current(),
         tracker.clone(),
     );
+    let traffic = Traffic::new(Arc::clone(&clock) as _);
+    traffic.hedged_before(hedged, now().day());
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
         counters,
         alerts,
-        traffic: Traffic::new(Arc::clone(&clock) as _),
+        traffic,
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -46,6 +46,7 @@ static ATTEMPT: Object = Object {
         read("first_byte_us", COUNT, "Microseconds to the first byte.").or_null(),
         read("duration_us", COUNT, "Microseconds in all."),
         read("upstream_request_id", TEXT, "The provider's id.").or_null(),
+        read("beside", Shape::Flag, "Whether it ran beside the attempt that went on, and lost."),
     ],
 };
 static TRACE: Object = Object {

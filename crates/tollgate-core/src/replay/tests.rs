@@ -56,6 +56,7 @@ fn record(n: u8) -> UsageRecord {
             first_byte_us: None,
             duration_us: 1,
             upstream_request_id: None,
+            beside: false,
         }],
     }
 }

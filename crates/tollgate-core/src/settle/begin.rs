@@ -193,6 +193,7 @@ fn stopped_attempt(begin: &Begin, given: Delivered, usage: Option<Usage>, ended:
         first_byte_us: None,
         duration_us: us_between(attempt.at, ended),
         upstream_request_id: None,
+        beside: false,
     };
     (record, cost)
 }

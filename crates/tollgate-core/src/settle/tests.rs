@@ -43,6 +43,7 @@ fn attempt(result: AttemptResult, reading: Option<Reading>) -> AttemptFacts {
         first_byte_us: Some(900),
         duration_us: 5_000,
         upstream_request_id: Some("up-1".to_owned()),
+        beside: false,
     }
 }
 

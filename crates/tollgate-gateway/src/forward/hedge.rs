@@ -4,13 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{select, time::timeout};
-use tollgate_core::{
-    AttemptResult, Group, GroupId, Hedge as Policy, NanoUsd, Observation, Past, PlannedAttempt, TokenSource, Tokens, amount,
-    count_input,
-};
+use tollgate_core::{AttemptResult, Group, GroupId, Hedge as Policy, Observation, Past, PlannedAttempt, most_of_attempt};
 
 use super::attempts::{Begun, Ended, Road};
-use crate::{route::Asked, ticket::Ticket};
+use crate::{hedge_spending::HedgeHold, route::Asked, ticket::Ticket};
 
 /// When a request may have a second attempt beside its first.
 pub(super) struct Hedge {
@@ -29,12 +26,12 @@ impl Hedge {
         Some(Self { after, group: group.id, policy })
     }
 
-    /// Sets aside what a second attempt costs at least: its input. `None`: that is not known, or more than is left.
-    fn afford(&self, asked: &Asked<'_>, planned: &PlannedAttempt, day: i64) -> Option<NanoUsd> {
-        let input = count_input(asked.outline).tokens;
-        let tokens = Tokens { input, source: TokenSource::Estimated, ..Tokens::default() };
-        let cost = amount(&tokens, planned.cost.as_ref()?, planned.account.cost_multiplier)?;
-        asked.core.shared.traffic.hedges.take(self.group, self.policy.cost_cap, cost, day).then_some(cost)
+    /// Sets aside the most that the one of two attempts can cost that will lose. `None`: that is not known, or more than
+    /// is left.
+    fn afford(&self, asked: &Asked<'_>, first: &PlannedAttempt, second: &PlannedAttempt) -> Option<HedgeHold> {
+        let most = |planned| most_of_attempt(planned, asked.outline, asked.offer);
+        let (shared, cost) = (&asked.core.shared, most(first)?.max(most(second)?));
+        shared.traffic.hedges.take(self.group, self.policy.cost_cap, cost, shared.clock.now().day())
     }
 }
 
@@ -45,8 +42,13 @@ pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge
     if let Ok(ended) = timeout(hedge.after, &mut one).await {
         return ended;
     }
-    let day = day(road.asked);
-    let Some((second, taken)) = second(road, hedge, past, day, ticket).await else { return one.await };
+    // Looking for a second one may take a while, fetching media for it: the first one goes on meanwhile.
+    let second = select! {
+        biased;
+        ended = &mut one => return ended,
+        second = second(road, hedge, &lead, past, ticket) => second,
+    };
+    let Some(second) = second else { return one.await };
     let (rival, rivals_dropped) = (Arc::clone(&second.planned), second.dropped());
     let mut two = Box::pin(second.run());
     let (ended, rival_first) = select! {
@@ -55,9 +57,6 @@ pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge
         ended = &mut two => (ended, true),
     };
     let given_up = (AttemptResult::Cancelled, None, Some(Observation::Abandoned));
-    let correct = |cost: Option<NanoUsd>| {
-        road.asked.core.shared.traffic.hedges.correct(hedge.group, taken, cost.unwrap_or(NanoUsd::ZERO), day);
-    };
     match ended {
         Ok(answered) => {
             // Given up before it is written down, so that its connection is closed at once.
@@ -68,7 +67,7 @@ pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge
                 ticket.rival_leads();
             }
             ticket.dropped(if rival_first { rivals_dropped } else { dropped });
-            correct(ticket.end_rival(given_up.0, given_up.1, given_up.2));
+            ticket.end_rival(given_up.0, given_up.1, given_up.2);
             Ok(answered)
         }
         Err((failure, failed)) if road.is_final(&failure, &failed) => {
@@ -76,7 +75,7 @@ pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge
             if rival_first {
                 ticket.rival_leads();
             }
-            correct(ticket.end_rival(given_up.0, given_up.1, given_up.2));
+            ticket.end_rival(given_up.0, given_up.1, given_up.2);
             Err((failure, failed))
         }
         Err((failure, failed)) => {
@@ -87,32 +86,34 @@ pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge
                 ticket.rival_leads();
                 ticket.dropped(rivals_dropped);
             }
-            correct(ticket.end_rival(verdict.result, Some(verdict.id()), verdict.observation));
+            ticket.end_rival(verdict.result, Some(verdict.id()), verdict.observation);
             if rival_first { one.await } else { two.await }
         }
     }
 }
 
-/// Begins the second attempt, if an account has room that is known to be cheap enough, its channel's budgets suffice, and
-/// the budget of further attempts has one left.
+/// Begins the second attempt, if an account has room that is known to be cheap enough, the request can be sent there, its
+/// channel's budgets suffice, and the budget of further attempts has one left. Otherwise the account is still to be had:
+/// should the first attempt fail, it is chosen then. Dropped in the middle, nothing of it is left.
 async fn second<'a>(
     road: &'a Road<'a>,
     hedge: &Hedge,
+    first: &PlannedAttempt,
     past: &mut Past,
-    day: i64,
     ticket: &mut Ticket,
-) -> Option<(Begun<'a>, NanoUsd)> {
-    let chosen = road.asked.choose_beside(past)?;
-    let taken = hedge.afford(road.asked, &chosen.planned, day)?;
-    let affords = matches!(road.unaffordable(&chosen.planned, ticket).await, Ok(None));
-    // Where it cannot begin the account is still to be had: should the first attempt fail, it is chosen then.
-    let begun = if affords { road.begin_beside(chosen, past, ticket) } else { None };
-    if begun.is_none() {
-        road.asked.core.shared.traffic.hedges.correct(hedge.group, taken, NanoUsd::ZERO, day);
+) -> Option<Begun<'a>> {
+    loop {
+        let chosen = road.asked.choose_beside(past)?;
+        let hold = hedge.afford(road.asked, first, &chosen.planned)?;
+        if !road.asked.bring(&chosen.planned).await {
+            // Its media cannot be had; from now on routing knows.
+            continue;
+        }
+        if !matches!(road.unaffordable(&chosen.planned, ticket).await, Ok(None)) {
+            return None;
+        }
+        let begun = road.begin_beside(chosen, past, ticket)?;
+        ticket.hedges(hold);
+        return Some(begun);
     }
-    Some((begun?, taken))
-}
-
-fn day(asked: &Asked<'_>) -> i64 {
-    asked.core.shared.clock.now().day()
 }

@@ -52,7 +52,8 @@ impl Notes {
     fn facts(&self, planned: PlannedAttempt, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
         let Noted { status, first_byte_us, upstream_request_id, reading } = self.noted().clone();
         let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
-        AttemptFacts { planned, at, status, result, error, reading, first_byte_us, duration_us, upstream_request_id }
+        let beside = false;
+        AttemptFacts { planned, at, status, result, error, reading, first_byte_us, duration_us, upstream_request_id, beside }
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
@@ -97,9 +98,10 @@ impl Open {
         self.notes.elapsed_us()
     }
 
-    /// What is known of it, as if it were given up now.
+    /// What is known of it, as if it were given up now for the one beside it.
     pub(super) fn facts(&self) -> AttemptFacts {
-        self.notes.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None)
+        let facts = self.notes.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None);
+        AttemptFacts { beside: true, ..facts }
     }
 
     /// It ended; its room is still held.

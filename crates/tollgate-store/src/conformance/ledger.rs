@@ -193,6 +193,27 @@ pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store
     agrees(store).await;
 }
 
+pub(super) async fn what_second_attempts_cost_today_is_summed_by_group(store: &Store) {
+    let yesterday = Timestamp(Timestamp::of_day(NOON.day()).0 - 1);
+    let given_up = |number: u64, at: Timestamp| {
+        let mut record = UsageRecord { at, ..consistent(number) };
+        for attempt in &mut record.attempts {
+            (attempt.at, attempt.beside) = (at, false);
+        }
+        record.attempts[0].beside = true;
+        record
+    };
+    let mut unknown = given_up(2, NOON);
+    unknown.attempts[0].cost = None;
+    unknown.cost = None;
+    let nobodys = UsageRecord { group: None, group_name: None, ..given_up(3, NOON) };
+    let records = [given_up(0, NOON), given_up(1, Timestamp::of_day(NOON.day())), unknown, nobodys, given_up(4, yesterday)];
+    store.usage.append(&records).await.unwrap();
+    let cost = records[0].attempts[0].cost.unwrap().0;
+    assert_eq!(store.ledger.hedged(NOON).await.unwrap(), [(records[0].group.unwrap(), NanoUsd(2 * cost))]);
+    assert_eq!(store.usage.find(records[0].id).await.unwrap().unwrap().attempts, records[0].attempts);
+}
+
 pub(super) async fn books_agree_when_everything_happens_at_once(store: &Store) {
     let owner = owner(store).await;
     let bookings = (0..12u64).map(|turn| async move {

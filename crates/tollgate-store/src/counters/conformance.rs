@@ -40,6 +40,9 @@ impl LedgerStore for Told {
     async fn spending(&self, _: Timestamp) -> Result<Spending, StoreError> {
         Ok(self.0.lock().unwrap().clone())
     }
+    async fn hedged(&self, _: Timestamp) -> Result<Vec<(tollgate_core::GroupId, NanoUsd)>, StoreError> {
+        unreachable!("counters do not hedge")
+    }
     async fn verify(&self) -> Result<Verified, StoreError> {
         unreachable!("counters do not verify")
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use async_trait::async_trait;
-use tollgate_core::{MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord};
+use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord};
 
 use super::MemoryStore;
 use crate::{
@@ -167,6 +167,19 @@ impl LedgerStore for MemoryStore {
         });
         let balances = books.balances.iter().map(|(member, balance)| (*member, *balance));
         Ok(Spending { spent: spent.collect(), balances: balances.collect(), ledger: books.place })
+    }
+
+    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+        let usage = self.usage.lock().await;
+        let mut hedged: BTreeMap<GroupId, i64> = BTreeMap::new();
+        for record in usage.all() {
+            let Some(group) = record.group else { continue };
+            let today = |attempt: &&AttemptRecord| attempt.beside && attempt.at.day() >= now.day();
+            for cost in record.attempts.iter().filter(today).filter_map(|attempt| attempt.cost) {
+                *hedged.entry(group).or_default() += cost.0;
+            }
+        }
+        Ok(hedged.into_iter().map(|(group, cost)| (group, NanoUsd(cost))).collect())
     }
 
     async fn verify(&self) -> Result<Verified, StoreError> {

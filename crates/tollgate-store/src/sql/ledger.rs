@@ -214,6 +214,16 @@ impl LedgerStore for SqlStore {
         Ok(Spending { spent, balances, ledger })
     }
 
+    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        // PostgreSQL sums BIGINT to NUMERIC.
+        const SQL: &str = "SELECT u.group_id, CAST(SUM(a.cost) AS BIGINT) FROM attempts a JOIN usage u ON u.id = a.request_id \
+             WHERE a.beside = 1 AND a.at >= $1 AND a.cost IS NOT NULL AND u.group_id IS NOT NULL GROUP BY u.group_id";
+        let rows = sqlx::query(SQL).bind(bucket(now, DAY)).fetch_all(&self.reader).await.map_err(failed)?;
+        let read = |row: &AnyRow| -> Result<_, sqlx::Error> { Ok((id(row, 0, GroupId::parse)?, NanoUsd(row.try_get(1)?))) };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+    }
+
     async fn verify(&self) -> Result<Verified, StoreError> {
         self.verify_books().await
     }

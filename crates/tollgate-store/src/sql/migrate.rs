@@ -27,6 +27,7 @@ const ADMIN: &str = include_str!("../../migrations/0003_admin.sql");
 const MONTHS_SQLITE: &str = include_str!("../../migrations/0004_months.sqlite.sql");
 const MONTHS_POSTGRES: &str = include_str!("../../migrations/0004_months.postgres.sql");
 const OUTCOMES: &str = include_str!("../../migrations/0005_outcomes.sql");
+const BESIDE: &str = include_str!("../../migrations/0006_beside.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
@@ -35,6 +36,7 @@ pub(super) const ALL: &[Step] = &[
     Step { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
     Step { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
     Step { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
+    Step { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -163,7 +165,7 @@ mod tests {
         samples::{NOON, record},
     };
 
-    const NEXT: i64 = 6;
+    const NEXT: i64 = 7;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
@@ -180,6 +182,7 @@ mod tests {
     const WITHOUT_MONEY: &str = "DROP TABLE ledger; DROP TABLE balances; DROP TABLE usage_hours; DROP TABLE usage_days; \
          DROP TABLE attempt_hours; DROP TABLE attempt_days; DELETE FROM counters WHERE name = 'ledger'; \
          DROP TABLE admin_keys; DROP TABLE once; DROP INDEX usage_group; DROP INDEX usage_failed; \
+         DROP INDEX attempts_beside; ALTER TABLE attempts DROP COLUMN beside; \
          DELETE FROM counters WHERE name = 'pruned_until'; \
          DROP INDEX changes_id; DELETE FROM _sqlx_migrations WHERE version > 1;";
 
@@ -226,14 +229,14 @@ mod tests {
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, NEXT]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, NEXT]);
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v5-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v6-2026-11-21.backup"), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4, 5]);
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4, 5, 6]);
         assert!(matches!(
             check(&mut connection, Dialect::Sqlite, &place).await,
-            Err(StoreError::Newer { found: NEXT, known: 5, .. })
+            Err(StoreError::Newer { found: NEXT, known: 6, .. })
         ));
     }
 
@@ -245,7 +248,7 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6]);
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");

@@ -153,7 +153,7 @@ impl SqlStore {
         let failed = |error| self.failed(PAGE, error);
         const HEAD: &str = "SELECT request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, \
              at, status, result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
-             tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id FROM attempts WHERE request_id IN (";
+             tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id, beside FROM attempts WHERE request_id IN (";
         let mut attempts: HashMap<RequestId, Vec<AttemptRecord>> = HashMap::new();
         for records in records.chunks(IDS_AT_ONCE) {
             let sql = statement::list(self.dialect, HEAD, records.len(), ") ORDER BY request_id, position");

@@ -21,8 +21,8 @@ pub(super) const USAGE_WIDTH: usize = 33;
 pub(super) const ATTEMPT_HEAD: &str = "INSERT INTO attempts (request_id, position, channel_id, channel_name, account_id, \
      account_name, protocol, upstream_model, at, status, result, error, tokens_input, tokens_output, tokens_cache_read, \
      tokens_cache_write, tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, first_byte_us, duration_us, \
-     upstream_request_id) VALUES";
-pub(super) const ATTEMPT_WIDTH: usize = 24;
+     upstream_request_id, beside) VALUES";
+pub(super) const ATTEMPT_WIDTH: usize = 25;
 
 type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
 
@@ -124,6 +124,7 @@ pub(super) fn bind_attempt<'q>(query: Query<'q>, id: RequestId, position: i64, a
         .bind(attempt.first_byte_us.map(count))
         .bind(count(attempt.duration_us))
         .bind(optional(attempt.upstream_request_id.as_ref()))
+        .bind(i64::from(attempt.beside))
 }
 
 /// Reads columns one after the other.
@@ -243,6 +244,7 @@ pub(super) fn attempt(row: &AnyRow) -> Result<(RequestId, AttemptRecord), sqlx::
         first_byte_us: c.maybe_count()?,
         duration_us: c.count()?,
         upstream_request_id: c.take()?,
+        beside: c.take::<i64>()? != 0,
     };
     Ok((id, attempt))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, KeyId, NanoUsd, RequestId, Revision, Timestamp, UsageRecord};
 
 use super::{KNOWN_KEY, LOOK, Standby, WORK};
 use crate::{
@@ -156,6 +156,10 @@ impl LedgerStore for Standby {
             Ok(sql) => LedgerStore::spending(&*sql, now).await,
             Err(_) => Ok(self.known_spending().0),
         }
+    }
+
+    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+        LedgerStore::hedged(&*self.sql()?, now).await
     }
 
     async fn verify(&self) -> Result<Verified, StoreError> {

@@ -196,7 +196,11 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
     let (queue, alerts) = compose::alerts(config)?;
-    let shared = compose::shared(config, &store, catalog, counters, queue);
+    let hedged = store.ledger.hedged(compose::now()).await.unwrap_or_else(|fault| {
+        tracing::warn!(%fault, "it is not known what second attempts have cost today; their caps begin anew");
+        Vec::new()
+    });
+    let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, counting, new_key })
 }
 

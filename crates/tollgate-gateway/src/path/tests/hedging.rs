@@ -85,14 +85,73 @@ async fn there_is_no_second_attempt_without_need_or_where_it_may_not_be() {
     assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("1"));
 }
 
+/// 100 tokens of output at 1 USD per million and a few of input: between 100,000 and 120,000 nano-USD at most.
+const BOUNDED: &str = r#"{"model":"m","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"hello there"}]}"#;
+
+/// Asserts that exactly so much of a cap is spent or set aside.
+fn assert_spent(rig: &Rig, spent: NanoUsd) {
+    let (group, day) = (rig.core.shared.catalog.load().groups[0].id, rig.clock.now().day());
+    let take = |more| rig.core.shared.traffic.hedges.take(group, NanoUsd(1_000_000), NanoUsd(1_000_000 - spent.0 + more), day);
+    assert!(take(1).is_none(), "less than {spent:?} is spent");
+    assert!(take(0).is_some(), "more than {spent:?} is spent");
+}
+
+/// What the attempts cost that were given up.
+fn beside(record: &UsageRecord) -> NanoUsd {
+    NanoUsd(record.attempts.iter().filter(|attempt| attempt.beside).map(|attempt| attempt.cost.unwrap().0).sum())
+}
+
 #[tokio::test(start_paused = true)]
-async fn what_was_given_up_counts_against_the_cap() {
-    // Input 3 tokens at 0.5 USD per million: 1,500 nano-USD each; the cap has room for one.
-    let script = Script::new().streams(late(SECOND)).streams(prompt("a")).streams(late(SECOND));
-    let mut rig = hedging_for(script, 2, NanoUsd(2_000));
-    assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("2"));
-    assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("1"));
-    rig.records();
+async fn the_most_a_second_attempt_can_cost_is_set_aside_so_that_many_at_once_keep_the_cap() {
+    let script = Script::new().streams(late(SECOND)).streams(late(SECOND)).streams(late(MS * 50)).streams(late(SECOND));
+    let mut rig = hedging_for(script, 2, NanoUsd(150_000));
+    let (one, other) = tokio::join!(rig.ask(BOUNDED), rig.ask(BOUNDED));
+    let mut attempts = [one.header("x-tollgate-attempts"), other.header("x-tollgate-attempts")];
+    attempts.sort_unstable();
+    assert_eq!(attempts, [Some("1"), Some("2")], "there is room for one");
+    let spent: i64 = rig.records().iter().map(|record| beside(record).0).sum();
+    assert!(spent > 0);
+    assert_spent(&rig, NanoUsd(spent));
+    assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("2"), "what was not needed was given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_set_aside_suffices_for_the_dearer_of_the_two() {
+    let mut rig = hedging_for(Script::new().streams(late(SECOND)), 1, NanoUsd(150_000));
+    rig.add_channel(|channel| {
+        channel.priority = 1;
+        channel.serves[0].cost = Some(price(1_000_000, 1_000_000));
+    });
+    rig.change(|channels, _, _| channels[0].serves[0].cost = Some(price(500_000_000, 2_000_000_000)));
+    assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("1"), "the first one is the dear one");
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_ending_settles_what_was_set_aside() {
+    let breaks = || vec![role(), Piece::Wait(MS * 300), Piece::Break];
+    for script in [
+        Script::new().streams(late(SECOND)).streams(prompt("second wins")),
+        Script::new().streams(late(MS * 200)).silent(),
+        Script::new().streams(late(SECOND)).refuses(500, &[]),
+        Script::new().streams(breaks()).streams(late(SECOND)),
+        Script::new().streams(late(SECOND)).refuses(400, &[]),
+        Script::new().silent().silent(),
+    ] {
+        let mut rig = hedging(script, 2);
+        let _ = tokio::time::timeout(SECOND * 5, rig.ask(BOUNDED)).await;
+        let record = rig.record();
+        assert_eq!(record.attempts.iter().map(|attempt| attempt.beside).collect::<Vec<_>>(), [true, false]);
+        assert_spent(&rig, beside(&record));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_last_process_spent_counts_against_the_cap() {
+    let rig = hedging_for(Script::new().streams(late(SECOND)), 2, NanoUsd(150_000));
+    let group = rig.core.shared.catalog.load().groups[0].id;
+    rig.core.shared.traffic.hedged_before([(group, NanoUsd(60_000))], rig.clock.now().day());
+    assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("1"));
 }
 
 #[tokio::test(start_paused = true)]

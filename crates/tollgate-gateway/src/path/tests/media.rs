@@ -114,6 +114,27 @@ async fn media_is_fetched_for_the_attempt_that_needs_it_and_not_before() {
 }
 
 #[tokio::test]
+async fn media_is_fetched_for_a_second_attempt_while_the_first_goes_on() {
+    let server = pictures().await;
+    let late = vec![role(), Piece::Wait(SECOND * 60), chunk("late"), tail()];
+    let mut rig =
+        Rig::with(Script::new().streams(late).streams(vec![format!("data: {GEMINI_REPLY}\n\n").as_str().into()]), 1, |_| {});
+    rig.add_channel(|channel| {
+        gemini(channel);
+        channel.priority = 1;
+    });
+    rig.change_group(|group| group.hedge = Some(tollgate_core::Hedge { cost_cap: tollgate_core::NanoUsd(1_000_000_000) }));
+    for _ in 0..100 {
+        rig.core.shared.traffic.pace.note("m", 1_000, rig.clock.instant());
+    }
+    let body = showing(std::slice::from_ref(&server.url)).replacen('{', r#"{"stream":true,"#, 1);
+    let got = rig.ask(&body).await;
+    assert!(got.body.contains("hi"), "{}", got.body);
+    assert_eq!((got.header("x-tollgate-attempts"), server.accepted()), (Some("2"), 1));
+    assert_eq!(rig.record().protocol_out, Some(Protocol::Gemini));
+}
+
+#[tokio::test]
 async fn a_request_with_too_many_addresses_is_refused_before_any_is_fetched() {
     let server = pictures().await;
     let addresses: Vec<_> = (0..17).map(|number| format!("{}/{number}", server.url)).collect();
