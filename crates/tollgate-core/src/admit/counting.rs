@@ -2,45 +2,49 @@
 
 use crate::{NanoUsd, Timestamp, Window};
 
-/// Settled money of one subject. Days and months are those of a request's arrival; the one before the current is kept
-/// too, for requests that arrived just before midnight.
+/// Settled money of one subject. Days and months are those of a request's arrival; some are kept beside the current one, for
+/// requests that arrived just before midnight, and because a clock may step forward and back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    day: Period,
-    month: Period,
+    day: Periods,
+    month: Periods,
     total: i64,
 }
 
-/// A numbered period and the one before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Period {
-    number: i64,
-    current: i64,
-    previous: i64,
-}
+/// How many numbered periods are kept. A clock that jumped ahead leaves one behind for each jump.
+const KEPT: usize = 4;
 
-impl Period {
-    fn add(&mut self, number: i64, amount: i64) {
-        if number > self.number {
-            self.previous = if number == self.number + 1 { self.current } else { 0 };
-            (self.number, self.current) = (number, 0);
-        }
-        if number == self.number {
-            self.current = self.current.saturating_add(amount);
-        } else if number + 1 == self.number {
-            self.previous = self.previous.saturating_add(amount);
-        }
+/// What was spent in the last periods that something was spent in, by their numbers, highest first. Where there is no room for
+/// another one, the lowest goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Periods([Option<(i64, i64)>; KEPT]);
+
+impl Periods {
+    const fn one(number: i64, amount: i64) -> Self {
+        let mut periods = [None; KEPT];
+        periods[0] = Some((number, amount));
+        Self(periods)
     }
 
-    /// What is known of a period; of one long past nothing is, and the one after it stands for it.
-    const fn of(&self, number: i64) -> i64 {
-        if number > self.number {
-            0
-        } else if number == self.number {
-            self.current
-        } else {
-            self.previous
+    fn add(&mut self, number: i64, amount: i64) {
+        if let Some((_, spent)) = self.0.iter_mut().flatten().find(|(known, _)| *known == number) {
+            *spent = spent.saturating_add(amount);
+            return;
         }
+        // The last one is the lowest, or free; the new one takes its place, whatever its own number is.
+        self.0[KEPT - 1] = Some((number, amount));
+        self.0.sort_unstable_by_key(|period| std::cmp::Reverse(*period));
+    }
+
+    const fn of(&self, number: i64) -> i64 {
+        let mut at = 0;
+        while at < KEPT {
+            match self.0[at] {
+                Some((known, spent)) if known == number => return spent,
+                Some(_) | None => at += 1,
+            }
+        }
+        0
     }
 }
 
@@ -49,8 +53,8 @@ impl Spent {
     #[must_use]
     pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {
         Self {
-            day: Period { number: at.day(), current: day.0, previous: 0 },
-            month: Period { number: at.month(), current: month.0, previous: 0 },
+            day: Periods::one(at.day(), day.0),
+            month: Periods::one(at.month(), month.0),
             total: total.0,
         }
     }

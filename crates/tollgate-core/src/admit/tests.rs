@@ -417,3 +417,19 @@ fn yesterdays_money_is_known_for_a_request_that_arrived_before_midnight() {
     assert_eq!(Window::Day.ends(before), Some(midnight));
     assert_eq!(Window::Total.ends(before), None);
 }
+
+#[test]
+fn a_clock_that_steps_forward_and_back_forgets_nothing_spent() {
+    let day = Timestamp::of_day;
+    let mut spent = Spent::loaded(day(20_400), NanoUsd(5), NanoUsd(50), NanoUsd(500));
+    for ahead in [day(20_440), day(20_500)] {
+        spent.add(NanoUsd(3), ahead);
+    }
+    assert_eq!((spent.within(Window::Day, day(20_400)), spent.within(Window::Month, day(20_400))), (NanoUsd(5), NanoUsd(50)));
+    // Days go on beside what the jumps left behind.
+    for today in 20_401..20_600 {
+        spent.add(NanoUsd(2), day(today));
+        spent.add(NanoUsd(3), day(today - 1));
+        assert_eq!(spent.within(Window::Day, day(today)).0 % 3, 2, "day {today}");
+    }
+}
