@@ -71,7 +71,8 @@ pub(super) fn outline(target: &Target, bytes: &[u8]) -> Result<Outline, Malforme
             String::new()
         }
     };
-    survey.max_output = body.max_completion_tokens.or(body.max_tokens);
+    // Both are passed on, and not every upstream reads the newer one: the larger is what the request may come to.
+    survey.max_output = body.max_completion_tokens.max(body.max_tokens);
     survey.splices.markers = chat && (markers::has_suffixed_ids(bytes) || markers::has_google_signatures(bytes));
     survey.into_outline(model, target.method, chat && body.stream, chat && body.include_usage)
 }

@@ -46,7 +46,7 @@ fn reads_what_routing_and_money_need() {
     let outline = chat(body).expect("well formed");
     assert_eq!(outline.model, "gpt-x");
     assert_eq!((outline.method, outline.stream, outline.include_usage), (Method::Chat, true, true));
-    assert_eq!((outline.max_output, outline.candidates), (Some(7), 3));
+    assert_eq!((outline.max_output, outline.candidates), (Some(9), 3));
     let fields = "stream stream_options tools max_tokens max_completion_tokens n temperature x_new prompt_cache_key";
     assert_eq!(outline.fields, fields.split(' ').collect::<Vec<_>>());
     assert_eq!((outline.images, outline.audio_bytes, outline.document_bytes), (2, 6, 3 + 4));
