@@ -52,11 +52,7 @@ impl Spent {
     /// What the database says: of the day and the month that `at` lies in, and in all.
     #[must_use]
     pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {
-        Self {
-            day: Periods::one(at.day(), day.0),
-            month: Periods::one(at.month(), month.0),
-            total: total.0,
-        }
+        Self { day: Periods::one(at.day(), day.0), month: Periods::one(at.month(), month.0), total: total.0 }
     }
 
     /// Money spent by a request that arrived at `at`.

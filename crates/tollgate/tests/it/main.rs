@@ -33,3 +33,4 @@ mod relay;
 mod retention;
 mod start;
 mod support;
+mod walk_through;
