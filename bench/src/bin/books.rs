@@ -21,7 +21,7 @@ use tollgate_store::{
 };
 
 /// Records of one transaction: what the till books at once.
-const BATCH: u64 = 1_000;
+const BATCH: u64 = 4_000;
 /// 2026-08-23T00:00:00Z, where the records begin.
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;

@@ -1,7 +1,7 @@
 //! Background: from the journal to the database, in batches, each record once. While the database is away the journal
 //! is the buffer; what did not fit the queue in memory is read back from it.
 //!
-//! Bounds: 16,384 records in the queue, 1,000 a batch, a batch at least every 200 ms while there is something to book,
+//! Bounds: 16,384 records in the queue, 4,096 a batch, a batch at least every 200 ms while there is something to book,
 //! retries after 0.25 s doubling to 10 s; account health at most once a second.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{HealthBoard, Shared};
 /// Records that wait in memory.
 const QUEUE: usize = 16_384;
 /// Records of a transaction.
-const BATCH: usize = 1_000;
+const BATCH: usize = 4_096;
 /// Longest wait of a record for its batch. The clock is waited for and not the queue: a core that hands a record in
 /// wakes nobody but with the first one.
 const BATCH_EVERY: Duration = Duration::from_millis(200);

@@ -64,10 +64,10 @@ impl Rig {
 async fn records_are_booked_in_batches_and_leave_the_journal() {
     let mut rig = Rig::new();
     let running = rig.start();
-    let ids: Vec<_> = (0..2_400).map(|_| rig.end()).collect();
+    let ids: Vec<_> = (0..9_000).map(|_| rig.end()).collect();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.store.ids(), ids);
-    assert_eq!(rig.store.appends(), 3, "1,000, 1,000, 400");
+    assert_eq!(rig.store.appends(), 3, "4,096, 4,096, 808");
     assert_eq!(rig.journal.unbooked(), 0);
     rig.stop.cancel();
     assert_eq!(running.await.unwrap(), 0);

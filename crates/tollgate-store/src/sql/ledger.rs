@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Spent, Subject, Timestamp};
 
-use super::{Dialect, SqlStore, booking::NewEntry};
+use super::{Dialect, SqlStore, booking::NEXT_PLACES};
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
     StoreError, Verified,
@@ -41,7 +41,8 @@ impl SqlStore {
     ) -> Result<Posted, StoreError> {
         let failed = |error| self.failed(POST, error);
         // Whoever takes a place first decides for an idempotency key; the others see the entry.
-        let seq = self.next_places(transaction, 1).await?;
+        let row = sqlx::query(NEXT_PLACES).bind(1_i64).fetch_one(&mut **transaction).await.map_err(failed)?;
+        let seq: i64 = row.try_get(0).map_err(failed)?;
         let sql = "SELECT COUNT(*) FROM catalog_rows WHERE id = $1 AND kind = 'member'";
         let row = sqlx::query(sql).bind(posting.member.to_string()).fetch_one(&mut **transaction).await.map_err(failed)?;
         if row.try_get::<i64, _>(0).map_err(failed)? == 0 {
@@ -54,25 +55,13 @@ impl SqlStore {
                 return Ok(posting.repeats(entry(&row).map_err(failed)?)?);
             }
         }
-        let balances = self.balances_of(transaction, [posting.member].into_iter()).await?;
-        let (balance, fits) = settled(balances.get(&posting.member).copied().unwrap_or_default(), posting.amount);
+        let sql = "SELECT balance FROM balances WHERE member_id = $1";
+        let row = sqlx::query(sql).bind(posting.member.to_string()).fetch_optional(&mut **transaction).await.map_err(failed)?;
+        let before = row.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
+        let (balance, fits) = settled(NanoUsd(before), posting.amount);
         if fits != posting.amount {
             return Err(PostingRefused::Overflow.into());
         }
-        let new = NewEntry {
-            seq,
-            member: posting.member,
-            at: now.0,
-            kind: posting.kind.into(),
-            amount: posting.amount,
-            balance,
-            request: None,
-            idempotency_key: posting.idempotency_key.as_deref(),
-            note: &posting.note,
-            actor: &posting.actor,
-        };
-        self.enter(transaction, &[new]).await?;
-        self.write_balances(transaction, &[(posting.member, balance)]).await?;
         let entry = LedgerEntry {
             place: LedgerPlace(seq),
             member: posting.member,
@@ -85,7 +74,31 @@ impl SqlStore {
             note: posting.note.clone(),
             actor: posting.actor.clone(),
         };
+        self.write(transaction, &entry).await?;
         Ok(Posted { entry, repeated: false })
+    }
+
+    /// Writes an entry and the balance after it.
+    async fn write(&self, transaction: &mut Transaction<'static, Any>, entry: &LedgerEntry) -> Result<(), StoreError> {
+        let failed = |error| self.failed(POST, error);
+        const BALANCE: &str = "INSERT INTO balances (member_id, balance) VALUES ($1, $2) \
+             ON CONFLICT (member_id) DO UPDATE SET balance = excluded.balance";
+        let sql = AssertSqlSafe(format!("INSERT INTO ledger ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"));
+        let query = sqlx::query(sql)
+            .bind(entry.place.0)
+            .bind(entry.member.to_string())
+            .bind(entry.at.0)
+            .bind(entry.kind.as_str())
+            .bind(entry.amount.0)
+            .bind(entry.balance.0)
+            .bind(entry.request.map(|id| id.to_string()))
+            .bind(entry.idempotency_key.clone())
+            .bind(entry.note.clone())
+            .bind(entry.actor.clone());
+        query.execute(&mut **transaction).await.map_err(failed)?;
+        let query = sqlx::query(BALANCE).bind(entry.member.to_string()).bind(entry.balance.0);
+        query.execute(&mut **transaction).await.map_err(failed)?;
+        Ok(())
     }
 
     /// How far the ledger has come.

@@ -24,6 +24,7 @@ use sqlx::{Any, AnyPool, Transaction};
 
 use crate::{KeyHasher, Random, StoreError, seal::Sealer};
 
+use booking::Books;
 use news::News;
 
 pub(crate) use connect::{OpenSql, SqlAddress, open};
@@ -50,6 +51,8 @@ pub(crate) struct SqlStore {
     /// Holds the lock of a server on a PostgreSQL database.
     guard: Option<connect::Guard>,
     news: News,
+    /// Booking has its own way in.
+    books: Books,
 }
 
 impl SqlStore {
@@ -83,6 +86,7 @@ impl SqlStore {
     /// Closes all connections.
     pub(crate) async fn close(&self) {
         self.news.close();
+        self.books.close().await;
         self.reader.close().await;
         self.writer.close().await;
         if let Some(guard) = &self.guard {

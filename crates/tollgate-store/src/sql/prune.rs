@@ -4,10 +4,8 @@
 //! The time up to which records may be gone is written down before the first of them goes. From then on `verify` does not
 //! look for them, and a journal that still holds one does not bring it back.
 
-use std::collections::HashSet;
-
-use sqlx::{AnyConnection, Row as _};
-use tollgate_core::{NanoUsd, Timestamp, UsageRecord};
+use sqlx::Row as _;
+use tollgate_core::Timestamp;
 
 use super::{SqlStore, statement};
 use crate::{
@@ -18,7 +16,6 @@ use crate::{
 const PRUNE: &str = "remove old usage records";
 /// Records of one transaction.
 const SLICE: i64 = 500;
-const IDS_AT_ONCE: usize = 500;
 
 impl SqlStore {
     /// Removes up to a slice of the records that arrived before the UTC day of `before` began. How many; 0: none is left.
@@ -42,29 +39,5 @@ impl SqlStore {
         }
         self.commit(PRUNE, transaction).await?;
         Ok(ids.len() as u64)
-    }
-
-    /// Leaves out records of a time whose records were removed, if their money stands in the ledger: they were booked.
-    /// Those without money are left out too; nothing but their line in the log would come of them.
-    pub(super) async fn without_pruned<'a>(
-        &self,
-        connection: &mut AnyConnection,
-        records: &[&'a UsageRecord],
-    ) -> Result<Vec<&'a UsageRecord>, StoreError> {
-        let failed = |error| self.failed(PRUNE, error);
-        let row = sqlx::query("SELECT value FROM counters WHERE name = 'pruned_until'").fetch_one(&mut *connection).await;
-        let pruned: i64 = row.and_then(|row| row.try_get(0)).map_err(failed)?;
-        let sold = |record: &UsageRecord| record.sale.is_some_and(|sale| sale != NanoUsd::ZERO);
-        let old: Vec<&UsageRecord> = records.iter().copied().filter(|record| record.at.0 < pruned && sold(record)).collect();
-        let mut booked = HashSet::new();
-        for old in old.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, "SELECT request_id FROM ledger WHERE request_id IN (", old.len(), ")");
-            let query = old.iter().fold(sqlx::query(sql), |query, record| query.bind(record.id.to_string()));
-            for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
-                booked.insert(row.try_get::<String, _>(0).map_err(failed)?);
-            }
-        }
-        let lost = |record: &UsageRecord| sold(record) && !booked.contains(&record.id.to_string());
-        Ok(records.iter().copied().filter(|record| record.at.0 >= pruned || lost(record)).collect())
     }
 }

@@ -10,10 +10,6 @@ use sqlx::AssertSqlSafe;
 
 use super::Dialect;
 
-/// How many rows a statement may insert. Few trips to the driver's thread want large statements; few sizes keep all of
-/// them prepared.
-const ROWS: [usize; 3] = [64, 8, 1];
-
 impl Dialect {
     fn placeholder(self, sql: &mut String, number: usize) {
         match self {
@@ -21,14 +17,6 @@ impl Dialect {
             Self::Postgres => write!(sql, "${number}").expect("text does not fail to be written"),
         }
     }
-}
-
-/// Cuts rows into as many as one statement inserts.
-pub(super) fn pieces<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
-    std::iter::from_fn(move || {
-        let size = ROWS.into_iter().find(|size| *size <= rows.len())?;
-        rows.split_off(..size)
-    })
 }
 
 /// `head`, then `count` placeholders, then `tail`.
@@ -61,14 +49,6 @@ pub(super) fn values(dialect: Dialect, head: &str, rows: usize, columns: usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pieces_are_whole_and_of_few_sizes() {
-        let rows: Vec<usize> = (0..147).collect();
-        let sizes: Vec<usize> = pieces(&rows).map(<[usize]>::len).collect();
-        assert_eq!(sizes, [64, 64, 8, 8, 1, 1, 1]);
-        assert_eq!(pieces(&rows).flatten().copied().collect::<Vec<_>>(), rows);
-    }
 
     #[test]
     fn placeholders_are_in_order_and_numbered_where_they_must_be() {

@@ -6,18 +6,17 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sqlx::{Any, AssertSqlSafe, Row as _, Transaction};
+use sqlx::{Any, AssertSqlSafe, Row as _};
 use tollgate_core::{AttemptRecord, Outcome, RequestId, Timestamp, UsageRecord};
 
 use super::{
     SqlStore, statement,
-    usage_rows::{ATTEMPT_HEAD, ATTEMPT_WIDTH, USAGE_COLUMNS, USAGE_HEAD, USAGE_WIDTH, attempt, bind_attempt, bind_record, record},
+    usage_rows::{USAGE_COLUMNS, attempt, record},
 };
 use crate::{Cursor, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
 
 pub(super) const IDS_AT_ONCE: usize = 500;
 
-const APPEND: &str = "book usage records";
 const PAGE: &str = "read the usage log";
 
 type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
@@ -91,63 +90,6 @@ fn ended(outcome: Option<Outcome>) -> &'static str {
 }
 
 impl SqlStore {
-    /// Books records that are all new, as they are but for a crash or an answer that got lost: their number tells.
-    /// `None` when one of them was not; nothing is written then.
-    async fn append_new(&self, records: &[&UsageRecord]) -> Result<Option<u64>, StoreError> {
-        let failed = |error| self.failed(APPEND, error);
-        let mut transaction = self.begin(APPEND).await?;
-        if self.without_pruned(&mut transaction, records).await?.len() != records.len() {
-            transaction.rollback().await.map_err(failed)?;
-            return Ok(None);
-        }
-        for records in statement::pieces(records) {
-            let sql = statement::values(self.dialect, USAGE_HEAD, records.len(), USAGE_WIDTH, " ON CONFLICT DO NOTHING");
-            let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
-            let inserted = query.execute(&mut *transaction).await.map_err(failed)?.rows_affected();
-            if inserted != records.len() as u64 {
-                transaction.rollback().await.map_err(failed)?;
-                return Ok(None);
-            }
-        }
-        self.finish_append(transaction, records).await.map(Some)
-    }
-
-    /// Books those that are not there yet. Asking for the ids that went in costs as much as the rows themselves.
-    async fn append_missing(&self, records: &[&UsageRecord]) -> Result<u64, StoreError> {
-        let failed = |error| self.failed(APPEND, error);
-        let mut transaction = self.begin(APPEND).await?;
-        let records = self.without_pruned(&mut transaction, records).await?;
-        let mut inserted: HashSet<String> = HashSet::new();
-        for records in statement::pieces(&records) {
-            let tail = " ON CONFLICT DO NOTHING RETURNING id";
-            let sql = statement::values(self.dialect, USAGE_HEAD, records.len(), USAGE_WIDTH, tail);
-            let query = records.iter().fold(sqlx::query(sql), |query, record| bind_record(query, record));
-            for row in query.fetch_all(&mut *transaction).await.map_err(failed)? {
-                inserted.insert(row.try_get(0).map_err(failed)?);
-            }
-        }
-        // An id that stands twice in a batch is inserted once, as the first of them.
-        let new: Vec<&UsageRecord> = records.iter().copied().filter(|record| inserted.remove(&record.id.to_string())).collect();
-        self.finish_append(transaction, &new).await
-    }
-
-    /// The attempts of new records, and what they cost.
-    async fn finish_append(&self, mut transaction: Transaction<'static, Any>, new: &[&UsageRecord]) -> Result<u64, StoreError> {
-        let attempts: Vec<(RequestId, i64, &AttemptRecord)> = new
-            .iter()
-            .flat_map(|record| (0_i64..).zip(&record.attempts).map(|(position, attempt)| (record.id, position, attempt)))
-            .collect();
-        for attempts in statement::pieces(&attempts) {
-            let sql = statement::values(self.dialect, ATTEMPT_HEAD, attempts.len(), ATTEMPT_WIDTH, " ON CONFLICT DO NOTHING");
-            let query = sqlx::query(sql);
-            let query = attempts.iter().fold(query, |query, (id, position, attempt)| bind_attempt(query, *id, *position, attempt));
-            query.execute(&mut *transaction).await.map_err(|error| self.failed(APPEND, error))?;
-        }
-        self.book(&mut transaction, new).await?;
-        self.commit(APPEND, transaction).await?;
-        Ok(new.len() as u64)
-    }
-
     /// Records with the attempts that belong to them.
     async fn with_attempts(&self, mut records: Vec<UsageRecord>) -> Result<Vec<UsageRecord>, StoreError> {
         let failed = |error| self.failed(PAGE, error);
@@ -179,10 +121,7 @@ impl UsageStore for SqlStore {
         // In one order, whoever writes: two writers of the same records wait for each other instead of deadlocking.
         let mut records: Vec<&UsageRecord> = records.iter().collect();
         records.sort_by_key(|record| record.id);
-        match self.append_new(&records).await? {
-            Some(added) => Ok(added),
-            None => self.append_missing(&records).await,
-        }
+        self.append_records(&records).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {

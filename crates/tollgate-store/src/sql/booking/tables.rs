@@ -1,0 +1,236 @@
+//! The tables that are booked into, and how records become their rows.
+
+use serde::Serialize;
+use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
+use tollgate_protocol::{Method, Protocol};
+
+use super::rows::{Column, Rows, Table, There, number, text};
+use crate::rollup::{AttemptRow, AttemptSums, UsageRow, UsageSums};
+
+pub(super) const USAGE: Table = Table {
+    name: "usage",
+    columns: &[
+        text("id"),
+        number("at"),
+        text("key_id"),
+        text("key_name"),
+        text("member_id"),
+        text("group_id"),
+        text("group_name"),
+        text("protocol_in"),
+        text("protocol_out"),
+        text("method"),
+        text("model"),
+        number("stream"),
+        number("status"),
+        text("outcome"),
+        text("reason"),
+        text("detail"),
+        number("tokens_input"),
+        number("tokens_output"),
+        number("tokens_cache_read"),
+        number("tokens_cache_write"),
+        number("tokens_thinking"),
+        number("tokens_image"),
+        number("tokens_audio"),
+        text("tokens_source"),
+        number("cost"),
+        number("sale"),
+        number("price_version"),
+        number("ttft_us"),
+        number("duration_us"),
+        text("address"),
+        text("client_request_id"),
+        text("dropped"),
+        text("trace"),
+    ],
+    there: There::Stays,
+};
+
+pub(super) const ATTEMPTS: Table = Table {
+    name: "attempts",
+    columns: &[
+        text("request_id"),
+        number("position"),
+        text("channel_id"),
+        text("channel_name"),
+        text("account_id"),
+        text("account_name"),
+        text("protocol"),
+        text("upstream_model"),
+        number("at"),
+        number("status"),
+        text("result"),
+        text("error"),
+        number("tokens_input"),
+        number("tokens_output"),
+        number("tokens_cache_read"),
+        number("tokens_cache_write"),
+        number("tokens_thinking"),
+        number("tokens_image"),
+        number("tokens_audio"),
+        text("tokens_source"),
+        number("cost"),
+        number("first_byte_us"),
+        number("duration_us"),
+        text("upstream_request_id"),
+        number("beside"),
+    ],
+    there: There::Stays,
+};
+
+/// Entries of what requests cost; those of postings have more columns.
+pub(super) const LEDGER: Table = Table {
+    name: "ledger",
+    columns: &[
+        number("seq"),
+        text("member_id"),
+        number("at"),
+        text("kind"),
+        number("amount"),
+        number("balance"),
+        text("request_id"),
+        text("note"),
+        text("actor"),
+    ],
+    there: There::Fails,
+};
+
+pub(super) const BALANCES: Table =
+    Table { name: "balances", columns: &[text("member_id"), number("balance")], there: There::Changes { key: 1 } };
+
+pub(super) const USAGE_HOURS: Table = sums_of_usage("usage_hours");
+pub(super) const USAGE_DAYS: Table = sums_of_usage("usage_days");
+pub(super) const ATTEMPT_HOURS: Table = sums_of_attempts("attempt_hours");
+pub(super) const ATTEMPT_DAYS: Table = sums_of_attempts("attempt_days");
+
+const SUMS_OF_USAGE: &[Column] = &[
+    number("bucket"),
+    text("key_id"),
+    text("member_id"),
+    text("group_id"),
+    text("model"),
+    text("outcome"),
+    number("requests"),
+    number("tokens_input"),
+    number("tokens_output"),
+    number("sale"),
+    number("cost"),
+    number("unpriced"),
+];
+
+const fn sums_of_usage(name: &'static str) -> Table {
+    Table { name, columns: SUMS_OF_USAGE, there: There::Grows { key: 6 } }
+}
+
+const SUMS_OF_ATTEMPTS: &[Column] = &[
+    number("bucket"),
+    text("channel_id"),
+    text("account_id"),
+    number("attempts"),
+    number("answered"),
+    number("tokens_input"),
+    number("tokens_output"),
+    number("cost"),
+];
+
+const fn sums_of_attempts(name: &'static str) -> Table {
+    Table { name, columns: SUMS_OF_ATTEMPTS, there: There::Grows { key: 3 } }
+}
+
+/// The word of a method as it is serialised everywhere else.
+const fn word(method: Method) -> &'static str {
+    match method {
+        Method::Chat => "chat",
+        Method::Generate => "generate",
+        Method::StreamGenerate => "stream_generate",
+        Method::CountTokens => "count_tokens",
+        Method::EmbedContent => "embed_content",
+        Method::BatchEmbedContents => "batch_embed_contents",
+        Method::Embeddings => "embeddings",
+    }
+}
+
+fn json<T: Serialize>(rows: &mut Rows, list: &[T]) {
+    if list.is_empty() {
+        rows.text("[]");
+    } else {
+        rows.text(&serde_json::to_string(list).expect("lists of words and entries are JSON"));
+    }
+}
+
+fn tokens(rows: &mut Rows, tokens: &Tokens) {
+    rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write);
+    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).text(tokens.source.as_str());
+}
+
+pub(super) fn usage(records: &[&UsageRecord]) -> Rows {
+    let mut rows = Rows::of(&USAGE, records.len());
+    for record in records {
+        rows.shown(&record.id).number(record.at.0).shown(&record.key).text(&record.key_name).shown(&record.member);
+        rows.maybe_shown(record.group.as_ref()).maybe_text(record.group_name.as_deref());
+        rows.text(record.protocol_in.as_str()).maybe_text(record.protocol_out.map(Protocol::as_str));
+        rows.text(word(record.method)).maybe_text(record.model.as_deref());
+        rows.number(i64::from(record.stream)).number(i64::from(record.status)).text(record.outcome.as_str());
+        rows.maybe_text(record.reason.as_deref()).maybe_text(record.detail.as_deref());
+        tokens(&mut rows, &record.tokens);
+        rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0)).number(record.price_version.0);
+        rows.maybe_count(record.ttft_us).count(record.duration_us);
+        rows.maybe_text(record.address.as_deref()).maybe_text(record.client_request_id.as_deref());
+        json(&mut rows, &record.dropped);
+        json(&mut rows, &record.trace);
+    }
+    rows
+}
+
+pub(super) fn attempts(records: &[&UsageRecord]) -> Rows {
+    let mut rows = Rows::of(&ATTEMPTS, records.iter().map(|record| record.attempts.len()).sum());
+    for record in records {
+        for (position, one) in (0..).zip(&record.attempts) {
+            attempt(&mut rows, record.id, position, one);
+        }
+    }
+    rows
+}
+
+fn attempt(rows: &mut Rows, id: RequestId, position: i64, attempt: &AttemptRecord) {
+    rows.shown(&id).number(position).shown(&attempt.channel).text(&attempt.channel_name);
+    rows.shown(&attempt.account).text(&attempt.account_name).text(attempt.protocol.as_str()).text(&attempt.upstream_model);
+    rows.number(attempt.at.0).maybe(attempt.status.map(i64::from)).text(attempt.result.as_str());
+    rows.maybe_text(attempt.error.as_deref());
+    tokens(rows, &attempt.tokens);
+    rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
+    rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.beside));
+}
+
+pub(super) fn usage_sums<'a>(table: &Table, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> Rows {
+    let mut rows = Rows::of(table, sums.len());
+    for (row, sums) in sums {
+        rows.number(row.bucket).shown(&row.key).shown(&row.member).text(&row.group).text(&row.model).text(row.outcome);
+        rows.number(sums.requests).number(sums.tokens_input).number(sums.tokens_output);
+        rows.number(sums.sale).number(sums.cost).number(sums.unpriced);
+    }
+    rows
+}
+
+pub(super) fn attempt_sums<'a>(table: &Table, sums: impl ExactSizeIterator<Item = (&'a AttemptRow, &'a AttemptSums)>) -> Rows {
+    let mut rows = Rows::of(table, sums.len());
+    for (row, sums) in sums {
+        rows.number(row.bucket).shown(&row.channel).shown(&row.account).number(sums.attempts).number(sums.answered);
+        rows.number(sums.tokens_input).number(sums.tokens_output).number(sums.cost);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_the_words_that_are_read_back() {
+        use Method::{BatchEmbedContents, Chat, CountTokens, EmbedContent, Embeddings, Generate, StreamGenerate};
+        for method in [Chat, Generate, StreamGenerate, CountTokens, EmbedContent, BatchEmbedContents, Embeddings] {
+            assert_eq!(serde_json::to_value(method).unwrap(), word(method));
+        }
+    }
+}
