@@ -346,6 +346,12 @@ impl Ticket {
         if let Some(pieces) = facts.reading.map(|reading| reading.unknown).filter(|pieces| *pieces > 0) {
             self.desk.shared.metrics.unknown_content(&facts.planned.channel.name, pieces);
         }
+        // An answer that says that its account is limited stays an answer, and is the account's last.
+        let limited = facts.reading.is_some_and(|reading| reading.account_refused);
+        let observation = observation.map(|seen| match seen {
+            Observation::Success { .. } if limited => Observation::Refused,
+            seen => seen,
+        });
         if let Some(observation) = observation
             && facts.planned.channel.provider != Provider::Echo
         {

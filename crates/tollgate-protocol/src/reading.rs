@@ -74,7 +74,12 @@ pub struct Reading {
     pub media: u32,
     /// Pieces of content of a kind the translators do not know, which were left out.
     pub unknown: u32,
+    /// The answer says beside its content that the account behind it is limited: it is an answer, and the account's last.
+    pub account_refused: bool,
 }
+
+/// The native finish reason that says so ([`Reading::account_refused`]).
+pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
 /// A complete answer that was checked and may be handed on.
 #[derive(Clone, Debug, PartialEq, Eq)]

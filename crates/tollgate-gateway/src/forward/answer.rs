@@ -187,8 +187,14 @@ impl Attempt<'_> {
         let mut first = Vec::new();
         let mut seen = 0;
         let idle_ms = self.planned.channel.timeouts.idle_ms;
+        // Comments and empty events are no silence, but no answer either: they hold nobody up for longer than this.
+        let content_ms = self.planned.channel.timeouts.first_byte_ms.max(idle_ms);
+        let content_by = Instant::now() + Duration::from_millis(content_ms);
         loop {
-            let piece = self.next(&mut body).await?;
+            let piece = match timeout_at(content_by, self.next(&mut body)).await {
+                Ok(piece) => piece?,
+                Err(_) => return Err(Failure::TimedOut { limit_ms: content_ms }),
+            };
             let pushed = match &piece {
                 Some(piece) => {
                     seen += piece.len();

@@ -174,7 +174,18 @@ mod tests {
         let (out, result, reading) = pass(&text, None);
         assert_eq!((out, result), (text, Ok(())));
         let usage = Some(Usage { prompt_total: 5, completion_total: 9, ..Usage::default() });
-        assert_eq!(reading, Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 5, media: 0, unknown: 0 });
+        assert_eq!(
+            reading,
+            Reading {
+                usage,
+                finish: Some(Finish::Tool),
+                content: true,
+                text_bytes: 5,
+                media: 0,
+                unknown: 0,
+                account_refused: false
+            }
+        );
     }
 
     #[test]

@@ -59,7 +59,15 @@ mod tests {
         let usage = Some(Usage { prompt_total: 7, cached: 4, completion_total: 2, ..Usage::default() });
         assert_eq!(
             passed.reading,
-            Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 12, media: 0, unknown: 0 }
+            Reading {
+                usage,
+                finish: Some(Finish::Tool),
+                content: true,
+                text_bytes: 12,
+                media: 0,
+                unknown: 0,
+                account_refused: false
+            }
         );
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{finish, usage::Counts};
 use crate::{
     Finish, Reading,
-    reading::Candidates,
+    reading::{ACCOUNT_LIMITED, Candidates},
     scan::{Fault, Kind, Scanner, Text},
 };
 
@@ -117,6 +117,7 @@ impl Answer {
         if object.is_some() {
             self.seen.see(index, reason.is_some());
         }
+        self.reading.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
         if index == 0 {
             self.call |= call;
             self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);

@@ -1,6 +1,6 @@
 //! Finish reasons of the native protocol (translation reference, section 2.5).
 
-use crate::Finish;
+use crate::{Finish, reading::ACCOUNT_LIMITED};
 
 /// What a native reason means; one we do not know is a natural end.
 pub(super) fn read(native: &str) -> Finish {
@@ -25,7 +25,7 @@ pub(super) fn read(native: &str) -> Finish {
         | "MISSING_THOUGHT_SIGNATURE"
         | "NO_IMAGE"
         | "IMAGE_OTHER"
-        | "PUP_LIMITED_DISABLED" => Finish::Fail,
+        | ACCOUNT_LIMITED => Finish::Fail,
         _ => Finish::Stop,
     }
 }

@@ -186,6 +186,7 @@ impl Chunks {
         reading.usage = answer.reading.usage.or(reading.usage);
         reading.finish = answer.reading.finish.or(reading.finish);
         reading.content |= answer.reading.content;
+        reading.account_refused |= answer.reading.account_refused;
         reading.text_bytes += answer.reading.text_bytes;
         reading.media = reading.media.saturating_add(answer.reading.media);
         self.seen.join(answer.seen);

@@ -92,7 +92,15 @@ mod tests {
         let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
         assert_eq!(
             passed.reading,
-            Reading { usage, finish: Some(Finish::Stop), content: true, text_bytes: 8, media: 0, unknown: 0 }
+            Reading {
+                usage,
+                finish: Some(Finish::Stop),
+                content: true,
+                text_bytes: 8,
+                media: 0,
+                unknown: 0,
+                account_refused: false
+            }
         );
     }
 

@@ -3,7 +3,7 @@
 //! and what the records need is counted. Memory is constant but for the calls that are open.
 
 use super::{Blocked, Event, Media, ReplyContext};
-use crate::{Finish, Reading, StreamFault, UpstreamProblem, lenient::Text};
+use crate::{Finish, Reading, StreamFault, UpstreamProblem, lenient::Text, reading::ACCOUNT_LIMITED};
 
 /// Most candidates of one answer.
 pub(crate) const CANDIDATE_LIMIT: u32 = 128;
@@ -247,6 +247,7 @@ impl Handover {
         out: &mut Vec<Event>,
     ) -> Result<(), StreamFault> {
         let Some(seen) = self.candidate(c)? else { return Ok(()) };
+        let limited = finish == Finish::Fail && native.as_deref() == Some(ACCOUNT_LIMITED);
         let finish = match finish {
             Finish::Fail if !seen.usable => return Err(failure(native.as_deref())),
             // Whatever came cannot be handed on: an empty answer would be taken for the model's.
@@ -258,6 +259,8 @@ impl Handover {
             Finish::Stop | Finish::Length | Finish::Filter | Finish::Other => finish,
         };
         seen.finished = true;
+        // What came is the answer; the account gives no other.
+        self.reading.account_refused |= limited;
         let first = self.candidates.first().is_some_and(|seen| seen.index == c);
         if first {
             self.reading.finish = Some(finish);
@@ -280,10 +283,10 @@ fn unwrap_input(arguments: String) -> String {
 fn failure(native: Option<&str>) -> StreamFault {
     let word = match native.unwrap_or_default() {
         // The account behind the upstream is limited: not an answer but a refusal of our account.
-        "PUP_LIMITED_DISABLED" => {
+        ACCOUNT_LIMITED => {
             return StreamFault::Problem(Box::new(UpstreamProblem {
                 status: 403,
-                message: "PUP_LIMITED_DISABLED".to_owned(),
+                message: ACCOUNT_LIMITED.to_owned(),
                 recognised: true,
                 account_refused: true,
                 ..UpstreamProblem::default()

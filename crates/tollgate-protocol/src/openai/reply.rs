@@ -80,6 +80,7 @@ mod tests {
                 text_bytes: 6,
                 media: 0,
                 unknown: 0,
+                account_refused: false,
             }
         );
     }

@@ -3,6 +3,7 @@
 mod endings;
 mod endings_money;
 mod failover;
+mod first_content;
 mod golden;
 mod hedging;
 mod hostile;

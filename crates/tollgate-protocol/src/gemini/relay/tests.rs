@@ -35,7 +35,10 @@ fn a_stream_passes_byte_for_byte() {
     let (out, result, reading) = pass(&text);
     assert_eq!((out, result), (text, Ok(())));
     let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
-    assert_eq!(reading, Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 5, media: 0, unknown: 0 });
+    assert_eq!(
+        reading,
+        Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 5, media: 0, unknown: 0, account_refused: false }
+    );
 }
 
 #[test]

@@ -62,6 +62,10 @@ fn a_failure_counts_only_where_nothing_usable_came() {
     let (out, reading) = run(&context, vec![think, text, end(Finish::Fail, "NO_IMAGE"), Event::End]).unwrap();
     assert!(matches!(out[2], Event::Finish { finish: Finish::Stop, .. }));
     assert_eq!(reading.finish, Some(Finish::Stop));
+    assert!(!reading.account_refused);
+    let last = Event::Text { c: 0, text: "a".to_owned(), signature: None };
+    let (_, reading) = run(&context, vec![last, end(Finish::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
+    assert!(reading.account_refused && reading.finish == Some(Finish::Stop), "an answer, and the account's last");
     let refused = run(&context, vec![end(Finish::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
     assert!(matches!(refused, StreamFault::Problem(problem) if problem.account_refused && problem.status == 403));
 }

@@ -42,7 +42,15 @@ fn a_stream_passes_byte_for_byte() {
     assert_eq!((out, result), (text, Ok(())));
     assert_eq!(
         reading,
-        Reading { usage: Some(usage(3, 2)), finish: Some(Finish::Stop), content: true, text_bytes: 3, media: 0, unknown: 0 }
+        Reading {
+            usage: Some(usage(3, 2)),
+            finish: Some(Finish::Stop),
+            content: true,
+            text_bytes: 3,
+            media: 0,
+            unknown: 0,
+            account_refused: false
+        }
     );
 }
 

@@ -1,0 +1,66 @@
+//! What an upstream may do before its first content, and what it may say behind its last.
+
+use tollgate_core::{HealthView as _, Outcome, RestingReason, Standing};
+
+use super::*;
+
+/// Comments and a role, one a minute, so that it is never silent for as long as the idle limit.
+fn dripping(minutes: usize) -> Vec<Piece> {
+    let mut pieces = vec![role()];
+    for _ in 0..minutes {
+        pieces.extend([Piece::Wait(SECOND * 60), ": still here\n\n".into()]);
+    }
+    pieces
+}
+
+#[tokio::test(start_paused = true)]
+async fn comments_before_content_hold_a_request_up_no_longer_than_the_first_byte_limit() {
+    let script = Script::new().streams(dripping(9)).streams(vec![role(), chunk("hi"), tail()]);
+    let mut rig = Rig::new(script, 2);
+    let began = tokio::time::Instant::now();
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("hi"), "{}", got.body);
+    assert_eq!(began.elapsed().as_secs(), 120);
+    let record = rig.record();
+    assert_eq!((record.attempts[0].error.as_deref(), record.outcome), (Some("E51"), Outcome::Completed));
+    assert_eq!(rig.script.open(), 0, "the dripping connection is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn comments_may_come_until_the_limit_and_a_longer_idle_limit_makes_it_longer() {
+    for (minutes, idle_ms) in [(1, 90_000), (4, 300_000)] {
+        let mut pieces = dripping(minutes);
+        pieces.extend([chunk("late"), tail()]);
+        let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.timeouts.idle_ms = idle_ms);
+        let got = rig.ask(STREAM).await;
+        assert!(got.status == 200 && got.body.contains("late"), "{}", got.body);
+        rig.record();
+    }
+}
+
+/// A native answer whose account was limited behind its text.
+const LIMITED: &str =
+    r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"PUP_LIMITED_DISABLED","index":0}]}"#;
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_says_its_account_is_limited_is_an_answer_and_the_accounts_last() {
+    let generate = r#"{"contents":[{"parts":[{"text":"hello"}]}]}"#;
+    for (method, body) in
+        [(Method::Chat, CHAT), (Method::Chat, STREAM), (Method::Generate, generate), (Method::StreamGenerate, generate)]
+    {
+        let streams = body == STREAM || method == Method::StreamGenerate;
+        let script = Script::new();
+        let script =
+            if streams { script.streams(vec![format!("data: {LIMITED}\n\n").as_str().into()]) } else { script.replies(LIMITED) };
+        let mut rig = Rig::with(script, 1, |channel| {
+            channel.protocol = tollgate_protocol::Protocol::Gemini;
+            channel.provider = tollgate_core::Provider::Gemini;
+        });
+        let incoming = if method == Method::Chat { rig.incoming(body) } else { rig.native(method, body) };
+        let got = read(serve(&rig.core, incoming).await).await;
+        assert!(got.status == 200 && !got.aborted && got.body.contains("hi"), "{}", got.body);
+        assert_eq!(rig.record().outcome, Outcome::Completed);
+        let standing = rig.board.of(account(1).id).standing(rig.clock.now());
+        assert_eq!(standing, Standing::Resting { why: RestingReason::Refused, until: None }, "{method:?} {streams}");
+    }
+}
