@@ -6,9 +6,18 @@ use http::{Request, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::{
+        conn::auto,
+        graceful::{GracefulShutdown, Watcher},
+    },
 };
-use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::RequestId;
 
@@ -19,7 +28,7 @@ use crate::{Console, Visitor, problem::Problem};
 pub struct ListenerLimits {
     /// Connections at once; more wait to be accepted.
     pub connections: usize,
-    /// A request's head has to be complete within this time.
+    /// A request's head has to be complete within this time, and so has the handshake before it.
     pub header_timeout: Duration,
     /// How long answers under way may go on once it stops.
     pub drain: Duration,
@@ -31,10 +40,12 @@ impl Default for ListenerLimits {
     }
 }
 
-/// Serves the console on a listener until it is told to stop. `id` draws the id of a request.
+/// Serves the console on a listener until it is told to stop, over TLS where there is a certificate. `id` draws the id of a
+/// request.
 pub async fn serve(
     console: Console,
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     limits: ListenerLimits,
     id: Arc<dyn Fn() -> RequestId + Send + Sync>,
     stop: CancellationToken,
@@ -42,7 +53,7 @@ pub async fn serve(
     let tracker = TaskTracker::new();
     let graceful = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(limits.connections));
-    let mut server = auto::Builder::new(TokioExecutor::new());
+    let mut server = Server::new(TokioExecutor::new());
     server.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_headers(100).max_buf_size(64 << 10);
     server.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(64 << 10);
     loop {
@@ -51,16 +62,22 @@ pub async fn serve(
             accepted = accept(&listener, &room) => accepted,
         };
         let Some((stream, address, permit)) = accepted else { continue };
-        let (console, id) = (console.clone(), Arc::clone(&id));
-        let service = service_fn(move |request| {
-            let (console, visitor) = (console.clone(), Visitor { id: id(), address });
-            async move { Ok::<_, std::convert::Infallible>(answer(&console, visitor, request).await) }
-        });
-        let connection = server.serve_connection(TokioIo::new(stream), service).into_owned();
-        let watched = graceful.watch(connection);
+        let (console, id, server, watcher) = (console.clone(), Arc::clone(&id), server.clone(), graceful.watcher());
+        let (tls, stop) = (tls.clone(), stop.clone());
         tracker.spawn(async move {
-            if let Err(error) = watched.await {
-                tracing::debug!(%error, "a connection to the console ended");
+            let made = move || Visitor { id: id(), address };
+            match tls {
+                None => talk(&server, watcher, stream, console, made).await,
+                Some(tls) => {
+                    // Who has not shaken hands yet is not waited for.
+                    let shaken = tokio::select! {
+                        () = stop.cancelled() => return,
+                        shaken = timeout(limits.header_timeout, tls.accept(stream)) => shaken,
+                    };
+                    if let Ok(Ok(stream)) = shaken {
+                        Box::pin(talk(&server, watcher, stream, console, made)).await;
+                    }
+                }
             }
             drop(permit);
         });
@@ -68,6 +85,23 @@ pub async fn serve(
     drop(listener);
     tracker.close();
     let _ = timeout(limits.drain, graceful.shutdown()).await;
+}
+
+type Server = auto::Builder<TokioExecutor>;
+
+/// Answers the requests of a connection.
+async fn talk<S>(server: &Server, watcher: Watcher, stream: S, console: Console, visitor: impl Fn() -> Visitor)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(|request| {
+        let (console, visitor) = (console.clone(), visitor());
+        async move { Ok::<_, std::convert::Infallible>(answer(&console, visitor, request).await) }
+    });
+    let connection = server.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection to the console ended");
+    }
 }
 
 type Accepted = (tokio::net::TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit);

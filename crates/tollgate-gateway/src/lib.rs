@@ -66,7 +66,7 @@ pub use path::{Core, serve};
 pub use probes::Probes;
 pub use receive::receive;
 pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
-pub use server::{Drained, ListenError, Listening, ModelPath, RunError, TlsError, listen, run};
+pub use server::{Certificate, Drained, ListenError, Listening, ModelPath, RunError, TlsError, listen, run, tls_acceptor};
 pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits};
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;

@@ -17,14 +17,15 @@ use tokio::{
     runtime::{Builder, Runtime},
     sync::Semaphore,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
     Console, ListenerLimits, NotTested, Parts, Question, Running, Seen, Setting, Tested, Visitor, serve as serve_console,
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
-    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, Visit, Visited, Visits, is_public,
-    queue,
+    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, Visit, Visited, Visits,
+    is_public, queue, tls_acceptor,
 };
 use tollgate_store::{Kind, RowFilter, Store, StoreError};
 
@@ -59,6 +60,13 @@ pub(crate) fn start(
         Some(asked) => Some(bind(asked)?),
         None => None,
     };
+    let tls = match &config.console_tls {
+        None => None,
+        Some((certificate, key)) => {
+            let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
+            Some(tls_acceptor(&files).map_err(|error| Failure::written(format!("the console's TLS: {error}")))?)
+        }
+    };
     let dice = Arc::new(Dice::shaken().map_err(|error| Failure::Machine(format!("the system gives no randomness: {error}")))?);
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -75,7 +83,14 @@ pub(crate) fn start(
         version: env!("CARGO_PKG_VERSION"),
     });
     if let Some((listener, address)) = own {
-        let opening = own_address(console, listener, dice, store.clone(), address, stop.clone());
+        if tls.is_none() && !address.ip().is_loopback() {
+            tracing::warn!(%address, "admin keys come to the console unencrypted; set console.tls_cert and console.tls_key");
+        }
+        let tls = tls.map(|(acceptor, certificate)| {
+            tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
+            acceptor
+        });
+        let opening = own_address(console, (listener, address), tls, dice, store.clone(), stop.clone());
         tasks.spawn_on(opening, runtime.handle());
         return Ok(Beside { elsewhere: Arc::new(Nowhere), address: Some(address), runtime, stop, tasks });
     }
@@ -169,10 +184,10 @@ async fn answer_visits(console: Console, mut visits: Visits, stop: CancellationT
 /// Serves on an address of the console's own, once that may be open.
 async fn own_address(
     console: Console,
-    listener: std::net::TcpListener,
+    (listener, address): (std::net::TcpListener, SocketAddr),
+    tls: Option<TlsAcceptor>,
     dice: Arc<Dice>,
     store: Store,
-    address: SocketAddr,
     stop: CancellationToken,
 ) {
     let mut listener = Some(listener);
@@ -191,7 +206,7 @@ async fn own_address(
     match listener {
         Ok(listener) => {
             let id = Arc::new(move || dice.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
-            serve_console(console, listener, ListenerLimits::default(), id, stop).await;
+            serve_console(console, listener, tls, ListenerLimits::default(), id, stop).await;
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
     }

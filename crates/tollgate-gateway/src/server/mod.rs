@@ -28,7 +28,7 @@ use crate::{AnswerBody, Dice, Elsewhere, Incoming, Shared};
 pub(crate) use census::AddressBlock;
 pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
-pub use tls::TlsError;
+pub use tls::{Certificate, TlsError, tls_acceptor};
 
 /// What answers model requests: the path, or a script in tests. One for each core.
 pub trait ModelPath: Send + Sync + 'static {

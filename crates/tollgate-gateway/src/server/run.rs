@@ -68,7 +68,7 @@ where
     let tls = match &shared.settings.tls {
         None => None,
         Some(files) => {
-            let (acceptor, certificate) = tls::acceptor(files)?;
+            let (acceptor, certificate) = tls::tls_acceptor(files)?;
             shared.tracker.spawn(certificate.follow(closing.clone()));
             Some(acceptor)
         }

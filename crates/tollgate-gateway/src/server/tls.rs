@@ -44,7 +44,10 @@ pub enum TlsError {
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// An acceptor that speaks HTTP/2 and HTTP/1.1, and the certificate it shows, which can be replaced while it serves.
-pub(super) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate>), TlsError> {
+///
+/// # Errors
+/// When a file cannot be read, or certificate and key do not fit together.
+pub fn tls_acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate>), TlsError> {
     let certificate = Arc::new(Certificate::read(files)?);
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&certificate.provider))
         .with_safe_default_protocol_versions()?
@@ -57,7 +60,7 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate
 /// The certificate in force, from its files. Certificates are renewed every few weeks by programs that replace the
 /// files; connections made afterwards see the new one, without a restart.
 #[derive(Debug)]
-pub(super) struct Certificate {
+pub struct Certificate {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
     in_force: ArcSwap<CertifiedKey>,
@@ -78,7 +81,7 @@ impl Certificate {
 
     /// Follows changes of the files until `end`. A pair that does not fit is read again at the next look: the files are
     /// replaced one after the other.
-    pub(super) async fn follow(self: Arc<Self>, end: CancellationToken) {
+    pub async fn follow(self: Arc<Self>, end: CancellationToken) {
         let mut known = self.stamps();
         let mut failed = None;
         loop {
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let files = TlsFiles { certificate: "/nonexistent/cert.pem".into(), key: "/nonexistent/key.pem".into() };
-        let error = acceptor(&files).err().expect("there is no such file");
+        let error = tls_acceptor(&files).err().expect("there is no such file");
         assert!(error.to_string().contains("/nonexistent/cert.pem"), "{error}");
     }
 

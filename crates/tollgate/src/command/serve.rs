@@ -253,13 +253,16 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let data = config.data.display().to_string();
     if common.json {
-        let console = console.map(|address| address.to_string());
         let url = format!("{scheme}://{address}");
-        say::json(&json!({"address": address.to_string(), "url": url, "console": console, "key": key, "data": data}));
+        let admin_url = admin_url(config, console).unwrap_or_else(|| url.clone());
+        let console = console.map(|address| address.to_string());
+        say::json(&json!({
+            "address": address.to_string(), "url": url, "console": console, "admin_url": admin_url, "key": key, "data": data,
+        }));
         return;
     }
     say::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
-    let admin = console.map_or_else(|| format!("{scheme}://{address}"), |console| format!("http://{console}"));
+    let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
     say::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
     let Some(key) = key else {
         say::line("keys: `tollgate key create NAME`");
@@ -277,6 +280,12 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
          -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
     ));
     say::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
+}
+
+/// Where the admin API is, when that is an address of its own.
+fn admin_url(config: &Config, console: Option<SocketAddr>) -> Option<String> {
+    let scheme = if config.console_tls.is_some() { "https" } else { "http" };
+    console.map(|address| format!("{scheme}://{address}"))
 }
 
 fn cannot_listen(error: &ListenError) -> Failure {

@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     /// Address of the console's own.
     pub(crate) console: Option<SocketAddr>,
+    /// Certificate and key files of that address.
+    pub(crate) console_tls: Option<(PathBuf, PathBuf)>,
     /// Runtimes for the model path.
     pub(crate) cores: usize,
     /// Certificate and key files.
@@ -54,14 +56,8 @@ impl Config {
     pub(crate) fn check(values: Values) -> Result<Self, Vec<String>> {
         let text = |path: &str| values.get(path).map(|value| value.text.clone()).filter(|text| !text.is_empty());
         let mut faults = Vec::new();
-        let tls = match (text("server.tls_cert"), text("server.tls_key")) {
-            (Some(cert), Some(key)) => Some((PathBuf::from(cert), PathBuf::from(key))),
-            (None, None) => None,
-            _ => {
-                faults.push("server.tls_cert and server.tls_key belong together: set both or neither".to_owned());
-                None
-            }
-        };
+        let tls = tls(&values, "server", &mut faults);
+        let console_tls = console_tls(&values, tls.as_ref(), &mut faults);
         if let Some(url) = text("database.url")
             && !["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
         {
@@ -91,6 +87,7 @@ impl Config {
                 given => usize::try_from(given).unwrap_or(1),
             },
             tls,
+            console_tls,
             webhook,
             budgets,
             database_url: text("database.url"),
@@ -153,6 +150,36 @@ impl Config {
     pub(crate) fn flag(&self, path: &str) -> bool {
         self.text(path) == "true"
     }
+}
+
+/// Certificate and key files of a section.
+fn tls(values: &Values, section: &str, faults: &mut Vec<String>) -> Option<(PathBuf, PathBuf)> {
+    let file = |name: &str| {
+        let value = values.get(format!("{section}.{name}").as_str())?;
+        Some(&value.text).filter(|text| !text.is_empty()).map(PathBuf::from)
+    };
+    match (file("tls_cert"), file("tls_key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => {
+            faults.push(format!("{section}.tls_cert and {section}.tls_key belong together: set both or neither"));
+            None
+        }
+    }
+}
+
+/// Those of the console's own address: its own, else the server's, unless it is to speak plain HTTP.
+fn console_tls(values: &Values, server: Option<&(PathBuf, PathBuf)>, faults: &mut Vec<String>) -> Option<(PathBuf, PathBuf)> {
+    let own = tls(values, "console", faults);
+    let off = values.get("console.tls").is_some_and(|value| value.text == "off");
+    let has_address = values.get("console.listen").is_some_and(|value| !value.text.is_empty());
+    if own.is_some() && off {
+        faults.push("console.tls is \"off\" and console.tls_cert is set: leave one of them away".to_owned());
+    }
+    if own.is_some() && !has_address {
+        faults.push("console.tls_cert is for an address of the console's own: set console.listen too".to_owned());
+    }
+    own.or_else(|| server.cloned()).filter(|_| has_address && !off)
 }
 
 fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {

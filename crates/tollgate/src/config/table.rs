@@ -240,8 +240,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "console.listen",
         Kind::Address,
         None,
-        "Address of its own for the admin API and /metrics, plain HTTP; absent: they are on server.listen. Away from loopback it opens once there is an admin key.",
+        "Address of its own for the admin API and /metrics; absent: they are on server.listen. Away from loopback it opens once there is an admin key.",
     ),
+    setting(
+        "console.tls",
+        Kind::OneOf(&["auto", "off"]),
+        Some("\"auto\""),
+        "What that address speaks. auto: TLS where console.tls_cert or server.tls_cert is set. off: plain HTTP.",
+    ),
+    setting(
+        "console.tls_cert",
+        Kind::Text,
+        None,
+        "PEM file with the certificate chain of that address; absent: the one of server.tls_cert.",
+    ),
+    setting("console.tls_key", Kind::Text, None, "PEM file with the private key of `tls_cert`."),
     setting("metrics.public", Kind::Flag, Some("false"), "Serve /metrics to everyone; false: to loopback peers only."),
 ];
 

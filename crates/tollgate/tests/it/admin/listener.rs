@@ -1,6 +1,11 @@
 //! The console on an address of its own.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use tollgate_testkit::{Answer, Gate, Request};
 
@@ -57,4 +62,94 @@ fn away_from_loopback_nothing_is_open_before_there_is_an_admin_key() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_eq!(send(near, &me.bearer(&key)).status, 200);
+}
+
+fn kept(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tollgate-gateway/tests/fixtures").join(name)
+}
+
+/// What a command says over TLS, with this certificate trusted, and how it ends.
+fn over_tls(console: SocketAddr, key: &str, trusted: &str) -> (Option<i32>, String) {
+    let output = Command::new(support::PROGRAM)
+        .env_clear()
+        .env("SSL_CERT_FILE", kept(trusted))
+        .env("TOLLGATE_URL", format!("https://localhost:{}", console.port()))
+        .env("TOLLGATE_ADMIN_KEY", key)
+        .args(["group", "list"])
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let put = |name: &str| {
+        std::fs::copy(kept(&format!("{name}.cert.pem")), &cert).unwrap();
+        std::fs::copy(kept(&format!("{name}.key.pem")), &key).unwrap();
+    };
+    put("localhost");
+    let gate = Gate::of(support::PROGRAM)
+        .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
+        .env("TOLLGATE_CONSOLE__TLS_CERT", cert.to_str().unwrap())
+        .env("TOLLGATE_CONSOLE__TLS_KEY", key.to_str().unwrap())
+        .spawn();
+    let console: SocketAddr = gate.said()["console"].as_str().unwrap().parse().unwrap();
+    assert_eq!(gate.said()["admin_url"], format!("https://{console}"));
+    assert!(gate.said()["url"].as_str().unwrap().starts_with("http://"), "the model address has no certificate");
+    let admin = make_key(&gate, "root", "admin");
+    let (code, said) = over_tls(console, &admin, "localhost.cert.pem");
+    assert!(code == Some(0) && said.contains("default"), "{said}");
+    let (code, said) = over_tls(console, &admin, "localhost.key.pem");
+    assert!(code == Some(4) && said.contains("SSL_CERT_FILE"), "a certificate that nobody vouches for: {said}");
+    let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::Open::answer);
+    assert!(plain.is_err(), "plain HTTP is not spoken there: {plain:?}");
+    put("renewed");
+    let begin = Instant::now();
+    while over_tls(console, &admin, "localhost.cert.pem").0 == Some(0) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the old certificate is still shown");
+    }
+}
+
+#[test]
+fn the_servers_certificate_is_shown_there_too_unless_it_is_switched_off() {
+    let spawn = |tls: &str| {
+        Gate::of(support::PROGRAM)
+            .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
+            .env("TOLLGATE_CONSOLE__TLS", tls)
+            .env("TOLLGATE_SERVER__TLS_CERT", kept("localhost.cert.pem").to_str().unwrap())
+            .env("TOLLGATE_SERVER__TLS_KEY", kept("localhost.key.pem").to_str().unwrap())
+            .spawn()
+    };
+    for (tls, scheme) in [("auto", "https://"), ("off", "http://")] {
+        let gate = spawn(tls);
+        assert!(gate.said()["url"].as_str().unwrap().starts_with("https://"));
+        assert!(gate.said()["admin_url"].as_str().unwrap().starts_with(scheme), "{}", gate.said());
+        let console: SocketAddr = gate.said()["console"].as_str().unwrap().parse().unwrap();
+        let key = make_key(&gate, "root", "operator");
+        if tls == "auto" {
+            assert_eq!(over_tls(console, &key, "localhost.cert.pem").0, Some(0));
+        } else {
+            assert_eq!(send(console, &Request::get("/admin/v1/me").bearer(&key)).status, 200);
+        }
+    }
+}
+
+#[test]
+fn tls_settings_that_contradict_each_other_are_told_at_the_start() {
+    let at = ("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0");
+    let (cert, key) = (kept("localhost.cert.pem").display().to_string(), kept("localhost.key.pem").display().to_string());
+    let (cert, key) = (("TOLLGATE_CONSOLE__TLS_CERT", cert.as_str()), ("TOLLGATE_CONSOLE__TLS_KEY", key.as_str()));
+    for (settings, words) in [
+        (vec![at, cert], "console.tls_cert and console.tls_key belong together"),
+        (vec![cert, key], "set console.listen too"),
+        (vec![at, cert, key, ("TOLLGATE_CONSOLE__TLS", "off")], "leave one of them away"),
+        (vec![at, cert, ("TOLLGATE_CONSOLE__TLS_KEY", "/nonexistent/key.pem")], "/nonexistent/key.pem"),
+    ] {
+        let gate = settings.into_iter().fold(Gate::of(support::PROGRAM), |gate, (name, value)| gate.env(name, value));
+        let out = gate.fail();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(3) && said.contains(words), "{said}");
+    }
 }
