@@ -348,10 +348,8 @@ impl Ticket {
         }
         // An answer that says that its account is limited stays an answer, and is the account's last.
         let limited = facts.reading.is_some_and(|reading| reading.account_refused);
-        let observation = observation.map(|seen| match seen {
-            Observation::Success { .. } if limited => Observation::Refused,
-            seen => seen,
-        });
+        let observation = observation
+            .map(|seen| if limited && matches!(seen, Observation::Success { .. }) { Observation::Refused } else { seen });
         if let Some(observation) = observation
             && facts.planned.channel.provider != Provider::Echo
         {
