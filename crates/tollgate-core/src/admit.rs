@@ -14,12 +14,15 @@ pub use counting::{Sliding, Spent};
 use worst::Worst;
 
 use crate::{
-    Billing, Budget, BudgetAction, Caller, ChannelId, Group, GroupId, Key, KeyId, Limits, Member, MemberId, NanoUsd, Offer,
-    PlannedAttempt, RequestId, Timestamp, Window, estimate_input, estimate_output,
+    Billing, Budget, BudgetAction, Caller, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Limits, MAX_ATTEMPTS, Member,
+    MemberId, Multiplier, NanoUsd, Offer, PlannedAttempt, Price, RequestId, Timestamp, Window, estimate_input, estimate_output,
+    route::cost_of,
 };
 
 /// The least output, in tokens, that a limit is lowered to; below it the request is refused (E33).
 pub const LEAST_OUTPUT: u64 = 256;
+/// Most holds of attempts that are asked for along with their request's.
+pub const MOST_AHEAD: usize = 6;
 
 /// Whose limit, whose money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,6 +171,15 @@ pub struct Busy {
     pub rooms: Rooms,
 }
 
+/// What was set aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The rates with least room.
+    pub rooms: Rooms,
+    /// The output limit that it rests on, where the request must be given one; lower than asked where less was left.
+    pub output: Option<u64>,
+}
+
 /// A budget that only alerts, at the moment it was spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossed {
@@ -212,23 +224,67 @@ pub fn hold_for_attempt(id: RequestId, at: Timestamp, planned: &PlannedAttempt, 
     if planned.channel.budgets.is_empty() || outline.method == Method::CountTokens {
         return None;
     }
-    let subject = Subject::Channel(planned.channel.id);
-    let limits = planned.channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
-    let worst = worst_of_attempt(planned, outline, offer);
-    Some(Hold { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst })
+    let PlannedAttempt { channel, account, cost, .. } = planned;
+    Some(on_channel(id, at, channel, cost.as_ref(), account.cost_multiplier, outline, offer))
 }
 
 /// The most an attempt can be estimated to cost: its input and all the output it may give. `None`: its cost is not known.
 #[must_use]
 pub fn most_of_attempt(planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Option<NanoUsd> {
-    planned.cost.as_ref().map(|_| worst_of_attempt(planned, outline, offer).amount())
+    let PlannedAttempt { account, cost, .. } = planned;
+    cost.as_ref().map(|cost| worst_of_attempt(Some(cost), account.cost_multiplier, outline, offer).amount())
 }
 
-fn worst_of_attempt(planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Worst {
+/// What attempts of a request may have to set aside, so that it can be asked for along with the request's own hold: for each
+/// channel that blocks by a budget the dearest of its accounts, then once more for each further account, since an attempt
+/// that failed may cost as well. At most [`MOST_AHEAD`].
+#[must_use]
+pub fn holds_ahead(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Hold> {
+    let AdmitInput { id, at, offer, outline, .. } = *input;
+    if outline.method == Method::CountTokens {
+        return Vec::new();
+    }
+    let mut firsts = Vec::new();
+    let mut further = Vec::new();
+    for served in &offer.candidates {
+        let Some(channel) = catalog.channel_at(served.channel) else { continue };
+        if firsts.len() >= MOST_AHEAD || !channel.budgets.iter().any(|budget| budget.action == BudgetAction::Block) {
+            continue;
+        }
+        let accounts = channel.accounts.iter().filter(|account| account.on).count();
+        let Some(dearest) = channel.accounts.iter().filter(|it| it.on).map(|it| it.cost_multiplier).max() else { continue };
+        let cost = cost_of(channel, served.serves as usize, at);
+        let hold = on_channel(id, at, channel, cost.as_deref(), dearest, outline, offer);
+        for _ in 1..accounts.min(MAX_ATTEMPTS) {
+            further.push(hold.clone());
+        }
+        firsts.push(hold);
+    }
+    firsts.extend(further);
+    firsts.truncate(MOST_AHEAD);
+    firsts
+}
+
+fn on_channel(
+    id: RequestId,
+    at: Timestamp,
+    channel: &Channel,
+    cost: Option<&Price>,
+    multiplier: Multiplier,
+    outline: &Outline,
+    offer: &Offer,
+) -> Hold {
+    let subject = Subject::Channel(channel.id);
+    let limits = channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
+    let worst = worst_of_attempt(cost, multiplier, outline, offer);
+    Hold { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst }
+}
+
+fn worst_of_attempt(cost: Option<&Price>, multiplier: Multiplier, outline: &Outline, offer: &Offer) -> Worst {
     let input_tokens = estimate_input(outline);
     let asked = estimate_output(outline, &offer.model) / u64::from(outline.candidates.max(1));
-    match &planned.cost {
-        Some(price) => Worst::of(price, planned.account.cost_multiplier, input_tokens, outline, asked),
+    match cost {
+        Some(price) => Worst::of(price, multiplier, input_tokens, outline, asked),
         None => Worst::unpriced(input_tokens, outline, asked),
     }
 }
@@ -318,6 +374,12 @@ impl Hold {
             worst,
             ..*self
         })
+    }
+
+    /// The same hold with the least output it may be lowered to; `None`: it may not be.
+    #[must_use]
+    pub fn least(&self) -> Option<Self> {
+        self.within(self.worst.with_least_output()?)
     }
 
     /// Whether money is set aside.

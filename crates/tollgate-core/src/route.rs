@@ -13,7 +13,8 @@ pub use exclusion::{Cause, Excluded, Exclusion, LimitLevel, NoRoute, PriceFigure
 pub use past::Past;
 
 use rank::{Order, Usable, pick};
-use sieve::{Sieve, cost_of};
+use sieve::Sieve;
+pub(crate) use sieve::cost_of;
 
 use crate::{
     Account, AccountHealth, AccountId, Caller, Catalog, Channel, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,

@@ -5,8 +5,8 @@
 //! counted.
 
 use tollgate_core::{
-    AdmitInput, Busy, Caller, Exclusion, Exhausted, Hold, Offer, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Window,
-    hold_for, hold_for_attempt, output_limit_field,
+    AdmitInput, Busy, Caller, Catalog, Exclusion, Exhausted, Hold, Offer, PlannedAttempt, Rated, Room, Rooms, Short, Subject,
+    Taken, Window, hold_for, hold_for_attempt, holds_ahead, output_limit_field,
 };
 use tollgate_protocol::Outline;
 
@@ -15,16 +15,15 @@ use crate::{
     translate::OutputLimit,
 };
 
-/// How often a request asks for less when others take what is left at the same time.
-const ROUNDS: usize = 8;
-
-/// Sets room aside for a request.
+/// Sets room aside for a request, and with it what its attempts may need on their channels, so that whoever counts is asked
+/// once.
 ///
 /// # Errors
 /// E31, E32 or E33; nothing is set aside then.
 pub(crate) async fn admit(
     core: &Core,
     head: &Head,
+    catalog: &Catalog,
     caller: &Caller,
     offer: &Offer,
     outline: &Outline,
@@ -32,20 +31,15 @@ pub(crate) async fn admit(
 ) -> Result<Option<OutputLimit>, Refusal> {
     let gateway = &core.shared.settings.budgets;
     let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, outline, from: head.from, gateway };
-    let Some(mut hold) = hold_for(&input) else { return Ok(None) };
-    let mut rounds = 1..ROUNDS;
-    loop {
-        match take(core, &hold, ticket).await? {
-            Ok(rooms) => {
-                ticket.admitted(figures_of(&rooms));
-                return Ok(hold.output.map(|tokens| OutputLimit { tokens, field: output_limit_field(outline, head.from) }));
-            }
-            Err(Exhausted::Rate(busy)) => return Err(rate_limited(&busy)),
-            Err(Exhausted::Money(short)) => match hold.within(short.left) {
-                Some(less) if rounds.next().is_some() => hold = less,
-                Some(_) | None => return Err(too_little(&short, head)),
-            },
+    let Some(hold) = hold_for(&input) else { return Ok(None) };
+    let ahead = holds_ahead(&input, catalog);
+    match take(core, &hold, &ahead, ticket).await? {
+        Ok(taken) => {
+            ticket.admitted(figures_of(&taken.rooms));
+            Ok(taken.output.map(|tokens| OutputLimit { tokens, field: output_limit_field(outline, head.from) }))
         }
+        Err(Exhausted::Rate(busy)) => Err(rate_limited(&busy)),
+        Err(Exhausted::Money(short)) => Err(too_little(&short, head)),
     }
 }
 
@@ -58,9 +52,15 @@ pub(crate) async fn admit_attempt(
     planned: &PlannedAttempt,
     ticket: &mut Ticket,
 ) -> Result<Option<Exclusion>, Refusal> {
-    let Asked { core, head, outline, offer, .. } = *asked;
+    let Asked { core, head, catalog, caller, outline, offer, .. } = *asked;
     let Some(hold) = hold_for_attempt(head.request_id, head.arrived, planned, outline, offer) else { return Ok(None) };
-    Ok(match take(core, &hold, ticket).await? {
+    // Should somebody have to be asked now, then about the channels of further attempts too.
+    let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, outline, from: head.from, gateway: &[] };
+    let mut ahead = holds_ahead(&input, catalog);
+    if let Some(this) = ahead.iter().position(|other| other.limits == hold.limits) {
+        ahead.remove(this);
+    }
+    Ok(match take(core, &hold, &ahead, ticket).await? {
         Ok(_) => None,
         Err(Exhausted::Money(short)) => {
             Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(head.arrived)) })
@@ -70,10 +70,10 @@ pub(crate) async fn admit_attempt(
     })
 }
 
-async fn take(core: &Core, hold: &Hold, ticket: &mut Ticket) -> Result<Result<Rooms, Exhausted>, Refusal> {
+async fn take(core: &Core, hold: &Hold, ahead: &[Hold], ticket: &mut Ticket) -> Result<Result<Taken, Exhausted>, Refusal> {
     // Before the first await: whatever becomes of this request, its ticket gives back what was taken.
     ticket.holds();
-    core.shared.counters.take(hold, core.shared.clock.instant()).await.map_err(|fault| {
+    core.shared.counters.take(hold, ahead, core.shared.clock.instant()).await.map_err(|fault| {
         core.shared.metrics.store_error("take_hold");
         tracing::error!(%fault, "nobody can tell what a caller has left");
         Refusal::Overloaded

@@ -16,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{Catalog, Crossed, Subject, Timestamp, UsageRecord};
+use tollgate_core::{Catalog, Crossed, RequestId, Subject, Timestamp};
 use url::Url;
 
 use crate::{
@@ -57,17 +57,10 @@ pub struct Alerts {
 }
 
 impl AlertQueue {
-    /// Tells that a budget is spent, when the counters found it after the request had ended; its id is not known then, nor
-    /// the names of keys.
-    pub fn tell_later(&self, shared: &Shared, crossed: &Crossed) {
-        self.tell(shared, None, crossed);
-    }
-
-    /// Tells that a budget is spent.
-    pub(crate) fn tell(&self, shared: &Shared, record: Option<&UsageRecord>, crossed: &Crossed) {
-        let request = record.map(|record| record.id.to_string());
+    /// Tells that a budget is spent: by which request, of a key of which name.
+    pub fn tell(&self, shared: &Shared, request: RequestId, key: &str, crossed: &Crossed) {
         tracing::warn!(
-            request.id = request,
+            request.id = %request,
             budget.of = %crossed.subject,
             budget.window = crossed.budget.window.as_str(),
             budget.amount_nano_usd = crossed.budget.amount.0,
@@ -75,10 +68,10 @@ impl AlertQueue {
             "a budget is spent; it alerts and does not block"
         );
         let Some(queue) = &self.0 else { return };
-        let told = told(record, crossed, &shared.catalog.load(), shared.clock.now());
+        let told = told(request, key, crossed, &shared.catalog.load(), shared.clock.now());
         if queue.try_send(Bytes::from(told.to_string())).is_err() {
             shared.metrics.alert("lost");
-            tracing::warn!(request.id = request, "too many alerts wait for the webhook; this one is lost");
+            tracing::warn!(request.id = %request, "too many alerts wait for the webhook; this one is lost");
         }
     }
 }
@@ -151,23 +144,19 @@ impl Alerts {
 }
 
 /// What is told, as JSON.
-fn told(record: Option<&UsageRecord>, crossed: &Crossed, catalog: &Catalog, at: Timestamp) -> Value {
+fn told(request: RequestId, key: &str, crossed: &Crossed, catalog: &Catalog, at: Timestamp) -> Value {
     let Crossed { subject, budget, spent } = *crossed;
     let (kind, id, name) = match subject {
-        Subject::Key(id) => ("key", Some(id.to_string()), record.map(|record| record.key_name.clone())),
+        Subject::Key(id) => ("key", Some(id.to_string()), Some(key.to_owned())),
         Subject::Member(id) => ("member", Some(id.to_string()), None),
-        Subject::Group(id) => (
-            "group",
-            Some(id.to_string()),
-            record.and_then(|record| record.group_name.clone()).or_else(|| catalog.groups.get(&id).map(|group| group.name.clone())),
-        ),
+        Subject::Group(id) => ("group", Some(id.to_string()), catalog.groups.get(&id).map(|group| group.name.clone())),
         Subject::Channel(id) => ("channel", Some(id.to_string()), catalog.channels.get(&id).map(|channel| channel.name.clone())),
         Subject::Gateway => ("gateway", None, None),
     };
     json!({
         "event": "budget_spent", "at": at.to_string(), "of": kind, "id": id, "name": name, "window": budget.window.as_str(),
         "amount_nano_usd": budget.amount, "amount_usd": budget.amount.to_usd_string(), "spent_nano_usd": spent,
-        "spent_usd": spent.to_usd_string(), "request": record.map(|record| record.id),
+        "spent_usd": spent.to_usd_string(), "request": request,
     })
 }
 

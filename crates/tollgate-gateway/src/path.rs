@@ -88,7 +88,7 @@ async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, tick
     let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
     ticket.offered(&offer);
     let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
-    let limit = admit(core, head, &caller, &offer, &outline, ticket).await?;
+    let limit = admit(core, head, &catalog, &caller, &offer, &outline, ticket).await?;
     let bodies = Bodies::new(head, target, &outline, body, &caller, &offer, room).limited(limit);
     let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
     let chosen = asked.choose(&Past::default(), ticket).await?;

@@ -65,7 +65,7 @@ impl Desk {
     /// Counts what a request came to, and gives back what was set aside for it.
     fn give_back(&self, record: &UsageRecord) {
         for crossed in self.shared.counters.give_back(record, self.shared.clock.instant()) {
-            self.shared.alerts.tell(&self.shared, Some(record), &crossed);
+            self.shared.alerts.tell(&self.shared, record.id, &record.key_name, &crossed);
         }
     }
 
@@ -381,6 +381,9 @@ impl Ticket {
         let now = self.desk.shared.clock.instant();
         if let Some(facts) = &mut self.facts {
             facts.ttft_us.get_or_insert(micros_between(self.started, now));
+            if self.holds {
+                self.desk.shared.counters.answering(facts.id);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Crossed, Exhausted, Hold, MemberId, NanoUsd, RequestId, Rooms, Spent, Subject, Timestamp, UsageRecord, Window,
+    Crossed, Exhausted, Hold, MemberId, NanoUsd, RequestId, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
 };
 
 use crate::{LedgerPlace, StoreError};
@@ -21,8 +21,13 @@ use crate::{LedgerPlace, StoreError};
 /// Counts what runs. Every check of a hold is taken in one step, or none is.
 #[async_trait]
 pub trait Counters: Send + Sync + fmt::Debug {
-    /// Takes a hold, or says what does not suffice. A request may hold more than once, for itself and for its attempts.
-    async fn take(&self, hold: &Hold, now: Instant) -> Result<Result<Rooms, Exhausted>, StoreError>;
+    /// Takes a hold, with as much output as money affords where that may be lowered, or says what does not suffice. A
+    /// request may hold more than once, for itself and for its attempts: what these may still ask for is `ahead`, so that
+    /// it can be asked for at once.
+    async fn take(&self, hold: &Hold, ahead: &[Hold], now: Instant) -> Result<Result<Taken, Exhausted>, StoreError>;
+
+    /// An attempt answers, so that there will be no further one: what was set aside ahead of those goes back.
+    fn answering(&self, _: RequestId) {}
 
     /// The request still runs: its holds live on.
     fn renew(&self, id: RequestId, now: Instant);
@@ -40,8 +45,9 @@ pub trait Counters: Send + Sync + fmt::Debug {
     /// Holds that are open.
     fn open(&self) -> usize;
 
-    /// Alerting budgets that were found to be spent after their requests had ended; each is told once, by one node.
-    fn crossed(&self) -> Vec<Crossed> {
+    /// Alerting budgets that were found to be spent after their requests had ended, with the requests that crossed them; each
+    /// is told once, by one node.
+    fn crossed(&self) -> Vec<(Crossed, Spender)> {
         Vec::new()
     }
 }
@@ -52,6 +58,15 @@ pub use redis::{RedisOptions, RedisWork, SharedHealth, check_redis, counters_in_
 #[must_use]
 pub fn counters_in_memory(spending: &Spending, life: Duration) -> Arc<dyn Counters> {
     Arc::new(memory::MemoryCounters::new(spending, life))
+}
+
+/// A request that spent something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spender {
+    /// The request.
+    pub request: RequestId,
+    /// Name of its key.
+    pub key: String,
 }
 
 /// What was spent until now, as the database has it; all of one moment.

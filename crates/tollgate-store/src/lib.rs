@@ -41,7 +41,9 @@ use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
-pub use counters::{Counters, RedisOptions, RedisWork, SharedHealth, Spending, check_redis, counters_in_memory, counters_in_redis};
+pub use counters::{
+    Counters, RedisOptions, RedisWork, SharedHealth, Spender, Spending, check_redis, counters_in_memory, counters_in_redis,
+};
 pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};
 pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
 pub use folder::FolderLock;

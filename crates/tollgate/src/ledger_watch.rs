@@ -16,8 +16,8 @@ pub(crate) async fn watch(store: Store, shared: Arc<Shared>, mut place: LedgerPl
             () = stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        for crossed in shared.counters.crossed() {
-            shared.alerts.tell_later(&shared, &crossed);
+        for (crossed, spender) in shared.counters.crossed() {
+            shared.alerts.tell(&shared, spender.request, &spender.key, &crossed);
         }
         match store.ledger.posted_since(place).await {
             Ok((posted, now)) => {

@@ -85,6 +85,12 @@ impl Worst {
         NanoUsd(i64::try_from(nanos).unwrap_or(i64::MAX))
     }
 
+    /// What it comes to with [`LEAST_OUTPUT`], if it may be lowered to that.
+    pub(super) fn with_least_output(&self) -> Option<NanoUsd> {
+        let lowers = self.lowers && self.each > 0 && self.output > LEAST_OUTPUT;
+        lowers.then(|| Self { output: LEAST_OUTPUT, ..*self }.amount())
+    }
+
     /// As much output as this money affords, if that is less than now and still worth it.
     pub(super) fn within(&self, left: NanoUsd) -> Option<Self> {
         if !self.lowers || self.each <= 0 {

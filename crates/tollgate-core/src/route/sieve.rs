@@ -278,7 +278,7 @@ fn is_on(newer: &Catalog, channel: &Channel, at: usize, account: &Account) -> bo
 }
 
 /// What a channel charges for a model now. Echo charges nothing.
-pub(super) fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
+pub(crate) fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
     let stated = channel.serves.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }

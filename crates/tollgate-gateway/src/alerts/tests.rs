@@ -41,7 +41,8 @@ async fn a_spent_budget_is_told_signed_and_again_until_it_is_taken() {
     let (server, mut heard) = receiver(&[500, 204]).await;
     let shared = shared(Settings::default(), Catalog::default());
     let (queue, alerts) = to(&server, true);
-    queue.tell(&shared, Some(&usage_record("m")), &crossed());
+    let record = usage_record("m");
+    queue.tell(&shared, record.id, &record.key_name, &crossed());
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     let running = tasks.spawn(alerts.run(Arc::clone(&shared), stop.clone()));
@@ -79,7 +80,7 @@ async fn more_alerts_than_the_queue_holds_are_lost_and_counted() {
     let shared = shared(Settings::default(), Catalog::default());
     let (queue, alerts) = to(&server, true);
     for _ in 0..QUEUE + 3 {
-        queue.tell(&shared, Some(&usage_record("m")), &crossed());
+        queue.tell(&shared, usage_record("m").id, "ci", &crossed());
     }
     assert!(shared.metrics.render().contains("tollgate_alerts_total{result=\"lost\"} 3"));
     let stop = CancellationToken::new();

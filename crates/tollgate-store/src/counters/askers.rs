@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate_core::{
     AdmitInput, Billing, Budget, BudgetAction, Busy, Caller, Exhausted, Glob, Group, GroupId, Hold, Key, KeyId, KeyStatus, Limits,
-    Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, Revision, Role, Rooms, Short, StreamBreak,
+    Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, Revision, Role, Short, StreamBreak,
     TranslationPolicy, UsageRecord, Visibility, Window, hold_for,
 };
 use tollgate_protocol::{Method, Outline, Protocol, SplicePoints};
@@ -31,6 +31,11 @@ impl Asker {
     pub(super) fn hold(&self, number: u64, output: u64) -> Hold {
         let outline = Outline { max_output: Some(output), ..outline() };
         self.held(number, &outline).expect("something is bounded")
+    }
+
+    /// A hold for a request that says nothing of its output, so that it may be lowered.
+    pub(super) fn open_hold(&self, number: u64) -> Hold {
+        self.held(number, &outline()).expect("something is bounded")
     }
 
     pub(super) fn held(&self, number: u64, outline: &Outline) -> Option<Hold> {
@@ -137,14 +142,14 @@ pub(super) fn budget(amount: i64, action: BudgetAction) -> Vec<Budget> {
     vec![Budget { amount: NanoUsd(amount), window: Window::Month, action }]
 }
 
-pub(super) fn money(taken: Result<Rooms, Exhausted>) -> Short {
+pub(super) fn money<T: std::fmt::Debug>(taken: Result<T, Exhausted>) -> Short {
     match taken {
         Err(Exhausted::Money(short)) => short,
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) fn rate(taken: Result<Rooms, Exhausted>) -> Busy {
+pub(super) fn rate<T: std::fmt::Debug>(taken: Result<T, Exhausted>) -> Busy {
     match taken {
         Err(Exhausted::Rate(busy)) => busy,
         other => panic!("{other:?}"),

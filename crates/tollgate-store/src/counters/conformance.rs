@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 
 use super::{
-    Counters, RedisOptions, Spending,
+    Counters, RedisOptions, Spender, Spending,
     askers::{Asker, LIFE, budget, money, rate},
     counters_in_memory, counters_in_redis,
 };
@@ -71,7 +71,7 @@ impl Bench {
     }
 
     async fn take(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
-        self.counters.take(hold, now).await.unwrap()
+        self.counters.take(hold, &[], now).await.unwrap().map(|taken| taken.rooms)
     }
 
     /// Waits until what is spent and held is as it should be: Redis is told after a request has ended.
@@ -234,7 +234,9 @@ async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &Bench) {
     let mut crossed = Vec::new();
     for (number, output, sum) in [(1, 99, 99), (2, 5, 104), (3, 500, 604)] {
         bench.take(&asker.hold(number, output), now).await.unwrap();
-        crossed.extend(bench.counters.give_back(&asker.spent(number, output), now));
+        let record = asker.spent(number, output);
+        let spender = Spender { request: record.id, key: record.key_name.clone() };
+        crossed.extend(bench.counters.give_back(&record, now).into_iter().map(|it| (it, spender.clone())));
         bench.spent(subject, Window::Month, sum).await;
     }
     let begin = Instant::now();
@@ -243,8 +245,11 @@ async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &Bench) {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     crossed.extend(bench.counters.crossed());
-    assert_eq!((crossed.len(), crossed[0].subject), (1, subject));
-    assert!(crossed[0].spent >= NanoUsd(104));
+    assert_eq!(crossed.len(), 1);
+    let (it, by) = &crossed[0];
+    assert_eq!((it.subject, it.spent), (subject, NanoUsd(104)), "as it was when it was crossed");
+    let second = asker.spent(2, 5);
+    assert_eq!((by.request, &by.key), (second.id, &second.key_name), "who crossed it is told, and not who came after");
 }
 
 async fn requests_and_tokens_of_a_minute_are_bounded_and_put_right(bench: &Bench) {
@@ -294,7 +299,7 @@ async fn a_request_that_ended_before_its_hold_was_granted_holds_nothing(bench: &
         let hold = asker.hold(number, 1_000);
         let (counters, asked) = (Arc::clone(&bench.counters), hold.clone());
         // Its caller leaves in the middle.
-        let asking = TaskTracker::new().spawn(async move { counters.take(&asked, now).await });
+        let asking = TaskTracker::new().spawn(async move { counters.take(&asked, &[], now).await });
         tokio::task::yield_now().await;
         asking.abort();
         let _ = asking.await;
@@ -316,7 +321,7 @@ async fn many_at_once_do_not_pass_a_bound(bench: &Bench) {
         let (counters, asker) = (Arc::clone(&bench.counters), asker.clone());
         tasks.spawn(async move {
             let mut sold = 0;
-            if counters.take(&asker.hold(number, 100), now).await.unwrap().is_ok() {
+            if counters.take(&asker.hold(number, 100), &[], now).await.unwrap().is_ok() {
                 assert!(counters.open() <= 7, "{}", counters.open());
                 counters.give_back(&asker.spent(number, 100), now);
                 sold = 100;

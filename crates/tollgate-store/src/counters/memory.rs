@@ -13,13 +13,13 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
     Budget, BudgetAction, Busy, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, NanoUsd, Rated, RequestId, Room, Rooms,
-    Short, Sliding, Spent, Subject, Timestamp, UsageRecord, Window,
+    Short, Sliding, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
 };
 
 use super::{Counters, Spending};
 use crate::StoreError;
 
-const SHARDS: usize = 64;
+pub(super) const SHARDS: usize = 64;
 /// How often a shard of holds looks for those that are over.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
@@ -105,11 +105,16 @@ impl MemoryCounters {
         }
     }
 
-    pub(super) fn take_now(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
+    pub(super) fn take_now(&self, hold: &Hold, now: Instant) -> Result<Taken, Exhausted> {
+        self.take_as(hold, now).map(|(taken, _)| taken)
+    }
+
+    /// Takes a hold, lowered where that has to be: the hold as it was taken.
+    pub(super) fn take_as(&self, hold: &Hold, now: Instant) -> Result<(Taken, Hold), Exhausted> {
         let micros = self.micros(now);
         let mut locks = Locked::all(self, hold.limits.iter().map(|limit| limit.subject));
-        locks.check(hold, micros)?;
-        let buckets = locks.commit(hold, micros);
+        let hold = fit(hold, micros, |subject| *locks.meter(subject))?;
+        let buckets = locks.commit(&hold, micros);
         let rooms = locks.rooms(&hold.limits, micros);
         drop(locks);
         let open = Open { limits: hold.limits.clone(), tokens: hold.tokens, amount: hold.amount, buckets, until: now + self.life };
@@ -120,13 +125,13 @@ impl MemoryCounters {
         for open in over {
             Locked::all(self, open.subjects()).release(&open, open.tokens, micros);
         }
-        Ok(rooms)
+        Ok((Taken { rooms, output: hold.output }, hold))
     }
 }
 
 #[async_trait]
 impl Counters for MemoryCounters {
-    async fn take(&self, hold: &Hold, now: Instant) -> Result<Result<Rooms, Exhausted>, StoreError> {
+    async fn take(&self, hold: &Hold, _: &[Hold], now: Instant) -> Result<Result<Taken, Exhausted>, StoreError> {
         Ok(self.take_now(hold, now))
     }
 
@@ -228,10 +233,6 @@ impl<'a> Locked<'a> {
         shard.expect("the shard of every subject of these limits is locked").1.entry(subject).or_default()
     }
 
-    fn check(&mut self, hold: &Hold, micros: u64) -> Result<(), Exhausted> {
-        check(hold, micros, |subject| *self.meter(subject))
-    }
-
     fn commit(&mut self, hold: &Hold, micros: u64) -> Vec<u64> {
         let mut buckets = Vec::new();
         for limit in &hold.limits {
@@ -288,6 +289,18 @@ impl<'a> Locked<'a> {
     fn rooms(&mut self, limits: &[Limit], micros: u64) -> Rooms {
         rooms(limits, micros, |subject| *self.meter(subject))
     }
+}
+
+/// A hold as it fits: lowered to what is left where it may be, and otherwise whole.
+pub(super) fn fit(hold: &Hold, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Hold, Exhausted> {
+    let short = match check(hold, micros, &mut meter) {
+        Ok(()) => return Ok(hold.clone()),
+        Err(Exhausted::Money(short)) => short,
+        Err(busy @ Exhausted::Rate(_)) => return Err(busy),
+    };
+    // The money with least left, so that all other money suffices too.
+    let lower = hold.within(short.left).ok_or(Exhausted::Money(short))?;
+    check(&lower, micros, meter).map(|()| lower)
 }
 
 /// Whether all of a hold fits. Of several budgets that do not suffice, the one with least left.
@@ -399,7 +412,7 @@ pub(super) fn money_subjects(limits: &[Limit]) -> Vec<Subject> {
     subjects
 }
 
-fn place_of(subject: Subject) -> usize {
+pub(super) fn place_of(subject: Subject) -> usize {
     let uuid = match subject {
         Subject::Key(id) => id.uuid(),
         Subject::Member(id) => id.uuid(),

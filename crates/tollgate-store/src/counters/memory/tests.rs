@@ -143,7 +143,7 @@ fn an_attempts_cost_is_counted_on_its_channel() {
 fn requests_and_tokens_of_a_minute_are_bounded_and_put_right() {
     let (counters, now) = (empty(), Instant::now());
     let asker = Asker::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
-    let rooms = counters.take_now(&asker.hold(1, 900), now).unwrap();
+    let rooms = counters.take_now(&asker.hold(1, 900), now).unwrap().rooms;
     assert_eq!((rooms.requests.unwrap().used, rooms.tokens.unwrap().used), (1, 900));
     let busy = rate(counters.take_now(&asker.hold(2, 200), now));
     assert_eq!((busy.rated, busy.used, busy.limit), (Rated::Tokens, 900, 1_000));
@@ -163,7 +163,7 @@ fn more_tokens_than_the_whole_limit_wait_for_an_empty_minute() {
     counters.take_now(&asker.hold(1, 5_000), now).unwrap();
     rate(counters.take_now(&asker.hold(2, 1), now));
     counters.give_back(&asker.spent(1, 20), now);
-    let rooms = counters.take_now(&asker.hold(2, 1), now).unwrap();
+    let rooms = counters.take_now(&asker.hold(2, 1), now).unwrap().rooms;
     assert_eq!(rooms.tokens.unwrap().used, 21);
     rate(counters.take_now(&asker.hold(3, 5_000), now));
 }
@@ -175,7 +175,7 @@ fn the_tightest_of_several_rates_is_shown() {
         it.key.limits.rpm = 100;
         it.group.limits.rpm = 10;
     });
-    let rooms = counters.take_now(&asker.hold(1, 1), now).unwrap();
+    let rooms = counters.take_now(&asker.hold(1, 1), now).unwrap().rooms;
     assert_eq!((rooms.requests.unwrap().limit, rooms.tokens), (10, None));
 }
 

@@ -7,28 +7,68 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Budget, Limit, LimitRule, NanoUsd, RequestId, Subject, Timestamp, UsageRecord};
+use tollgate_core::{Budget, Hold, Limit, LimitRule, NanoUsd, RequestId, Subject, Timestamp, UsageRecord, Window};
 
-use super::super::memory::{money_subjects, spends_of};
+use super::super::{
+    Spender,
+    memory::{alerts, money_subjects, spends_of},
+};
 
 const SHARDS: usize = 64;
+/// Most requests of one message that are known by name for one budget.
+const MOST_SPENDERS: usize = 64;
 
 /// A hold that was taken.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) limits: Vec<Limit>,
     tokens: u64,
-    amount: NanoUsd,
-    /// The minute its tokens were counted in; `None`: Redis was away.
+    pub(super) amount: NanoUsd,
+    /// The minute its tokens were counted in; `None`: they were not.
     minute: Option<u64>,
     until: Instant,
-    /// Taken out of this node's share, without Redis.
-    pub(super) by_share: bool,
+    pub(super) source: Source,
+    /// Set aside for an attempt that has not begun.
+    pub(super) ahead: bool,
+}
+
+/// Where a hold was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Redis was asked, or there was nothing to ask.
+    Redis,
+    /// Out of what was on lease, of this seat.
+    Lease(u64),
+    /// Out of this node's share, without Redis.
+    Share,
+}
+
+/// What came of setting aside ahead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Nothing was, or nobody asked.
+    None,
+    /// It was asked for, and there was too little.
+    Refused,
+    /// It was, so much in all; this much was more than needed.
+    Taken { amount: i64, surplus: i64 },
 }
 
 impl Open {
-    pub(super) fn new(hold: &tollgate_core::Hold, minute: Option<u64>, until: Instant) -> Self {
-        Self { limits: hold.limits.clone(), tokens: hold.tokens, amount: hold.amount, minute, until, by_share: minute.is_none() }
+    pub(super) fn new(hold: &Hold, source: Source, minute: Option<u64>, until: Instant) -> Self {
+        Self { limits: hold.limits.clone(), tokens: hold.tokens, amount: hold.amount, minute, until, source, ahead: false }
+    }
+
+    /// For an attempt to come.
+    pub(super) fn ahead(hold: &Hold, until: Instant) -> Self {
+        Self { ahead: true, ..Self::new(hold, Source::Redis, None, until) }
+    }
+
+    /// Who lends money or a place to it: subject, money, places.
+    pub(super) fn lent(&self) -> impl Iterator<Item = (Subject, i64, u64)> {
+        let money = money_subjects(&self.limits).into_iter().map(|of| (of, self.amount.0, 0));
+        let concurrent = self.limits.iter().filter(|limit| matches!(limit.rule, LimitRule::Concurrency(_)));
+        money.chain(concurrent.map(|limit| (limit.subject, 0, 1)))
     }
 }
 
@@ -39,10 +79,49 @@ pub(super) struct Delta {
     pub(super) running: i64,
     /// Minute, estimate, actual.
     pub(super) tokens: Vec<(u64, u64, u64)>,
+    /// Minute, and requests that were counted in it and not made.
+    pub(super) requests: Vec<(u64, u64)>,
     /// By day and month of the requests' arrival.
     pub(super) spends: BTreeMap<(i64, i64), i64>,
-    /// Budgets that alert, with the time they are to be looked at.
-    pub(super) watches: Vec<(Budget, Timestamp)>,
+    /// Budgets that alert, each once for a day.
+    pub(super) watches: Vec<Watch>,
+}
+
+/// A budget that alerts, and who may have crossed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Watch {
+    pub(super) budget: Budget,
+    /// When it is looked at.
+    pub(super) at: Timestamp,
+    /// Requests with what they spent, in the order they ended. Of more than [`MOST_SPENDERS`] the last stands for the rest.
+    spenders: Vec<(Spender, i64)>,
+}
+
+impl Watch {
+    /// Who crossed it, and what was spent then. `after`: what is spent now; `told`: how much of that was told along with
+    /// this watch.
+    pub(super) fn crossed_by(&self, after: i64, told: i64) -> Option<(&Spender, i64)> {
+        let known = self.spenders.iter().fold(0_i64, |sum, (_, amount)| sum.saturating_add(*amount));
+        // What others came to, who were not held to this budget, came before.
+        let mut spent = after.saturating_sub(told).saturating_add(told.saturating_sub(known));
+        let found = self.spenders.iter().find(|(_, amount)| {
+            spent = spent.saturating_add(*amount);
+            spent >= self.budget.amount.0
+        });
+        found.or(self.spenders.last()).map(|(spender, _)| (spender, spent.min(after)))
+    }
+}
+
+impl Delta {
+    /// What is told to be spent in the period that `at` lies in.
+    pub(super) fn told(&self, window: Window, at: Timestamp) -> i64 {
+        let within = self.spends.iter().filter(|((day, month), _)| match window {
+            Window::Day => *day == at.day(),
+            Window::Month => *month == at.month(),
+            Window::Total => true,
+        });
+        within.fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
+    }
 }
 
 /// What is to be told.
@@ -60,6 +139,8 @@ struct Shard {
     open: HashMap<RequestId, Vec<Open>>,
     /// Takes that Redis has not answered; `true`: their request has ended meanwhile.
     asked: HashMap<RequestId, (u32, bool)>,
+    /// What was asked for attempts to come, and was too much.
+    refused: HashMap<RequestId, Vec<Subject>>,
 }
 
 impl Book {
@@ -81,8 +162,9 @@ impl Book {
         self.shard(id).asked.entry(id).or_default().0 += 1;
     }
 
-    /// Redis has answered; `open` is what was taken. `false`: its request is over, so that it has to go back.
-    pub(super) fn answered(&self, id: RequestId, open: Option<Open>) -> bool {
+    /// Redis has answered; `opens` is what was taken, `refused` what was not for attempts to come. `false`: its request is
+    /// over, so that it has to go back.
+    pub(super) fn answered(&self, id: RequestId, opens: &[Open], refused: Vec<Subject>) -> bool {
         let mut shard = self.shard(id);
         let mut over = false;
         if let Some((count, ended)) = shard.asked.get_mut(&id) {
@@ -92,19 +174,46 @@ impl Book {
                 shard.asked.remove(&id);
             }
         }
-        match open {
-            Some(open) if !over => {
-                shard.open.entry(id).or_default().push(open);
-                true
-            }
-            Some(_) => false,
-            None => true,
+        if over {
+            return false;
         }
+        if !opens.is_empty() {
+            shard.open.entry(id).or_default().extend_from_slice(opens);
+        }
+        if !refused.is_empty() {
+            shard.refused.entry(id).or_default().extend(refused);
+        }
+        true
     }
 
-    /// A hold that was taken without asking.
-    pub(super) fn add(&self, id: RequestId, open: Open) {
-        self.shard(id).open.entry(id).or_default().push(open);
+    /// What was set aside for an attempt becomes its hold.
+    pub(super) fn claim(&self, hold: &Hold) -> Claim {
+        let mut shard = self.shard(hold.id);
+        let opens = shard.open.get_mut(&hold.id).into_iter().flatten();
+        for open in opens {
+            if open.ahead && open.limits == hold.limits && open.amount >= hold.amount {
+                let amount = open.amount.0;
+                (open.ahead, open.amount) = (false, hold.amount);
+                return Claim::Taken { amount, surplus: amount - hold.amount.0 };
+            }
+        }
+        let refused = shard.refused.get(&hold.id).is_some_and(|of| hold.limits.iter().any(|limit| of.contains(&limit.subject)));
+        if refused { Claim::Refused } else { Claim::None }
+    }
+
+    /// There will be no further attempt: what was set aside for one.
+    pub(super) fn without_ahead(&self, id: RequestId) -> Vec<Open> {
+        let mut shard = self.shard(id);
+        let Some(opens) = shard.open.get_mut(&id) else { return Vec::new() };
+        opens.extract_if(.., |open| open.ahead).collect()
+    }
+
+    /// What was taken without asking. Always `true`: its request is there, since it asks.
+    pub(super) fn add(&self, id: RequestId, opens: &[Open]) -> bool {
+        if !opens.is_empty() {
+            self.shard(id).open.entry(id).or_default().extend_from_slice(opens);
+        }
+        true
     }
 
     /// A request has ended: its holds.
@@ -113,6 +222,7 @@ impl Book {
         if let Some((_, ended)) = shard.asked.get_mut(&id) {
             *ended = true;
         }
+        shard.refused.remove(&id);
         shard.open.remove(&id).unwrap_or_default()
     }
 
@@ -179,6 +289,24 @@ pub(super) fn correct(deltas: &mut Deltas, open: &Open, tokens: u64) {
         if let LimitRule::Tokens(most) = limit.rule {
             deltas.entry(limit.subject).or_default().tokens.push((minute, open.tokens.min(most), tokens));
         }
+    }
+}
+
+/// Has the budgets looked at that alert on a request.
+pub(super) fn watch(deltas: &mut Deltas, held: &[Open], spends: &[(Subject, NanoUsd)], record: &UsageRecord) {
+    for (subject, budget) in alerts(held.iter().flat_map(|open| &open.limits)) {
+        let amount = spends.iter().filter(|(of, _)| *of == subject).map(|(_, amount)| amount.0).sum::<i64>();
+        let watches = &mut deltas.entry(subject).or_default().watches;
+        let same = |it: &Watch| it.budget == budget && it.at.day() == record.at.day();
+        let place = watches.iter().position(same).unwrap_or_else(|| {
+            watches.push(Watch { budget, at: record.at, spenders: Vec::new() });
+            watches.len() - 1
+        });
+        let spenders = &mut watches[place].spenders;
+        let full = spenders.len() >= MOST_SPENDERS;
+        let spender = Spender { request: record.id, key: record.key_name.clone() };
+        let rest = spenders.pop_if(|_| full).map_or(0, |(_, rest)| rest);
+        spenders.push((spender, amount.saturating_add(rest)));
     }
 }
 

@@ -1,5 +1,9 @@
 //! Counting in Redis (or Valkey), for several nodes: the same checks as in memory, as scripts that do all of a step or
-//! nothing. A hold that is bounded asks Redis once; what it came to is told afterwards, in batches, and counts once.
+//! nothing. What a request came to is told afterwards, in batches, and counts once.
+//!
+//! A request asks Redis at most once. Where its bounds are far nobody is asked: what it needs is on lease here ([`lease`]).
+//! Where they are not, one script decides about all of it: the hold, lowered to what is left where that will do, what
+//! attempts may need on their channels' budgets, and what is given on lease with it.
 //!
 //! Each node has a seat, renewed every 10 s and gone after 60 s without a sign of life; what it holds counts while it has
 //! one, so that a dead node's holds lapse. A connection that fails gives the seat up: the next one begins with all the node
@@ -10,12 +14,15 @@
 
 mod book;
 mod health;
+mod lease;
+mod leases;
 mod script;
 mod share;
 mod views;
 mod work;
 
 use std::{
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -32,17 +39,20 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Busy, Crossed, Exhausted, Hold, MemberId, NanoUsd, Rated, RequestId, Rooms, Subject, Timestamp, UsageRecord, Window,
+    Busy, Crossed, Exhausted, Hold, LimitRule, MemberId, NanoUsd, Rated, RequestId, Rooms, Short, Subject, Taken, Timestamp,
+    UsageRecord, Window,
 };
 
 use super::{
-    Counters, Spending,
-    memory::{alerts, check, rooms},
+    Counters, Spender, Spending,
+    memory::{Meter, fit, money_subjects, rooms},
 };
 use crate::{LedgerStore, Random, StoreError};
 
-use book::{Book, Deltas, Open};
-use script::{Answer, Fault, Scripts, Seat};
+use book::{Book, Claim, Deltas, Open, Source};
+use lease::Moment;
+use leases::{Leases, binding, subjects_of, told};
+use script::{Asking, Fault, Grant, Scripts, Seat};
 use share::Share;
 use views::Views;
 
@@ -109,19 +119,31 @@ pub(super) struct Inner {
     options: RedisOptions,
     scripts: Scripts,
     book: Book,
+    leases: Leases,
+    /// Until when this node's seat is surely its own, and Redis' clock at a moment: what leases may be used by.
+    seated: Mutex<Seated>,
     views: Views,
     /// What Redis is to be told.
     pending: Mutex<Deltas>,
     epoch: RwLock<Epoch>,
-    crossed: Mutex<Vec<Crossed>>,
+    crossed: Mutex<Vec<(Crossed, Spender)>>,
     /// There is something to tell, or the connection was lost.
     wake: Notify,
     /// The database knows something that Redis should.
     stale: Notify,
     nodes: AtomicU64,
+    /// How often Redis was asked for a hold.
+    asked: AtomicU64,
     /// A message is under way.
     telling: AtomicBool,
     tracker: TaskTracker,
+}
+
+/// What is known of the seat and of Redis' clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seated {
+    until: Option<Instant>,
+    clock: Option<(Instant, u64)>,
 }
 
 /// From one connection to the next.
@@ -147,10 +169,12 @@ impl fmt::Debug for Inner {
 
 impl Inner {
     fn new(options: RedisOptions, spending: &Spending) -> Self {
-        let share = Arc::new(Share::new(options.nodes, options.life));
+        let share = Arc::new(Share::new(options.nodes, options.life, HashMap::new()));
         Self {
             scripts: Scripts::new(&options.namespace),
             book: Book::new(options.life),
+            leases: Leases::new(),
+            seated: Mutex::default(),
             views: Views::new(spending),
             pending: Mutex::default(),
             epoch: RwLock::new(Epoch { number: 0, state: State::Down { share } }),
@@ -158,6 +182,7 @@ impl Inner {
             wake: Notify::new(),
             stale: Notify::new(),
             nodes: AtomicU64::new(options.nodes.max(1)),
+            asked: AtomicU64::new(0),
             telling: AtomicBool::new(false),
             tracker: TaskTracker::new(),
             options,
@@ -176,6 +201,15 @@ impl Inner {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn seated(&self) -> std::sync::MutexGuard<'_, Seated> {
+        self.seated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How a subject stands, without what only this node has and nobody uses.
+    fn meter(&self, of: Subject, micros: u64) -> Meter {
+        self.leases.without(of, self.views.of(of), micros)
+    }
+
     /// The connection of an epoch failed.
     fn lost(&self, number: u64, why: &str) {
         let mut epoch = self.epoch_mut();
@@ -184,35 +218,76 @@ impl Inner {
         }
         let nodes = self.nodes.load(Ordering::Relaxed);
         tracing::warn!(nodes, "Redis is away, this node goes on with its share: {why}");
-        epoch.state = State::Down { share: Arc::new(Share::new(nodes, self.options.life)) };
+        *self.seated() = Seated::default();
+        let share = Share::new(nodes, self.options.life, self.leases.drain());
+        epoch.state = State::Down { share: Arc::new(share) };
         drop(epoch);
         self.wake.notify_one();
     }
 
     /// Out of this node's share. `asked`: Redis was asked before and did not answer.
-    fn take_share(&self, hold: &Hold, now: Instant, asked: bool) -> Result<Rooms, Exhausted> {
+    fn take_share(&self, hold: &Hold, now: Instant, asked: bool) -> Result<Taken, Exhausted> {
         let epoch = self.epoch();
         let share = match &epoch.state {
             State::Joining { share } | State::Down { share } => Arc::clone(share),
             // It is back already: what was left of the share is still this node's to decide about.
-            State::Up { .. } => Arc::new(Share::new(self.nodes.load(Ordering::Relaxed), self.options.life)),
+            State::Up { .. } => Arc::new(Share::new(self.nodes.load(Ordering::Relaxed), self.options.life, HashMap::new())),
         };
         let decided = share.take(hold, now, |subject| (self.views.of(subject), self.book.running(subject)));
-        let open = decided.is_ok().then(|| Open::new(hold, None, self.book.until(now)));
-        let kept = match (&open, asked) {
-            (open, true) => self.book.answered(hold.id, open.clone()),
-            (Some(open), false) => {
-                self.book.add(hold.id, open.clone());
-                true
-            }
-            (None, false) => true,
-        };
-        match open {
+        let open = decided.as_ref().ok().map(|(_, as_taken)| Open::new(as_taken, Source::Share, None, self.book.until(now)));
+        let opens = open.as_slice();
+        let kept = if asked { self.book.answered(hold.id, opens, Vec::new()) } else { self.book.add(hold.id, opens) };
+        match &open {
             Some(_) if !kept => share.let_go(hold, now),
-            Some(open) if !matches!(epoch.state, State::Down { .. }) => self.tell(|deltas| book::hold(deltas, &open, 1)),
+            Some(open) if !matches!(epoch.state, State::Down { .. }) => self.tell(|deltas| book::hold(deltas, open, 1)),
             Some(_) | None => {}
         }
-        decided
+        decided.map(|(taken, _)| taken)
+    }
+
+    /// Out of what is on lease here; `None`: it does not suffice, or nobody can be sure of it any more.
+    fn take_lease(&self, hold: &Hold, now: Instant) -> Option<Taken> {
+        let epoch = self.epoch();
+        let State::Up { .. } = epoch.state else { return None };
+        let Seated { until, clock } = *self.seated();
+        if until.is_none_or(|until| now >= until) {
+            return None;
+        }
+        let minute = self.leases.take(hold, now)?;
+        self.book.add(hold.id, &[Open::new(hold, Source::Lease(epoch.number), minute, self.book.until(now))]);
+        drop(epoch);
+        let micros = clock.map_or(0, |(at, micros)| micros + micros_of(now.saturating_duration_since(at)));
+        Some(Taken { rooms: rooms(&hold.limits, micros, |of| self.meter(of, micros)), output: hold.output })
+    }
+
+    /// What was set aside for an attempt when its request was admitted.
+    fn take_ahead(&self, hold: &Hold, now: Instant) -> Option<Result<Taken, Exhausted>> {
+        // From here to where it is told nobody may begin a new epoch with what is held.
+        let epoch = self.epoch();
+        match self.book.claim(hold) {
+            Claim::None => None,
+            Claim::Taken { amount, surplus } => {
+                for of in money_subjects(&hold.limits) {
+                    self.leases.ahead(of, -amount, now);
+                    if surplus > 0 && !matches!(epoch.state, State::Down { .. }) {
+                        self.tell(|deltas| deltas.entry(of).or_default().held -= surplus);
+                    }
+                }
+                Some(Ok(Taken { rooms: Rooms::default(), output: hold.output }))
+            }
+            Claim::Refused => Some(Err(self.too_little(hold))),
+        }
+    }
+
+    /// As a subject stood when it was asked.
+    fn too_little(&self, hold: &Hold) -> Exhausted {
+        if let Err(exhausted) = fit(hold, 0, |of| self.views.of(of)) {
+            return exhausted;
+        }
+        let limit = hold.limits.iter().find(|limit| limit.bounds_money());
+        let budget = limit.and_then(|limit| if let LimitRule::Budget(budget) = limit.rule { Some(budget) } else { None });
+        let subject = limit.map_or(Subject::Gateway, |limit| limit.subject);
+        Exhausted::Money(Short { subject, budget, spent: NanoUsd::ZERO, left: NanoUsd::ZERO })
     }
 
     fn tell(&self, what: impl FnOnce(&mut Deltas)) {
@@ -224,60 +299,173 @@ impl Inner {
     async fn take_asked(
         &self,
         hold: Hold,
+        ahead: Vec<Hold>,
         now: Instant,
         number: u64,
         mut link: MultiplexedConnection,
         seat: Seat,
-    ) -> Result<Rooms, Exhausted> {
-        let why = match timeout(TAKE, self.scripts.take(&mut link, &seat, &hold)).await {
-            Ok(Ok(answer)) => return self.taken(&hold, now, number, &answer),
+    ) -> Result<Taken, Exhausted> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let holds: Vec<&Hold> = std::iter::once(&hold).chain(&ahead).collect();
+        let leases = self.leases.ask(&holds, now);
+        let asking = Asking { hold, ahead, leases };
+        let why = match timeout(TAKE, self.scripts.take(&mut link, &seat, &asking)).await {
+            Ok(Ok(grant)) => return self.taken(&asking, now, number, &grant),
             Ok(Err(Fault::Away(error))) => error.to_string(),
             Ok(Err(Fault::Unseated)) => "this node's seat was given up".to_owned(),
             Err(_) => "it did not answer in time".to_owned(),
         };
+        self.leases.not_given(asking.leases.keys().copied());
         self.lost(number, &why);
-        self.take_share(&hold, now, true)
+        self.take_share(&asking.hold, now, true)
     }
 
-    fn taken(&self, hold: &Hold, now: Instant, number: u64, answer: &Answer) -> Result<Rooms, Exhausted> {
+    fn taken(&self, asking: &Asking, now: Instant, number: u64, grant: &Grant) -> Result<Taken, Exhausted> {
+        let Grant { answer, amount, .. } = grant;
         self.views.note(&answer.meters, true);
         self.nodes.store(answer.nodes.max(1), Ordering::Relaxed);
         let meter =
             |subject: Subject| answer.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap_or_default();
         if !answer.yes {
-            self.book.answered(hold.id, None);
+            self.leases.not_given(asking.leases.keys().copied());
+            let hold = &asking.hold;
+            self.book.answered(hold.id, &[], Vec::new());
             // The script says no where rounding here says yes: then it is a matter of an instant.
             let rooms = rooms(&hold.limits, answer.micros, meter);
             let busy = Busy { subject: hold.limits[0].subject, rated: Rated::Requests, limit: 0, used: 0, wait_ms: 1_000, rooms };
-            return Err(check(hold, answer.micros, meter).err().unwrap_or(Exhausted::Rate(busy)));
+            return Err(fit(hold, answer.micros, meter).err().unwrap_or(Exhausted::Rate(busy)));
         }
-        let open = Open::new(hold, Some(answer.micros / MINUTE), self.book.until(now));
+        let until = self.book.until(now);
+        let lower = if *amount < asking.hold.amount.0 { asking.hold.within(NanoUsd(*amount)) } else { None };
+        let hold = lower.as_ref().unwrap_or(&asking.hold);
+        let mut opens = vec![Open::new(hold, Source::Redis, Some(answer.micros / MINUTE), until)];
+        opens.extend(asking.ahead.iter().zip(&grant.ahead).filter(|(_, taken)| **taken).map(|(hold, _)| Open::ahead(hold, until)));
+        let refused = asking.ahead.iter().zip(&grant.ahead).enumerate().filter(|(number, (hold, taken))| {
+            // A further one was asked for only where much is left; it may be asked for again.
+            !**taken && !asking.ahead[..*number].iter().any(|before| before.limits == hold.limits)
+        });
+        let refused: Vec<Subject> = refused.flat_map(|(_, (hold, _))| subjects_of(hold)).collect();
         let epoch = self.epoch();
-        let kept = self.book.answered(hold.id, Some(open.clone()));
+        let kept = self.book.answered(hold.id, &opens, refused);
         let same = epoch.number == number && !matches!(epoch.state, State::Down { .. });
-        match (same, kept) {
-            (true, false) => self.tell(|deltas| book::hold(deltas, &open, -1)),
-            // It was taken for a seat that is gone; the new one has to know of it.
-            (false, true) if !matches!(epoch.state, State::Down { .. }) => self.tell(|deltas| book::hold(deltas, &open, 1)),
-            (true, true) | (false, _) => {}
+        let joined = !same && !matches!(epoch.state, State::Down { .. });
+        if kept {
+            for open in opens.iter().filter(|open| open.ahead) {
+                open.lent().for_each(|(of, money, _)| self.leases.ahead(of, money, now));
+            }
         }
-        Ok(rooms(&hold.limits, answer.micros, meter))
+        self.tell(|deltas| {
+            for open in &opens {
+                match (same, kept) {
+                    (true, false) => book::hold(deltas, open, -1),
+                    // It was taken for a seat that is gone; the new one has to know of it.
+                    (false, true) if joined => book::hold(deltas, open, 1),
+                    (true, true) | (false, _) => {}
+                }
+            }
+            if same {
+                // What is left is taken whole, and given back as far as it is no whole token.
+                let rest = amount - hold.amount.0;
+                for of in money_subjects(&hold.limits).into_iter().filter(|_| rest > 0) {
+                    deltas.entry(of).or_default().held -= rest;
+                }
+                self.leased(asking, grant, now, deltas);
+            }
+        });
+        drop(epoch);
+        let without = |of: Subject| self.leases.without(of, meter(of), answer.micros);
+        Ok(Taken { rooms: rooms(&hold.limits, answer.micros, without), output: hold.output })
     }
+
+    /// Holds go back: to the lease they were taken from, less what their request came to, or to Redis.
+    fn release(&self, held: &[Open], spends: &[(Subject, NanoUsd)], epoch: &Epoch, now: Instant, deltas: &mut Deltas) {
+        // To a Redis that comes back all that is held by then is told.
+        let away = matches!(epoch.state, State::Down { .. });
+        let mut lent: BTreeMap<Subject, (i64, u64)> = BTreeMap::new();
+        for open in held {
+            if open.ahead {
+                open.lent().for_each(|(of, money, _)| self.leases.ahead(of, -money, now));
+            }
+            if open.source == Source::Lease(epoch.number) && !away {
+                for (of, money, places) in open.lent() {
+                    let of = lent.entry(of).or_default();
+                    *of = (of.0.saturating_add(money), of.1 + places);
+                }
+            } else if !away {
+                book::hold(deltas, open, -1);
+            }
+        }
+        for (of, (money, places)) in lent {
+            let spent = spends.iter().filter(|(subject, _)| *subject == of).map(|(_, amount)| amount.0).sum();
+            let used_up = self.leases.end(of, money, spent, places, now);
+            if used_up != 0 {
+                deltas.entry(of).or_default().held -= used_up;
+            }
+        }
+    }
+
+    /// Holds go back, and nothing came of them.
+    fn let_go(&self, held: &[Open], epoch: &Epoch) {
+        self.tell(|deltas| self.release(held, &[], epoch, Instant::now(), deltas));
+    }
+
+    /// What was given on lease.
+    fn leased(&self, asking: &Asking, grant: &Grant, now: Instant, deltas: &mut Deltas) {
+        let micros = grant.answer.micros;
+        // Asked for after `now`, so that the minute lasts at least so long.
+        let until = now + Duration::from_micros(MINUTE - micros % MINUTE);
+        let at = Moment { now, minute: micros / MINUTE, until };
+        let mut seated = self.seated();
+        if seated.clock.is_none_or(|(_, known)| known < micros) {
+            seated.clock = Some((now, micros));
+        }
+        drop(seated);
+        let holds = || std::iter::once(&asking.hold).chain(&asking.ahead);
+        for (of, given) in &grant.given {
+            let Some(hold) = holds().find(|hold| subjects_of(hold).contains(of)) else { continue };
+            told(deltas, *of, self.leases.give(*given, hold, *of, at));
+        }
+    }
+}
+
+/// In whole microseconds.
+fn micros_of(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[async_trait]
 impl Counters for RedisCounters {
-    async fn take(&self, hold: &Hold, now: Instant) -> Result<Result<Rooms, Exhausted>, StoreError> {
-        let seated = match &*self.0.epoch() {
+    async fn take(&self, hold: &Hold, ahead: &[Hold], now: Instant) -> Result<Result<Taken, Exhausted>, StoreError> {
+        let shared = &self.0;
+        if let Some(taken) = shared.take_ahead(hold, now) {
+            return Ok(taken);
+        }
+        if binding(hold).next().is_none() {
+            shared.book.add(hold.id, &[Open::new(hold, Source::Redis, None, shared.book.until(now))]);
+            return Ok(Ok(Taken { rooms: Rooms::default(), output: hold.output }));
+        }
+        if let Some(taken) = shared.take_lease(hold, now) {
+            return Ok(Ok(taken));
+        }
+        let seated = match &*shared.epoch() {
             Epoch { number, state: State::Up { link, seat } } => Some((*number, link.clone(), seat.clone())),
             Epoch { state: State::Joining { .. } | State::Down { .. }, .. } => None,
         };
-        let Some((number, link, seat)) = seated else { return Ok(self.0.take_share(hold, now, false)) };
-        self.0.book.asking(hold.id);
-        let (shared, asked) = (Arc::clone(&self.0), hold.clone());
-        let asking = self.0.tracker.spawn(async move { shared.take_asked(asked, now, number, link, seat).await });
+        let Some((number, link, seat)) = seated else { return Ok(shared.take_share(hold, now, false)) };
+        shared.book.asking(hold.id);
+        let (asker, asked) = (Arc::clone(shared), hold.clone());
+        let ahead = ahead.iter().filter(|hold| hold.amount > NanoUsd::ZERO).cloned().collect();
+        let asking = shared.tracker.spawn(async move { asker.take_asked(asked, ahead, now, number, link, seat).await });
         // A task that ends without an answer has panicked, or its core goes down.
-        Ok(asking.await.unwrap_or_else(|_| self.0.take_share(hold, now, true)))
+        Ok(asking.await.unwrap_or_else(|_| shared.take_share(hold, now, true)))
+    }
+
+    fn answering(&self, id: RequestId) {
+        let epoch = self.0.epoch();
+        let ahead = self.0.book.without_ahead(id);
+        if !ahead.is_empty() {
+            self.0.let_go(&ahead, &epoch);
+        }
     }
 
     fn renew(&self, id: RequestId, now: Instant) {
@@ -290,24 +478,18 @@ impl Counters for RedisCounters {
         let held = shared.book.remove(record.id);
         let tokens = record.tokens.prompt().saturating_add(record.tokens.completion());
         if let State::Joining { share } | State::Down { share } = &epoch.state
-            && held.iter().any(|open| open.by_share)
+            && held.iter().any(|open| open.source == Source::Share)
         {
             share.give_back(record, now);
         }
-        let away = matches!(epoch.state, State::Down { .. });
         let mut spends = Vec::new();
         shared.tell(|deltas| {
+            spends = book::spend(deltas, record);
+            shared.release(&held, &spends, &epoch, now, deltas);
             for open in &held {
-                // To a Redis that comes back all that is held by then is told.
-                if !away {
-                    book::hold(deltas, open, -1);
-                }
                 book::correct(deltas, open, tokens);
             }
-            for (subject, budget) in alerts(held.iter().flat_map(|open| &open.limits)) {
-                deltas.entry(subject).or_default().watches.push((budget, record.at));
-            }
-            spends = book::spend(deltas, record);
+            book::watch(deltas, &held, &spends, record);
         });
         drop(epoch);
         for (subject, amount) in spends {
@@ -317,7 +499,7 @@ impl Counters for RedisCounters {
     }
 
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
-        let meter = self.0.views.of(subject);
+        let meter = self.0.meter(subject, 0);
         NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
     }
 
@@ -331,7 +513,7 @@ impl Counters for RedisCounters {
         self.0.book.open()
     }
 
-    fn crossed(&self) -> Vec<Crossed> {
+    fn crossed(&self) -> Vec<(Crossed, Spender)> {
         std::mem::take(&mut *self.0.crossed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

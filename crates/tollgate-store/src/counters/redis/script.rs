@@ -1,9 +1,16 @@
 //! The scripts: what they are asked and what they answer.
 
+use std::collections::HashMap;
+
 use redis::{FromRedisValue, RedisError, RedisResult, Script, aio::MultiplexedConnection};
 use tollgate_core::{Hold, Limit, LimitRule, NanoUsd, Sliding, Spent, Subject, Timestamp, Window};
 
-use super::{super::memory::Meter, book::Delta};
+use super::{
+    super::memory::Meter,
+    book::{Delta, Watch},
+    lease::{Back, Given, Want},
+    leases::{binding, subjects_of},
+};
 use crate::subject;
 
 /// All scripts, with the prefix of this gateway's names.
@@ -37,6 +44,26 @@ pub(super) struct Answer {
     pub(super) meters: Vec<Metered>,
     /// Meter, watch and what is spent.
     pub(super) crossed: Vec<(usize, usize, NanoUsd)>,
+}
+
+/// What is asked for a request: its hold, what its attempts may need, and by subject what is wanted on lease and what comes
+/// back for it.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) hold: Hold,
+    pub(super) ahead: Vec<Hold>,
+    pub(super) leases: HashMap<Subject, (Want, Back)>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) answer: Answer,
+    /// Money taken; less than asked for where less was left and would do.
+    pub(super) amount: i64,
+    /// For each hold ahead, whether it was taken.
+    pub(super) ahead: Vec<bool>,
+    pub(super) given: Vec<(Subject, Given)>,
 }
 
 /// What a sign of life was answered.
@@ -94,26 +121,58 @@ impl Scripts {
     }
 
     /// Takes a hold, or nothing of it.
-    pub(super) async fn take(&self, link: &mut MultiplexedConnection, seat: &Seat, hold: &Hold) -> Result<Answer, Fault> {
-        let mut subjects: Vec<Subject> = hold.limits.iter().map(|limit| limit.subject).collect();
-        subjects.sort_unstable();
-        subjects.dedup();
+    pub(super) async fn take(&self, link: &mut MultiplexedConnection, seat: &Seat, ask: &Asking) -> Result<Grant, Fault> {
+        let Asking { hold, ahead, leases } = ask;
+        let mut subjects = subjects_of(hold);
+        for of in ahead.iter().flat_map(subjects_of) {
+            if !subjects.contains(&of) {
+                subjects.push(of);
+            }
+        }
+        let place = |of: Subject| subjects.iter().position(|it| *it == of).map_or(0, |at| at + 1);
         let mut asked = self.take.prepare_invoke();
         asked.key(self.name("nodes")).key(self.name("generation"));
         for of in &subjects {
             asked.key(self.meter(*of));
         }
-        asked.arg(&seat.node).arg(&seat.generation).arg(hold.amount.0).arg(hold.tokens).arg(hold.at.day()).arg(hold.at.month());
-        for limit in &hold.limits {
-            let Some((kind, bound)) = kind_of(limit) else { continue };
-            let place = subjects.iter().position(|of| *of == limit.subject).map_or(0, |at| at + 1);
-            asked.arg(place).arg(kind).arg(bound);
+        let least = hold.least();
+        let (least, least_tokens) = least.map_or((-1, -1), |it| (it.amount.0, i64::try_from(it.tokens).unwrap_or(i64::MAX)));
+        asked.arg(&seat.node).arg(&seat.generation).arg(hold.amount.0).arg(hold.tokens).arg(least).arg(least_tokens);
+        asked.arg(hold.at.day()).arg(hold.at.month());
+        for of in &subjects {
+            let (want, back) = leases.get(of).copied().unwrap_or_default();
+            let (requests, tokens) = (back.requests.unwrap_or_default(), back.tokens.unwrap_or_default());
+            asked.arg(back.money).arg(back.places).arg(requests.0).arg(requests.1).arg(tokens.0).arg(tokens.1);
+            asked.arg(want.money).arg(want.money_each).arg(want.requests).arg(want.tokens).arg(want.tokens_each).arg(want.places);
         }
-        let (status, micros, nodes, meters): (i64, u64, u64, Vec<Vec<i64>>) = asked.invoke_async(link).await?;
+        asked.arg(binding(hold).count());
+        for limit in binding(hold) {
+            let (kind, bound) = kind_of(limit);
+            asked.arg(place(limit.subject)).arg(kind).arg(bound);
+        }
+        asked.arg(ahead.len());
+        for (number, hold) in ahead.iter().enumerate() {
+            let again = ahead[..number].iter().any(|before| before.limits == hold.limits);
+            let of = hold.limits.first().map_or(0, |limit| place(limit.subject));
+            asked.arg(of).arg(hold.amount.0).arg(if again { "far" } else { "must" }).arg(binding(hold).count());
+            for limit in binding(hold) {
+                let (kind, bound) = kind_of(limit);
+                asked.arg(kind).arg(bound);
+            }
+        }
+        type Reply = (i64, u64, u64, Vec<Vec<i64>>, i64, Vec<i64>, Vec<Vec<i64>>);
+        let (status, micros, nodes, meters, amount, ahead, leases): Reply = asked.invoke_async(link).await?;
         if status < 0 {
             return Err(Fault::Unseated);
         }
-        Ok(Answer { yes: status == 1, micros, nodes, meters: metered(&subjects, &meters, hold.at), crossed: Vec::new() })
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let given = subjects.iter().zip(leases).filter_map(|(of, given)| {
+            let [money, requests, tokens, places] = *given.as_slice() else { return None };
+            Some((*of, Given { money, requests: count(requests), tokens: count(tokens), places: count(places) }))
+        });
+        let given = given.collect();
+        let answer = Answer { yes: status == 1, micros, nodes, meters: metered(&subjects, &meters, hold.at), crossed: Vec::new() };
+        Ok(Grant { answer, amount, ahead: ahead.into_iter().map(|taken| taken == 1).collect(), given })
     }
 
     /// Gives back and counts what was spent; with nothing to give, a look at the meters.
@@ -134,7 +193,7 @@ impl Scripts {
         asked.arg(&seat.node).arg(&seat.generation).arg(number).arg(now.day()).arg(now.month());
         for (_, delta) in deltas {
             asked.arg(delta.held).arg(delta.running).arg(delta.watches.len());
-            for (budget, at) in &delta.watches {
+            for Watch { budget, at, .. } in &delta.watches {
                 asked.arg(window(budget.window)).arg(at.day()).arg(at.month()).arg(budget.amount.0);
             }
             asked.arg(delta.spends.len());
@@ -144,6 +203,10 @@ impl Scripts {
             asked.arg(delta.tokens.len());
             for (minute, taken, actual) in &delta.tokens {
                 asked.arg(*minute).arg(*taken).arg(*actual);
+            }
+            asked.arg(delta.requests.len());
+            for (minute, unused) in &delta.requests {
+                asked.arg(*minute).arg(*unused);
             }
         }
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, Vec<i64>);
@@ -223,17 +286,16 @@ const fn window(window: Window) -> &'static str {
     }
 }
 
-/// What the script checks of a limit; nothing for budgets that only alert.
-fn kind_of(limit: &Limit) -> Option<(&'static str, i64)> {
+/// What the script checks of a limit.
+fn kind_of(limit: &Limit) -> (&'static str, i64) {
     let bound = |most: u64| i64::try_from(most).unwrap_or(i64::MAX);
-    Some(match limit.rule {
-        LimitRule::Budget(budget) if limit.bounds_money() => (window(budget.window), budget.amount.0),
-        LimitRule::Budget(_) => return None,
+    match limit.rule {
+        LimitRule::Budget(budget) => (window(budget.window), budget.amount.0),
         LimitRule::Balance => ("balance", 0),
         LimitRule::Requests(most) => ("requests", bound(most)),
         LimitRule::Tokens(most) => ("tokens", bound(most)),
         LimitRule::Concurrency(most) => ("running", bound(most)),
-    })
+    }
 }
 
 /// Meters out of numbers, as of `at`.

@@ -1,7 +1,8 @@
 -- Gives back and counts what was spent, for many requests at once. KEYS: nodes, generation, this process's last number,
 -- meters. ARGV: node, generation, number, day, month, then for each meter: held and running (added to the node's), the count
--- of budgets to watch (each: window, day, month, amount), of amounts spent (each: day, month, amount), and of token
--- estimates to put right (each: minute, taken, actual). What was spent counts once for a number, however often it is sent.
+-- of budgets to watch (each: window, day, month, amount), of amounts spent (each: day, month, amount), of token estimates to
+-- put right (each: minute, taken, actual), and of requests that were on lease and not made (each: minute, how many). What was
+-- spent counts once for a number, however often it is sent.
 -- Answers: 1 done, -1 another generation; the time; nodes; each meter; what was crossed (meter, watch, spent).
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return {-1, now, nodes, {}, {}} end
 local node, counts = ARGV[1], number(redis.call('GET', KEYS[3])) < number(ARGV[3])
@@ -32,6 +33,20 @@ local function settled(key, window, of_day, of_month)
     if window == 'day' then return period(fields, of_day, 'd', 'dc', 'dp') end
     if window == 'month' then return period(fields, of_month, 'm', 'mc', 'mp') end
     return number(fields['t'])
+end
+
+-- A rate's bucket took too much, or too little.
+local function put_right(key, rate, of, taken, actual)
+    local at, now_in, before = rate .. 'b', rate .. 'c', rate .. 'p'
+    local bucket, current, previous = rolled(all(key), at, now_in, before)
+    current = current + math.max(actual - taken, 0)
+    local over = math.max(taken - actual, 0)
+    if of == bucket then
+        current = math.max(current - over, 0)
+    elseif of + 1 == bucket then
+        previous = math.max(previous - over, 0)
+    end
+    redis.call('HSET', key, at, text(bucket), now_in, text(current), before, text(previous))
 end
 
 local meters, crossed = {}, {}
@@ -65,17 +80,11 @@ for at = 4, #KEYS do
     end
     for _ = 1, number(next_word()) do
         local of, taken, actual = number(next_word()), number(next_word()), number(next_word())
-        if counts then
-            local bucket, current, previous = rolled(all(key), 'tb', 'tc', 'tp')
-            current = current + math.max(actual - taken, 0)
-            local over = math.max(taken - actual, 0)
-            if of == bucket then
-                current = math.max(current - over, 0)
-            elseif of + 1 == bucket then
-                previous = math.max(previous - over, 0)
-            end
-            redis.call('HSET', key, 'tb', text(bucket), 'tc', text(current), 'tp', text(previous))
-        end
+        if counts then put_right(key, 't', of, taken, actual) end
+    end
+    for _ = 1, number(next_word()) do
+        local of, unused = number(next_word()), number(next_word())
+        if counts then put_right(key, 'r', of, unused, 0) end
     end
     meters[at - 3] = meter(key, day, month)
 end

@@ -8,11 +8,14 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Budget, BudgetAction, Exhausted, Hold, Limit, LimitRule, NanoUsd, Rooms, Subject, UsageRecord, Window};
+use tollgate_core::{Budget, BudgetAction, Exhausted, Hold, Limit, LimitRule, NanoUsd, Subject, Taken, UsageRecord, Window};
 
-use super::super::{
-    Counters as _, Spending,
-    memory::{MemoryCounters, Meter},
+use super::{
+    super::{
+        Counters as _, Spending,
+        memory::{MemoryCounters, Meter},
+    },
+    leases::Kept,
 };
 
 /// One outage.
@@ -22,18 +25,23 @@ pub(super) struct Share {
     nodes: u64,
     /// How subjects stood when they were first asked for in this outage, and what this node had running then.
     bases: Mutex<HashMap<Subject, (Meter, u64)>>,
+    /// Money and places that were on lease here: nobody else has them.
+    kept: Kept,
 }
 
 impl Share {
-    pub(super) fn new(nodes: u64, life: Duration) -> Self {
-        Self { counters: MemoryCounters::new(&Spending::default(), life), nodes: nodes.max(1), bases: Mutex::default() }
+    pub(super) fn new(nodes: u64, life: Duration, kept: Kept) -> Self {
+        let counters = MemoryCounters::new(&Spending::default(), life);
+        Self { counters, nodes: nodes.max(1), bases: Mutex::default(), kept }
     }
 
-    /// Takes a hold out of this node's share.
-    pub(super) fn take(&self, hold: &Hold, now: Instant, of: impl Fn(Subject) -> (Meter, u64)) -> Result<Rooms, Exhausted> {
+    /// Takes a hold out of this node's share: the hold as it was taken.
+    pub(super) fn take(&self, hold: &Hold, now: Instant, of: impl Fn(Subject) -> (Meter, u64)) -> Result<(Taken, Hold), Exhausted> {
         let mut part = hold.clone();
         part.limits = hold.limits.iter().map(|limit| self.part(limit, hold, &of)).collect();
-        self.counters.take_now(&part, now).map_err(|exhausted| whole(exhausted, hold))
+        let (taken, mut as_taken) = self.counters.take_as(&part, now).map_err(|exhausted| whole(exhausted, hold))?;
+        as_taken.limits.clone_from(&hold.limits);
+        Ok((taken, as_taken))
     }
 
     /// A request that took from this share has ended.
@@ -51,10 +59,12 @@ impl Share {
             let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
             *bases.entry(limit.subject).or_insert_with(|| of(limit.subject))
         };
+        let (kept_money, kept_places) = self.kept.get(&limit.subject).copied().unwrap_or_default();
         let money = |left: i64| {
             let nodes = i64::try_from(self.nodes).unwrap_or(i64::MAX);
+            let amount = NanoUsd((left.max(0) / nodes).saturating_add(kept_money));
             // Of all time, so that an outage over midnight does not renew it.
-            LimitRule::Budget(Budget { amount: NanoUsd(left.max(0) / nodes), window: Window::Total, action: BudgetAction::Block })
+            LimitRule::Budget(Budget { amount, window: Window::Total, action: BudgetAction::Block })
         };
         let rule = match limit.rule {
             LimitRule::Budget(budget) if limit.bounds_money() => {
@@ -65,7 +75,10 @@ impl Share {
             LimitRule::Balance => money(base.balance.saturating_sub(base.held)),
             LimitRule::Requests(most) => LimitRule::Requests((most / self.nodes).max(1)),
             LimitRule::Tokens(most) => LimitRule::Tokens((most / self.nodes).max(1)),
-            LimitRule::Concurrency(most) => LimitRule::Concurrency(most.div_ceil(self.nodes).saturating_sub(running).max(1)),
+            LimitRule::Concurrency(most) => {
+                let share = most.div_ceil(self.nodes).max(running.saturating_add(kept_places).min(most));
+                LimitRule::Concurrency(share.saturating_sub(running).max(1))
+            }
         };
         Limit { subject: limit.subject, rule }
     }

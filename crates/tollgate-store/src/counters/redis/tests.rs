@@ -30,7 +30,7 @@ impl Node {
     }
 
     async fn take(&self, hold: &Hold) -> Result<Rooms, Exhausted> {
-        self.counters.take(hold, Instant::now()).await.unwrap()
+        self.counters.take(hold, &[], Instant::now()).await.unwrap().map(|taken| taken.rooms)
     }
 
     fn end_of(&self, record: &UsageRecord) {
@@ -186,4 +186,139 @@ async fn an_address_that_cannot_be_read_is_refused_without_its_password() {
     assert!(!refused.to_string().contains("hidden"), "{refused}");
     assert_eq!(refused.fault(), crate::Fault::Operator);
     assert!(check_redis("redis://127.0.0.1:1").await.unwrap_err().is_away());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_the_bound_is_far_nobody_is_asked_and_nothing_is_overspent_when_it_is_near() {
+    const EACH: u64 = 100;
+    let Some(url) = redis("where_the_bound_is_far") else { return };
+    let (name, told) = (namespace(), Arc::new(Told::default()));
+    let nodes = [Node::start(&url, &name, &told).await, Node::start(&url, &name, &told).await];
+    // Enough for 3,000 requests; a rate and a bound on those at once that are far.
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(300_000, BudgetAction::Block);
+        it.group.limits = tollgate_core::Limits { rpm: 1_000_000, tpm: 1_000_000_000, concurrency: 100_000 };
+    });
+    let key = Subject::Key(asker.key.id);
+    let mut sold = [0_i64; 2];
+    let mut refused_in_turn = 0;
+    for number in 0.. {
+        let node = usize::try_from(number % 2).unwrap();
+        match nodes[node].take(&asker.hold(number, EACH)).await {
+            Ok(rooms) => {
+                refused_in_turn = 0;
+                let spent = if number % 3 == 0 { EACH } else { EACH - 30 };
+                nodes[node].end_of(&asker.spent(number, spent));
+                sold[node] += i64::try_from(spent).unwrap();
+                if number == 0 {
+                    assert_eq!(rooms.requests.unwrap().used, 1, "what is on lease is not used");
+                }
+            }
+            Err(Exhausted::Money(short)) => {
+                assert!(short.left < NanoUsd(100), "{short:?}");
+                refused_in_turn += 1;
+                if refused_in_turn == 2 {
+                    // What others have on lease or have not told yet is back in a moment; then nothing is left in truth.
+                    for node in &nodes {
+                        node.told().await;
+                    }
+                    until("nothing is on lease any more", || nodes.iter().all(|node| node.counters.0.leases.drained())).await;
+                    for node in &nodes {
+                        node.told().await;
+                    }
+                } else if refused_in_turn > 2 {
+                    break;
+                }
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let all: i64 = sold.iter().sum();
+    let asked: u64 = nodes.iter().map(|node| node.counters.0.asked.load(Ordering::Relaxed)).sum();
+    println!("two nodes sold {sold:?} of 300000 with {asked} questions to Redis");
+    assert!((299_900..=300_000).contains(&all), "{sold:?}");
+    assert!(asked < 1_200, "{asked}");
+    for node in nodes {
+        assert_eq!(node.counters.open(), 0);
+        node.told().await;
+        until("all is counted", || node.counters.spent(key, Window::Total, NOON) == NanoUsd(all)).await;
+        node.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_nearly_spent_budget_is_decided_in_one_question() {
+    let Some(url) = redis("a_nearly_spent_budget") else { return };
+    let (name, told) = (namespace(), Arc::new(Told::default()));
+    let node = Node::start(&url, &name, &told).await;
+    let asker = of_a_thousand();
+    node.take(&asker.hold(1, 400)).await.unwrap();
+    let before = node.counters.0.asked.load(Ordering::Relaxed);
+    // Nothing was asked for: 16,384 tokens would be too much, 600 are left.
+    let taken = node.counters.take(&asker.open_hold(2), &[], Instant::now()).await.unwrap().unwrap();
+    assert_eq!(taken.output, Some(600));
+    assert_eq!(node.counters.0.asked.load(Ordering::Relaxed), before + 1);
+    assert_eq!(money(node.take(&asker.open_hold(3)).await).left, NanoUsd(0));
+    node.end_of(&asker.spent(2, 345));
+    node.told().await;
+    assert_eq!(money(node.take(&asker.open_hold(3)).await).left, NanoUsd(255), "less than is worth it");
+    node.end_of(&asker.spent(1, 0));
+    node.told().await;
+    assert_eq!(node.counters.take(&asker.open_hold(3), &[], Instant::now()).await.unwrap().unwrap().output, Some(655));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn attempts_are_asked_for_along_with_their_request() {
+    let Some(url) = redis("attempts_are_asked_for") else { return };
+    let (name, told) = (namespace(), Arc::new(Told::default()));
+    let node = Node::start(&url, &name, &told).await;
+    let asker = of_a_thousand();
+    let on = |number: u8, amount: i64, bound: i64| {
+        let subject = Subject::Channel(tollgate_core::ChannelId::from_parts(NOON, [number; 10]));
+        let limit = tollgate_core::Limit { subject, rule: LimitRule::Budget(budget(bound, BudgetAction::Block)[0]) };
+        let mut hold = asker.hold(1, u64::try_from(amount).unwrap());
+        hold.limits = vec![limit];
+        hold
+    };
+    let (wide, narrow, spent) = (on(1, 50, 1_000_000), on(2, 50, 60), on(3, 50, 40));
+    let ahead = [wide.clone(), narrow.clone(), spent.clone(), wide.clone(), narrow.clone()];
+    node.counters.take(&asker.hold(1, 100), &ahead, Instant::now()).await.unwrap().unwrap();
+    let asked = || node.counters.0.asked.load(Ordering::Relaxed);
+    let before = asked();
+    assert_eq!(node.counters.spent(narrow.limits[0].subject, Window::Month, NOON), NanoUsd(0), "nothing has begun there");
+    node.take(&wide).await.unwrap();
+    node.take(&narrow).await.unwrap();
+    money(node.take(&spent).await);
+    node.take(&wide).await.unwrap();
+    assert_eq!(asked(), before, "all of it was known");
+    money(node.take(&narrow).await);
+    assert_eq!(asked(), before + 1, "where little is left a further attempt asks again");
+    // Another request sets ahead what it then does not need.
+    let mut other = narrow.clone();
+    other.id = asker.hold(2, 1).id;
+    node.end_of(&asker.spent(1, 100));
+    node.told().await;
+    node.counters.take(&asker.hold(2, 100), &[other], Instant::now()).await.unwrap().unwrap();
+    money(node.take(&on(2, 50, 60)).await);
+    node.counters.answering(asker.hold(2, 1).id);
+    node.told().await;
+    node.take(&on(2, 50, 60)).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_sure_of_its_seat_serves_nothing_from_its_leases() {
+    let Some(url) = redis("a_node_that_is_not_sure") else { return };
+    let (name, told) = (namespace(), Arc::new(Told::default()));
+    let node = Node::start(&url, &name, &told).await;
+    let asker = Asker::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
+    let asked = || node.counters.0.asked.load(Ordering::Relaxed);
+    node.take(&asker.hold(1, 10)).await.unwrap();
+    node.take(&asker.hold(2, 10)).await.unwrap();
+    assert_eq!(asked(), 1);
+    let late = Instant::now() + Duration::from_secs(41);
+    node.counters.take(&asker.hold(3, 10), &[], late).await.unwrap().unwrap();
+    assert_eq!(asked(), 2);
+    node.end().await;
 }

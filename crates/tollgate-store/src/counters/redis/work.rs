@@ -12,11 +12,12 @@ use std::{
 use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{Crossed, NanoUsd, Subject, Timestamp, Window};
+use tollgate_core::{Crossed, LimitRule, NanoUsd, Subject, Timestamp, Window};
 
 use super::{
     Epoch, Inner, Share, State,
-    book::{self, Delta},
+    book::Delta,
+    lease::Pool,
     script::{Answer, Fault, Loaded, Seat, Sign, ask},
 };
 use crate::{LedgerStore, Random, Spending, StoreError};
@@ -31,6 +32,8 @@ const FIRST: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const SEAT_LIFE_MS: u64 = 60_000;
+/// How long leases may be used after a sign of life was sent: well before the seat ends in Redis, whatever its clock does.
+const LEASES_LAST: Duration = Duration::from_secs(40);
 const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 /// How long the database's word is one node's to bring.
 const TURN_MS: u64 = 60_000;
@@ -175,6 +178,7 @@ impl RedisWork {
             State::Joining { .. } | State::Down { .. } => None,
         };
         let Some((mut link, seat)) = seated else { return };
+        self.shared.tell(|deltas| self.shared.leases.give_all_back(deltas));
         if let Err(why) = self.flush(&mut link, &seat).await {
             tracing::warn!("the last requests were not counted in Redis, the database has them: {why}");
         }
@@ -191,9 +195,11 @@ impl RedisWork {
         let mut link = connect(&self.client).await?;
         let node = draw(&self.shared.options.random);
         let replaced = std::mem::replace(&mut self.node, node.clone());
+        let mut begun = Instant::now();
         let mut beat = self.shared.scripts.beat(&mut link, &node, SEAT_LIFE_MS, Sign::New, &replaced).await?;
         while beat.generation.is_empty() {
             self.found(&mut link, &node).await?;
+            begun = Instant::now();
             beat = self.shared.scripts.beat(&mut link, &node, SEAT_LIFE_MS, Sign::New, "").await?;
         }
         let same = self.generation == beat.generation;
@@ -207,6 +213,7 @@ impl RedisWork {
             return Err(Ended::Seen);
         }
         epoch.state = State::Up { link, seat };
+        self.shared.seated().until = Some(begun + LEASES_LAST);
         drop(epoch);
         // What was told between the last message and now.
         self.shared.wake.notify_one();
@@ -220,7 +227,10 @@ impl RedisWork {
         let mut epoch = self.shared.epoch_mut();
         let share = match &epoch.state {
             State::Joining { share } | State::Down { share } => Arc::clone(share),
-            State::Up { .. } => Arc::new(Share::new(self.shared.nodes.load(Ordering::Relaxed), self.shared.options.life)),
+            State::Up { .. } => {
+                let kept = self.shared.leases.drain();
+                Arc::new(Share::new(self.shared.nodes.load(Ordering::Relaxed), self.shared.options.life, kept))
+            }
         };
         epoch.number += 1;
         epoch.state = State::Joining { share };
@@ -345,8 +355,9 @@ impl RedisWork {
         self.shared.views.note(&answer.meters, asked);
         let crossed = answer.crossed.iter().filter_map(|(meter, watch, spent)| {
             let (subject, delta) = batch.get(*meter)?;
-            let (budget, _) = delta.watches.get(*watch)?;
-            Some(Crossed { subject: *subject, budget: *budget, spent: *spent })
+            let watch = delta.watches.get(*watch)?;
+            let (spender, spent) = watch.crossed_by(spent.0, delta.told(watch.budget.window, watch.at))?;
+            Some((Crossed { subject: *subject, budget: watch.budget, spent: NanoUsd(spent) }, spender.clone()))
         });
         let mut kept = self.shared.crossed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         kept.extend(crossed);
@@ -360,10 +371,16 @@ impl RedisWork {
     async fn look(&mut self, link: &mut MultiplexedConnection, seat: &Seat) -> Result<(), Ended> {
         let over = self.shared.book.over(Instant::now());
         if !over.is_empty() {
-            self.shared.tell(|pending| over.iter().for_each(|open| book::hold(pending, open, -1)));
-            self.flush(link, seat).await?;
+            self.shared.let_go(&over, &self.shared.epoch());
         }
-        let touched = self.shared.views.take_touched();
+        self.sweep_leases();
+        self.flush(link, seat).await?;
+        let mut touched = self.shared.views.take_touched();
+        for of in self.shared.leases.subjects(SUBJECTS) {
+            if !touched.contains(&of) {
+                touched.push(of);
+            }
+        }
         for subjects in touched.chunks(SUBJECTS) {
             let nothing: Vec<(Subject, Delta)> = subjects.iter().map(|of| (*of, Delta::default())).collect();
             let now = (self.shared.options.clock)();
@@ -375,11 +392,36 @@ impl RedisWork {
         Ok(())
     }
 
+    /// What is on lease and not used goes back, and so does what is much of what is left.
+    fn sweep_leases(&self) {
+        let at = (self.shared.options.clock)();
+        let _epoch = self.shared.epoch();
+        let left = |of: Subject, pool: &Pool| {
+            let meter = self.shared.views.of(of);
+            let left = pool.rules().iter().filter_map(|rule| match rule {
+                LimitRule::Budget(budget) => Some(budget.amount.0 - meter.spent.within(budget.window, at).0 - meter.held),
+                LimitRule::Balance => Some(meter.balance - meter.held),
+                LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => None,
+            });
+            left.min()
+        };
+        let mut pending = self.shared.pending();
+        self.shared.leases.sweep(Instant::now(), left, &mut pending);
+    }
+
     async fn beat(&mut self, link: &mut MultiplexedConnection, seat: &Seat) -> Result<(), Ended> {
+        let sent = Instant::now();
         let beat = self.shared.scripts.beat(link, &seat.node, SEAT_LIFE_MS, Sign::Keep, "");
         let beat = timeout(ANSWER, beat).await.map_err(|_| Ended::Late)??;
         self.shared.nodes.store(beat.nodes.max(1), Ordering::Relaxed);
-        if beat.lives && beat.generation == seat.generation { Ok(()) } else { Err(Ended::Unseated) }
+        if !beat.lives || beat.generation != seat.generation {
+            return Err(Ended::Unseated);
+        }
+        let epoch = self.shared.epoch();
+        if matches!(&epoch.state, State::Up { seat: now, .. } if now == seat) {
+            self.shared.seated().until = Some(sent + LEASES_LAST);
+        }
+        Ok(())
     }
 
     // === what the database knows ===
