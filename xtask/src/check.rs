@@ -14,23 +14,24 @@ pub(crate) enum Done {
     Skipped(String),
 }
 
-type Step = fn() -> Result<Done>;
+/// `true`: nothing may be skipped.
+type Step = fn(bool) -> Result<Done>;
 
 /// Runs every step, stops at the first failure, and lists what was skipped.
 pub(crate) fn run(require_all: bool) -> Result<()> {
     let steps: [(&str, Step); 6] = [
-        ("format", format),
-        ("tidy", || tidy::run().map(|()| Done::Passed)),
-        ("clippy", clippy),
+        ("format", |_| format()),
+        ("tidy", |_| tidy::run().map(|()| Done::Passed)),
+        ("clippy", |_| clippy()),
         ("tests", tests),
-        ("fuzz targets", fuzz::step),
-        ("official SDKs", sdk::run),
+        ("fuzz targets", |_| fuzz::step()),
+        ("official SDKs", |_| sdk::run()),
     ];
     let mut skipped = Vec::new();
     for (number, (name, step)) in steps.iter().enumerate() {
         println!("\n=== {}/{} {name}", number + 1, steps.len());
         let watch = Watch::start();
-        match step()? {
+        match step(require_all)? {
             Done::Passed => println!("=== {name}: passed in {:.0?}", watch.elapsed()),
             Done::Skipped(why) => {
                 println!("=== {name}: SKIPPED: {why}");
@@ -60,9 +61,16 @@ fn clippy() -> Result<Done> {
 }
 
 /// Unit and integration tests, with a PostgreSQL and a Redis of their own for the storage contract and the fault tests.
-fn tests() -> Result<Done> {
+fn tests(require_all: bool) -> Result<Done> {
     let (database, counters) = (postgres::Server::start(), redis::Server::start());
+    if require_all && let Some(error) = database.as_ref().err().or(counters.as_ref().err()) {
+        bail!("a server that tests need is missing, and --require-all was given: {error:#}");
+    }
     let mut command = shell::cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"]);
+    if require_all {
+        // A test that would skip itself fails.
+        command.env("TOLLGATE_TEST_REQUIRE_ALL", "1");
+    }
     let mut skipped = Vec::new();
     match &database {
         Ok(server) => drop(command.env("TOLLGATE_TEST_POSTGRES", server.url())),

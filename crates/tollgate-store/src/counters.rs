@@ -52,7 +52,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
     }
 }
 
-pub use redis::{RedisOptions, RedisWork, SharedHealth, check_redis, counters_in_redis};
+pub use redis::{RedisOptions, RedisPlace, RedisWork, SharedHealth, check_redis, counters_in_redis};
 
 /// Counters of one node, beginning with what was spent. A hold without a sign of life ends after `life`.
 #[must_use]

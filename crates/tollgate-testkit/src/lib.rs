@@ -15,5 +15,5 @@ mod wire;
 
 pub use client::{Answer, Open, Piece, Request};
 pub use gate::{Gate, GateBuilder, SERVICE_KEY, UPSTREAM_CREDENTIAL};
-pub use services::{Postgres, Redis};
+pub use services::{Postgres, Redis, skipped};
 pub use upstream::{Reply, Seen, Upstream};

@@ -34,7 +34,7 @@ impl Postgres {
     pub fn start(test: &str) -> Option<Self> {
         let programs = postgres_programs().filter(|_| std::env::var_os("TOLLGATE_TEST_POSTGRES").is_some());
         let Some(programs) = programs else {
-            eprintln!("skipped: {test} (it needs PostgreSQL; TOLLGATE_TEST_POSTGRES is not set, or there are no programs)");
+            skipped(&format!("{test} (it needs PostgreSQL; TOLLGATE_TEST_POSTGRES is not set, or there are no programs)"));
             return None;
         };
         let folder = TempDir::with_prefix("tollgate-pg-").expect("a temporary folder");
@@ -125,7 +125,18 @@ pub struct Redis {
     program: PathBuf,
     folder: TempDir,
     port: u16,
+    tls: Option<Tls>,
 }
+
+/// How a Redis server speaks TLS: it lets nobody in but one user.
+#[derive(Debug)]
+struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// Who may use a Redis that speaks TLS.
+const TLS_USER: &str = "gate:opens%3Asesame";
 
 impl Redis {
     /// Starts an empty server, where `TOLLGATE_TEST_REDIS` asks for tests on Redis.
@@ -134,13 +145,26 @@ impl Redis {
     /// When it is asked for and does not start.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
+        Self::start_as(test, None)
+    }
+
+    /// Starts an empty server that speaks TLS alone and lets in one user with a password; both are in its address.
+    ///
+    /// # Panics
+    /// When it is asked for and does not start.
+    #[must_use]
+    pub fn start_tls(test: &str, certificate: &Path, key: &Path) -> Option<Self> {
+        Self::start_as(test, Some(Tls { certificate: certificate.to_owned(), key: key.to_owned() }))
+    }
+
+    fn start_as(test: &str, tls: Option<Tls>) -> Option<Self> {
         let program = redis_program().filter(|_| std::env::var_os("TOLLGATE_TEST_REDIS").is_some());
         let Some(program) = program else {
-            eprintln!("skipped: {test} (it needs Redis; TOLLGATE_TEST_REDIS is not set, or there is no redis-server)");
+            skipped(&format!("{test} (it needs Redis; TOLLGATE_TEST_REDIS is not set, or there is no redis-server)"));
             return None;
         };
         let folder = TempDir::with_prefix("tollgate-redis-").expect("a temporary folder");
-        let mut server = Self { process: None, program, folder, port: free_port() };
+        let mut server = Self { process: None, program, folder, port: free_port(), tls };
         server.start_again();
         Some(server)
     }
@@ -148,7 +172,10 @@ impl Redis {
     /// Its address.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        match &self.tls {
+            None => format!("redis://127.0.0.1:{}", self.port),
+            Some(_) => format!("rediss://{TLS_USER}@localhost:{}", self.port),
+        }
     }
 
     /// Kills it; what it held is gone.
@@ -183,7 +210,17 @@ impl Redis {
     pub fn start_again(&mut self) {
         let port = self.port.to_string();
         let mut command = Command::new(&self.program);
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(self.folder.path());
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(self.folder.path());
+        match &self.tls {
+            None => command.args(["--port", &port]),
+            Some(Tls { certificate, key }) => command
+                .args(["--port", "0", "--tls-port", &port, "--tls-auth-clients", "no", "--tls-ca-cert-dir", "/etc"])
+                .arg("--tls-cert-file")
+                .arg(certificate)
+                .arg("--tls-key-file")
+                .arg(key)
+                .args(["--user", "gate", "on", ">opens:sesame", "~*", "&*", "+@all", "--user", "default", "off"]),
+        };
         self.process =
             Some(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis starts"));
         let port = self.port;
@@ -196,6 +233,15 @@ impl Drop for Redis {
         self.thaw();
         self.stop();
     }
+}
+
+/// Says that something is not tested.
+///
+/// # Panics
+/// Where `TOLLGATE_TEST_REQUIRE_ALL` is set: then everything has to be.
+pub fn skipped(what: &str) {
+    assert!(std::env::var_os("TOLLGATE_TEST_REQUIRE_ALL").is_none(), "everything has to be tested here, and this is not: {what}");
+    eprintln!("skipped: {what}");
 }
 
 fn free_port() -> u16 {

@@ -12,7 +12,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{
     Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, LedgerPlace, MasterKeySource,
-    OpenOptions, Random, Recovery, RedisOptions, RedisWork, SharedHealth, Store, StoreUrl, counters_in_redis,
+    OpenOptions, Random, Recovery, RedisOptions, RedisPlace, RedisWork, SharedHealth, Store, StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 
@@ -92,22 +92,32 @@ pub(crate) async fn counters(
     store: &Store,
 ) -> Result<(Arc<dyn Counters>, LedgerPlace, Option<Counting>), Failure> {
     let life = hold_life(config);
-    let Some(url) = &config.redis_url else {
+    let Some(place) = redis_place(config)? else {
         let (counters, ledger) = store.counters(now(), life).await?;
         return Ok((counters, ledger, None));
     };
     let spending = store.ledger.spending(now()).await?;
     let options = RedisOptions {
-        url: url.clone(),
+        place: place.clone(),
         namespace: store.namespace(),
         life,
         nodes: config.number("redis.nodes"),
         random: Random::system(),
         clock: now,
     };
-    let health = SharedHealth::new(url, &options.namespace)?;
+    let health = SharedHealth::new(&place, &options.namespace)?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;
     Ok((counters, spending.ledger, Some(Counting { work, health })))
+}
+
+/// Where Redis is, if there is one.
+pub(crate) fn redis_place(config: &Config) -> Result<Option<RedisPlace>, Failure> {
+    let Some(url) = config.redis_url.clone() else { return Ok(None) };
+    let ca = match config.text("redis.ca") {
+        "" => None,
+        path => Some(std::fs::read(path).map_err(|error| Failure::written(format!("redis.ca: {path} cannot be read: {error}")))?),
+    };
+    Ok(Some(RedisPlace { url, ca }))
 }
 
 /// Where the database is.

@@ -77,7 +77,7 @@ pub(crate) async fn postgres(check: &str) -> Option<Schema> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     #[expect(clippy::disallowed_methods, reason = "the address of a test database comes from whoever runs the tests")]
     let Ok(url) = std::env::var("TOLLGATE_TEST_POSTGRES") else {
-        eprintln!("skipped: {check} on PostgreSQL (TOLLGATE_TEST_POSTGRES is not set)");
+        tollgate_testkit::skipped(&format!("{check} on PostgreSQL (TOLLGATE_TEST_POSTGRES is not set)"));
         return None;
     };
     let schema = format!("tollgate_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));

@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 
 use super::{
-    Counters, RedisOptions, Spender, Spending,
+    Counters, RedisOptions, RedisPlace, Spender, Spending,
     askers::{Asker, LIFE, budget, money, rate},
     counters_in_memory, counters_in_redis,
 };
@@ -108,7 +108,7 @@ impl Bench {
 
 pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
     RedisOptions {
-        url: url.to_owned(),
+        place: RedisPlace { url: url.to_owned(), ca: None },
         namespace: namespace.to_owned(),
         life: LIFE,
         nodes: 3,
@@ -122,7 +122,7 @@ pub(super) fn redis(check: &str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "the address of a test server comes from whoever runs the tests")]
     let url = std::env::var("TOLLGATE_TEST_REDIS").ok();
     if url.is_none() {
-        eprintln!("skipped: {check} on Redis (TOLLGATE_TEST_REDIS is not set)");
+        tollgate_testkit::skipped(&format!("{check} on Redis (TOLLGATE_TEST_REDIS is not set)"));
     }
     url
 }

@@ -49,8 +49,8 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
         findings.push(database(&config));
         findings.push(waiting(common));
     }
-    if let Some(url) = &config.redis_url {
-        findings.push(redis(url));
+    if config.redis_url.is_some() {
+        findings.push(redis(&config));
     }
     let wrong = findings.iter().filter(|finding| !finding.good).count();
     if common.json {
@@ -77,8 +77,16 @@ fn database(config: &crate::config::Config) -> Finding {
     }
 }
 
-fn redis(url: &str) -> Finding {
-    match compose::block_on(async { Ok(tollgate_store::check_redis(url).await?) }) {
+fn redis(config: &crate::config::Config) -> Finding {
+    let asked = compose::redis_place(config).and_then(|place| {
+        compose::block_on(async {
+            if let Some(place) = &place {
+                tollgate_store::check_redis(place).await?;
+            }
+            Ok(())
+        })
+    });
+    match asked {
         Ok(()) => Finding { what: "redis", good: true, text: "it answers".to_owned() },
         Err(failure) => Finding { what: "redis", good: false, text: failure.to_string() },
     }

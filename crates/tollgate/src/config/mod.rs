@@ -69,6 +69,9 @@ impl Config {
             if !["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
                 faults.push("redis.url begins with redis:// or rediss://".to_owned());
             }
+            if text("redis.ca").is_some() && !url.starts_with("rediss://") {
+                faults.push("redis.ca is for a redis.url that begins with rediss://".to_owned());
+            }
             if !text("database.url").is_some_and(|url| url.starts_with("postgres")) {
                 faults.push(
                     "redis.url is for several nodes on one PostgreSQL database: set database.url (DATABASE_URL) too".to_owned(),

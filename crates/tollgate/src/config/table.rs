@@ -172,6 +172,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         )
     },
     setting(
+        "redis.ca",
+        Kind::Text,
+        None,
+        "PEM file with who signs Redis' certificate, for rediss://; absent: those that browsers trust.",
+    ),
+    setting(
         "redis.nodes",
         Kind::Number(1, 1_000),
         Some("3"),

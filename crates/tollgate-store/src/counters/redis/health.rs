@@ -6,7 +6,7 @@ use redis::{Client, Script, aio::MultiplexedConnection};
 use tokio::time::timeout;
 use tollgate_core::{AccountHealth, AccountId, HealthState, Timestamp};
 
-use super::work;
+use super::{RedisPlace, work};
 use crate::StoreError;
 
 const ANSWER: Duration = Duration::from_secs(2);
@@ -30,10 +30,10 @@ impl SharedHealth {
     ///
     /// # Errors
     /// When the address cannot be read.
-    pub fn new(url: &str, namespace: &str) -> Result<Self, StoreError> {
+    pub fn new(place: &RedisPlace, namespace: &str) -> Result<Self, StoreError> {
         Ok(Self {
-            client: work::client(url)?,
-            place: work::shown(url),
+            client: work::client(place)?,
+            place: work::shown(&place.url),
             name: format!("tollgate:{{{namespace}}}:health"),
             script: Script::new(include_str!("health.lua")),
             link: None,
@@ -120,6 +120,7 @@ mod tests {
     #[tokio::test]
     async fn the_later_end_is_heard_once_and_ends() {
         let Some(url) = redis("the_later_end_is_heard") else { return };
+        let url = RedisPlace { url, ca: None };
         let name = namespace();
         let (mut one, mut other) = (SharedHealth::new(&url, &name).unwrap(), SharedHealth::new(&url, &name).unwrap());
         let account = AccountId::from_parts(NOON, [7; 10]);

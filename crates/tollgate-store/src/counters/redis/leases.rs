@@ -25,6 +25,13 @@ type Pools = HashMap<Subject, Pool>;
 /// Money and places that were on lease when Redis was lost; nobody else has them.
 pub(super) type Kept = HashMap<Subject, (i64, u64)>;
 
+/// A hold was taken from leases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent {
+    /// The minute its tokens were counted in, where they are.
+    pub(super) minute: Option<u64>,
+}
+
 impl Leases {
     pub(super) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
@@ -34,8 +41,8 @@ impl Leases {
         locked(&self.shards[place_of(of)])
     }
 
-    /// Takes a hold if all of it is on lease here: the minute its tokens were counted in.
-    pub(super) fn take(&self, hold: &Hold, now: Instant) -> Option<Option<u64>> {
+    /// Takes a hold if all of it is on lease here.
+    pub(super) fn take(&self, hold: &Hold, now: Instant) -> Option<Lent> {
         let subjects = subjects_of(hold);
         let mut pools = Locked::all(self, &subjects);
         if !subjects.iter().all(|of| pools.pool(*of).is_some_and(|pool| pool.suffices(hold, *of, now))) {
@@ -47,7 +54,7 @@ impl Leases {
                 minute = pool.take(hold, of, now).or(minute);
             }
         }
-        Some(minute)
+        Some(Lent { minute })
     }
 
     /// What is wanted on lease with these holds, by subject, and what comes back for it; nothing for a hold while somebody

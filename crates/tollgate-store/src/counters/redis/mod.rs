@@ -64,11 +64,26 @@ const TAKE: Duration = Duration::from_millis(300);
 /// Microseconds of a minute.
 const MINUTE: u64 = 60_000_000;
 
+/// Where Redis is.
+#[derive(Clone)]
+pub struct RedisPlace {
+    /// `redis://…` or `rediss://…`, its user and password included.
+    pub url: String,
+    /// Who signs its certificate, as PEM; `None`: one of those everybody trusts. For `rediss://` only.
+    pub ca: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for RedisPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisPlace").field(&work::shown(&self.url)).finish()
+    }
+}
+
 /// What counting in Redis needs.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// `redis://…` or `rediss://…`, its password included.
-    pub url: String,
+    /// Where it is.
+    pub place: RedisPlace,
     /// Tells gateways apart that use one Redis; the same for all nodes of one.
     pub namespace: String,
     /// How long a hold lives without a sign of life.
@@ -106,8 +121,8 @@ pub async fn counters_in_redis(
 ///
 /// # Errors
 /// When nobody does, or the address cannot be read.
-pub async fn check_redis(url: &str) -> Result<(), StoreError> {
-    work::check(url).await
+pub async fn check_redis(place: &RedisPlace) -> Result<(), StoreError> {
+    work::check(place).await
 }
 
 /// The counters.
@@ -253,7 +268,7 @@ impl Inner {
         if until.is_none_or(|until| now >= until) {
             return None;
         }
-        let minute = self.leases.take(hold, now)?;
+        let minute = self.leases.take(hold, now)?.minute;
         self.book.add(hold.id, &[Open::new(hold, Source::Lease(epoch.number), minute, self.book.until(now))]);
         drop(epoch);
         let micros = clock.map_or(0, |(at, micros)| micros + micros_of(now.saturating_duration_since(at)));

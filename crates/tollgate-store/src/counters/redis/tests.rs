@@ -182,10 +182,11 @@ async fn a_node_that_starts_without_redis_takes_a_share_and_joins_later() {
 
 #[tokio::test]
 async fn an_address_that_cannot_be_read_is_refused_without_its_password() {
-    let refused = check_redis("redis://user:hidden@:x/").await.unwrap_err();
+    let check = async |url: &str| check_redis(&RedisPlace { url: url.to_owned(), ca: None }).await;
+    let refused = check("redis://user:hidden@:x/").await.unwrap_err();
     assert!(!refused.to_string().contains("hidden"), "{refused}");
     assert_eq!(refused.fault(), crate::Fault::Operator);
-    assert!(check_redis("redis://127.0.0.1:1").await.unwrap_err().is_away());
+    assert!(check("redis://127.0.0.1:1").await.unwrap_err().is_away());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -320,5 +321,42 @@ async fn a_node_that_is_not_sure_of_its_seat_serves_nothing_from_its_leases() {
     let late = Instant::now() + Duration::from_secs(41);
     node.counters.take(&asker.hold(3, 10), &[], late).await.unwrap().unwrap();
     assert_eq!(asked(), 2);
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counting_over_tls_needs_a_certificate_that_is_trusted_and_a_password() {
+    let fixture =
+        |name: &str| std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tollgate-gateway/fixtures/tls").join(name);
+    let Some(mut server) = Redis::start_tls("counting_over_tls", &fixture("server.pem"), &fixture("server.key")) else { return };
+    let ca = std::fs::read(fixture("ca.pem")).unwrap();
+    let place = |url: String, ca: Option<Vec<u8>>| RedisPlace { url, ca };
+    check_redis(&place(server.url(), Some(ca.clone()))).await.unwrap();
+    let refused = check_redis(&place(server.url(), None)).await.unwrap_err();
+    assert!(refused.to_string().contains("certificate") && refused.is_away(), "{refused}");
+    let stranger = server.url().replace("opens%3Asesame", "guessed");
+    let refused = check_redis(&place(stranger, Some(ca.clone()))).await.unwrap_err();
+    assert!(!refused.to_string().contains("guessed"), "{refused}");
+    let refused = check_redis(&place(server.url(), Some(b"no certificate".to_vec()))).await.unwrap_err();
+    assert_eq!(refused.fault(), crate::Fault::Operator, "{refused}");
+    let refused = check_redis(&place(server.url().replace("rediss", "redis"), Some(ca.clone()))).await.unwrap_err();
+    assert_eq!(refused.fault(), crate::Fault::Operator, "{refused}");
+
+    let options = RedisOptions { place: place(server.url(), Some(ca)), ..options("", &namespace()) };
+    let shared = Arc::new(Inner::new(options, &Spending::default()));
+    let told = Arc::new(Told::default());
+    let work = RedisWork::begin(Arc::clone(&shared), Arc::clone(&told) as _).await.unwrap();
+    let stop = CancellationToken::new();
+    let work = TaskTracker::new().spawn(work.run(stop.clone()));
+    let node = Node { counters: RedisCounters(shared), stop, work };
+    let asker = of_a_thousand();
+    node.take(&asker.hold(1, 600)).await.unwrap();
+    assert_eq!(money(node.take(&asker.hold(2, 500)).await).left, NanoUsd(400));
+    let before = node.counters.0.epoch().number;
+    server.stop();
+    server.start_again();
+    until("it joins over TLS again", || node.epoch_is_after(before)).await;
+    node.told().await;
+    assert_eq!(money(node.take(&asker.hold(2, 500)).await).left, NanoUsd(400));
     node.end().await;
 }

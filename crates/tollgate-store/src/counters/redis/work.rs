@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, TlsCertificates, aio::MultiplexedConnection};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{Crossed, LimitRule, NanoUsd, Subject, Timestamp, Window};
 
 use super::{
-    Epoch, Inner, Share, State,
+    Epoch, Inner, RedisPlace, Share, State,
     book::Delta,
     lease::Pool,
     script::{Answer, Fault, Loaded, Seat, Sign, ask},
@@ -81,9 +81,9 @@ impl From<Fault> for Ended {
 }
 
 /// Whether somebody answers at an address.
-pub(super) async fn check(url: &str) -> Result<(), StoreError> {
-    let client = client(url)?;
-    let away = |detail: String| StoreError::Unreachable { place: shown(url), detail };
+pub(super) async fn check(place: &RedisPlace) -> Result<(), StoreError> {
+    let client = client(place)?;
+    let away = |detail: String| StoreError::Unreachable { place: shown(&place.url), detail };
     let asked = async {
         let mut link = connect(&client).await?;
         ask::<String>(&mut link, &mut redis::cmd("PING")).await
@@ -95,8 +95,15 @@ pub(super) async fn check(url: &str) -> Result<(), StoreError> {
     }
 }
 
-pub(super) fn client(url: &str) -> Result<Client, StoreError> {
-    Client::open(url).map_err(|error| StoreError::BadRedisUrl { url: shown(url), detail: error.to_string() })
+pub(super) fn client(place: &RedisPlace) -> Result<Client, StoreError> {
+    let made = match &place.ca {
+        None => Client::open(place.url.as_str()),
+        Some(ca) => {
+            let certificates = TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) };
+            Client::build_with_tls(place.url.as_str(), certificates)
+        }
+    };
+    made.map_err(|error| StoreError::BadRedisUrl { url: shown(&place.url), detail: error.to_string() })
 }
 
 /// An address without what is secret in it.
@@ -116,7 +123,7 @@ fn draw(random: &Random) -> String {
 
 impl RedisWork {
     pub(super) async fn begin(shared: Arc<Inner>, ledger: Arc<dyn LedgerStore>) -> Result<Self, StoreError> {
-        let client = client(&shared.options.url)?;
+        let client = client(&shared.options.place)?;
         let process = draw(&shared.options.random);
         let mut work = Self {
             shared,
