@@ -216,6 +216,9 @@ async fn pools(options: AnyConnectOptions, dialect: Dialect) -> Result<(AnyPool,
             Dialect::Sqlite => pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false),
             Dialect::Postgres => pool,
         };
+        // SQLite ends a transaction by itself when the disk fails or is full. The driver counts it as open for ever then, and
+        // begins no other.
+        let pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
         pool.after_connect(move |connection, _| Box::pin(async move { sqlx::raw_sql(setup).execute(connection).await.map(|_| ()) }))
             .connect_with(options.clone())
     };

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{LedgerStore, Random, Spending, StoreError};
 
+const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const CONNECT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
@@ -96,14 +97,18 @@ pub(super) async fn check(place: &RedisPlace) -> Result<(), StoreError> {
 }
 
 pub(super) fn client(place: &RedisPlace) -> Result<Client, StoreError> {
+    let unread = |detail: String| StoreError::BadRedisUrl { url: shown(&place.url), detail };
     let made = match &place.ca {
         None => Client::open(place.url.as_str()),
+        Some(ca) if !ca.windows(CERTIFICATE.len()).any(|part| part == CERTIFICATE) => {
+            return Err(unread("there is no certificate in the PEM file of who signs its own".to_owned()));
+        }
         Some(ca) => {
             let certificates = TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) };
             Client::build_with_tls(place.url.as_str(), certificates)
         }
     };
-    made.map_err(|error| StoreError::BadRedisUrl { url: shown(&place.url), detail: error.to_string() })
+    made.map_err(|error| unread(error.to_string()))
 }
 
 /// An address without what is secret in it.
