@@ -6,6 +6,7 @@
 
 mod report;
 mod subjects;
+mod till;
 
 use std::{
     fs,
@@ -33,9 +34,12 @@ pub(crate) struct Options {
     /// Seconds each target is measured in a round.
     #[arg(long, default_value_t = 3)]
     seconds: u32,
-    /// Only this run: max, native, rate, stream, slow, translated or bounded.
+    /// Only this run: max, native, rate, stream, slow, translated, bounded or till.
     #[arg(long)]
     only: Option<String>,
+    /// Records that are booked into each database by the run `till`.
+    #[arg(long, default_value_t = 400_000)]
+    records: u64,
     /// Build profile: release, or dist (fat LTO) as shipped.
     #[arg(long, default_value = "release")]
     profile: String,
@@ -101,10 +105,12 @@ const TRANSLATED: Run = Run {
     native: false,
 };
 
-/// The run that compares a key that nothing bounds with one whose money and rates are counted.
+/// The run that compares accounting that only writes down with accounting that also decides. Every request is recorded,
+/// priced and booked either way, which cannot be switched off; what can is that its money, rates and concurrency are set
+/// aside before it goes on and counted when it ends: a key without bounds, or one of a member with a budget and rates.
 const BOUNDED: Run = Run {
     name: "bounded",
-    says: "64 connections, chat, JSON, as fast as they go: a key without bounds, or one with a budget and rates",
+    says: "64 connections, chat, JSON, as fast as they go: accounting off (a key without bounds) and on (budget, rates, concurrency)",
     upstream: "chunks=20&interval=0",
     load: &["max", "--connections", "64"],
     native: false,
@@ -184,8 +190,8 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
         (
             BOUNDED,
             [
-                Target::new("unbounded", &address(2), pid, "bench-chat"),
-                Target::new("bounded", &address(2), pid, "bench-chat").bounded(),
+                Target::new("accounting off", &address(2), pid, "bench-chat"),
+                Target::new("accounting on", &address(2), pid, "bench-chat").bounded(),
             ],
         ),
     ];
@@ -193,6 +199,9 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
         let rows = measure(options, programs, pair, run, &upstream)?;
         print_table(run, pair, &rows, 0);
         report[run.name] = by_name(pair, &rows);
+    }
+    if options.only.as_deref().is_none_or(|only| only == "till") {
+        report["till"] = till::measure(programs, folder, options.records)?;
     }
     print_bounds(&report);
     Ok(report)

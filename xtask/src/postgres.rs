@@ -19,8 +19,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Installs PostgreSQL where it is missing and that is possible, then starts a server.
+    /// Installs PostgreSQL where it is missing and that is possible, then starts a server for tests: what it writes need
+    /// not survive the machine.
     pub(crate) fn start() -> Result<Self> {
+        Self::start_with("-c fsync=off")
+    }
+
+    /// The same with PostgreSQL's own settings, for figures.
+    pub(crate) fn start_durable() -> Result<Self> {
+        Self::start_with("-c fsync=on")
+    }
+
+    fn start_with(setting: &str) -> Result<Self> {
         let programs = if let Some(programs) = programs() {
             programs
         } else {
@@ -40,7 +50,7 @@ impl Server {
             &["-D", &data_text, "-A", "trust", "-U", "postgres", "--no-sync"],
         ))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let options = format!("-D {data_text} -h 127.0.0.1 -p {port} -k {} -c fsync=off", folder.display());
+        let options = format!("-D {data_text} -h 127.0.0.1 -p {port} -k {} {setting}", folder.display());
         let arguments: Vec<&str> = options.split(' ').collect();
         let process = as_server(root, &programs.join("postgres"), &arguments)
             .stdin(Stdio::null())

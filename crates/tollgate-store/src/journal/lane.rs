@@ -11,7 +11,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use tollgate_core::{RequestId, Timestamp};
+use tollgate_core::{IdHash, RequestId, Timestamp};
 
 use super::segment::SegmentName;
 
@@ -25,11 +25,11 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 struct LaneState {
     /// Unbooked ids and the segment in which each began.
-    ids: HashMap<RequestId, u32>,
+    ids: HashMap<RequestId, u32, IdHash>,
     /// How many unbooked ids began in each segment.
     segments: BTreeMap<u32, u64>,
     /// Ids with entries that wait in memory; `true` once they are booked and the entries need not be written.
-    held: HashMap<RequestId, bool>,
+    held: HashMap<RequestId, bool, IdHash>,
     /// The segment being written.
     current: Option<u32>,
     /// The highest number ever used; numbers are not used twice.

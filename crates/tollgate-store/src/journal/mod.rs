@@ -159,7 +159,7 @@ pub struct Recovery {
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<Shared>,
-    flusher: Option<JoinHandle<()>>,
+    flushers: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -193,9 +193,8 @@ impl Journal {
         for (name, ids) in found.segments {
             lanes.entry(name.core).or_insert_with(|| Arc::new(Lane::new(name.core))).recovered(name.seq, ids);
         }
-        let flush = Arc::new(FlushQueue::new(dir.clone()));
-        let flusher =
-            FlushQueue::start(Arc::clone(&flush)).map_err(|source| JournalError::file("start the flusher of", &dir, source))?;
+        let flush = Arc::new(FlushQueue::new(dir.clone(), sync));
+        let flushers = FlushQueue::start(&flush).map_err(|source| JournalError::file("start the flusher of", &dir, source))?;
         let shared = Arc::new(Shared {
             dir,
             node,
@@ -212,7 +211,7 @@ impl Journal {
         shared.lanes().values().for_each(|lane| shared.prune(lane));
         let records = Records::new(shared.dir.clone(), names, Some(Arc::clone(&shared)));
         let recovery = Recovery { records, complete: found.complete, stopped: found.stopped, cut: found.cut };
-        Ok((Self { shared, flusher: Some(flusher) }, recovery))
+        Ok((Self { shared, flushers }, recovery))
     }
 
     /// The writer of a core.
@@ -280,10 +279,10 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.shared.flush.stop();
-        if let Some(flusher) = self.flusher.take()
-            && flusher.join().is_err()
-        {
-            tracing::error!("the journal's flusher panicked");
+        for flusher in self.flushers.drain(..) {
+            if flusher.join().is_err() {
+                tracing::error!("a flusher of the journal panicked");
+            }
         }
     }
 }

@@ -217,6 +217,21 @@ fn a_core_has_one_writer_at_a_time() {
 }
 
 #[tokio::test]
+async fn in_group_mode_ends_of_several_cores_are_all_flushed() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = Journal::open(JournalOptions { sync: JournalSync::Group, segment_bytes: 4_096, ..options(&dir) }).unwrap();
+    let mut writers: Vec<_> = (0..3).map(|core| journal.writer(core).unwrap()).collect();
+    for round in 0..20 {
+        // Several ends wait for one flush, others come while it is under way, and segments are closed in between.
+        let tickets: Vec<_> = (0..9).map(|at| writers[at % 3].end(&record(round * 9 + at as u64)).unwrap()).collect();
+        for ticket in tickets {
+            tokio::time::timeout(std::time::Duration::from_secs(30), ticket.wait()).await.expect("its flush has come");
+        }
+    }
+    assert_eq!(journal.flush_failures(), 0);
+}
+
+#[tokio::test]
 async fn in_group_mode_the_end_waits_for_its_flush() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { sync: JournalSync::Group, ..options(&dir) }).unwrap();

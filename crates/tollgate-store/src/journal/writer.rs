@@ -88,8 +88,7 @@ impl JournalWriter {
         encode_end(record, &mut self.frame)?;
         match (self.put(record.id)?, self.shared.sync, &self.segment) {
             (Placed::OnDisk, JournalSync::Group, Some(segment)) => {
-                // The number is drawn once the segment is marked, so the flush that covers it flushes the segment.
-                let ticket = self.shared.flush.ticket();
+                let ticket = segment.file.ticket();
                 self.shared.flush.wrote(&segment.file, Urgency::Now);
                 Ok(ticket)
             }
@@ -199,7 +198,6 @@ impl JournalWriter {
             Ok(file) => {
                 self.shared.bytes.fetch_add(HEADER as u64, Ordering::AcqRel);
                 let file = Arc::new(SegmentFile::new(file, path));
-                self.shared.flush.add(Arc::clone(&file));
                 self.segment = Some(OpenSegment { file, seq: name.seq, bytes: HEADER as u64 });
                 Ok(())
             }
