@@ -11,6 +11,7 @@
 )]
 
 mod a_minute_away;
+mod accounts;
 mod admin;
 mod commands;
 mod database_away;
@@ -34,3 +35,4 @@ mod retention;
 mod start;
 mod support;
 mod walk_through;
+mod ways_out;
