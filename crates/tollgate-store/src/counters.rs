@@ -79,3 +79,18 @@ pub struct Spending {
     /// How far the ledger had come.
     pub ledger: LedgerPlace,
 }
+
+/// What changed of what was spent; all of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// By subject, all they spent.
+    pub spent: Vec<(Subject, Spent)>,
+    /// What came on top for subjects that many share, by the day it counts for.
+    pub added: Vec<(Subject, Timestamp, NanoUsd)>,
+    /// By member.
+    pub balances: Vec<(MemberId, NanoUsd)>,
+    /// How far of the ledger this is; behind it, if it has come further, there is more.
+    pub until: LedgerPlace,
+    /// How far the ledger had come.
+    pub ledger: LedgerPlace,
+}

@@ -6,7 +6,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use crate::{Spending, StoreError, Verified};
+use crate::{Changed, Spending, StoreError, Verified};
 
 /// Remembers money.
 #[async_trait]
@@ -30,6 +30,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// What attempts of this UTC day cost, by group, that ran beside the one that went on: where the caps of second
     /// attempts begin.
     async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError>;
+
+    /// Of whom what was spent changed behind a place, a bounded number of entries at a time: until [`Changed::until`].
+    async fn spending_since(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError>;
 
     /// Whether ledger, balances, records, attempts and roll-ups agree. Reads all of them, as of one moment.
     async fn verify(&self) -> Result<Verified, StoreError>;

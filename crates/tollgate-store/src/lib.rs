@@ -42,7 +42,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision,
 
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
 pub use counters::{
-    Counters, RedisOptions, RedisPlace, RedisWork, SharedHealth, Spender, Spending, check_redis, counters_in_memory,
+    Changed, Counters, RedisOptions, RedisPlace, RedisWork, SharedHealth, Spender, Spending, check_redis, counters_in_memory,
     counters_in_redis,
 };
 pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};

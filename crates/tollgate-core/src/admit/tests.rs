@@ -258,6 +258,38 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
 }
 
 #[test]
+fn what_attempts_may_need_is_known_before_one_begins() {
+    let priced = |name: &str, budgets: Vec<Budget>| {
+        let mut channel = channel(name, &["m"]);
+        channel.serves[0].cost = Some(always(price("0.5", "1")));
+        let mut dear = account(name, 1);
+        dear.cost_multiplier = Multiplier(3_000_000);
+        (channel.budgets, channel.accounts) = (budgets, vec![Arc::new(account(name, 0)), Arc::new(dear)]);
+        channel
+    };
+    let alerts = vec![budget("1", Window::Month, BudgetAction::Alert)];
+    let catalog = crate::samples::catalog(
+        vec![priced("free", Vec::new()), priced("one", block("1")), priced("told", alerts), priced("two", block("2"))],
+        vec![group("g", &["*"])],
+        vec![model("m")],
+    );
+    let case = Case::new(|it| it.outline.max_output = Some(10));
+    let offer = Offer { candidates: catalog.served_by["m"].clone(), ..case.offer() };
+    let caller = Caller { key: Arc::new(case.key.clone()), groups: vec![Arc::clone(&offer.group)] };
+    let of = |outline: &Outline| {
+        let id = RequestId::from_parts(NOW, [1; 10]);
+        let input = AdmitInput { id, at: NOW, caller: &caller, offer: &offer, outline, from: Protocol::OpenAi, gateway: &[] };
+        holds_ahead(&input, &catalog)
+    };
+    let ahead = of(&case.outline);
+    let subjects: Vec<Subject> = ahead.iter().map(|hold| hold.limits[0].subject).collect();
+    let [one, two] = ["one", "two"].map(|name| Subject::Channel(crate::samples::channel_id(name)));
+    assert_eq!(subjects, [one, two, one, two], "each channel first, then its second account");
+    assert!(ahead.iter().all(|hold| hold.amount == NanoUsd(60_000)), "the dearest account, whichever it will be");
+    assert!(of(&Outline { method: Method::CountTokens, ..case.outline.clone() }).is_empty());
+}
+
+#[test]
 fn the_limit_is_named_as_the_caller_would() {
     let named = |from, fields: &[&str]| {
         let fields = fields.iter().map(|&field| field.to_owned()).collect();

@@ -1,10 +1,12 @@
 //! What a ledger must do.
 
+use std::collections::HashMap;
+
 use futures_util::future::join_all;
 use tollgate_core::{KeyId, MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord, Window};
 
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, Posting, PostingKind, PostingRefused, Store, StoreError,
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, Posting, PostingKind, PostingRefused, Spending, Store, StoreError,
     samples::{NOON, at, record},
 };
 
@@ -212,6 +214,39 @@ pub(super) async fn what_second_attempts_cost_today_is_summed_by_group(store: &S
     let cost = records[0].attempts[0].cost.unwrap().0;
     assert_eq!(store.ledger.hedged(NOON).await.unwrap(), [(records[0].group.unwrap(), NanoUsd(2 * cost))]);
     assert_eq!(store.usage.find(records[0].id).await.unwrap().unwrap().attempts, records[0].attempts);
+}
+
+pub(super) async fn what_changed_since_leads_to_what_is_spent_now(store: &Store) {
+    let owner = owner(store).await;
+    let known = async |spending: &Spending| {
+        let mut spent: HashMap<Subject, Spent> = spending.spent.iter().copied().collect();
+        let mut balances: HashMap<MemberId, NanoUsd> = spending.balances.iter().copied().collect();
+        let changed = store.ledger.spending_since(spending.ledger, NOON).await.unwrap();
+        assert_eq!(changed.until, changed.ledger, "so few entries are one page");
+        spent.extend(changed.spent.iter().copied());
+        balances.extend(changed.balances.iter().copied());
+        for (of, at, amount) in &changed.added {
+            spent.entry(*of).or_default().add(*amount, *at);
+        }
+        (spent, balances, changed)
+    };
+    store.usage.append(&sold(owner, 0..40)).await.unwrap();
+    let before = store.ledger.spending(NOON).await.unwrap();
+    let (_, _, nothing) = known(&before).await;
+    assert_eq!((nothing.added.len(), nothing.until), (0, before.ledger));
+    let mut late = sold(owner, 40..60);
+    late[0].at = Timestamp(Timestamp::of_month(NOON.month()).0 - 1);
+    store.usage.append(&late).await.unwrap();
+    store.ledger.post(&top_up(owner, 70_000, None), NOON).await.unwrap();
+    let (spent, balances, changed) = known(&before).await;
+    let now = store.ledger.spending(NOON).await.unwrap();
+    for (of, is) in &now.spent {
+        for window in [Window::Day, Window::Month, Window::Total] {
+            assert_eq!(spent[of].within(window, NOON), is.within(window, NOON), "{of} {window:?}");
+        }
+    }
+    assert_eq!(balances, now.balances.iter().copied().collect());
+    assert_eq!(changed.ledger, now.ledger);
 }
 
 pub(super) async fn books_agree_when_everything_happens_at_once(store: &Store) {

@@ -208,6 +208,7 @@ conformance! {
         what_is_posted_is_seen_behind_a_place,
         what_was_spent_is_summed_by_subject_and_period,
         what_second_attempts_cost_today_is_summed_by_group,
+    what_changed_since_leads_to_what_is_spent_now,
         books_agree_when_everything_happens_at_once;
     listing:
         rows_are_listed_page_by_page_with_their_revisions,

@@ -29,7 +29,9 @@ impl Asker {
 
     /// A hold for this many tokens of output, which are as many nano-USD.
     pub(super) fn hold(&self, number: u64, output: u64) -> Hold {
-        let outline = Outline { max_output: Some(output), ..outline() };
+        // What writes nothing costs nothing here: a limit of 0 is none.
+        let method = if output == 0 { Method::Embeddings } else { Method::Chat };
+        let outline = Outline { max_output: Some(output), method, ..outline() };
         self.held(number, &outline).expect("something is bounded")
     }
 

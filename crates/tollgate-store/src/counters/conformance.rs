@@ -15,7 +15,7 @@ use super::{
     counters_in_memory, counters_in_redis,
 };
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Posted, Posting, Random, StoreError, Verified,
+    Balance, Changed, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Posted, Posting, Random, StoreError, Verified,
     samples::{NOON, record},
 };
 
@@ -42,6 +42,11 @@ impl LedgerStore for Told {
     }
     async fn hedged(&self, _: Timestamp) -> Result<Vec<(tollgate_core::GroupId, NanoUsd)>, StoreError> {
         unreachable!("counters do not hedge")
+    }
+
+    async fn spending_since(&self, _: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+        let Spending { spent, balances, ledger } = self.spending(now).await?;
+        Ok(Changed { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
     async fn verify(&self) -> Result<Verified, StoreError> {
         unreachable!("counters do not verify")

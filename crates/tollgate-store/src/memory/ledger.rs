@@ -7,8 +7,8 @@ use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, Spent, Subject, T
 
 use super::MemoryStore;
 use crate::{
-    Balance, Kind, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
-    StoreError, Verified, ledger::settled, verify::Rule,
+    Balance, Changed, Kind, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused,
+    Spending, StoreError, Verified, ledger::settled, verify::Rule,
 };
 
 /// How many entries are kept.
@@ -180,6 +180,12 @@ impl LedgerStore for MemoryStore {
             }
         }
         Ok(hedged.into_iter().map(|(group, cost)| (group, NanoUsd(cost))).collect())
+    }
+
+    /// Everybody: it is small.
+    async fn spending_since(&self, _: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+        let Spending { spent, balances, ledger } = self.spending(now).await?;
+        Ok(Changed { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
 
     async fn verify(&self) -> Result<Verified, StoreError> {

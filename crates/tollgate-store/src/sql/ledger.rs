@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
-use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Spent, Subject, Timestamp};
+use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
 use super::{Dialect, SqlStore, booking::NEXT_PLACES};
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
+    Balance, Changed, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
     StoreError, Verified,
     ledger::settled,
     rollup::{DAY, bucket},
@@ -14,7 +14,7 @@ use crate::{
 
 const POST: &str = "post to the ledger";
 const READ: &str = "read the ledger";
-const SPENDING: &str = "read what was spent";
+const HEDGED: &str = "read what second attempts cost";
 
 const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, request_id, idempotency_key, note, actor";
 
@@ -102,54 +102,11 @@ impl SqlStore {
     }
 
     /// How far the ledger has come.
-    async fn place(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPlace, StoreError> {
+    pub(super) async fn place(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPlace, StoreError> {
         let failed = |error| self.failed(READ, error);
         let row = sqlx::query("SELECT value FROM counters WHERE name = 'ledger'").fetch_one(&mut **transaction).await;
         row.and_then(|row| row.try_get(0)).map(LedgerPlace).map_err(failed)
     }
-
-    /// Sums of a roll-up by day: of today, of this month, of all days.
-    async fn spent_by<T>(
-        &self,
-        transaction: &mut Transaction<'static, Any>,
-        sql: &'static str,
-        now: Timestamp,
-        subject: impl Fn(T) -> Option<Subject>,
-    ) -> Result<Vec<(Subject, Spent)>, StoreError>
-    where
-        for<'r> T: sqlx::Decode<'r, Any> + sqlx::Type<Any>,
-    {
-        let failed = |error| self.failed(SPENDING, error);
-        let month = Timestamp::of_month(now.month());
-        let query = sqlx::query(sql).bind(bucket(now, DAY)).bind(month.0);
-        let mut spent = Vec::new();
-        for row in query.fetch_all(&mut **transaction).await.map_err(failed)? {
-            let money = |at: usize| row.try_get::<i64, _>(at).map(NanoUsd).map_err(failed);
-            if let Some(subject) = subject(row.try_get(0).map_err(failed)?) {
-                spent.push((subject, Spent::loaded(now, money(1)?, money(2)?, money(3)?)));
-            }
-        }
-        Ok(spent)
-    }
-}
-
-/// Sums of one column of a roll-up by day, by subject.
-macro_rules! spent {
-    ($table:literal, $of:literal, $amount:literal) => {
-        concat!(
-            "SELECT ",
-            $of,
-            ", CAST(SUM(CASE WHEN bucket >= $1 THEN ",
-            $amount,
-            " ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN bucket >= $2 THEN ",
-            $amount,
-            " ELSE 0 END) AS BIGINT), CAST(SUM(",
-            $amount,
-            ") AS BIGINT) FROM ",
-            $table,
-            " GROUP BY 1"
-        )
-    };
 }
 
 #[async_trait]
@@ -203,32 +160,15 @@ impl LedgerStore for SqlStore {
     }
 
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
-        let failed = |error| self.failed(SPENDING, error);
-        let mut snapshot = self.snapshot(SPENDING).await?;
-        let mut spent = Vec::new();
-        let text = |parse: fn(&str) -> Option<Subject>| move |id: String| parse(&id);
-        let key = text(|id| KeyId::parse(id).map(Subject::Key));
-        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "key_id", "sale"), now, key).await?);
-        let member = text(|id| MemberId::parse(id).map(Subject::Member));
-        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "member_id", "sale"), now, member).await?);
-        let group = text(|id| GroupId::parse(id).map(Subject::Group));
-        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "group_id", "sale"), now, group).await?);
-        let channel = text(|id| ChannelId::parse(id).map(Subject::Channel));
-        spent.extend(self.spent_by(&mut snapshot, spent!("attempt_days", "channel_id", "cost"), now, channel).await?);
-        let all = text(|_| Some(Subject::Gateway));
-        spent.extend(self.spent_by(&mut snapshot, spent!("usage_days", "'all'", "sale"), now, all).await?);
-        let rows = sqlx::query("SELECT member_id, balance FROM balances ORDER BY member_id")
-            .fetch_all(&mut *snapshot)
-            .await
-            .map_err(failed)?;
-        let read = |row: &AnyRow| -> Result<_, sqlx::Error> { Ok((id(row, 0, MemberId::parse)?, NanoUsd(row.try_get(1)?))) };
-        let balances = rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)?;
-        let ledger = self.place(&mut snapshot).await?;
-        Ok(Spending { spent, balances, ledger })
+        self.all_spending(now).await
+    }
+
+    async fn spending_since(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+        self.changes_of_spending(place, now).await
     }
 
     async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
-        let failed = |error| self.failed(SPENDING, error);
+        let failed = |error| self.failed(HEDGED, error);
         // PostgreSQL sums BIGINT to NUMERIC.
         const SQL: &str = "SELECT u.group_id, CAST(SUM(a.cost) AS BIGINT) FROM attempts a JOIN usage u ON u.id = a.request_id \
              WHERE a.beside = 1 AND a.at >= $1 AND a.cost IS NOT NULL AND u.group_id IS NOT NULL GROUP BY u.group_id";

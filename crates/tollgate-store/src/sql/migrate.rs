@@ -28,6 +28,7 @@ const MONTHS_SQLITE: &str = include_str!("../../migrations/0004_months.sqlite.sq
 const MONTHS_POSTGRES: &str = include_str!("../../migrations/0004_months.postgres.sql");
 const OUTCOMES: &str = include_str!("../../migrations/0005_outcomes.sql");
 const BESIDE: &str = include_str!("../../migrations/0006_beside.sql");
+const SPENDING: &str = include_str!("../../migrations/0007_spending.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
@@ -37,6 +38,7 @@ pub(super) const ALL: &[Step] = &[
     Step { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
     Step { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
     Step { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
+    Step { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -165,7 +167,7 @@ mod tests {
         samples::{NOON, record},
     };
 
-    const NEXT: i64 = 7;
+    const NEXT: i64 = 8;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
@@ -229,14 +231,14 @@ mod tests {
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, NEXT]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, 7, NEXT]);
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v6-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v7-2026-11-21.backup"), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, 7]);
         assert!(matches!(
             check(&mut connection, Dialect::Sqlite, &place).await,
-            Err(StoreError::Newer { found: NEXT, known: 6, .. })
+            Err(StoreError::Newer { found: NEXT, known: 7, .. })
         ));
     }
 
@@ -248,7 +250,7 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, 7]);
         let steps = [ALL, &[step(NEXT, LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");

@@ -13,6 +13,7 @@ pub(crate) mod moving;
 mod news;
 mod prune;
 mod rows;
+mod spending;
 mod statement;
 mod summary;
 mod usage;
@@ -28,6 +29,7 @@ use booking::Books;
 use news::News;
 
 pub(crate) use connect::{OpenSql, SqlAddress, open};
+pub(crate) use spending::Shared;
 pub(crate) use vault::{Opened, open_rows as open_vault, rotate};
 
 /// Which database is behind `Any`.

@@ -9,6 +9,7 @@ mod cache;
 mod serving;
 
 use std::{
+    collections::{HashMap, HashSet},
     fmt,
     future::Future,
     path::PathBuf,
@@ -22,15 +23,15 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use moka::sync::Cache;
 use tokio::time::timeout;
-use tollgate_core::{Key, Revision, Timestamp};
+use tollgate_core::{Key, KeyId, MemberId, NanoUsd, Revision, Spent, Subject, Timestamp};
 
 use crate::{
-    Kind, Spending, StoreError,
+    Kind, LedgerStore as _, Spending, StoreError,
     assemble::{self, GroupIds},
     open::OpenOptions,
     rows::Row,
     seal::Sealer,
-    sql::{self, SqlStore},
+    sql::{self, Shared, SqlStore},
 };
 
 use cache::Contents;
@@ -43,6 +44,8 @@ const LOOK: Duration = Duration::from_secs(5);
 const WORK: Duration = Duration::from_secs(45);
 /// How long the lock may be somebody else's after it was lost.
 const LOCK_PATIENCE_MS: i64 = 60_000;
+/// Pages of what changed between two writes of the file; more is read anew.
+const MOST_PAGES: usize = 50;
 /// Memory for keys.
 const KEY_BYTES: u64 = 40 << 20;
 
@@ -271,8 +274,8 @@ impl Standby {
     pub(crate) async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         let Some(sql) = self.sql.load_full() else { return Ok(false) };
         let vault = self.within(LOOK, sql.vault()).await?;
-        let spending = self.within(WORK, crate::LedgerStore::spending(&*sql, now)).await?;
         let old = self.known.load_full();
+        let spending = self.within(WORK, self.spending_of_known(&sql, &old, now)).await?;
         let known = Known { vault, revision: old.revision, rows: old.rows.clone(), spending, spending_at: now };
         let contents = Contents::of(&known, self.keys.iter().map(|(hash, row)| (*hash, row)), now);
         // Somebody may have read a newer catalog meanwhile; the next write has it.
@@ -287,6 +290,60 @@ impl Standby {
         let written = tokio::task::spawn_blocking(move || cache::write(&path, &place, contents, &options));
         written.await.map_err(|_| self.away("writing what is known was cut off"))??;
         Ok(true)
+    }
+
+    /// What was spent by whoever is known here: what was known of it, and what changed since.
+    async fn spending_of_known(&self, sql: &SqlStore, old: &Known, now: Timestamp) -> Result<Spending, StoreError> {
+        let (mut keys, mut members) = (Vec::new(), HashSet::new());
+        for (_, row) in &self.keys {
+            keys.extend(KeyId::parse(&row.id));
+            members.extend(MemberId::parse(&row.parent));
+        }
+        let read = async |keys: &[KeyId], members: Vec<MemberId>, shared: Shared| {
+            let keys: Vec<String> = keys.iter().map(KeyId::to_string).collect();
+            let members: Vec<String> = members.iter().map(MemberId::to_string).collect();
+            sql.spending_of(&keys, &members, shared, now).await
+        };
+        if old.spending_at == Timestamp::default() {
+            return read(&keys, members.into_iter().collect(), Shared::With).await;
+        }
+        let is_known: HashSet<Subject> =
+            keys.iter().map(|id| Subject::Key(*id)).chain(members.iter().map(|id| Subject::Member(*id))).collect();
+        let known = |of: &Subject| !matches!(of, Subject::Key(_) | Subject::Member(_)) || is_known.contains(of);
+        let mut spent: HashMap<Subject, Spent> = old.spending.spent.iter().filter(|(of, _)| known(of)).copied().collect();
+        let mut balances: HashMap<MemberId, NanoUsd> =
+            old.spending.balances.iter().filter(|(of, _)| members.contains(of)).copied().collect();
+        let mut place = old.spending.ledger;
+        for page in 0.. {
+            if page == MOST_PAGES {
+                return read(&keys, members.into_iter().collect(), Shared::With).await;
+            }
+            let changed = sql.spending_since(place, now).await?;
+            spent.extend(changed.spent.into_iter().filter(|(of, _)| known(of)));
+            balances.extend(changed.balances.into_iter().filter(|(of, _)| members.contains(of)));
+            for (of, at, amount) in changed.added {
+                spent.entry(of).or_default().add(amount, at);
+            }
+            place = changed.until;
+            if place >= changed.ledger {
+                break;
+            }
+        }
+        // Whoever became known meanwhile; who spent nothing is known to have spent nothing.
+        keys.retain(|id| !spent.contains_key(&Subject::Key(*id)));
+        let new: Vec<MemberId> = members.iter().filter(|id| !spent.contains_key(&Subject::Member(**id))).copied().collect();
+        if !keys.is_empty() || !new.is_empty() {
+            for id in &keys {
+                spent.insert(Subject::Key(*id), Spent::default());
+            }
+            for id in &new {
+                spent.insert(Subject::Member(*id), Spent::default());
+            }
+            let more = read(&keys, new, Shared::Without).await?;
+            spent.extend(more.spent);
+            balances.extend(more.balances);
+        }
+        Ok(Spending { spent: spent.into_iter().collect(), balances: balances.into_iter().collect(), ledger: place })
     }
 
     /// Closes all connections.

@@ -7,9 +7,10 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, KeyId, Nano
 
 use super::{KNOWN_KEY, LOOK, Standby, WORK};
 use crate::{
-    Actor, AdminKey, AuditEvent, AuditFilter, AuditPlace, Balance, CatalogStore, Change, ChangedRow, Current, HealthStore, KeyHash,
-    KeyScope, KeyStore, Kind, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Listing, Page, Posted, Posting, RowFilter,
-    Spending, StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter, UsageStore, Verified, assemble, rows::RowSecret,
+    Actor, AdminKey, AuditEvent, AuditFilter, AuditPlace, Balance, CatalogStore, Change, Changed, ChangedRow, Current, HealthStore,
+    KeyHash, KeyScope, KeyStore, Kind, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Listing, Page, Posted, Posting,
+    RowFilter, Spending, StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter, UsageStore, Verified, assemble,
+    rows::RowSecret,
 };
 
 #[async_trait]
@@ -160,6 +161,10 @@ impl LedgerStore for Standby {
 
     async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
         LedgerStore::hedged(&*self.sql()?, now).await
+    }
+
+    async fn spending_since(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+        self.within(WORK, self.sql()?.spending_since(place, now)).await
     }
 
     async fn verify(&self) -> Result<Verified, StoreError> {

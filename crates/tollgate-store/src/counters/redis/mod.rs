@@ -113,7 +113,7 @@ pub async fn counters_in_redis(
     ledger: Arc<dyn LedgerStore>,
 ) -> Result<(Arc<dyn Counters>, RedisWork), StoreError> {
     let shared = Arc::new(Inner::new(options, spending));
-    let work = RedisWork::begin(Arc::clone(&shared), ledger).await?;
+    let work = RedisWork::begin(Arc::clone(&shared), ledger, spending.clone()).await?;
     Ok((Arc::new(RedisCounters(shared)), work))
 }
 

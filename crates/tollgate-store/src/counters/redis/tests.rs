@@ -23,7 +23,7 @@ impl Node {
     async fn start(url: &str, namespace: &str, told: &Arc<Told>) -> Self {
         let spending = told.0.lock().unwrap().clone();
         let shared = Arc::new(Inner::new(options(url, namespace), &spending));
-        let work = RedisWork::begin(Arc::clone(&shared), Arc::clone(told) as _).await.unwrap();
+        let work = RedisWork::begin(Arc::clone(&shared), Arc::clone(told) as _, spending).await.unwrap();
         let stop = CancellationToken::new();
         let work = TaskTracker::new().spawn(work.run(stop.clone()));
         Self { counters: RedisCounters(shared), stop, work }
@@ -345,7 +345,7 @@ async fn counting_over_tls_needs_a_certificate_that_is_trusted_and_a_password() 
     let options = RedisOptions { place: place(server.url(), Some(ca)), ..options("", &namespace()) };
     let shared = Arc::new(Inner::new(options, &Spending::default()));
     let told = Arc::new(Told::default());
-    let work = RedisWork::begin(Arc::clone(&shared), Arc::clone(&told) as _).await.unwrap();
+    let work = RedisWork::begin(Arc::clone(&shared), Arc::clone(&told) as _, Spending::default()).await.unwrap();
     let stop = CancellationToken::new();
     let work = TaskTracker::new().spawn(work.run(stop.clone()));
     let node = Node { counters: RedisCounters(shared), stop, work };

@@ -28,7 +28,7 @@ impl Views {
     pub(super) fn new(spending: &Spending) -> Self {
         let views = Self { shards: std::array::from_fn(|_| Mutex::default()), touched: Mutex::default() };
         for (of, spent) in &spending.spent {
-            views.put(*of, Meter { spent: *spent, ..Meter::default() });
+            views.put(*of, &Meter { spent: *spent, ..Meter::default() });
         }
         for (member, balance) in &spending.balances {
             views.posted(*member, *balance);
@@ -41,10 +41,10 @@ impl Views {
         locked(&self.shards[place % SHARDS])
     }
 
-    fn put(&self, of: Subject, meter: Meter) {
+    fn put(&self, of: Subject, meter: &Meter) {
         let mut shard = self.shard(of);
         if shard.len() < MOST || shard.contains_key(&of) {
-            shard.insert(of, meter);
+            shard.insert(of, *meter);
         }
     }
 
@@ -56,7 +56,7 @@ impl Views {
     /// An answer of Redis. `asked`: somebody wanted to know, who may want to know again.
     pub(super) fn note(&self, meters: &[Metered], asked: bool) {
         for (of, meter) in meters {
-            self.put(*of, *meter);
+            self.put(*of, meter);
         }
         if asked {
             let mut touched = locked(&self.touched);
@@ -88,7 +88,7 @@ impl Views {
         let of = Subject::Member(member);
         let mut meter = self.of(of);
         meter.balance = meter.balance.saturating_add(amount.0);
-        self.put(of, meter);
+        self.put(of, &meter);
     }
 }
 

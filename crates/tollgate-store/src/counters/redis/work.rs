@@ -1,7 +1,7 @@
 //! The work behind counting in Redis: joining, telling what ended, signs of life, and what the database knows better.
 //!
 //! Bounds: 200 subjects a message; a message at once, the next when it is answered; 2 s for an answer; a new try after
-//! 0.5 s; a look at what was asked for lately every second; the database's word every 30 s.
+//! 0.5 s; a look at what was asked for lately every second; what changed in the database every 30 s, in pages.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
 use redis::{AsyncConnectionConfig, Client, TlsCertificates, aio::MultiplexedConnection};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{Crossed, LimitRule, NanoUsd, Subject, Timestamp, Window};
+use tollgate_core::{Crossed, LimitRule, MemberId, NanoUsd, Spent, Subject, Timestamp, Window};
 
 use super::{
     Epoch, Inner, RedisPlace, Share, State,
@@ -20,7 +20,7 @@ use super::{
     lease::Pool,
     script::{Answer, Fault, Loaded, Seat, Sign, ask},
 };
-use crate::{LedgerStore, Random, Spending, StoreError};
+use crate::{LedgerPlace, LedgerStore, Random, Spending, StoreError};
 
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const CONNECT: Duration = Duration::from_secs(1);
@@ -39,6 +39,9 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 /// How long the database's word is one node's to bring.
 const TURN_MS: u64 = 60_000;
 const SUBJECTS: usize = 200;
+/// Longest wait for a page of what the database knows, and most pages in one turn.
+const NEWS: Duration = Duration::from_secs(10);
+const MOST_PAGES: usize = 50;
 
 /// Has to run for as long as the counters are used.
 #[derive(Debug)]
@@ -53,8 +56,12 @@ pub struct RedisWork {
     sent: Option<Vec<(Subject, Delta)>>,
     node: String,
     generation: String,
-    /// What the database said last.
-    known: HashMap<Subject, (i64, i64, i64, Option<i64>)>,
+    /// What the database said at the start, until it is told.
+    first: Option<Spending>,
+    /// What it said of groups and the gateway, to which it only says what is added.
+    shared_by_many: HashMap<Subject, Spent>,
+    /// How far the ledger was read.
+    place: LedgerPlace,
 }
 
 /// Why a connection ended.
@@ -127,7 +134,7 @@ fn draw(random: &Random) -> String {
 }
 
 impl RedisWork {
-    pub(super) async fn begin(shared: Arc<Inner>, ledger: Arc<dyn LedgerStore>) -> Result<Self, StoreError> {
+    pub(super) async fn begin(shared: Arc<Inner>, ledger: Arc<dyn LedgerStore>, spending: Spending) -> Result<Self, StoreError> {
         let client = client(&shared.options.place)?;
         let process = draw(&shared.options.random);
         let mut work = Self {
@@ -139,8 +146,12 @@ impl RedisWork {
             sent: None,
             node: String::new(),
             generation: String::new(),
-            known: HashMap::new(),
+            first: None,
+            shared_by_many: HashMap::new(),
+            place: LedgerPlace::default(),
         };
+        work.know(&spending);
+        work.first = Some(spending);
         match timeout(FIRST, work.join()).await {
             Ok(Ok(_)) => {}
             Ok(Err(why)) => tracing::warn!("Redis is away, this node starts with its share: {why}"),
@@ -254,7 +265,6 @@ impl RedisWork {
         } else {
             pending.clear();
             self.sent = None;
-            self.known.clear();
         }
         for (subject, held) in self.shared.book.snapshot() {
             let delta = pending.entry(subject).or_default();
@@ -281,8 +291,9 @@ impl RedisWork {
     async fn found_now(&mut self, link: &mut MultiplexedConnection) -> Result<(), Ended> {
         let now = (self.shared.options.clock)();
         let spending = self.ledger.spending(now).await.map_err(Ended::Empty)?;
-        self.known.clear();
-        self.bring(link, &spending, now).await?;
+        self.know(&spending);
+        self.first = None;
+        self.bring(link, &spending.spent, &spending.balances, spending.ledger, now).await?;
         let generation = draw(&self.shared.options.random);
         let mut command = redis::cmd("SET");
         command.arg(self.shared.scripts.name("generation")).arg(generation).arg("NX");
@@ -451,43 +462,94 @@ impl RedisWork {
             }
             return Ok(());
         }
-        let at = (self.shared.options.clock)();
-        let brought = match timeout(ANSWER, self.ledger.spending(at)).await {
-            Ok(Ok(spending)) => self.bring(link, &spending, at).await,
-            Ok(Err(_)) | Err(_) => Ok(()),
-        };
+        let brought = self.bring_news(link).await;
         ask::<i64>(link, redis::cmd("DEL").arg(&turn)).await?;
         brought
     }
 
-    /// Brings what the database says and did not say the last time.
-    async fn bring(&mut self, link: &mut MultiplexedConnection, spending: &Spending, now: Timestamp) -> Result<(), Ended> {
-        let mut word: HashMap<Subject, (i64, i64, i64, Option<i64>)> = HashMap::with_capacity(spending.spent.len());
-        for (subject, spent) in &spending.spent {
-            let within = |window| spent.within(window, now).0;
-            word.insert(*subject, (within(Window::Day), within(Window::Month), within(Window::Total), None));
+    /// Groups and the gateway, and how far the ledger had come.
+    fn know(&mut self, spending: &Spending) {
+        let many = spending.spent.iter().filter(|(of, _)| matches!(of, Subject::Group(_) | Subject::Gateway));
+        self.shared_by_many = many.copied().collect();
+        self.place = spending.ledger;
+    }
+
+    /// Brings what the database said at the start, and then only of whom it says something new, page by page.
+    async fn bring_news(&mut self, link: &mut MultiplexedConnection) -> Result<(), Ended> {
+        let now = (self.shared.options.clock)();
+        if let Some(first) = self.first.take() {
+            let brought = self.bring(link, &first.spent, &first.balances, first.ledger, now).await;
+            if brought.is_err() {
+                self.first = Some(first);
+            }
+            brought?;
         }
-        for (member, NanoUsd(balance)) in &spending.balances {
-            let entry = word.entry(Subject::Member(*member)).or_default();
-            // What was posted is the balance without what was spent; both are of one moment.
-            entry.3 = Some(balance.saturating_add(entry.2));
+        for _ in 0..MOST_PAGES {
+            // A database that is away has no news.
+            let Ok(Ok(changed)) = timeout(NEWS, self.ledger.spending_since(self.place, now)).await else { return Ok(()) };
+            let mut spent = changed.spent;
+            for (of, at, amount) in changed.added {
+                let sum = self.shared_by_many.entry(of).or_default();
+                sum.add(amount, at);
+                if let Some(told) = spent.iter_mut().find(|(told, _)| *told == of) {
+                    told.1 = *sum;
+                } else {
+                    spent.push((of, *sum));
+                }
+            }
+            // From here on it counts as read: what is not told now for want of a connection, a new one finds in no page.
+            self.place = changed.until;
+            if let Err(ended) = self.bring(link, &spent, &changed.balances, changed.ledger, now).await {
+                self.first = Some(Spending { spent, balances: changed.balances, ledger: changed.ledger });
+                return Err(ended);
+            }
+            if changed.until >= changed.ledger {
+                break;
+            }
         }
-        let news: Vec<Loaded> = word
-            .iter()
-            .filter(|(subject, said)| self.known.get(subject) != Some(said))
-            .map(|(subject, (day, month, total, posted))| Loaded {
-                subject: *subject,
-                day: *day,
-                month: *month,
-                total: *total,
-                posted: *posted,
-            })
-            .collect();
-        for loaded in news.chunks(SUBJECTS) {
-            let told = self.shared.scripts.load(link, loaded, now, spending.ledger.0);
-            timeout(ANSWER, told).await.map_err(|_| Ended::Late)??;
-        }
-        self.known = word;
         Ok(())
+    }
+
+    /// Brings what was spent and posted; both are of one moment.
+    async fn bring(
+        &self,
+        link: &mut MultiplexedConnection,
+        spent: &[(Subject, Spent)],
+        balances: &[(MemberId, NanoUsd)],
+        ledger: LedgerPlace,
+        now: Timestamp,
+    ) -> Result<(), Ended> {
+        let mut balances: HashMap<Subject, i64> =
+            balances.iter().map(|(member, balance)| (Subject::Member(*member), balance.0)).collect();
+        for spent in spent.chunks(SUBJECTS) {
+            let loaded = spent.iter().map(|(subject, spent)| {
+                let within = |window| spent.within(window, now).0;
+                let total = within(Window::Total);
+                // What was posted is the balance without what was spent.
+                let posted = balances.remove(subject).map(|balance| balance.saturating_add(total));
+                Loaded { subject: *subject, day: within(Window::Day), month: within(Window::Month), total, posted }
+            });
+            self.load(link, &loaded.collect::<Vec<_>>(), ledger, now).await?;
+        }
+        // Members who spent nothing.
+        let rest: Vec<Loaded> = balances
+            .into_iter()
+            .map(|(subject, balance)| Loaded { subject, day: 0, month: 0, total: 0, posted: Some(balance) })
+            .collect();
+        for loaded in rest.chunks(SUBJECTS) {
+            self.load(link, loaded, ledger, now).await?;
+        }
+        Ok(())
+    }
+
+    async fn load(
+        &self,
+        link: &mut MultiplexedConnection,
+        loaded: &[Loaded],
+        ledger: LedgerPlace,
+        now: Timestamp,
+    ) -> Result<(), Ended> {
+        let told = self.shared.scripts.load(link, loaded, now, ledger.0);
+        timeout(ANSWER, told).await.map_err(|_| Ended::Late)?.map_err(Ended::Away)
     }
 }

@@ -1,0 +1,201 @@
+//! Fills a gateway's database with keys that all spent something, then measures what a node does with them: reading what was
+//! spent at its start, counting from there, looking keys up, and reading what changed. Prints times, and memory as the
+//! system sees it.
+//!
+//! `keys FOLDER COUNT [DATABASE_URL]`: the folder's own SQLite file without an address. A database that holds records already
+//! is only asked.
+
+#![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use tollgate_core::{
+    GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Secret, Subject, Timestamp, TokenSource, Tokens, UsageRecord,
+    Window,
+};
+use tollgate_protocol::{Method, Protocol};
+use tollgate_store::{
+    Access, Actor, Change, Door, KeySpec, MasterKeySource, MemberSpec, OpenOptions, Random, Store, StoreUrl, UsageFilter, open,
+};
+
+/// Records of one transaction, and keys of one.
+const BATCH: u64 = 1_000;
+/// 2026-11-21T12:00:00Z.
+const NOW: Timestamp = Timestamp(1_795_262_400_000_000);
+/// Keys that are looked up, and subjects whose spending is asked for.
+const LOOKED_UP: u64 = 10_000;
+/// Keys that spend something more.
+const CHANGED: u64 = 10_000;
+/// Keys a member has.
+const A_MEMBER: u64 = 100;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else {
+        return Err("keys FOLDER COUNT [DATABASE_URL]".into());
+    };
+    let (folder, count) = (PathBuf::from(folder), count.parse::<u64>()?);
+    let url = match arguments.next() {
+        Some(url) => StoreUrl::parse(&url)?,
+        None => StoreUrl::parse(&format!("sqlite:{}", folder.join("tollgate.db").display()))?,
+    };
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
+        let store = open(OpenOptions {
+            url,
+            data: folder,
+            master: MasterKeySource::DataFolder,
+            access: Access::Command,
+            random: Random::system(),
+            now: NOW,
+            without_database: None,
+        })
+        .await?;
+        if store.usage.page(&UsageFilter::default()).await?.items.is_empty() {
+            fill(&store, count).await?;
+            println!("filled; run this again to measure with fresh memory");
+        } else {
+            measure(&store, count).await?;
+        }
+        store.close().await;
+        Ok(())
+    })
+}
+
+/// Makes keys, and books a request of each.
+async fn fill(store: &Store, count: u64) -> Result<(), Failure> {
+    let actor = Actor { door: Door::Cli, name: "bench".to_owned() };
+    let begin = Instant::now();
+    for member in 0..count.div_ceil(A_MEMBER) {
+        let mut changes = vec![Change::PutMember(Box::new(MemberSpec { name: member_name(member), ..MemberSpec::default() }))];
+        for number in member * A_MEMBER..count.min((member + 1) * A_MEMBER) {
+            let spec = KeySpec { name: format!("key {number}"), member: member_name(member), ..KeySpec::default() };
+            let secret = store.hasher.import(&Secret::new(secret(number)))?;
+            changes.push(Change::PutKey { key: Box::new(spec), secret: Some(secret) });
+        }
+        store.catalog.apply(&changes, &actor, NOW).await?;
+    }
+    println!("made {count} keys in {:.1?}", begin.elapsed());
+    let begin = Instant::now();
+    store.usage.make_room(NOW).await?;
+    for first in (0..count).step_by(usize::try_from(BATCH)?) {
+        let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, number)).collect();
+        store.usage.append(&records).await?;
+    }
+    println!("booked a record of each in {:.1?}", begin.elapsed());
+    Ok(())
+}
+
+async fn measure(store: &Store, count: u64) -> Result<(), Failure> {
+    println!("memory before: {}", memory()?);
+    let watch = Instant::now();
+    let (counters, place) = store.counters(NOW, Duration::from_mins(11)).await?;
+    println!("counters that know what {count} keys spent: {:.2?}, {}", watch.elapsed(), memory()?);
+    let mut slowest = Duration::ZERO;
+    let begin = Instant::now();
+    for number in 0..LOOKED_UP {
+        let watch = Instant::now();
+        let of = number.wrapping_mul(7_919) % count;
+        let hash = store.hasher.import(&Secret::new(secret(of)))?.hash;
+        let found = store.keys.find(&hash).await?;
+        assert!(found.is_some(), "key {of} is there");
+        slowest = slowest.max(watch.elapsed());
+    }
+    let each = begin.elapsed() / u32::try_from(LOOKED_UP)?;
+    println!("looking up one key of {count} in the database: {each:.1?} on average, at most {slowest:.1?}; {}", memory()?);
+    let begin = Instant::now();
+    let spent: i64 = (0..LOOKED_UP).map(|number| counters.spent(Subject::Key(key(number % count)), Window::Month, NOW).0).sum();
+    println!("asking the counters {LOOKED_UP} times: {:.2?}, {spent} nano-USD", begin.elapsed());
+
+    // Of a few keys something changes.
+    let changed = CHANGED.min(count);
+    let draw: [u8; 8] = Random::system().bytes();
+    for first in (0..changed).step_by(usize::try_from(BATCH)?) {
+        let last = changed.min(first + BATCH);
+        let records: Vec<UsageRecord> =
+            (first..last).map(|number| record(u64::from_be_bytes(draw).wrapping_add(number), number)).collect();
+        store.usage.append(&records).await?;
+    }
+    let (begin, mut from, mut subjects, mut slowest) = (Instant::now(), place, 0, Duration::ZERO);
+    loop {
+        let watch = Instant::now();
+        let page = store.ledger.spending_since(from, NOW).await?;
+        slowest = slowest.max(watch.elapsed());
+        subjects += page.spent.len() + page.added.len();
+        from = page.until;
+        if page.until >= page.ledger {
+            break;
+        }
+    }
+    println!(
+        "what changed for {changed} keys: {subjects} sums in {:.2?}, the slowest page {slowest:.2?}; {}",
+        begin.elapsed(),
+        memory()?
+    );
+    Ok(())
+}
+
+/// What the system says this process holds.
+fn memory() -> Result<String, Failure> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mib = |name: &str| -> Option<u64> {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1_024)
+    };
+    Ok(format!("{} MiB resident, at most {} MiB so far", mib("VmRSS").unwrap_or(0), mib("VmHWM").unwrap_or(0)))
+}
+
+fn ten(number: u64) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[2..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn key(number: u64) -> KeyId {
+    KeyId::from_parts(NOW, ten(number))
+}
+
+fn member_name(number: u64) -> String {
+    format!("member {number}")
+}
+
+fn secret(number: u64) -> String {
+    format!("bench-key-{number:016}-0123456789")
+}
+
+/// A request of a key. The books know keys by ids of their own here, not by those of the rows above.
+fn record(id: u64, of: u64) -> UsageRecord {
+    UsageRecord {
+        id: RequestId::from_parts(NOW, ten(id)),
+        at: NOW,
+        key: key(of),
+        key_name: format!("key {of}"),
+        member: MemberId::from_parts(NOW, ten(of / A_MEMBER)),
+        group: Some(GroupId::from_parts(NOW, ten(1))),
+        group_name: Some("default".to_owned()),
+        protocol_in: Protocol::OpenAi,
+        protocol_out: None,
+        method: Method::Chat,
+        model: Some("model".to_owned()),
+        stream: false,
+        status: 200,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens: Tokens { input: 80, output: 20, source: TokenSource::Provider, ..Tokens::default() },
+        cost: Some(NanoUsd::ZERO),
+        sale: Some(NanoUsd(1_000)),
+        price_version: Revision(3),
+        ttft_us: None,
+        duration_us: 1_000,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: Vec::new(),
+    }
+}

@@ -1,0 +1,261 @@
+//! What was spent, for counters: all of it where they begin, and afterwards only of whom something changed.
+//!
+//! Bounds: everything is one row a subject, read as it comes; of what changed 20,000 entries of the ledger at a time, with the
+//! sums of 200 subjects a statement.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::TryStreamExt as _;
+use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
+use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, Spent, Subject, Timestamp};
+
+use super::{SqlStore, statement};
+use crate::{
+    Changed, LedgerPlace, Spending, StoreError,
+    rollup::{DAY, bucket},
+};
+
+const SPENDING: &str = "read what was spent";
+/// Entries of the ledger that are looked at in one go.
+const PAGE: i64 = 20_000;
+const SUBJECTS_AT_ONCE: usize = 200;
+
+/// Sums of one column of a roll-up by day, by subject.
+macro_rules! spent {
+    ($table:literal, $of:literal, $amount:literal) => {
+        concat!(
+            "SELECT ",
+            $of,
+            ", CAST(SUM(CASE WHEN bucket >= $1 THEN ",
+            $amount,
+            " ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN bucket >= $2 THEN ",
+            $amount,
+            " ELSE 0 END) AS BIGINT), CAST(SUM(",
+            $amount,
+            ") AS BIGINT) FROM ",
+            $table,
+            " GROUP BY 1"
+        )
+    };
+}
+
+const BY_CHANNEL: &str = spent!("attempt_days", "channel_id", "cost");
+
+fn channel(id: &str) -> Option<Subject> {
+    ChannelId::parse(id).map(Subject::Channel)
+}
+
+fn key(id: &str) -> Option<Subject> {
+    KeyId::parse(id).map(Subject::Key)
+}
+
+fn member(id: &str) -> Option<Subject> {
+    MemberId::parse(id).map(Subject::Member)
+}
+
+fn group(id: &str) -> Option<Subject> {
+    GroupId::parse(id).map(Subject::Group)
+}
+
+/// Whether groups, channels and the gateway are wanted too, which takes reading everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// They are.
+    With,
+    /// They are not.
+    Without,
+}
+
+/// Whose sums are read by name.
+#[derive(Clone, Copy)]
+enum Column {
+    Key,
+    Member,
+}
+
+impl Column {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key_id",
+            Self::Member => "member_id",
+        }
+    }
+
+    fn subject(self, id: &str) -> Option<Subject> {
+        match self {
+            Self::Key => key(id),
+            Self::Member => member(id),
+        }
+    }
+}
+
+impl SqlStore {
+    /// Of everybody, as of one moment.
+    pub(super) async fn all_spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let mut snapshot = self.snapshot(SPENDING).await?;
+        let mut spent = Vec::new();
+        self.spent_by(&mut snapshot, spent!("usage_days", "key_id", "sale"), now, key, &mut spent).await?;
+        self.spent_by(&mut snapshot, spent!("usage_days", "member_id", "sale"), now, member, &mut spent).await?;
+        self.wide(&mut snapshot, now, &mut spent).await?;
+        let mut balances = Vec::new();
+        let mut rows = sqlx::query("SELECT member_id, balance FROM balances ORDER BY member_id").fetch(&mut *snapshot);
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            let id: String = row.try_get(0).map_err(failed)?;
+            let balance = row.try_get(1).map(NanoUsd).map_err(failed)?;
+            balances.extend(MemberId::parse(&id).map(|member| (member, balance)));
+        }
+        drop(rows);
+        let ledger = self.place(&mut snapshot).await?;
+        Ok(Spending { spent, balances, ledger })
+    }
+
+    /// Of these keys and members, as of one moment.
+    pub(crate) async fn spending_of(
+        &self,
+        keys: &[String],
+        members: &[String],
+        shared: Shared,
+        now: Timestamp,
+    ) -> Result<Spending, StoreError> {
+        let mut snapshot = self.snapshot(SPENDING).await?;
+        let mut spent = Vec::new();
+        self.spent_of(&mut snapshot, Column::Key, keys, now, &mut spent).await?;
+        self.spent_of(&mut snapshot, Column::Member, members, now, &mut spent).await?;
+        if shared == Shared::With {
+            self.wide(&mut snapshot, now, &mut spent).await?;
+        }
+        let balances = self.balances_among(&mut snapshot, members).await?;
+        let ledger = self.place(&mut snapshot).await?;
+        Ok(Spending { spent, balances, ledger })
+    }
+
+    /// Of whom something changed behind a place of the ledger.
+    pub(super) async fn changes_of_spending(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let mut snapshot = self.snapshot(SPENDING).await?;
+        let ledger = self.place(&mut snapshot).await?;
+        let until = LedgerPlace(place.0.saturating_add(PAGE).min(ledger.0).max(place.0));
+        let mut changed = Changed { until, ledger, ..Changed::default() };
+        if until == ledger {
+            // Requests without a price cost too and are not in the ledger.
+            self.spent_by(&mut snapshot, BY_CHANNEL, now, channel, &mut changed.spent).await?;
+        }
+        if until == place {
+            return Ok(changed);
+        }
+        let mut keys = BTreeSet::new();
+        let mut added: BTreeMap<(Subject, i64), i64> = BTreeMap::new();
+        let sql = "SELECT u.key_id, COALESCE(u.group_id, ''), l.at / 86400000000 * 86400000000, CAST(SUM(-l.amount) AS BIGINT) \
+                   FROM ledger l JOIN usage u ON u.at = l.at AND u.id = l.request_id \
+                   WHERE l.seq > $1 AND l.seq <= $2 AND l.kind = 'settle' GROUP BY 1, 2, 3";
+        let mut rows = sqlx::query(sql).bind(place.0).bind(until.0).fetch(&mut *snapshot);
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            let (of, groups): (String, String) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+            let (day, amount): (i64, i64) = (row.try_get(2).map_err(failed)?, row.try_get(3).map_err(failed)?);
+            for subject in [group(&groups), Some(Subject::Gateway)].into_iter().flatten() {
+                let sum = added.entry((subject, day)).or_default();
+                *sum = sum.saturating_add(amount);
+            }
+            keys.insert(of);
+        }
+        drop(rows);
+        changed.added = added.into_iter().map(|((of, day), amount)| (of, Timestamp(day), NanoUsd(amount))).collect();
+        let sql = "SELECT DISTINCT member_id FROM ledger WHERE seq > $1 AND seq <= $2";
+        let rows = sqlx::query(sql).bind(place.0).bind(until.0).fetch_all(&mut *snapshot).await.map_err(failed)?;
+        let members: Result<Vec<String>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        let (keys, members): (Vec<String>, Vec<String>) = (keys.into_iter().collect(), members.map_err(failed)?);
+        self.spent_of(&mut snapshot, Column::Key, &keys, now, &mut changed.spent).await?;
+        self.spent_of(&mut snapshot, Column::Member, &members, now, &mut changed.spent).await?;
+        changed.balances = self.balances_among(&mut snapshot, &members).await?;
+        Ok(changed)
+    }
+
+    /// Of groups, channels and the gateway.
+    async fn wide(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        now: Timestamp,
+        spent: &mut Vec<(Subject, Spent)>,
+    ) -> Result<(), StoreError> {
+        self.spent_by(snapshot, spent!("usage_days", "group_id", "sale"), now, group, spent).await?;
+        self.spent_by(snapshot, BY_CHANNEL, now, channel, spent).await?;
+        self.spent_by(snapshot, spent!("usage_days", "'all'", "sale"), now, |_| Some(Subject::Gateway), spent).await
+    }
+
+    /// Sums of a roll-up by day: of today, of this month, of all days.
+    async fn spent_by(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        sql: &'static str,
+        now: Timestamp,
+        subject: fn(&str) -> Option<Subject>,
+        spent: &mut Vec<(Subject, Spent)>,
+    ) -> Result<(), StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let (day, month) = periods(now);
+        let mut rows = sqlx::query(sql).bind(day).bind(month).fetch(&mut **snapshot);
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            spent.extend(read(&row, now, subject).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// The same of these subjects.
+    async fn spent_of(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        column: Column,
+        ids: &[String],
+        now: Timestamp,
+        spent: &mut Vec<(Subject, Spent)>,
+    ) -> Result<(), StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let (day, month) = periods(now);
+        for ids in ids.chunks(SUBJECTS_AT_ONCE) {
+            let (of, list) = (column.name(), statement::list(self.dialect, "", ids.len(), "").0);
+            let sql = AssertSqlSafe(format!(
+                "SELECT {of}, CAST(SUM(CASE WHEN bucket >= {day} THEN sale ELSE 0 END) AS BIGINT), \
+                 CAST(SUM(CASE WHEN bucket >= {month} THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \
+                 FROM usage_days WHERE {of} IN ({list}) GROUP BY {of}"
+            ));
+            let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
+            for row in query.fetch_all(&mut **snapshot).await.map_err(failed)? {
+                spent.extend(read(&row, now, |id| column.subject(id)).map_err(failed)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What these members have.
+    async fn balances_among(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        ids: &[String],
+    ) -> Result<Vec<(MemberId, NanoUsd)>, StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let mut balances = Vec::new();
+        for ids in ids.chunks(SUBJECTS_AT_ONCE) {
+            let sql = statement::list(self.dialect, "SELECT member_id, balance FROM balances WHERE member_id IN (", ids.len(), ")");
+            let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
+            for row in query.fetch_all(&mut **snapshot).await.map_err(failed)? {
+                let id: String = row.try_get(0).map_err(failed)?;
+                let balance = row.try_get(1).map(NanoUsd).map_err(failed)?;
+                balances.extend(MemberId::parse(&id).map(|member| (member, balance)));
+            }
+        }
+        Ok(balances)
+    }
+}
+
+/// Where the day and the month of a time begin, as buckets of the roll-up by day.
+fn periods(now: Timestamp) -> (i64, i64) {
+    (bucket(now, DAY), Timestamp::of_month(now.month()).0)
+}
+
+fn read(row: &AnyRow, now: Timestamp, subject: impl Fn(&str) -> Option<Subject>) -> Result<Option<(Subject, Spent)>, sqlx::Error> {
+    let id: String = row.try_get(0)?;
+    let money = |at: usize| row.try_get::<i64, _>(at).map(NanoUsd);
+    let spent = Spent::loaded(now, money(1)?, money(2)?, money(3)?);
+    Ok(subject(&id).map(|subject| (subject, spent)))
+}
