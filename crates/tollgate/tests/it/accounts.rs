@@ -132,6 +132,33 @@ fn a_late_first_token_is_overtaken_by_a_second_account() {
     assert_eq!(record["sale_nano_usd"], 190_000, "{record:#}");
 }
 
+#[test]
+fn what_second_attempts_cost_is_remembered_over_a_kill() {
+    let (first, second) = (Upstream::start(), Upstream::start());
+    // About a thousand tokens of input at 1 USD per million and output for nothing: one second attempt fits, and what it
+    // leaves does not suffice for another.
+    let catalog = catalog_of(&first, &second, "")
+        .replace("cost = { input = \"1\", output = \"2\" }", "cost = { input = \"1\", output = \"0\" }")
+        .replace("[[group]]\n", "[[group]]\nhedge = { cost_cap = \"0.0012\" }\n");
+    let mut long = support::chat_stream("chat-model");
+    long["messages"][0]["content"] = "prompt-canary ".repeat(140).into();
+    let attempts = |gate: &Gate| {
+        for _ in 0..40 {
+            assert_eq!(gate.chat(&support::chat_stream("chat-model")).status, 200);
+        }
+        first.next(Reply::chat_stream(&["late"]).after(Duration::from_secs(2)));
+        let answer = gate.chat(&long);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let attempts = gate.record_of(&answer)["attempts"].as_array().unwrap().len();
+        first.clear();
+        attempts
+    };
+    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    assert_eq!(attempts(&gate), 2);
+    let gate = Gate::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
+    assert_eq!(attempts(&gate), 1, "the day's cap is spent");
+}
+
 /// One ending of a request on the only account, which takes one request at once.
 fn ends(name: &str, upstream: &Upstream, gate: &Gate, reply: Reply, end: impl FnOnce(&Request)) {
     upstream.next(reply);

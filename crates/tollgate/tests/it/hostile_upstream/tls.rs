@@ -108,6 +108,52 @@ fn a_refused_stream_is_sent_again_and_the_caller_notices_nothing() {
     assert_eq!(upstream.requests(), 2);
 }
 
+/// Says of a connection that it goes away, and of its first request that nobody looked at it: settings, the acknowledgement
+/// of ours, and a GOAWAY without an error whose last stream is 0.
+async fn go_away(mut stream: TlsStream<TcpStream>) {
+    const FRAMES: [[u8; 9]; 3] = [[0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 0, 4, 1, 0, 0, 0, 0], [0, 0, 8, 7, 0, 0, 0, 0, 0]];
+    let mut read = Vec::new();
+    // The request is here when its body is: its text stands in the last frame as it is.
+    while !read.windows(13).any(|piece| piece == b"prompt-canary") {
+        if !matches!(stream.read_buf(&mut read).await, Ok(1..)) {
+            return;
+        }
+    }
+    let goodbye = [FRAMES.as_flattened(), &[0; 8]].concat();
+    let _ = stream.write_all(&goodbye).await;
+    while matches!(stream.read_buf(&mut read).await, Ok(1..)) {}
+}
+
+#[test]
+fn a_stream_behind_the_last_of_a_goaway_is_sent_again_and_the_caller_notices_nothing() {
+    let runtime = Runtime::new().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&connections);
+    runtime.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(stream) = acceptor("server.pem").accept(socket).await else { continue };
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                tokio::spawn(go_away(stream));
+                continue;
+            }
+            tokio::spawn(async move {
+                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                while let Some(Ok((_request, respond))) = connection.accept().await {
+                    whole(respond);
+                }
+            });
+        }
+    });
+    let gate = gate(address);
+    for _ in 0..2 {
+        let answer = gate.chat(&support::chat("chat-model"));
+        assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "{}", answer.text());
+    }
+    assert!(!gate.log().contains("an attempt failed"), "it counts against nobody: {}", gate.log());
+    assert!(connections.load(Ordering::SeqCst) > 1);
+}
+
 #[test]
 fn goaway_in_the_middle_of_a_stream_is_told_and_the_next_request_has_a_new_connection() {
     let upstream = Http2::start("server.pem", |number, mut respond, connection| {
