@@ -4,6 +4,7 @@
 //! their member with them.
 
 mod glob;
+pub(crate) mod lanes;
 mod routing;
 mod snapshot;
 
@@ -33,6 +34,8 @@ pub struct Catalog {
     pub served_by: IndexMap<String, Vec<ServedBy>>,
     /// Positions of the channels a group may use, one bit each. Built with the snapshot.
     reach: HashMap<GroupId, Box<[u64]>>,
+    /// What choosing reads of channels and accounts. Built with the snapshot.
+    pub(crate) lanes: lanes::Lanes,
 }
 
 /// One channel that serves a model, as positions in the snapshot it stands in.

@@ -3,6 +3,7 @@
 //! A value in, a value out: the gateway keeps one [`AccountHealth`] an account and hands every observation to
 //! [`observe`].
 
+mod glance;
 mod quota;
 mod rules;
 
@@ -11,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use quota::quota_end;
 
 use crate::Timestamp;
+
+pub use glance::Glance;
 
 /// What is known of an account. Small and `Copy`: routing takes one copy a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +164,22 @@ pub enum Standing {
         /// End; `None`: a test must pass.
         until: Option<Timestamp>,
     },
+}
+
+/// What choosing looks at of an account's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether it may be used now.
+    pub standing: Standing,
+    /// What is left of its weight, thousandths ([`AccountHealth::share`]).
+    pub share: u32,
+    /// Average time to the first content, in microseconds; 0: not known.
+    pub first_token_us: u64,
+}
+
+impl Condition {
+    /// Of an account nothing is known of.
+    pub const WELL: Self = Self { standing: Standing::Usable, share: 1_000, first_token_us: 0 };
 }
 
 /// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]: when it is `false` nothing ever

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
 use tollgate_protocol::{Method, Outline, SplicePoints};
 
 use crate::{
-    AccountHealth, AccountId, Caller, Catalog, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Past, Price, RouteInput,
-    TokenSource, Unloaded, UsageRecord, amount, resolve, route,
+    AccountId, Caller, Catalog, Condition, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Past, Price, RouteInput,
+    Timestamp, TokenSource, Unloaded, UsageRecord, amount, resolve, route,
 };
 
 /// A catalog and the keys that may be asked for, by the ids that records have.
@@ -195,8 +195,8 @@ pub(crate) fn plain_outline(model: &str, method: Method) -> Outline {
 pub(crate) struct AllWell;
 
 impl HealthView for AllWell {
-    fn of(&self, _account: AccountId) -> AccountHealth {
-        AccountHealth::default()
+    fn of(&self, _account: AccountId, _now: Timestamp) -> Condition {
+        Condition::WELL
     }
 }
 

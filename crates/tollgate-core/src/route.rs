@@ -17,7 +17,7 @@ use sieve::Sieve;
 pub(crate) use sieve::cost_of;
 
 use crate::{
-    Account, AccountHealth, AccountId, Caller, Catalog, Channel, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,
+    Account, AccountId, Caller, Catalog, Channel, Condition, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,
     estimate_input, price_limit::Effective,
 };
 
@@ -61,8 +61,8 @@ impl fmt::Debug for RouteInput<'_, '_> {
 
 /// Where the health of accounts is known.
 pub trait HealthView {
-    /// A copy; the default value for an account nothing is known of.
-    fn of(&self, account: AccountId) -> AccountHealth;
+    /// What is known of an account; [`Condition::WELL`] where that is nothing. Asked of every candidate.
+    fn of(&self, account: AccountId, now: Timestamp) -> Condition;
 }
 
 /// What besides catalog and health can exclude a candidate. Everything defaults to "free".
@@ -77,6 +77,11 @@ pub trait CandidateView {
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
         let _ = channel;
         ChannelBudget::Left
+    }
+
+    /// Whether any channel refused fields lately, so that [`Self::learned`] is worth asking.
+    fn has_learned(&self) -> bool {
+        true
     }
 
     /// Fields of the request that this candidate refused lately, in the caller's spelling. Asked once a channel.
@@ -98,7 +103,11 @@ pub trait CandidateView {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unloaded;
 
-impl CandidateView for Unloaded {}
+impl CandidateView for Unloaded {
+    fn has_learned(&self) -> bool {
+        false
+    }
+}
 
 /// Room on an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

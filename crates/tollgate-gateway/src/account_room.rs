@@ -12,21 +12,21 @@ use std::{
     collections::HashMap,
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
+use arc_swap::{ArcSwap, Guard};
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
 };
-use tollgate_core::{Account, AccountId, AccountLoad, KeyId, Sliding};
+use tollgate_core::{Account, AccountId, AccountLoad, IdHash, KeyId, Sliding};
 
 use crate::Clock;
 use queue::{Hand, Queue, Turn};
 
-const SHARDS: usize = 16;
 /// Accounts that one request waits for.
 const MOST_AWAITED: usize = 16;
 
@@ -35,8 +35,48 @@ const MOST_AWAITED: usize = 16;
 pub(crate) struct AccountRooms {
     clock: Arc<dyn Clock>,
     begun: Instant,
-    shards: [Mutex<HashMap<AccountId, Room>>; SHARDS],
+    places: ArcSwap<Places>,
+    /// Held while the map is replaced, which an account's first request does if the catalog did not bring it.
+    replacing: Mutex<()>,
     waits: AtomicU64,
+}
+
+type Places = HashMap<AccountId, Arc<Place>, IdHash>;
+
+/// One account's room. Changing it locks it; whether there is some can mostly be read without.
+#[derive(Debug, Default)]
+struct Place {
+    room: Mutex<Room>,
+    /// Requests at once.
+    running: AtomicU32,
+    /// Requests and tokens of a minute when they changed last: it is never more until they change again.
+    requests: AtomicU64,
+    tokens: AtomicU64,
+}
+
+impl Place {
+    fn with<T>(&self, now: u64, act: impl FnOnce(&mut Room) -> T) -> T {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = act(&mut room);
+        self.running.store(room.running, Ordering::Relaxed);
+        self.requests.store(room.requests.used(now), Ordering::Relaxed);
+        self.tokens.store(room.tokens.used(now), Ordering::Relaxed);
+        done
+    }
+
+    /// Why there is no room now.
+    fn full(&self, bounds: Bounds, tokens: u64, now: impl FnOnce() -> u64) -> Option<Full> {
+        if bounds.concurrency != 0 && self.running.load(Ordering::Relaxed) >= bounds.concurrency {
+            return Some(Full::AtConcurrency);
+        }
+        let within = |used: &AtomicU64, more: u64, bound: u64| {
+            bound == 0 || used.load(Ordering::Relaxed).saturating_add(more.min(bound)) <= bound
+        };
+        if within(&self.requests, 1, u64::from(bounds.rpm)) && within(&self.tokens, tokens, bounds.tpm) {
+            return None;
+        }
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).full(bounds, tokens, now())
+    }
 }
 
 /// What is in use of one account.
@@ -87,24 +127,18 @@ pub(crate) enum Waited {
 impl AccountRooms {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let begun = clock.instant();
-        Arc::new(Self { clock, begun, shards: Default::default(), waits: AtomicU64::new(0) })
+        let (places, replacing) = (ArcSwap::default(), Mutex::default());
+        Arc::new(Self { clock, begun, places, replacing, waits: AtomicU64::new(0) })
+    }
+
+    /// All accounts as they are, for one choice.
+    pub(crate) fn look(&self) -> RoomsLook<'_> {
+        RoomsLook { rooms: self, places: self.places.load() }
     }
 
     /// Whether an account has room for a request that is estimated at `tokens`.
     pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
-        let bounds = Bounds::of(account);
-        if !bounds.any() {
-            return AccountLoad::Free;
-        }
-        let full = self.shard(account.id).get(&account.id).and_then(|room| room.full(bounds, tokens, self.micros()));
-        match full {
-            None => AccountLoad::Free,
-            Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,
-            Some(Full::AtRate { wait_ms }) => {
-                let wait_ms = i64::try_from(wait_ms).unwrap_or(i64::MAX);
-                AccountLoad::AtRate { until: self.clock.now().plus_ms(wait_ms) }
-            }
-        }
+        self.look().load(account, tokens)
     }
 
     /// Sets room aside, if there is some.
@@ -113,10 +147,8 @@ impl AccountRooms {
         if !bounds.any() {
             return Some(Slot(None));
         }
-        let now = self.micros();
-        let mut shard = self.shard(account.id);
-        let room = shard.entry(account.id).or_default();
-        room.full(bounds, tokens, now).is_none().then(|| self.occupy(room, account.id, tokens, now))
+        let (place, now) = (self.place(account.id), self.micros());
+        place.with(now, |room| room.full(bounds, tokens, now).is_none().then(|| self.occupy(&place, room, account.id, tokens, now)))
     }
 
     /// Waits for room on one of these accounts, the keys that wait for it taking turns.
@@ -124,24 +156,24 @@ impl AccountRooms {
         let (sender, receiver) = oneshot::channel();
         let hand = Hand::new(sender);
         // Dropped before the receiver: what is handed over in between is given back by the receiver's own end.
-        let mut line = Line { rooms: self, number: self.waits.fetch_add(1, Ordering::Relaxed), accounts: Vec::new() };
+        let mut line = Line { number: self.waits.fetch_add(1, Ordering::Relaxed), places: Vec::new() };
         for account in accounts.iter().take(MOST_AWAITED) {
-            let bounds = Bounds::of(account);
-            let now = self.micros();
-            let mut shard = self.shard(account.id);
-            let room = shard.entry(account.id).or_default();
-            match room.full(bounds, tokens, now) {
-                None => return Waited::Slot(self.occupy(room, account.id, tokens, now)),
-                Some(Full::AtRate { .. }) => {}
-                Some(Full::AtConcurrency) => {
-                    if room.queue.join(key, Turn { number: line.number, bounds, tokens, hand: hand.clone() }) {
-                        line.accounts.push(account.id);
-                    }
-                }
+            let (bounds, number) = (Bounds::of(account), line.number);
+            let (place, now) = (self.place(account.id), self.micros());
+            let (slot, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
+                None => (Some(self.occupy(&place, room, account.id, tokens, now)), false),
+                Some(Full::AtRate { .. }) => (None, false),
+                Some(Full::AtConcurrency) => (None, room.queue.join(key, Turn { number, bounds, tokens, hand: hand.clone() })),
+            });
+            if let Some(slot) = slot {
+                return Waited::Slot(slot);
+            }
+            if joined {
+                line.places.push(place);
             }
         }
         drop(hand);
-        if line.accounts.is_empty() {
+        if line.places.is_empty() {
             return Waited::InVain;
         }
         match timeout_at(until, receiver).await {
@@ -151,68 +183,99 @@ impl AccountRooms {
         }
     }
 
-    /// Forgets accounts that are no longer configured and that nobody uses.
-    pub(crate) fn retain(&self, configured: impl Fn(AccountId) -> bool) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.retain(|account, room| room.running > 0 || configured(*account));
+    /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
+    /// others that nobody uses.
+    pub(crate) fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
+        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.places.load();
+        let in_use = known.iter().filter(|(_, place)| place.running.load(Ordering::Relaxed) > 0);
+        let mut places: Places = in_use.map(|(account, place)| (*account, Arc::clone(place))).collect();
+        for account in accounts.into_iter().filter(|account| Bounds::of(account).any()) {
+            places.insert(account.id, known.get(&account.id).cloned().unwrap_or_default());
         }
+        self.places.store(Arc::new(places));
     }
 
-    fn occupy(self: &Arc<Self>, room: &mut Room, account: AccountId, tokens: u64, now: u64) -> Slot {
+    /// The place of an account, which is made for one that nobody has heard of.
+    fn place(&self, account: AccountId) -> Arc<Place> {
+        if let Some(place) = self.places.load().get(&account) {
+            return Arc::clone(place);
+        }
+        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = Places::clone(&self.places.load());
+        let place = Arc::clone(places.entry(account).or_default());
+        self.places.store(Arc::new(places));
+        place
+    }
+
+    fn occupy(self: &Arc<Self>, place: &Arc<Place>, room: &mut Room, account: AccountId, tokens: u64, now: u64) -> Slot {
         room.running += 1;
         let requests_at = room.requests.take(1, now);
         let tokens_at = room.tokens.take(tokens, now);
-        Slot(Some(Held { rooms: Arc::clone(self), account, tokens, requests_at, tokens_at, used: Used::Nothing }))
+        let (rooms, place) = (Arc::clone(self), Arc::clone(place));
+        Slot(Some(Held { rooms, place, account, tokens, requests_at, tokens_at, used: Used::Nothing }))
     }
 
     /// Gives room back and hands what is free now to those who wait.
     fn release(self: &Arc<Self>, held: &Held) {
         let now = self.micros();
-        let mut shard = self.shard(held.account);
-        let Some(room) = shard.get_mut(&held.account) else { return };
-        room.vacate(held, now);
-        while let Some(turn) = room.queue.next(room.running) {
-            if room.full(turn.bounds, turn.tokens, now).is_some() {
-                turn.hand.wake();
-                continue;
+        held.place.with(now, |room| {
+            room.vacate(held, now);
+            while let Some(turn) = room.queue.next(room.running) {
+                if room.full(turn.bounds, turn.tokens, now).is_some() {
+                    turn.hand.wake();
+                    continue;
+                }
+                let slot = self.occupy(&held.place, room, held.account, turn.tokens, now);
+                if let Some(mut refused) = turn.hand.offer(slot)
+                    && let Some(refused) = mem::take(&mut refused.0)
+                {
+                    // Whoever waited has left or was served elsewhere. Dropping the slot would lock the room again.
+                    room.vacate(&refused, now);
+                }
             }
-            let slot = self.occupy(room, held.account, turn.tokens, now);
-            if let Some(mut refused) = turn.hand.offer(slot)
-                && let Some(refused) = mem::take(&mut refused.0)
-            {
-                // Whoever waited has left or was served elsewhere. Dropping the slot would lock the shard again.
-                room.vacate(&refused, now);
-            }
-        }
-    }
-
-    fn leave(&self, account: AccountId, number: u64) {
-        if let Some(room) = self.shard(account).get_mut(&account) {
-            room.queue.leave(number);
-        }
+        });
     }
 
     /// Requests that hold room on an account.
     #[cfg(test)]
     pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.shard(account).get(&account).map_or(0, |room| room.running)
+        self.place(account).with(0, |room| room.running)
     }
 
     /// Requests that wait for room on an account.
     #[cfg(test)]
     pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.shard(account).get(&account).map_or(0, |room| room.queue.len())
+        self.place(account).with(0, |room| room.queue.len())
     }
 
     fn micros(&self) -> u64 {
         u64::try_from(self.clock.instant().saturating_duration_since(self.begun).as_micros()).unwrap_or(u64::MAX)
     }
+}
 
-    fn shard(&self, account: AccountId) -> MutexGuard<'_, HashMap<AccountId, Room>> {
-        // The last bytes of a version 7 uuid are random.
-        let place = usize::from(account.uuid().as_bytes()[15]) % SHARDS;
-        self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
+/// All accounts' room as choosing reads it: for one choice, not to be kept.
+pub(crate) struct RoomsLook<'a> {
+    rooms: &'a AccountRooms,
+    places: Guard<Arc<Places>>,
+}
+
+impl RoomsLook<'_> {
+    /// Whether an account has room for a request that is estimated at `tokens`.
+    pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
+        let bounds = Bounds::of(account);
+        if !bounds.any() {
+            return AccountLoad::Free;
+        }
+        let Some(place) = self.places.get(&account.id) else { return AccountLoad::Free };
+        match place.full(bounds, tokens, || self.rooms.micros()) {
+            None => AccountLoad::Free,
+            Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,
+            Some(Full::AtRate { wait_ms }) => {
+                let wait_ms = i64::try_from(wait_ms).unwrap_or(i64::MAX);
+                AccountLoad::AtRate { until: self.rooms.clock.now().plus_ms(wait_ms) }
+            }
+        }
     }
 }
 
@@ -247,11 +310,12 @@ impl Room {
 
 /// Room on one account, given back when dropped. Empty for an account without a bound.
 #[derive(Debug)]
-pub(crate) struct Slot(Option<Held>);
+pub struct Slot(Option<Held>);
 
 #[derive(Debug)]
 struct Held {
     rooms: Arc<AccountRooms>,
+    place: Arc<Place>,
     account: AccountId,
     tokens: u64,
     requests_at: u64,
@@ -313,16 +377,15 @@ impl Drop for Slot {
 }
 
 /// Somebody's places in queues, left when dropped.
-struct Line<'a> {
-    rooms: &'a AccountRooms,
+struct Line {
     number: u64,
-    accounts: Vec<AccountId>,
+    places: Vec<Arc<Place>>,
 }
 
-impl Drop for Line<'_> {
+impl Drop for Line {
     fn drop(&mut self) {
-        for account in &self.accounts {
-            self.rooms.leave(*account, self.number);
+        for place in &self.places {
+            place.room.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(self.number);
         }
     }
 }

@@ -230,8 +230,7 @@ impl CandidateView for View<'_> {
 }
 
 fn candidate(at: usize, planned: &tollgate_core::PlannedAttempt, sight: &Sight<'_>) -> Candidate {
-    let health = sight.health.of(planned.account.id);
-    let share = health.share();
+    let share = sight.health.of(planned.account.id, sight.now).share;
     let failing =
         (planned.channel.cooling && share < 1_000).then(|| format!("fails lately: {}.{} % of its weight", share / 10, share % 10));
     Candidate {

@@ -1,25 +1,65 @@
-//! What is known of accounts' health, shared by all cores: sharded by account, locked for one look or one change.
+//! What is known of accounts' health, shared by all cores. Changing one account locks that account; choosing reads all of
+//! them without a lock.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
-use tollgate_core::{AccountHealth, AccountId, HealthState, HealthView, IdHash, Observation, Timestamp, observe, start_probe};
-
-const SHARDS: usize = 16;
+use arc_swap::{ArcSwap, Guard};
+use tollgate_core::{
+    AccountHealth, AccountId, Condition, Glance, HealthState, HealthView, IdHash, Observation, Timestamp, observe, start_probe,
+};
 
 /// Health of accounts. An account nothing is known of is healthy.
 #[derive(Debug, Default)]
 pub struct HealthBoard {
-    shards: [Mutex<Shard>; SHARDS],
+    places: ArcSwap<Places>,
+    /// Held while the map is replaced, which an account's first observation does if the catalog did not bring it.
+    replacing: Mutex<()>,
 }
 
+type Places = HashMap<AccountId, Arc<Place>, IdHash>;
+
+/// What is known of one account.
 #[derive(Debug, Default)]
-struct Shard {
-    health: HashMap<AccountId, AccountHealth, IdHash>,
-    /// Changed since they were last taken for saving.
-    unsaved: Vec<AccountId>,
+struct Place {
+    health: Mutex<AccountHealth>,
+    /// What choosing looks at of it ([`Glance`]), written whenever it changes.
+    state: AtomicU64,
+    pace: AtomicU64,
+    /// Changed since it was last taken for saving.
+    unsaved: AtomicBool,
+}
+
+impl Place {
+    fn new(health: AccountHealth) -> Self {
+        let place = Self::default();
+        place.put(&mut place.health(), health);
+        place
+    }
+
+    fn health(&self) -> MutexGuard<'_, AccountHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, held: &mut AccountHealth, health: AccountHealth) {
+        let Glance { state, pace } = Glance::of(&health);
+        *held = health;
+        self.state.store(state, Ordering::Relaxed);
+        self.pace.store(pace, Ordering::Relaxed);
+    }
+
+    fn glance(&self) -> Glance {
+        Glance { state: self.state.load(Ordering::Relaxed), pace: self.pace.load(Ordering::Relaxed) }
+    }
+
+    fn mark(&self) {
+        self.unsaved.store(true, Ordering::Release);
+    }
 }
 
 impl HealthBoard {
@@ -27,23 +67,39 @@ impl HealthBoard {
     /// next request is one again.
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
-        let board = Self::default();
-        for (account, mut health) in saved {
+        let places = saved.into_iter().map(|(account, mut health)| {
             if let HealthState::Probing { why, .. } = health.state {
                 health.state = HealthState::Probing { since: Timestamp(0), why };
             }
-            board.shard(account).health.insert(account, health);
-        }
-        board
+            (account, Arc::new(Place::new(health)))
+        });
+        Self { places: ArcSwap::from_pointee(places.collect()), replacing: Mutex::default() }
+    }
+
+    /// What is known of an account.
+    #[must_use]
+    pub fn of(&self, account: AccountId) -> AccountHealth {
+        self.places.load().get(&account).map_or_else(AccountHealth::default, |place| *place.health())
+    }
+
+    /// All accounts as they are, for one choice.
+    #[must_use]
+    pub fn look(&self) -> HealthLook {
+        HealthLook(self.places.load())
     }
 
     /// An attempt showed something of its account. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
-        let mut shard = self.shard(account);
-        let before = shard.health.get(&account).copied().unwrap_or_default();
+        let place = self.place(account);
+        let mut health = place.health();
+        let before = *health;
         let after = observe(&before, what, cooling_on, now);
-        shard.put(account, before, after);
-        drop(shard);
+        if before == after {
+            return;
+        }
+        place.put(&mut health, after);
+        drop(health);
+        place.mark();
         if usable(&before) != usable(&after) {
             tracing::warn!(account.id = %account, state = state_word(&after.state), "account health changed");
         }
@@ -51,21 +107,28 @@ impl HealthBoard {
 
     /// An attempt on an account begins: when a probe is due it is the probe, and others keep away.
     pub fn begin(&self, account: AccountId, now: Timestamp) {
-        let mut shard = self.shard(account);
-        let Some(before) = shard.health.get(&account).copied() else { return };
-        if let Some(after) = start_probe(&before, now) {
-            shard.put(account, before, after);
+        let places = self.places.load();
+        let Some(place) = places.get(&account) else { return };
+        let mut health = place.health();
+        if let Some(after) = start_probe(&health, now) {
+            place.put(&mut health, after);
+            place.mark();
         }
     }
 
     /// What another node knows of accounts: the later end of a rest or a cooling wins.
     pub fn merge(&self, known: impl IntoIterator<Item = (AccountId, AccountHealth)>) {
         for (account, theirs) in known {
-            let mut shard = self.shard(account);
-            let ours = shard.health.get(&account).copied().unwrap_or_default();
+            let ours = self.of(account);
+            if ends(&theirs.state) <= ends(&ours.state) {
+                continue;
+            }
+            let place = self.place(account);
+            let mut health = place.health();
+            let ours = *health;
             if ends(&theirs.state) > ends(&ours.state) {
-                shard.health.insert(account, AccountHealth { state: theirs.state, coolings: theirs.coolings, ..ours });
-                drop(shard);
+                place.put(&mut health, AccountHealth { state: theirs.state, coolings: theirs.coolings, ..ours });
+                drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
         }
@@ -73,69 +136,57 @@ impl HealthBoard {
 
     /// Accounts that cool or rest.
     pub fn resting(&self, now: Timestamp) -> Vec<(AccountId, AccountHealth)> {
-        let mut resting = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            resting
-                .extend(shard.health.iter().filter(|(_, health)| ends(&health.state) > now.0).map(|(id, health)| (*id, *health)));
-        }
-        resting
+        let places = self.places.load();
+        let all = places.iter().map(|(account, place)| (*account, *place.health()));
+        all.filter(|(_, health)| ends(&health.state) > now.0).collect()
     }
 
     /// Takes what has changed since the last call, for saving.
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
-        let mut taken = Vec::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for account in std::mem::take(&mut shard.unsaved) {
-                if let Some(health) = shard.health.get(&account) {
-                    taken.push((account, *health));
-                }
-            }
-        }
-        taken
+        let places = self.places.load();
+        let changed = places.iter().filter(|(_, place)| place.unsaved.swap(false, Ordering::AcqRel));
+        changed.map(|(account, place)| (*account, *place.health())).collect()
     }
 
     /// Saving failed: they are to be taken again.
     pub fn put_back(&self, accounts: impl IntoIterator<Item = AccountId>) {
-        for account in accounts {
-            self.shard(account).mark(account);
-        }
+        let places = self.places.load();
+        accounts.into_iter().filter_map(|account| places.get(&account)).for_each(|place| place.mark());
     }
 
-    /// Forgets accounts that are no longer configured.
-    pub fn retain(&self, configured: impl Fn(AccountId) -> bool) {
-        for shard in &self.shards {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).health.retain(|account, _| configured(*account));
-        }
+    /// These accounts are configured now: makes room for them, so that no request has to, and forgets all others.
+    pub fn configure(&self, accounts: impl IntoIterator<Item = AccountId>) {
+        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.places.load();
+        let places = accounts.into_iter().map(|account| (account, known.get(&account).cloned().unwrap_or_default()));
+        self.places.store(Arc::new(places.collect()));
     }
 
-    fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
-        // The last bytes of a version 7 uuid are random.
-        let place = usize::from(account.uuid().as_bytes()[15]) % SHARDS;
-        self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
+    /// The place of an account, which is made for one that nobody has heard of.
+    fn place(&self, account: AccountId) -> Arc<Place> {
+        if let Some(place) = self.places.load().get(&account) {
+            return Arc::clone(place);
+        }
+        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = Places::clone(&self.places.load());
+        let place = Arc::clone(places.entry(account).or_default());
+        self.places.store(Arc::new(places));
+        place
     }
 }
 
-impl HealthView for HealthBoard {
-    fn of(&self, account: AccountId) -> AccountHealth {
-        self.shard(account).health.get(&account).copied().unwrap_or_default()
+/// All accounts' health as choosing reads it: for one choice, not to be kept.
+pub struct HealthLook(Guard<Arc<Places>>);
+
+impl HealthView for HealthLook {
+    fn of(&self, account: AccountId, now: Timestamp) -> Condition {
+        self.0.get(&account).map_or(Condition::WELL, |place| place.glance().condition(now))
     }
 }
 
-impl Shard {
-    fn put(&mut self, account: AccountId, before: AccountHealth, after: AccountHealth) {
-        if before == after && self.health.contains_key(&account) {
-            return;
-        }
-        self.health.insert(account, after);
-        self.mark(account);
-    }
-
-    fn mark(&mut self, account: AccountId) {
-        if !self.unsaved.contains(&account) {
-            self.unsaved.push(account);
-        }
+impl std::fmt::Debug for HealthLook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HealthLook").finish_non_exhaustive()
     }
 }
 
@@ -233,7 +284,35 @@ mod tests {
         assert_eq!(board.take_unsaved().len(), 40);
         let again = HealthBoard::from_saved(taken.clone());
         assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
-        again.retain(|it| it == account(1));
+        again.configure([account(1), account(99)]);
         assert_eq!(again.of(account(2)), AccountHealth::default());
+        assert_eq!((again.of(account(1)), again.places.load().len()), (board.of(account(1)), 2));
+        assert_eq!(again.take_unsaved(), [], "who is merely configured is not saved");
+    }
+
+    #[test]
+    fn a_look_sees_every_change() {
+        let board = HealthBoard::default();
+        board.configure((1..=200).map(account));
+        for (at, what) in [Observation::ConnectFailure, Observation::Refused, Observation::TestPassed].iter().enumerate() {
+            for number in 1..=200 {
+                let now = NOW.plus_ms(i64::try_from(at).unwrap() * 1_000);
+                board.observe(account(number), what, true, now);
+                assert_eq!(board.look().of(account(number), now), board.of(account(number)).condition(now));
+            }
+        }
+        assert_eq!(board.look().of(account(250), NOW), Condition::WELL);
+    }
+
+    #[test]
+    fn cores_that_observe_accounts_at_once_lose_nothing() {
+        let board = HealthBoard::default();
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| (0..200).for_each(|number| board.observe(account(number), &Observation::ServerError, false, NOW)));
+            }
+        });
+        let seen = |number| board.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
+        assert!((0..200).all(|number| seen(number) == 4));
     }
 }

@@ -82,7 +82,8 @@ impl Lessons {
         kept.map(|(channel, model, it)| ((channel, model.clone()), it.clone())).collect()
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing is remembered, which is known without a lock.
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 

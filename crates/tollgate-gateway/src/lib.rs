@@ -48,6 +48,7 @@ mod shared;
 mod trace;
 mod traffic;
 
+pub use account_room::Slot;
 pub use alerts::{AlertQueue, Alerts, Webhook};
 pub use answer::{AnswerAborted, AnswerBody};
 pub use authenticate::{KeyDoor, Unwelcome, authenticate};
@@ -58,7 +59,7 @@ pub use forward::{
     Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
     UpstreamBodyFault, UpstreamCall, UpstreamError, is_public, probe,
 };
-pub use health_board::HealthBoard;
+pub use health_board::{HealthBoard, HealthLook};
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
 pub use known::{Busy, Known, LearnedHere, SpentBudget};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
@@ -71,7 +72,7 @@ pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, Upstre
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;
 pub use till::{Till, TillParts, TillQueue, replay};
-pub use traffic::Traffic;
+pub use traffic::{Traffic, TrafficView};
 
 #[cfg(test)]
 mod testing;

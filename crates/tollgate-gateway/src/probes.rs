@@ -16,8 +16,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Channel, CoolingReason, HealthState, HealthView as _, Observation, Provider, RequestId,
-    RestingReason, Timestamp, quota_end,
+    Account, AccountHealth, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RequestId, RestingReason,
+    Timestamp, quota_end,
 };
 use tollgate_protocol::{Method, Protocol, codec};
 use tollgate_store::HealthStore;

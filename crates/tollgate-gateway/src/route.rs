@@ -20,6 +20,7 @@ use crate::{
     account_room::{Slot, Waited},
     forward::seconds_until,
     ticket::Ticket,
+    traffic::TrafficView,
     translate::Bodies,
 };
 
@@ -129,7 +130,9 @@ impl<'a> Asked<'a> {
     fn route(&self, past: &Past, request_limit: Option<PriceLimit>, granted: Option<&Slot>) -> Result<Plan<'a>, NoRoute<'a>> {
         let now = self.core.shared.clock.now();
         let current = self.core.shared.catalog.load();
-        let view = View { asked: self, tokens: self.tokens(), granted, now };
+        let health = self.core.desk.health.look();
+        let traffic = self.core.shared.traffic.view(self.outline, self.head.from, self.tokens(), now);
+        let view = View { asked: self, traffic, granted };
         let input = RouteInput {
             catalog: self.catalog,
             newer: (!std::ptr::eq(&raw const **current, self.catalog)).then_some(&**current),
@@ -137,7 +140,7 @@ impl<'a> Asked<'a> {
             offer: self.offer,
             outline: self.outline,
             from: self.head.from,
-            health: &*self.core.desk.health,
+            health: &health,
             view: &view,
             now,
             request_limit,
@@ -170,10 +173,9 @@ impl<'a> Asked<'a> {
 /// Candidates as this request meets them.
 struct View<'r, 'a> {
     asked: &'r Asked<'a>,
-    tokens: u64,
+    traffic: TrafficView<'r>,
     /// Room that it has already.
     granted: Option<&'r Slot>,
-    now: Timestamp,
 }
 
 impl CandidateView for View<'_, '_> {
@@ -181,16 +183,19 @@ impl CandidateView for View<'_, '_> {
         if self.granted.is_some_and(|slot| slot.is_on(account.id)) {
             return AccountLoad::Free;
         }
-        self.asked.core.shared.traffic.rooms.load(account, self.tokens)
+        self.traffic.account_load(account)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
         channel_budget(&*self.asked.core.shared.counters, channel, self.asked.head.arrived)
     }
 
+    fn has_learned(&self) -> bool {
+        self.traffic.has_learned()
+    }
+
     fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
-        let Asked { core, head, outline, .. } = *self.asked;
-        core.shared.traffic.lessons.of(channel, &serves.upstream, head.from, &outline.fields, self.now)
+        self.traffic.learned(channel, serves)
     }
 
     fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {

@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{HealthView as _, Standing, Timestamp, UsageRecord};
+use tollgate_core::{Standing, Timestamp, UsageRecord};
 use tollgate_store::{HealthStore, Journal, Records, StoreError, UsageStore};
 
 use crate::{HealthBoard, Shared};

@@ -1,11 +1,19 @@
 //! What the traffic of this process teaches, shared by all cores and forgotten at its end: how much room there is on
 //! accounts, which fields upstreams refuse, how soon first tokens come.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use tollgate_core::{AccountId, GroupId, NanoUsd};
+use tollgate_core::{Account, AccountLoad, CandidateView, Channel, GroupId, NanoUsd, Serves, Timestamp};
+use tollgate_protocol::{FieldPath, Outline, Protocol};
 
-use crate::{Clock, account_room::AccountRooms, hedge_spending::HedgeSpending, lessons::Lessons, media::MediaFetcher, pace::Pace};
+use crate::{
+    Clock,
+    account_room::{AccountRooms, RoomsLook, Slot},
+    hedge_spending::HedgeSpending,
+    lessons::Lessons,
+    media::MediaFetcher,
+    pace::Pace,
+};
 
 /// One for the process.
 #[derive(Debug)]
@@ -40,8 +48,50 @@ impl Traffic {
         self.hedges.spent_before(costs, day);
     }
 
-    /// Forgets accounts that are no longer configured.
-    pub fn retain(&self, configured: impl Fn(AccountId) -> bool) {
-        self.rooms.retain(configured);
+    /// These accounts are configured now: makes room for them, and forgets all others.
+    pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
+        self.rooms.configure(accounts);
+    }
+
+    /// Sets room aside on an account for a request that is estimated at `tokens`; `None`: there is none.
+    #[must_use]
+    pub fn take(&self, account: &Account, tokens: u64) -> Option<Slot> {
+        self.rooms.take(account, tokens)
+    }
+
+    /// What it knows of a request's candidates.
+    #[must_use]
+    pub fn view<'a>(&'a self, outline: &'a Outline, from: Protocol, tokens: u64, now: Timestamp) -> TrafficView<'a> {
+        TrafficView { rooms: self.rooms.look(), lessons: &self.lessons, outline, from, tokens, now }
+    }
+}
+
+/// Candidates as one request meets them, as far as this process's traffic tells: for one choice, not to be kept.
+pub struct TrafficView<'a> {
+    rooms: RoomsLook<'a>,
+    lessons: &'a Lessons,
+    outline: &'a Outline,
+    from: Protocol,
+    tokens: u64,
+    now: Timestamp,
+}
+
+impl CandidateView for TrafficView<'_> {
+    fn account_load(&self, account: &Account) -> AccountLoad {
+        self.rooms.load(account, self.tokens)
+    }
+
+    fn has_learned(&self) -> bool {
+        !self.lessons.is_empty()
+    }
+
+    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+        self.lessons.of(channel, &serves.upstream, self.from, &self.outline.fields, self.now)
+    }
+}
+
+impl fmt::Debug for TrafficView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrafficView").finish_non_exhaustive()
     }
 }

@@ -140,11 +140,9 @@ async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revi
     let changed = store.catalog.changed_since(known).await?;
     let catalog = store.catalog.load().await?;
     let revision = catalog.revision;
-    let accounts: std::collections::HashSet<_> =
-        catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(|account| account.id)).collect();
+    board.configure(catalog.accounts().map(|account| account.id));
+    shared.traffic.configure(catalog.accounts().map(|account| &**account));
     shared.catalog.store(Arc::new(catalog));
-    board.retain(|account| accounts.contains(&account));
-    shared.traffic.retain(|account| accounts.contains(&account));
     for row in changed {
         match (row.kind, KeyId::parse(&row.id)) {
             (Kind::Key, Some(key)) => {

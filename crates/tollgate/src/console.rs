@@ -22,7 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
     Console, ListenerLimits, NotTested, Parts, Question, Running, Seen, Setting, Tested, Visitor, serve as serve_console,
 };
-use tollgate_core::{AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
+use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
     Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, Visit, Visited, Visits,
     is_public, queue, tls_acceptor,
@@ -248,7 +248,7 @@ impl Running for Process {
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {
-        HealthView::of(&*self.board, account)
+        self.board.of(account)
     }
 
     fn is_public(&self, address: IpAddr) -> bool {
@@ -259,7 +259,7 @@ impl Running for Process {
         let Question { key, model, protocol, fields, max_price } = question.clone();
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = Known::of(&self.shared);
-        let sight = Sight { catalog: &catalog, health: &*self.board, known: &known, now };
+        let sight = Sight { catalog: &catalog, health: &self.board.look(), known: &known, now };
         let question = tollgate_gateway::Question { model, from: protocol, fields, max_price };
         let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight);
         Ok(explained.map(|explained| serde_json::to_value(&explained).expect("an explanation is plain data")))

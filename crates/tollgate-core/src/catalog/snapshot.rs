@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
-use super::{Catalog, Channel, Group, Model, Provider, ServedBy, Serves};
+use super::{Catalog, Channel, Group, Model, Provider, ServedBy, Serves, lanes::Lanes};
 use crate::{Account, AccountId, ChannelId, GroupId, Revision};
 
 impl Catalog {
@@ -24,7 +24,8 @@ impl Catalog {
         let models = models.into_iter().map(|row| (row.name.clone(), Arc::new(row))).collect();
         let served_by = served_by(&channels);
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
-        Self { revision, channels, groups, models, served_by, reach }
+        let lanes = Lanes::of(&channels);
+        Self { revision, channels, groups, models, served_by, reach, lanes }
     }
 
     /// The channel of this name.
@@ -43,6 +44,11 @@ impl Catalog {
     #[must_use]
     pub fn channel_at(&self, position: u32) -> Option<&Arc<Channel>> {
         self.channels.get_index(position as usize).map(|(_, channel)| channel)
+    }
+
+    /// All accounts.
+    pub fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.channels.values().flat_map(|channel| &channel.accounts)
     }
 
     /// An account and its channel, by id. Walks all channels: not for the path.

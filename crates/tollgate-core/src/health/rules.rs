@@ -1,7 +1,7 @@
 //! The figures, and what each observation does.
 
 use super::{
-    AccountHealth, Bucket, CoolingReason, HealthState, RestingReason, Standing,
+    AccountHealth, Bucket, Condition, CoolingReason, HealthState, RestingReason, Standing,
     quota::{LONGEST_MS, UNKNOWN_MS},
 };
 use crate::Timestamp;
@@ -27,30 +27,32 @@ const WHILE_PROBING_MS: i64 = 1_000;
 /// 1 in averages.
 const MILLION: u32 = 1_000_000;
 
-impl AccountHealth {
-    /// Whether the account may be used now.
+impl HealthState {
+    /// Whether an account in this state may be used now.
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Standing {
-        match self.state {
-            HealthState::Usable => Standing::Usable,
-            HealthState::Cooling { until, why, .. } if until > now => Standing::Cooling { until, why },
-            HealthState::Resting { until: None, why, .. } => Standing::Resting { until: None, why },
-            HealthState::Resting { until: Some(until), why, .. } if until > now => Standing::Resting { until: Some(until), why },
-            HealthState::Probing { since, why } if now.ms_since(since) < PROBE_MS => {
+        match *self {
+            Self::Usable => Standing::Usable,
+            Self::Cooling { until, why, .. } if until > now => Standing::Cooling { until, why },
+            Self::Resting { until: None, why, .. } => Standing::Resting { until: None, why },
+            Self::Resting { until: Some(until), why, .. } if until > now => Standing::Resting { until: Some(until), why },
+            Self::Probing { since, why } if now.ms_since(since) < PROBE_MS => {
                 let until = now.plus_ms(WHILE_PROBING_MS);
                 why.map_or(Standing::Resting { until: Some(until), why: RestingReason::QuotaSpent }, |why| Standing::Cooling {
                     until,
                     why,
                 })
             }
-            HealthState::Cooling { .. } | HealthState::Resting { .. } | HealthState::Probing { .. } => Standing::ProbeDue,
+            Self::Cooling { .. } | Self::Resting { .. } | Self::Probing { .. } => Standing::ProbeDue,
         }
     }
+}
 
-    /// Of two nodes' views of one account the one that keeps away longer.
+impl AccountHealth {
+    /// Whether the account may be used now.
     #[must_use]
-    pub fn later(self, other: Self) -> Self {
-        if other.away_until() > self.away_until() { other } else { self }
+    pub fn standing(&self, now: Timestamp) -> Standing {
+        self.state.standing(now)
     }
 
     /// Share of its weight an account keeps, in thousandths: 1,000 when nothing fails, never below 50, so that a bad
@@ -58,6 +60,18 @@ impl AccountHealth {
     #[must_use]
     pub fn share(&self) -> u32 {
         (1_000 - self.error_average.min(MILLION) / 1_000).max(50)
+    }
+
+    /// What choosing looks at of it.
+    #[must_use]
+    pub fn condition(&self, now: Timestamp) -> Condition {
+        Condition { standing: self.standing(now), share: self.share(), first_token_us: self.first_token_average_us }
+    }
+
+    /// Of two nodes' views of one account the one that keeps away longer.
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        if other.away_until() > self.away_until() { other } else { self }
     }
 
     fn away_until(&self) -> Timestamp {

@@ -43,6 +43,11 @@ impl Past {
         self.tried.len()
     }
 
+    /// Whether it is the request's first choice.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.tried.is_empty() && self.passed_over.is_empty()
+    }
+
     pub(super) fn is_tried(&self, account: AccountId) -> bool {
         self.tried.contains(&account)
     }

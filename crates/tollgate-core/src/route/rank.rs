@@ -3,9 +3,6 @@
 
 use crate::{AccountId, Routing};
 
-/// Most that a channel's weight counts, so that sums cannot overflow.
-const MOST_WEIGHT: u32 = 1_000_000;
-
 /// A candidate that may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usable {
@@ -36,11 +33,6 @@ pub(super) struct Order<'a> {
     pub(super) affinity: Option<u64>,
     /// What a candidate costs; the highest value where that is not known.
     pub(super) cost: &'a dyn Fn(&Usable) -> i128,
-}
-
-/// An account's part of its channel's weight, so that a channel's share does not depend on how many accounts it has.
-pub(super) fn weight_of(channel_weight: u32, accounts: usize) -> u64 {
-    (u64::from(channel_weight.min(MOST_WEIGHT)) << 20) / (accounts.max(1) as u64)
 }
 
 /// Takes the first `most` candidates out, in order. With an affinity key the order within a tier is that of rendezvous
@@ -206,6 +198,7 @@ const fn mix(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::lanes::MOST_WEIGHT;
 
     #[test]
     fn the_logarithm_is_close_over_the_whole_range() {

@@ -4,12 +4,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use tollgate_protocol::Method;
 
-use super::{
-    AccountLoad, ChannelBudget, Excluded, Exclusion, RouteInput,
-    rank::{Usable, weight_of},
-};
+use super::{AccountLoad, ChannelBudget, Excluded, Exclusion, RouteInput, rank::Usable};
 use crate::{
-    Account, AccountHealth, Catalog, Channel, Price, Provider, Routing, Standing, Timestamp, estimate_input,
+    Account, AccountId, Catalog, Channel, Condition, Price, Provider, Routing, ServedBy, Standing, Timestamp,
+    catalog::lanes::{Lane, Seat},
+    estimate_input,
     offer::Use,
     price_limit::{Effective, PriceRules, money_is_bounded},
 };
@@ -35,6 +34,12 @@ pub(super) struct Sieve<'r, 'c, 'a> {
     asked: Vec<(u32, bool)>,
     /// Whether the speed of accounts matters.
     fastest: bool,
+    /// Whether a limit looks at what an account costs.
+    cost_counts: bool,
+    /// Whether vectors are asked for.
+    embeds: bool,
+    /// Nothing of the request or its past can stand against a channel that is plain itself. Then its row need not be read.
+    plain: bool,
 }
 
 impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
@@ -42,8 +47,8 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
     /// when a plan comes to them ([`Sieve::expresses`]).
     pub(super) fn run(input: &'r RouteInput<'c, 'a>) -> Self {
         let mut sieve = Self::new(input);
-        for position in 0..input.offer.candidates.len() {
-            sieve.channel(position);
+        for (candidate, served) in (0..).zip(&input.offer.candidates) {
+            sieve.candidate(candidate, *served);
         }
         sieve
     }
@@ -57,8 +62,12 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
         let fastest = input.offer.group.routing == Routing::Fastest;
-        let (usable, excluded, asked) = (Vec::new(), Vec::new(), Vec::new());
-        Self { input, prices, prompt_tokens, sale, usable, excluded, foreign: false, asked, fastest }
+        let usable = Vec::with_capacity(input.offer.candidates.len().min(MOST_RESERVED));
+        let (excluded, asked) = (Vec::new(), Vec::new());
+        let cost_counts = prices.looks_at_cost();
+        let embeds = Use::asked(input.outline.method) == Use::Embedding;
+        let plain = sale.is_none() && input.newer.is_none() && input.past.is_empty() && !input.view.has_learned();
+        Self { input, prices, prompt_tokens, sale, usable, excluded, foreign: false, asked, fastest, cost_counts, embeds, plain }
     }
 
     /// Whether a candidate's channel can express the request; where it cannot, the whole channel is excluded.
@@ -108,7 +117,7 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
     /// only that one, so that a total outage costs one such attempt a request. Not while a healthy one is merely busy and
     /// can be waited for.
     pub(super) fn last_resort(&mut self) -> Option<Usable> {
-        if self.input.past.took_last_resort() || self.excluded.iter().any(|it| it.why == Exclusion::Concurrency) {
+        if self.input.past.took_last_resort() || self.excluded.iter().any(|it| matches!(it.why, Exclusion::Concurrency)) {
             return None;
         }
         let hiccups = self.excluded.iter().enumerate().filter_map(|(at, it)| {
@@ -117,7 +126,17 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
         });
         let (.., at) = hiccups.min()?;
         let last = self.excluded.remove(at);
-        Some(self.usable(last.channel, last.candidate, last.account?, last.account()?, 0))
+        Some(Usable {
+            candidate: last.candidate,
+            account: last.account?,
+            priority: self.priority(last.channel),
+            // What a lone one is drawn by does not matter.
+            weight: 0,
+            share: 0,
+            id: last.account()?.id,
+            first_token_us: 0,
+            foreign: !last.channel.speaks(self.input.from),
+        })
     }
 
     fn cannot_translate(&self, candidate: u32) -> Option<Excluded<'c>> {
@@ -128,44 +147,36 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
     }
 
     /// Looks at one of the offer's candidates.
-    fn channel(&mut self, position: usize) {
+    fn candidate(&mut self, candidate: u32, served: ServedBy) {
         let input = self.input;
-        let served = input.offer.candidates[position];
+        let Some((lane, seats)) = input.catalog.lanes.at(served.channel) else { return };
         let Some(channel) = input.catalog.channel_at(served.channel) else { return };
-        let candidate = narrow(position);
-        self.foreign |= !channel.speaks(input.from);
-        if let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
+        let foreign = !lane.speaks(input.from);
+        self.foreign |= foreign;
+        let plain = self.plain && lane.plain && (!foreign || input.translates) && (!self.embeds || lane.embeds);
+        if !plain && let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
             self.exclude(channel, None, why, candidate);
             return;
         }
-        let on = channel.accounts.iter().filter(|account| account.on).count();
-        let weight = weight_of(channel.weight, on);
-        let cost = self.prices.looks_at_cost().then(|| cost_of(channel, served.serves as usize, input.now)).flatten();
-        for (at, account) in channel.accounts.iter().enumerate() {
-            if input.past.is_tried(account.id) {
+        let cost = if self.cost_counts { cost_of(channel, served.serves as usize, input.now) } else { None };
+        let priority = if self.plain { i64::from(lane.priority) } else { self.priority(channel) };
+        for (at, seat) in (0..).zip(seats) {
+            if !self.plain && input.past.is_tried(seat.id) {
                 continue;
             }
-            match self.account_exclusion(channel, at, account, cost.as_deref()) {
-                Ok(condition) => {
-                    let Condition { share, first_token_us } = condition;
-                    let usable = self.usable(channel, candidate, narrow(at), account, weight);
-                    self.usable.push(Usable { share, first_token_us, ..usable });
-                }
-                Err(why) => self.exclude(channel, Some(narrow(at)), why, candidate),
+            match self.account_exclusion(channel, lane, at, *seat, cost.as_deref()) {
+                Ok((share, first_token_us)) => self.usable.push(Usable {
+                    candidate,
+                    account: at,
+                    priority,
+                    weight: lane.weight,
+                    share,
+                    id: seat.id,
+                    first_token_us,
+                    foreign,
+                }),
+                Err(why) => self.exclude(channel, Some(at), why, candidate),
             }
-        }
-    }
-
-    fn usable(&self, channel: &Channel, candidate: u32, at: u32, account: &Account, weight: u64) -> Usable {
-        Usable {
-            candidate,
-            account: at,
-            priority: self.priority(channel),
-            weight,
-            share: 1_000,
-            id: account.id,
-            first_token_us: 0,
-            foreign: !channel.speaks(self.input.from),
         }
     }
 
@@ -174,6 +185,7 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
         i64::from(channel.priority) + if self.input.past.is_unreachable(channel) { LATER } else { 0 }
     }
 
+    #[inline]
     fn exclude(&mut self, channel: &'c Channel, account: Option<u32>, why: Exclusion, candidate: u32) {
         if self.excluded.is_empty() {
             // One is seldom alone.
@@ -217,73 +229,58 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
         None
     }
 
-    /// What excludes one account, or what health says of it.
+    /// What excludes one account, or what is left of its weight, in thousandths, and how soon its first tokens come.
+    #[inline]
     fn account_exclusion(
         &self,
         channel: &Channel,
-        at: usize,
-        account: &Account,
+        lane: &Lane,
+        at: u32,
+        seat: Seat,
         cost: Option<&Price>,
-    ) -> Result<Condition, Exclusion> {
-        if !account.on || self.input.newer.is_some_and(|newer| !is_on(newer, channel, at, account)) {
+    ) -> Result<(u32, u64), Exclusion> {
+        if !seat.on || self.input.newer.is_some_and(|newer| !is_on(newer, channel, at, seat.id)) {
             return Err(Exclusion::Disabled);
         }
-        if self.prices.looks_at_cost() {
+        if self.cost_counts
+            && let Some(account) = channel.accounts.get(at as usize)
+        {
             let cost = cost.map(|price| Effective::of(price, self.prompt_tokens, account.cost_multiplier));
             if let Some(why) = self.prices.cost_exclusion(cost) {
                 return Err(why);
             }
         }
-        let mut condition = Condition { share: 1_000, first_token_us: 0 };
-        if channel.cooling || self.fastest {
-            let health = self.input.health.of(account.id);
-            condition.first_token_us = health.first_token_average_us;
-            if channel.cooling {
-                condition.share = health.share();
-                self.stands(&health)?;
+        let mut condition = Condition::WELL;
+        if lane.cooling || self.fastest {
+            condition = self.input.health.of(seat.id, self.input.now);
+            match condition.standing {
+                Standing::Cooling { until, why } if lane.cooling => return Err(Exclusion::Cooling { until, why }),
+                Standing::Resting { until, why } if lane.cooling => return Err(Exclusion::Resting { until, why }),
+                Standing::Usable | Standing::ProbeDue | Standing::Cooling { .. } | Standing::Resting { .. } => {}
             }
         }
-        if account.concurrency != 0 || account.rpm != 0 || account.tpm != 0 {
+        if seat.bounded
+            && let Some(account) = channel.accounts.get(at as usize)
+        {
             match self.input.view.account_load(account) {
                 AccountLoad::Free => {}
                 AccountLoad::AtConcurrency => return Err(Exclusion::Concurrency),
                 AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
             }
         }
-        Ok(condition)
+        Ok((if lane.cooling { condition.share } else { 1_000 }, condition.first_token_us))
     }
-
-    fn stands(&self, health: &AccountHealth) -> Result<(), Exclusion> {
-        match health.standing(self.input.now) {
-            Standing::Usable | Standing::ProbeDue => Ok(()),
-            Standing::Cooling { until, why } => Err(Exclusion::Cooling { until, why }),
-            Standing::Resting { until, why } => Err(Exclusion::Resting { until, why }),
-        }
-    }
-}
-
-/// What health says of an account that may be used.
-struct Condition {
-    /// What is left of its weight, thousandths.
-    share: u32,
-    /// Average time to the first token, in microseconds; 0: not measured.
-    first_token_us: u64,
 }
 
 /// Whether an account is on in another catalog, where it most likely has the same place.
-fn is_on(newer: &Catalog, channel: &Channel, at: usize, account: &Account) -> bool {
+fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> bool {
     let Some(row) = newer.channels.get(&channel.id) else { return false };
-    let same = |it: &&Arc<Account>| it.id == account.id;
-    row.accounts.get(at).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.on)
+    let same = |it: &&Arc<Account>| it.id == account;
+    row.accounts.get(at as usize).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.on)
 }
 
 /// What a channel charges for a model now. Echo charges nothing.
 pub(crate) fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
     let stated = channel.serves.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
-}
-
-/// A position; a catalog with 2^32 channels or accounts cannot be held in memory.
-fn narrow(position: usize) -> u32 {
-    u32::try_from(position).unwrap_or(u32::MAX)
 }

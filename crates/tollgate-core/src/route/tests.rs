@@ -12,8 +12,8 @@ use tollgate_protocol::Method;
 
 use super::*;
 use crate::{
-    Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn, RestingReason,
-    Routing, Window,
+    AccountHealth, Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn,
+    RestingReason, Routing, Window,
     samples::{NOW, account, always, catalog, channel, group, key, model, outline, price},
 };
 use crate::{CoolingReason, Multiplier, samples::account_id};
@@ -45,8 +45,8 @@ struct Case {
 struct Board(HashMap<AccountId, AccountHealth>);
 
 impl HealthView for Board {
-    fn of(&self, account: AccountId) -> AccountHealth {
-        self.0.get(&account).copied().unwrap_or_default()
+    fn of(&self, account: AccountId, now: Timestamp) -> Condition {
+        self.0.get(&account).copied().unwrap_or_default().condition(now)
     }
 }
 
@@ -58,6 +58,10 @@ impl CandidateView for Case {
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
         self.budgets.get(&channel.name).copied().unwrap_or(ChannelBudget::Left)
+    }
+
+    fn has_learned(&self) -> bool {
+        !self.learned.is_empty()
     }
 
     fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {

@@ -250,11 +250,11 @@ async fn accounts_that_are_gone_are_forgotten_once_nobody_uses_them() {
     let (rooms, account) = (rooms(), account(1, 1, 1, 0));
     let mut running = rooms.take(&account, 0).unwrap();
     running.begin();
-    rooms.retain(|_| false);
+    rooms.configure([]);
     assert_eq!(rooms.running(account.id), 1);
     drop(running);
     assert_eq!(rooms.running(account.id), 0);
-    rooms.retain(|_| false);
+    rooms.configure([]);
     assert_eq!(rooms.load(&account, 0), AccountLoad::Free);
 }
 

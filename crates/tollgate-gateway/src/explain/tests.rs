@@ -1,8 +1,8 @@
 //! Who is named, with which reason.
 
 use tollgate_core::{
-    AccountHealth, AccountId, Budget, BudgetAction, CoolingReason, HealthState, Learned, Limits, Multiplier, NanoUsd, Owner,
-    Revision, Routing, StreamBreak, TranslationPolicy, Visibility, Window,
+    AccountId, Budget, BudgetAction, Condition, CoolingReason, Learned, Limits, Multiplier, NanoUsd, Owner, Revision, Routing,
+    Standing, StreamBreak, TranslationPolicy, Visibility, Window,
 };
 
 use super::*;
@@ -18,9 +18,9 @@ const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 struct FirstCools;
 
 impl HealthView for FirstCools {
-    fn of(&self, id: AccountId) -> AccountHealth {
-        let state = HealthState::Cooling { until: NOW.plus_ms(5_000), why: CoolingReason::ConnectFailure, since: NOW };
-        if id == account(1).id { AccountHealth { state, ..AccountHealth::default() } } else { AccountHealth::default() }
+    fn of(&self, id: AccountId, _now: Timestamp) -> Condition {
+        let standing = Standing::Cooling { until: NOW.plus_ms(5_000), why: CoolingReason::ConnectFailure };
+        if id == account(1).id { Condition { standing, ..Condition::WELL } } else { Condition::WELL }
     }
 }
 

@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{NotTested, Question, Running, Seen, Setting, Tested};
-use tollgate_core::{AccountHealth, AccountId, Budget, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe};
+use tollgate_core::{
+    AccountHealth, AccountId, Budget, Condition, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
+};
 use tollgate_gateway::{METRICS_CONTENT_TYPE, Sight, is_public};
 use tollgate_store::{Counters, Store, StoreError};
 
@@ -28,7 +30,13 @@ pub(super) struct AtRest {
 struct Remembered(HashMap<AccountId, AccountHealth>);
 
 impl HealthView for Remembered {
-    fn of(&self, account: AccountId) -> AccountHealth {
+    fn of(&self, account: AccountId, now: Timestamp) -> Condition {
+        self.whole(account).condition(now)
+    }
+}
+
+impl Remembered {
+    fn whole(&self, account: AccountId) -> AccountHealth {
         self.0.get(&account).copied().unwrap_or_default()
     }
 }
@@ -69,7 +77,7 @@ impl Running for AtRest {
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {
-        self.health.of(account)
+        self.health.whole(account)
     }
 
     fn is_public(&self, address: IpAddr) -> bool {
@@ -97,7 +105,7 @@ impl Running for AtRest {
         let catalog = self.store.catalog.load().await.map_err(NotTested::Store)?;
         let mut better = Vec::new();
         let mut passed = |account, cooling| {
-            let before = self.health.of(account);
+            let before = self.health.whole(account);
             let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
             better.extend((after != before).then_some((account, after)));
         };

@@ -195,12 +195,14 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     }
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
+    board.configure(catalog.accounts().map(|account| account.id));
     let (queue, alerts) = compose::alerts(config)?;
     let hedged = store.ledger.hedged(compose::now()).await.unwrap_or_else(|fault| {
         tracing::warn!(%fault, "it is not known what second attempts have cost today; their caps begin anew");
         Vec::new()
     });
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
+    shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
     Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, counting, new_key })
 }
 

@@ -1,6 +1,6 @@
 //! Which failures lead to another attempt, and what the caller and the accounts learn of them.
 
-use tollgate_core::{AttemptResult, Catalog, HealthView as _, NanoUsd, Observation, Outcome, Standing};
+use tollgate_core::{AttemptResult, Catalog, NanoUsd, Observation, Outcome, Standing};
 
 use super::*;
 

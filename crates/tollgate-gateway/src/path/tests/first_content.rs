@@ -1,6 +1,6 @@
 //! What an upstream may do before its first content, and what it may say behind its last.
 
-use tollgate_core::{HealthView as _, Outcome, RestingReason, Standing};
+use tollgate_core::{Outcome, RestingReason, Standing};
 
 use super::*;
 

@@ -1,0 +1,124 @@
+//! What choosing costs among 1,000 accounts, with the board and the rooms of a running gateway that knows every one of
+//! them: the aim is 20 µs.
+
+#[path = "../../tollgate-core/benches/rows/mod.rs"]
+mod rows;
+
+use std::{hint::black_box, sync::Arc};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use tollgate_core::{
+    Account, Caller, CandidateView as _, Catalog, HealthView as _, Observation, Past, RouteInput, Standing, resolve, route,
+};
+use tollgate_gateway::{Clock, HealthBoard, Slot, SystemClock, Traffic};
+use tollgate_protocol::Protocol;
+
+use rows::{NOW, account, catalog, channel, key, outline};
+
+const ACCOUNTS: usize = 1_000;
+
+/// A gateway's knowledge of a catalog.
+struct Gateway {
+    catalog: Catalog,
+    board: HealthBoard,
+    traffic: Traffic,
+    /// Room that is taken while it is measured.
+    taken: Vec<Slot>,
+}
+
+impl Gateway {
+    /// Every account has answered lately, one in seven failed once.
+    fn over(catalog: Catalog) -> Self {
+        let board = HealthBoard::default();
+        board.configure(catalog.accounts().map(|account| account.id));
+        for (at, account) in catalog.accounts().enumerate() {
+            board.observe(account.id, &Observation::Success { first_token_us: Some(200_000) }, true, NOW);
+            if at % 7 == 0 {
+                board.observe(account.id, &Observation::ServerError, true, NOW);
+            }
+        }
+        let traffic = Traffic::new(Arc::new(SystemClock) as Arc<dyn Clock>);
+        traffic.configure(catalog.accounts().map(|account| &**account));
+        Self { catalog, board, traffic, taken: Vec::new() }
+    }
+
+    /// Every `step`th account cools for a 429.
+    fn cooling(self, step: usize) -> Self {
+        let until = Some(NOW.plus_ms(60_000));
+        for account in self.catalog.accounts().step_by(step) {
+            self.board.observe(account.id, &Observation::RateLimited { until }, true, NOW);
+        }
+        self
+    }
+
+    /// Every `step`th account has as many requests as it takes.
+    fn busy(mut self, step: usize) -> Self {
+        let accounts = self.catalog.accounts().step_by(step);
+        self.taken = accounts.filter_map(|account| self.traffic.take(account, 100)).collect();
+        self
+    }
+
+    fn measure(&self, c: &mut Criterion, name: &str, affinity: Option<u64>) {
+        let (outline, key, past) = (outline(affinity), key(), Past::default());
+        let mut state = 1u32;
+        let mut dice = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state
+        };
+        c.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let caller = Caller::of(&self.catalog, key.clone());
+                let offer = resolve(&self.catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
+                let (health, view) = (self.board.look(), self.traffic.view(&outline, Protocol::OpenAi, 500, NOW));
+                let input = RouteInput {
+                    catalog: &self.catalog,
+                    newer: None,
+                    caller: &caller,
+                    offer: &offer,
+                    outline: &outline,
+                    from: Protocol::OpenAi,
+                    health: &health,
+                    view: &view,
+                    now: NOW,
+                    request_limit: None,
+                    translates: true,
+                    past: &past,
+                };
+                black_box(route(&input, &mut dice).is_ok())
+            });
+        });
+    }
+}
+
+/// An account that takes one request at once, and so many requests and tokens a minute.
+fn bounded(n: usize) -> Arc<Account> {
+    Arc::new(Account { concurrency: 1, rpm: 1_000, tpm: 1_000_000, ..Account::clone(&account(n)) })
+}
+
+fn benches(c: &mut Criterion) {
+    let one = || catalog(vec![channel(0, (0..ACCOUNTS).map(account).collect())]);
+    let many = || catalog((0..ACCOUNTS).map(|n| channel(n, vec![account(n)])).collect());
+    let limited = || catalog((0..ACCOUNTS).map(|n| channel(n, vec![bounded(n)])).collect());
+    let sound = Gateway::over(one());
+    let first = sound.catalog.accounts().next().expect("there are accounts").id;
+    assert!(sound.board.look().of(first, NOW).standing == Standing::Usable, "one failure cools nobody");
+    sound.measure(c, "gateway, 1 channel of 1000 accounts, dice", None);
+    sound.measure(c, "gateway, 1 channel of 1000 accounts, affinity", Some(7));
+    let sound = Gateway::over(many());
+    sound.measure(c, "gateway, 1000 channels of 1 account, dice", None);
+    sound.measure(c, "gateway, 1000 channels of 1 account, affinity", Some(7));
+    Gateway::over(many()).cooling(10).measure(c, "gateway, 1000 channels, a tenth cooling", None);
+    Gateway::over(many()).cooling(1).measure(c, "gateway, 1000 channels, all cooling", None);
+    Gateway::over(limited()).measure(c, "gateway, 1000 channels with bounds, all free", None);
+    let busy = Gateway::over(limited()).busy(10);
+    assert_eq!(busy.taken.len(), ACCOUNTS / 10);
+    let view = outline(None);
+    let view = busy.traffic.view(&view, Protocol::OpenAi, 500, NOW);
+    let accounts = busy.catalog.accounts().map(|account| view.account_load(account));
+    assert_eq!(accounts.filter(|load| *load != tollgate_core::AccountLoad::Free).count(), ACCOUNTS / 10);
+    busy.measure(c, "gateway, 1000 channels with bounds, a tenth busy", None);
+    Gateway::over(limited()).busy(1).measure(c, "gateway, 1000 channels with bounds, all busy", None);
+}
+
+criterion_group!(route_benches, benches);
+criterion_main!(route_benches);
