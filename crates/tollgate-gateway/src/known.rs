@@ -23,6 +23,9 @@ pub struct Known {
     /// Channels whose budget was spent.
     #[serde(default)]
     pub spent: Vec<SpentBudget>,
+    /// Requests that are recorded in memory only, because the journal has no room.
+    #[serde(default)]
+    pub in_memory_only: usize,
 }
 
 /// Fields that one channel's model refused.
@@ -58,13 +61,14 @@ impl Known {
     /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.learned.is_empty() && self.busy.is_empty() && self.spent.is_empty()
+        self.learned.is_empty() && self.busy.is_empty() && self.spent.is_empty() && self.in_memory_only == 0
     }
 
     /// Whether the same is told, whenever it was.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        (&self.learned, &self.busy, &self.spent) == (&other.learned, &other.busy, &other.spent)
+        (&self.learned, &self.busy, &self.spent, self.in_memory_only)
+            == (&other.learned, &other.busy, &other.spent, other.in_memory_only)
     }
 
     /// What is left of a channel's budgets.
@@ -111,6 +115,12 @@ impl Known {
         });
         let learned = shared.traffic.lessons.all(MOST_TOLD, now).into_iter();
         let learned = learned.map(|((channel, upstream_model), fields)| LearnedHere { channel, upstream_model, fields });
-        Self { at: now, learned: learned.collect(), busy: busy.take(MOST_BUSY).collect(), spent: spent.collect() }
+        Self {
+            at: now,
+            learned: learned.collect(),
+            busy: busy.take(MOST_BUSY).collect(),
+            spent: spent.collect(),
+            in_memory_only: shared.condition.in_memory_only(),
+        }
     }
 }

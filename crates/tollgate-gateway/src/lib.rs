@@ -71,7 +71,7 @@ pub use server::{Certificate, Drained, ListenError, Listening, ModelPath, RunErr
 pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits};
 pub use shared::{Condition, Readiness, Shared};
 pub use ticket::Desk;
-pub use till::{Till, TillParts, TillQueue, replay};
+pub use till::{Left, Till, TillParts, TillQueue, replay};
 pub use traffic::{Traffic, TrafficView};
 
 #[cfg(test)]

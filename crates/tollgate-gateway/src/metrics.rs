@@ -111,6 +111,8 @@ pub struct Metrics {
     connections: Gauge,
     journal_bytes: Gauge,
     journal_oldest: Gauge<f64, AtomicU64>,
+    journal_held: Gauge,
+    journal_refused: Gauge,
     till_records: Counter,
     unrecorded: Counter,
     alerts: Family<ResultLabels, Counter>,
@@ -157,6 +159,8 @@ impl Metrics {
             connections: Gauge::default(),
             journal_bytes: Gauge::default(),
             journal_oldest: Gauge::default(),
+            journal_held: Gauge::default(),
+            journal_refused: Gauge::default(),
             till_records: Counter::default(),
             unrecorded: Counter::default(),
             alerts: Family::default(),
@@ -187,6 +191,10 @@ impl Metrics {
         registry.register("connections", "Callers' connections", self.connections.clone());
         registry.register("journal_bytes", "Bytes of the journal", self.journal_bytes.clone());
         registry.register("journal_oldest_seconds", "Age of the oldest record not booked", self.journal_oldest.clone());
+        let held = "Requests that are recorded in memory only, because the journal has no room";
+        registry.register("journal_held", held, self.journal_held.clone());
+        let refused = "Records set aside since the start, because the database refuses them";
+        registry.register("journal_refused", refused, self.journal_refused.clone());
         registry.register("till_records", "Usage records booked", self.till_records.clone());
         registry.register("alerts", "Alerts for the webhook, by what came of them", self.alerts.clone());
         registry.register("unrecorded", "Requests answered without a record", self.unrecorded.clone());
@@ -289,6 +297,12 @@ impl Metrics {
     pub fn journal(&self, bytes: u64, oldest: Duration) {
         self.journal_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         self.journal_oldest.set(oldest.as_secs_f64());
+    }
+
+    /// Requests that are recorded in memory only, and records that were set aside.
+    pub fn journal_trouble(&self, held: usize, refused: usize) {
+        self.journal_held.set(i64::try_from(held).unwrap_or(i64::MAX));
+        self.journal_refused.set(i64::try_from(refused).unwrap_or(i64::MAX));
     }
 
     /// Holds that are open.

@@ -68,6 +68,8 @@ impl Shared {
 pub struct Condition {
     listening: AtomicBool,
     degraded: AtomicBool,
+    /// Requests that are recorded in memory only.
+    in_memory_only: AtomicUsize,
     without_catalog: AtomicBool,
     draining: AtomicBool,
     cutting_off: AtomicBool,
@@ -117,7 +119,7 @@ impl Condition {
             Readiness::Draining
         } else if !self.listening.load(Ordering::Acquire) || self.without_catalog.load(Ordering::Acquire) {
             Readiness::Starting
-        } else if self.degraded.load(Ordering::Acquire) {
+        } else if self.degraded.load(Ordering::Acquire) || self.in_memory_only() > 0 {
             Readiness::Degraded
         } else {
             Readiness::Ready
@@ -132,6 +134,17 @@ impl Condition {
     /// Whether the database is away.
     pub fn set_degraded(&self, degraded: bool) {
         self.degraded.store(degraded, Ordering::Release);
+    }
+
+    /// How many requests are recorded in memory only, because the journal has no room.
+    pub fn set_in_memory_only(&self, requests: usize) {
+        self.in_memory_only.store(requests, Ordering::Release);
+    }
+
+    /// That many.
+    #[must_use]
+    pub fn in_memory_only(&self) -> usize {
+        self.in_memory_only.load(Ordering::Acquire)
     }
 
     /// Whether there is no catalog at all, neither from the database nor remembered.
@@ -236,6 +249,10 @@ mod tests {
         let condition = Condition::default();
         assert_eq!(condition.readiness(), Readiness::Starting);
         condition.listening();
+        assert_eq!(condition.readiness(), Readiness::Ready);
+        condition.set_in_memory_only(1);
+        assert_eq!(condition.readiness(), Readiness::Degraded);
+        condition.set_in_memory_only(0);
         assert_eq!(condition.readiness(), Readiness::Ready);
         condition.set_degraded(true);
         assert_eq!(condition.readiness(), Readiness::Degraded);

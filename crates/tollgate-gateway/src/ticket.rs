@@ -7,7 +7,7 @@
 mod log;
 mod open;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderValue;
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ pub struct Desk {
     /// What the cores share.
     pub shared: Arc<Shared>,
     /// The core's part of the journal.
-    pub journal: Mutex<JournalWriter>,
+    pub journal: JournalWriter,
     /// The way to the database.
     pub till: TillQueue,
     /// Health of accounts.
@@ -55,11 +55,7 @@ impl Desk {
         till: TillQueue,
         health: Arc<HealthBoard>,
     ) -> Result<Self, JournalError> {
-        Ok(Self { shared, journal: Mutex::new(journal.writer(core)?), till, health })
-    }
-
-    fn with_journal<T>(&self, write: impl FnOnce(&mut JournalWriter) -> Result<T, JournalError>) -> Result<T, JournalError> {
-        write(&mut self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(Self { shared, journal: journal.writer(core)?, till, health })
     }
 
     /// Counts what a request came to, and gives back what was set aside for it.
@@ -72,7 +68,7 @@ impl Desk {
     /// Puts a record where it cannot get lost: the journal, then the queue to the database.
     fn book(&self, record: UsageRecord, place: Option<Place>) -> Option<SyncTicket> {
         let id = record.id;
-        let written = self.with_journal(|journal| journal.end(&record));
+        let written = self.journal.end(&record);
         let kept = written.is_ok();
         let queued = self.till.put(record, place, kept);
         match written {
@@ -80,6 +76,7 @@ impl Desk {
             Err(fault) => {
                 if !queued {
                     self.shared.metrics.unrecorded();
+                    self.journal.abandon(id);
                 }
                 tracing::error!(request.id = %id, queued, %fault, "the journal did not take a record");
                 None
@@ -293,7 +290,7 @@ impl Ticket {
         let others = [&self.open, &self.rival].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
         let beside = others.map(|other| other.facts()).collect::<Vec<_>>();
         let Some(begin) = begin_of(facts, attempt, &beside) else { return Some(notes) };
-        if let Err(fault) = self.desk.with_journal(|journal| journal.begin(&begin)) {
+        if let Err(fault) = self.desk.journal.begin(&begin) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
             return (unwritten == Unwritten::GoOn).then_some(notes);
         }
@@ -399,7 +396,7 @@ impl Ticket {
         let Some(facts) = self.facts.as_deref() else { return };
         let usage = self.open.as_deref().and_then(Open::reading).and_then(|reading| reading.usage);
         let progress = Progress { id: facts.id, at: self.desk.shared.clock.now(), delivered: facts.delivered, usage };
-        if let Err(fault) = self.desk.with_journal(|journal| journal.progress(&progress)) {
+        if let Err(fault) = self.desk.journal.progress(&progress) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
         }
         if self.holds {

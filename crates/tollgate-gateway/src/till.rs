@@ -1,11 +1,15 @@
 //! Background: from the journal to the database, in batches, each record once. While the database is away the journal
-//! is the buffer; what did not fit the queue in memory is read back from it.
+//! is the buffer; what did not fit the queue in memory is read back from it, beside what comes in then. What the database
+//! refuses for good is set aside in the journal, so that nobody else's records wait for it.
 //!
 //! Bounds: 16,384 records in the queue, 4,096 a batch, a batch at least every 200 ms while there is something to book,
 //! retries after 0.25 s doubling to 10 s; account health at most once a second.
 
+mod apart;
+mod batch;
+mod retry;
+
 use std::{
-    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -21,6 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::{Standing, Timestamp, UsageRecord};
 use tollgate_store::{HealthStore, Journal, Records, StoreError, UsageStore};
 
+use apart::apart;
+use batch::{Batch, Queued};
+use retry::Retry;
+
 use crate::{HealthBoard, Shared};
 
 /// Records that wait in memory.
@@ -30,10 +38,10 @@ const BATCH: usize = 4_096;
 /// Longest wait of a record for its batch. The clock is waited for and not the queue: a core that hands a record in
 /// wakes nobody but with the first one.
 const BATCH_EVERY: Duration = Duration::from_millis(200);
-/// First wait after a failure.
-const RETRY_FIRST: Duration = Duration::from_millis(250);
-/// Longest wait between two tries.
-const RETRY_LAST: Duration = Duration::from_secs(10);
+/// When the journal is read again of which a part could not be read.
+const REREAD_AFTER: Duration = Duration::from_mins(1);
+/// Records that are set aside because the database refuses them. If it refuses more, the fault is not theirs.
+const REFUSED_MOST: usize = 1_000;
 /// How often health is saved.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often room is made for the months to come.
@@ -44,13 +52,13 @@ const LAST_TRY: Duration = Duration::from_secs(5);
 /// The cores' end of the queue.
 #[derive(Clone, Debug)]
 pub struct TillQueue {
-    records: mpsc::Sender<UsageRecord>,
+    records: mpsc::Sender<Queued>,
     spilled: Arc<AtomicBool>,
 }
 
 /// Room for one record.
 #[derive(Debug)]
-pub(crate) struct Place(OwnedPermit<UsageRecord>);
+pub(crate) struct Place(OwnedPermit<Queued>);
 
 impl TillQueue {
     /// Sets room aside; `None` when the queue is full: the record will come by way of the journal.
@@ -61,6 +69,7 @@ impl TillQueue {
     /// Hands a record over. `kept`: the journal has it, so that it may be left out when there is no room. Returns
     /// whether it will be booked from here.
     pub(crate) fn put(&self, record: UsageRecord, place: Option<Place>, kept: bool) -> bool {
+        let record = Queued { record, kept };
         let queued = match place {
             Some(Place(permit)) => {
                 permit.send(record);
@@ -78,8 +87,11 @@ impl TillQueue {
 /// The database's end.
 #[derive(Debug)]
 pub struct Till {
-    queue: mpsc::Receiver<UsageRecord>,
+    queue: mpsc::Receiver<Queued>,
+    /// Whether something has its end in the journal and found no room in the queue.
     spilled: Arc<AtomicBool>,
+    /// When the journal is looked through again after a part of it could not be read.
+    reread_at: Option<Instant>,
     usage: Arc<dyn UsageStore>,
     health_store: Arc<dyn HealthStore>,
     journal: Arc<Journal>,
@@ -115,6 +127,7 @@ impl Till {
         let till = Self {
             queue,
             spilled: Arc::clone(&spilled),
+            reread_at: None,
             usage,
             health_store,
             journal,
@@ -129,20 +142,19 @@ impl Till {
     /// What waits in the queue; it is taken out.
     #[cfg(test)]
     pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
-        std::iter::from_fn(|| self.queue.try_recv().ok()).collect()
+        std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
     }
 
     /// The next record in the queue.
     #[cfg(test)]
     pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
-        self.queue.recv().await
+        self.queue.recv().await.map(|queued| queued.record)
     }
 
     /// Books until every queue is dropped or `stop` is cancelled, then what is left. `recovered` is what the last
-    /// process had not booked. Returns how many records the database did not take; they stay in the journal.
-    pub async fn run(mut self, recovered: Records, stop: CancellationToken) -> usize {
-        let mut backlog = Some(recovered);
-        let mut batch = VecDeque::new();
+    /// process had not booked.
+    pub async fn run(mut self, recovered: Records, stop: CancellationToken) -> Left {
+        let mut work = Batch::after(recovered);
         let mut retry = Retry::default();
         let mut health = tokio::time::interval(HEALTH_EVERY);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -152,6 +164,7 @@ impl Till {
                 biased;
                 () = stop.cancelled() => false,
                 _ = health.tick() => {
+                    self.look_at_journal();
                     self.save_health().await;
                     self.show();
                     continue;
@@ -160,87 +173,136 @@ impl Till {
                     self.make_room().await;
                     continue;
                 }
-                open = self.collect(&mut batch, &mut backlog), if retry.is_due() => open,
+                open = self.collect(&mut work), if retry.is_due() => open,
                 () = sleep(retry.left()), if !retry.is_due() => continue,
             };
             if !open {
                 break;
             }
-            if self.book(&mut batch).await {
+            if self.book(&mut work).await {
                 retry = Retry::default();
             } else {
                 retry.again();
             }
         }
-        self.finish(batch, backlog).await
+        self.finish(work).await
     }
 
-    /// Fills the batch: the backlog first, then the queue, until the batch is full or has waited long enough. `false`
-    /// when nothing will come any more.
-    async fn collect(&mut self, batch: &mut VecDeque<UsageRecord>, backlog: &mut Option<Records>) -> bool {
-        take_backlog(batch, backlog);
-        if backlog.is_none() && self.queue.is_empty() && self.spilled.swap(false, Ordering::AcqRel) {
-            self.reread(backlog);
-            take_backlog(batch, backlog);
-        }
-        if !batch.is_empty() && batch.len() >= BATCH {
-            return true;
-        }
-        if batch.is_empty() {
+    /// Fills the batch from queue and backlog, until it is full or has waited long enough. `false` when nothing will come
+    /// any more.
+    async fn collect(&mut self, batch: &mut Batch) -> bool {
+        self.fill(batch);
+        while batch.is_empty() {
             match self.queue.recv().await {
-                Some(record) => batch.push_back(record),
+                Some(queued) => batch.take(queued, &self.journal),
                 None => return false,
             }
         }
-        if batch.len() + self.queue.len() < BATCH {
+        if batch.room() > self.queue.len() {
             sleep(BATCH_EVERY).await;
+            self.fill(batch);
         }
-        self.fill(batch);
         true
     }
 
-    /// Takes what waits in the queue, as much as the batch has room for.
-    fn fill(&mut self, batch: &mut VecDeque<UsageRecord>) {
-        while batch.len() < BATCH {
-            match self.queue.try_recv() {
-                Ok(record) => batch.push_back(record),
-                Err(_) => break,
-            }
+    /// Takes what is there, as much as the batch has room for. While something is read back from the journal it gets half
+    /// of each batch: neither does it wait until nobody asks any more, nor do those who ask now wait for all of it.
+    fn fill(&mut self, batch: &mut Batch) {
+        if !batch.has_backlog() && batch.room() > 0 && self.spilled.swap(false, Ordering::AcqRel) {
+            self.reread(batch);
+        }
+        let share = if batch.has_backlog() { BATCH / 2 } else { 0 };
+        self.fill_from_queue(batch, share);
+        if batch.take_backlog() > 0 {
+            self.reread_at = Some(Instant::now() + REREAD_AFTER);
+        }
+        self.fill_from_queue(batch, 0);
+    }
+
+    /// Takes from the queue until so much room is left.
+    fn fill_from_queue(&mut self, batch: &mut Batch, leave: usize) {
+        while batch.room() > leave {
+            let Ok(queued) = self.queue.try_recv() else {
+                batch.queue_is_empty();
+                return;
+            };
+            batch.take(queued, &self.journal);
         }
     }
 
-    fn reread(&self, backlog: &mut Option<Records>) {
+    /// Looks through the journal; `false` when that failed.
+    fn reread(&mut self, batch: &mut Batch) -> bool {
         match self.journal.backlog() {
-            Ok(records) => *backlog = Some(records),
-            Err(fault) => {
-                tracing::error!(%fault, "the journal cannot be read back");
-                self.spilled.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    /// Books a batch; `false` when the database did not take it, which leaves the batch as it is.
-    async fn book(&self, batch: &mut VecDeque<UsageRecord>) -> bool {
-        if batch.is_empty() {
-            return true;
-        }
-        let records = &*batch.make_contiguous();
-        match self.usage.append(records).await {
-            Ok(_new) => {
-                let ids: Vec<_> = records.iter().map(|record| record.id).collect();
-                self.journal.booked(&ids);
-                self.shared.metrics.booked(ids.len() as u64);
-                self.away(false);
-                batch.clear();
+            Ok(records) => {
+                batch.read_back(records);
                 true
             }
             Err(fault) => {
-                self.shared.metrics.store_error("append_usage");
-                self.away(true);
-                tracing::warn!(%fault, records = batch.len(), "usage records wait in the journal: the database did not take them");
+                tracing::error!(%fault, "the journal cannot be read back");
+                self.reread_at = Some(Instant::now() + REREAD_AFTER);
                 false
             }
         }
+    }
+
+    /// What waits in the journal's memory goes to the disk when there is room, whether or not another request comes. What
+    /// could not be read is tried again.
+    fn look_at_journal(&mut self) {
+        if self.journal.held_bytes() > 0 {
+            self.journal.write_held();
+        }
+        if self.reread_at.is_some_and(|at| Instant::now() >= at) {
+            self.reread_at = None;
+            self.spilled.store(true, Ordering::Release);
+        }
+    }
+
+    /// Books a batch; `false` when the database did not take all of it, which leaves the rest in the batch.
+    async fn book(&self, batch: &mut Batch) -> bool {
+        if batch.is_empty() {
+            return true;
+        }
+        match self.usage.append(batch.records()).await {
+            Ok(_new) => {
+                self.booked(batch.records());
+                batch.clear();
+                true
+            }
+            Err(fault) if fault.is_unfit() && self.journal.refused() < REFUSED_MOST => self.book_apart(batch).await,
+            Err(fault) => self.not_booked(batch, &fault),
+        }
+    }
+
+    /// Books what the database takes of a batch that it refuses as a whole.
+    async fn book_apart(&self, batch: &mut Batch) -> bool {
+        let apart = apart(&*self.usage, &self.journal, batch.records()).await;
+        for _ in 0..apart.refused {
+            self.shared.metrics.store_error("append_usage");
+        }
+        self.shared.metrics.booked(apart.booked as u64);
+        batch.keep(&apart.left);
+        match apart.stopped {
+            None => {
+                self.away(false);
+                true
+            }
+            Some(fault) => self.not_booked(batch, &fault),
+        }
+    }
+
+    fn booked(&self, records: &[UsageRecord]) {
+        let ids: Vec<_> = records.iter().map(|record| record.id).collect();
+        self.journal.booked(&ids);
+        self.shared.metrics.booked(ids.len() as u64);
+        self.away(false);
+    }
+
+    fn not_booked(&self, batch: &Batch, fault: &StoreError) -> bool {
+        self.shared.metrics.store_error("append_usage");
+        self.away(true);
+        let records = batch.records().len();
+        tracing::warn!(%fault, records, "usage records wait in the journal: the database did not take them");
+        false
     }
 
     /// `/readyz` says so when the database is away; it is told on changes only, since others may tell it too.
@@ -255,6 +317,9 @@ impl Till {
         let now = self.shared.clock.now();
         let age = self.journal.oldest().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
         self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
+        let (held, refused) = (self.journal.held(), self.journal.refused());
+        self.shared.metrics.journal_trouble(held, refused);
+        self.shared.condition.set_in_memory_only(held);
         self.show_accounts(now);
     }
 
@@ -294,20 +359,20 @@ impl Till {
         }
     }
 
-    /// The last batches; gives up a while after the database stopped answering.
-    async fn finish(mut self, mut batch: VecDeque<UsageRecord>, mut backlog: Option<Records>) -> usize {
+    /// The last batches; gives up a while after the database stopped answering. What it did not take is on disk then, or
+    /// lost.
+    async fn finish(mut self, mut batch: Batch) -> Left {
         let give_up = Instant::now() + LAST_TRY;
         let mut retry = Retry::default();
         self.queue.close();
         loop {
-            take_backlog(&mut batch, &mut backlog);
             self.fill(&mut batch);
             if batch.is_empty() {
-                if !self.spilled.swap(false, Ordering::AcqRel) {
-                    break;
+                // What came between the look and here is seen by the next one.
+                if self.spilled.load(Ordering::Acquire) || batch.has_backlog() {
+                    continue;
                 }
-                self.reread(&mut backlog);
-                continue;
+                break;
             }
             let booked = matches!(tokio::time::timeout_at(give_up, self.book(&mut batch)).await, Ok(true));
             if !booked {
@@ -319,8 +384,25 @@ impl Till {
             }
         }
         self.save_health().await;
-        batch.len() + self.queue.len()
+        let mut unkept = batch.unkept();
+        let mut waiting = batch.records().len();
+        while let Ok(Queued { record, kept }) = self.queue.try_recv() {
+            waiting += 1;
+            if !kept {
+                unkept.push(record);
+            }
+        }
+        Left { waiting, lost: self.journal.finish(&unkept) }
     }
+}
+
+/// What a till that ended leaves behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Records that the database did not take; they are in the journal but for those that are lost.
+    pub waiting: usize,
+    /// Records that neither the database nor the disk took.
+    pub lost: usize,
 }
 
 /// Books what the last process left in the journal; to be done before anything is sold, since what was spent is counted
@@ -331,46 +413,31 @@ impl Till {
 pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Records) -> Result<u64, StoreError> {
     let mut booked = 0;
     loop {
-        let batch: Vec<UsageRecord> = records.by_ref().take(BATCH).collect();
+        let mut batch = Vec::new();
+        for record in records.by_ref().take(BATCH) {
+            match record {
+                Ok(record) => batch.push(record),
+                Err(fault) => tracing::error!(%fault, "a part of the journal cannot be read"),
+            }
+        }
         if batch.is_empty() {
             return Ok(booked);
         }
-        usage.append(&batch).await?;
-        let ids: Vec<_> = batch.iter().map(|record| record.id).collect();
-        journal.booked(&ids);
-        booked += ids.len() as u64;
-    }
-}
-
-fn take_backlog(batch: &mut VecDeque<UsageRecord>, backlog: &mut Option<Records>) {
-    if let Some(records) = backlog {
-        let room = BATCH.saturating_sub(batch.len());
-        batch.extend(records.take(room));
-        if batch.len() < BATCH {
-            *backlog = None;
+        match usage.append(&batch).await {
+            Ok(_new) => {
+                let ids: Vec<_> = batch.iter().map(|record| record.id).collect();
+                journal.booked(&ids);
+                booked += ids.len() as u64;
+            }
+            Err(fault) if fault.is_unfit() => {
+                let apart = apart(usage, journal, &batch).await;
+                if let Some(fault) = apart.stopped {
+                    return Err(fault);
+                }
+                booked += apart.booked as u64;
+            }
+            Err(fault) => return Err(fault),
         }
-    }
-}
-
-/// When to try again.
-#[derive(Debug, Default)]
-struct Retry {
-    wait: Duration,
-    at: Option<Instant>,
-}
-
-impl Retry {
-    fn is_due(&self) -> bool {
-        self.at.is_none_or(|at| Instant::now() >= at)
-    }
-
-    fn left(&self) -> Duration {
-        self.at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
-    }
-
-    fn again(&mut self) {
-        self.wait = (self.wait * 2).clamp(RETRY_FIRST, RETRY_LAST);
-        self.at = Some(Instant::now() + self.wait);
     }
 }
 

@@ -161,6 +161,12 @@ pub enum StoreError {
     /// Money was not moved.
     #[error(transparent)]
     Posting(#[from] PostingRefused),
+    /// The database does not take what it was given: a value out of its range, or against one of its rules.
+    #[error("the database refuses what it was given: {detail}")]
+    Unfit {
+        /// The driver's words.
+        detail: String,
+    },
     /// The database answered with an error of its own.
     #[error("the database failed while it was asked to {operation}: {source}")]
     Query {
@@ -197,6 +203,7 @@ impl StoreError {
             | Self::File { .. }
             | Self::Sealed { .. }
             | Self::Row { .. }
+            | Self::Unfit { .. }
             | Self::Query { .. } => Fault::Data,
         }
     }
@@ -205,6 +212,12 @@ impl StoreError {
     #[must_use]
     pub const fn is_away(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
+    }
+
+    /// Whether what was given is at fault, and not the database: the same without it may be taken.
+    #[must_use]
+    pub const fn is_unfit(&self) -> bool {
+        matches!(self, Self::Unfit { .. })
     }
 }
 

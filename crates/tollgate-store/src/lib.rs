@@ -49,8 +49,8 @@ pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope,
 pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
 pub use folder::FolderLock;
 pub use journal::{
-    Cut, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired, SyncTicket, read_unbooked,
-    repair as repair_journal,
+    Cut, DamagedPlace, Entries, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired,
+    SyncTicket, Written, read_journal, repair as repair_journal,
 };
 pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{

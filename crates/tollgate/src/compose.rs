@@ -5,7 +5,7 @@ use std::{future::Future, path::Path, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp, UsageRecord};
+use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     AlertQueue, Alerts, Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock,
     TlsFiles, Traffic, UpstreamLimits, Webhook,
@@ -151,16 +151,6 @@ fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
                 .map_err(|fault| Failure::written(format!("database.master_key: {fault}"))),
         },
     }
-}
-
-/// Records that are in the journal and perhaps not in the database yet.
-pub(crate) fn unbooked(common: &Common) -> Result<Vec<UsageRecord>, Failure> {
-    let config = settings(common, &[])?;
-    let folder = journal_folder(&config.data);
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    Ok(tollgate_store::read_unbooked(&folder).map_err(|error| journal_failure(&error))?.collect())
 }
 
 /// Where the journal of a data folder is.

@@ -20,6 +20,7 @@ mod logging;
 mod retention;
 mod say;
 mod traffic_notes;
+mod unbooked;
 mod usage_line;
 
 use std::process::ExitCode;

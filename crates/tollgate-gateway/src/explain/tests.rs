@@ -86,7 +86,7 @@ fn what_the_running_gateway_knows_counts() {
     (0..3).for_each(|_| fields.refuse(&names, Protocol::OpenAi, &names, NOW));
     let row = channel("http://127.0.0.1:1/v1");
     let learned = vec![LearnedHere { channel: row.id, upstream_model: row.serves[0].upstream.clone(), fields }];
-    let known = Known { at: NOW, learned, busy, spent: Vec::new() };
+    let known = Known { at: NOW, learned, busy, ..Known::default() };
     let explained = asked("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["cooling", "concurrency", "rate"]);

@@ -25,18 +25,41 @@ pub(crate) struct Memory {
     health: Mutex<Vec<AccountId>>,
     remembered: Mutex<Vec<(AccountId, AccountHealth)>>,
     away: AtomicBool,
+    /// Records that are not taken.
+    unfit: Mutex<HashSet<RequestId>>,
     appends: AtomicUsize,
+    /// Milliseconds that an append takes.
+    pace: AtomicUsize,
 }
 
 impl Memory {
     pub(crate) fn new(key: Key) -> Arc<Self> {
         let (records, health, remembered) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { key, records, health, remembered, away: AtomicBool::new(false), appends: AtomicUsize::new(0) })
+        Arc::new(Self {
+            key,
+            records,
+            health,
+            remembered,
+            away: AtomicBool::new(false),
+            unfit: Mutex::default(),
+            appends: AtomicUsize::new(0),
+            pace: AtomicUsize::new(0),
+        })
     }
 
     /// Stops or starts answering.
     pub(crate) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// Each append takes so long from now on.
+    pub(crate) fn set_pace(&self, ms: usize) {
+        self.pace.store(ms, Ordering::SeqCst);
+    }
+
+    /// A record that it will not take.
+    pub(crate) fn refuse(&self, id: RequestId) {
+        self.unfit.lock().unwrap().insert(id);
     }
 
     /// The ids it holds, each once, in order.
@@ -84,7 +107,15 @@ impl KeyStore for Memory {
 impl UsageStore for Memory {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         self.appends.fetch_add(1, Ordering::SeqCst);
+        let pace = self.pace.load(Ordering::SeqCst);
+        if pace > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(pace as u64)).await;
+        }
         self.here()?;
+        let unfit = self.unfit.lock().unwrap();
+        if records.iter().any(|record| unfit.contains(&record.id)) {
+            return Err(StoreError::Unfit { detail: "no such number".to_owned() });
+        }
         let mut held = self.records.lock().unwrap();
         let mut known: HashSet<_> = held.iter().map(|record| record.id).collect();
         let new: Vec<_> = records.iter().filter(|record| known.insert(record.id)).cloned().collect();

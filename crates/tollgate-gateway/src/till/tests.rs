@@ -26,8 +26,14 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(options: impl FnOnce(&mut JournalOptions)) -> Self {
         let dir = TempDir::new().unwrap();
-        let (journal, _) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
+        let mut asked = JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil());
+        options(&mut asked);
+        let (journal, _) = Journal::open(asked).unwrap();
         let (journal, board, store) = (Arc::new(journal), Arc::new(HealthBoard::default()), Memory::new(key()));
         let shared = memory::shared(Catalog::default(), &store, Arc::new(PausedClock::start()));
         let (queue, till) = Till::new(TillParts {
@@ -53,7 +59,7 @@ impl Rig {
         id
     }
 
-    fn start(&mut self) -> tokio::task::JoinHandle<usize> {
+    fn start(&mut self) -> tokio::task::JoinHandle<Left> {
         let recovered = self.journal.backlog().unwrap();
         let till = self.till.take().unwrap();
         self.shared.tracker.spawn(till.run(recovered, self.stop.clone()))
@@ -70,7 +76,7 @@ async fn records_are_booked_in_batches_and_leave_the_journal() {
     assert_eq!(rig.store.appends(), 3, "4,096, 4,096, 808");
     assert_eq!(rig.journal.unbooked(), 0);
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), 0);
+    assert_eq!(running.await.unwrap(), Left::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,6 +135,103 @@ async fn what_does_not_fit_the_queue_comes_back_from_the_journal() {
     assert_eq!(rig.journal.unbooked(), 0);
 }
 
+/// Something comes in while each batch is booked, so that the queue is never empty: what it had no room for must not
+/// wait for that.
+#[tokio::test(start_paused = true)]
+async fn what_did_not_fit_the_queue_is_booked_while_more_comes_in() {
+    let mut rig = Rig::new();
+    rig.store.set_away(true);
+    let _running = rig.start();
+    sleep(Duration::from_secs(1)).await;
+    let away: Vec<_> = (0..QUEUE + 3 * BATCH).map(|_| rig.end()).collect();
+    rig.store.set_away(false);
+    rig.store.set_pace(50);
+    for _ in 0..400 {
+        let _ = (0..100).map(|_| rig.end()).count();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let booked: std::collections::HashSet<_> = rig.store.ids().into_iter().collect();
+    assert_eq!(away.iter().filter(|id| !booked.contains(id)).count(), 0, "after 4 s");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!((rig.store.ids().len(), rig.journal.unbooked()), (QUEUE + 3 * BATCH + 40_000, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
+    let mut rig = Rig::with(|options| options.max_bytes = 100_000);
+    rig.shared.condition.listening();
+    rig.store.set_away(true);
+    let _running = rig.start();
+    sleep(Duration::from_secs(1)).await;
+    let ids: Vec<_> = (0..QUEUE + 700).map(|_| rig.end()).collect();
+    sleep(Duration::from_secs(2)).await;
+    let held = rig.journal.held();
+    assert!(held > QUEUE, "{held} of {} found no room on disk", ids.len());
+    let metrics = rig.shared.metrics.render();
+    assert!(metrics.contains(&format!("tollgate_journal_held {held}\n")), "{metrics}");
+    rig.store.set_away(false);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!((rig.journal.unbooked(), rig.journal.held()), (0, 0));
+    assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waiting() {
+    let mut rig = Rig::new();
+    let mut ids: Vec<_> = (0..100).map(|_| rig.end()).collect();
+    let refused = [ids.remove(71), ids.remove(3)];
+    refused.iter().for_each(|id| rig.store.refuse(*id));
+    let running = rig.start();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!((rig.journal.refused(), rig.journal.unbooked()), (2, 2), "they stay in the journal");
+    assert!(rig.shared.metrics.render().contains("tollgate_journal_refused 2\n"));
+    let tries = rig.store.appends();
+    assert!(tries < 40, "{tries} tries");
+    ids.push(rig.end());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.store.ids(), rig.store.appends()), (ids, tries + 1), "they are not offered again");
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), Left::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_refuses_everything_is_not_believed() {
+    let mut rig = Rig::new();
+    let ids: Vec<_> = (0..REFUSED_MOST + 200).map(|_| rig.end()).collect();
+    ids.iter().for_each(|id| rig.store.refuse(*id));
+    let running = rig.start();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!((rig.store.ids().len(), rig.journal.refused()), (0, REFUSED_MOST));
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), Left { waiting: 200, lost: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_record_does_not_keep_a_start_from_serving() {
+    let mut rig = Rig::new();
+    let ids: Vec<_> = (0..20).map(|_| rig.end()).collect();
+    rig.store.refuse(ids[7]);
+    let recovered = rig.journal.backlog().unwrap();
+    assert_eq!(replay(&*rig.store, &rig.journal, recovered).await.unwrap(), 19);
+    assert_eq!((rig.journal.refused(), rig.journal.unbooked()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_without_database_and_disk_says_what_is_lost() {
+    let mut rig = Rig::with(|options| options.max_bytes = 0);
+    rig.store.set_away(true);
+    let _ = (0..3).map(|_| rig.end()).count();
+    let mut nowhere = usage_record("m");
+    nowhere.id = RequestId::from_uuid(uuid::Uuid::from_u128(77));
+    rig.queue.put(nowhere, None, false);
+    let running = rig.start();
+    std::fs::remove_dir_all(rig.dir.path()).unwrap();
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), Left { waiting: 4, lost: 4 });
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_last_process_left_is_booked_first() {
     let mut rig = Rig::new();
@@ -145,7 +248,7 @@ async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
     let running = rig.start();
     let ids: Vec<_> = (0..700).map(|_| rig.end()).collect();
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), 0);
+    assert_eq!(running.await.unwrap(), Left::default());
     assert_eq!(rig.store.ids(), ids);
 
     let mut rig = Rig::new();
@@ -154,7 +257,7 @@ async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
     let _ = (0..3).map(|_| rig.end()).count();
     rig.stop.cancel();
     let began = Instant::now();
-    assert_eq!(running.await.unwrap(), 3);
+    assert_eq!(running.await.unwrap(), Left { waiting: 3, lost: 0 });
     assert!(began.elapsed() <= LAST_TRY + Duration::from_secs(1));
     assert_eq!(rig.journal.unbooked(), 3, "the journal keeps them");
 }

@@ -8,17 +8,19 @@ use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     fs, io,
     path::Path,
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use tollgate_core::{IdHash, RequestId, Timestamp};
 
-use super::segment::SegmentName;
+use super::{pen::Pen, segment::SegmentName};
 
 /// The ids and segments of one core.
 #[derive(Debug)]
 pub(super) struct Lane {
     core: u16,
+    /// Taken before the state, never behind it.
+    pen: Mutex<Pen>,
     state: Mutex<LaneState>,
 }
 
@@ -28,8 +30,8 @@ struct LaneState {
     ids: HashMap<RequestId, u32, IdHash>,
     /// How many unbooked ids began in each segment.
     segments: BTreeMap<u32, u64>,
-    /// Ids with entries that wait in memory; `true` once they are booked and the entries need not be written.
-    held: HashMap<RequestId, bool, IdHash>,
+    /// Ids with entries that wait in memory.
+    held: HashMap<RequestId, HeldEntries, IdHash>,
     /// The segment being written.
     current: Option<u32>,
     /// The highest number ever used; numbers are not used twice.
@@ -37,9 +39,27 @@ struct LaneState {
     taken: bool,
 }
 
+/// What waits in memory of one request.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldEntries {
+    entries: u32,
+    /// They need not be written any more.
+    booked: bool,
+}
+
 impl Lane {
     pub(super) fn new(core: u16) -> Self {
-        Self { core, state: Mutex::default() }
+        Self { core, pen: Mutex::default(), state: Mutex::default() }
+    }
+
+    /// Which core's it is.
+    pub(super) const fn core(&self) -> u16 {
+        self.core
+    }
+
+    /// What writes it. Whoever panicked with it left whole entries behind, since each is one write.
+    pub(super) fn pen(&self) -> MutexGuard<'_, Pen> {
+        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, LaneState> {
@@ -56,6 +76,15 @@ impl Lane {
         let mut state = self.state();
         state.taken = false;
         state.current = None;
+    }
+
+    /// Closes the segment of a lane without a writer; `false` when there is one.
+    pub(super) fn close_if_free(&self) -> bool {
+        let mut state = self.state();
+        if !state.taken {
+            state.current = None;
+        }
+        !state.taken
     }
 
     /// A segment found at start, with the ids that stand in it.
@@ -96,24 +125,33 @@ impl Lane {
         state.current = None;
     }
 
-    /// An entry of `id` is about to stand in segment `seq`.
+    /// An entry of `id` is about to stand in segment `seq`. One that waited in memory may have been booked meanwhile:
+    /// nobody would name it again.
     pub(super) fn note(&self, id: RequestId, seq: u32) {
-        self.state().note(id, seq);
+        let mut state = self.state();
+        if !state.is_held_and_booked(id) {
+            state.note(id, seq);
+        }
     }
 
     /// An entry of `id` waits in memory.
     pub(super) fn hold(&self, id: RequestId) {
-        self.state().held.entry(id).or_insert(false);
+        self.state().held.entry(id).or_default().entries += 1;
     }
 
     /// Whether what waits of `id` still has to be written.
     pub(super) fn still_needed(&self, id: RequestId) -> bool {
-        !self.state().held.get(&id).copied().unwrap_or(false)
+        !self.state().is_held_and_booked(id)
     }
 
-    /// Nothing waits in memory any more.
-    pub(super) fn none_held(&self) {
-        self.state().held.clear();
+    /// An entry of `id` is on disk now, or is not needed: it waits in memory no more.
+    pub(super) fn let_go(&self, id: RequestId) {
+        if let Entry::Occupied(mut held) = self.state().held.entry(id) {
+            held.get_mut().entries -= 1;
+            if held.get().entries == 0 {
+                held.remove();
+            }
+        }
     }
 
     /// These ids have their end in the database.
@@ -126,8 +164,8 @@ impl Lane {
             {
                 *unbooked -= 1;
             }
-            if let Some(done) = state.held.get_mut(id) {
-                *done = true;
+            if let Some(held) = state.held.get_mut(id) {
+                held.booked = true;
             }
         }
     }
@@ -159,21 +197,37 @@ impl Lane {
 
     /// Whether an id waits to be booked.
     pub(super) fn is_unbooked(&self, id: RequestId) -> bool {
-        self.state().ids.contains_key(&id)
+        let state = self.state();
+        state.ids.contains_key(&id) || state.held.get(&id).is_some_and(|held| !held.booked)
     }
 
-    /// How many ids wait to be booked.
+    /// How many ids wait to be booked, those in memory included.
     pub(super) fn unbooked(&self) -> usize {
-        self.state().ids.len()
+        let state = self.state();
+        state.ids.len() + state.held_unbooked().filter(|id| !state.ids.contains_key(id)).count()
+    }
+
+    /// How many of them have entries that wait in memory.
+    pub(super) fn held(&self) -> usize {
+        self.state().held_unbooked().count()
     }
 
     /// When the oldest unbooked request arrived, as its id tells.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
-        self.state().ids.keys().map(|id| arrival(*id)).min()
+        let state = self.state();
+        state.ids.keys().copied().chain(state.held_unbooked()).map(arrival).min()
     }
 }
 
 impl LaneState {
+    fn is_held_and_booked(&self, id: RequestId) -> bool {
+        self.held.get(&id).is_some_and(|held| held.booked)
+    }
+
+    fn held_unbooked(&self) -> impl Iterator<Item = RequestId> {
+        self.held.iter().filter(|(_, held)| !held.booked).map(|(id, _)| *id)
+    }
+
     fn note(&mut self, id: RequestId, seq: u32) {
         if let Entry::Vacant(place) = self.ids.entry(id) {
             place.insert(seq);

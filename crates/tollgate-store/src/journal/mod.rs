@@ -6,10 +6,12 @@
 //! ([`Journal::booked`]); a segment goes when each of its requests is booked. At start [`Journal::open`] gives every
 //! request without an end one (`gateway_stopped`) and hands back what is not known to be booked.
 
+mod append;
 mod entry;
 mod flusher;
 mod frame;
 mod lane;
+mod pen;
 mod records;
 mod recover;
 mod repair;
@@ -17,7 +19,7 @@ mod segment;
 mod writer;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet, VecDeque},
     fs, io,
     path::{Path, PathBuf},
     sync::{
@@ -27,18 +29,27 @@ use std::{
     thread::JoinHandle,
 };
 
-use tollgate_core::{RequestId, Timestamp};
+use tollgate_core::{RequestId, Timestamp, UsageRecord};
 use uuid::Uuid;
 
 use crate::Fault;
+use entry::encode_end;
 use flusher::FlushQueue;
 use lane::Lane;
+use pen::{Bound, Hand};
 
 pub use flusher::SyncTicket;
-pub use records::Records;
+pub use records::{Entries, Records, Written};
 pub use recover::Cut;
-pub use repair::{Repaired, repair};
+pub use repair::{DamagedPlace, Repaired, repair};
 pub use writer::JournalWriter;
+
+/// The lane of records that the database refused; no core has this number.
+const REFUSED: u16 = u16::MAX;
+/// The lane of records that no core's journal took; no core has this number.
+const SPARE: u16 = u16::MAX - 1;
+/// Entries that are written from memory at once while others wait for the core's pen.
+const WRITTEN_AT_ONCE: usize = 64;
 
 /// How and where a journal is kept.
 #[derive(Clone, Debug)]
@@ -175,6 +186,8 @@ struct Shared {
     /// Bytes that wait in the writers' memory.
     held: AtomicU64,
     lanes: Mutex<BTreeMap<u16, Arc<Lane>>>,
+    /// What the database refused since the start; it is offered again at the next one.
+    refused: Mutex<HashSet<RequestId>>,
     flush: Arc<FlushQueue>,
 }
 
@@ -205,11 +218,12 @@ impl Journal {
             bytes: AtomicU64::new(found.bytes),
             held: AtomicU64::new(0),
             lanes: Mutex::new(lanes),
+            refused: Mutex::default(),
             flush,
         });
         // Segments without an entry have nothing to wait for.
         shared.lanes().values().for_each(|lane| shared.prune(lane));
-        let records = Records::new(shared.dir.clone(), names, Some(Arc::clone(&shared)));
+        let records = Records::new(VecDeque::new(), names, Arc::clone(&shared));
         let recovery = Recovery { records, complete: found.complete, stopped: found.stopped, cut: found.cut };
         Ok((Self { shared, flushers }, recovery))
     }
@@ -219,7 +233,7 @@ impl Journal {
     /// # Errors
     /// When the core has one already.
     pub fn writer(&self, core: u16) -> Result<JournalWriter, JournalError> {
-        let lane = Arc::clone(self.shared.lanes().entry(core).or_insert_with(|| Arc::new(Lane::new(core))));
+        let lane = self.shared.lane(core);
         if !lane.take() {
             return Err(JournalError::Taken(core));
         }
@@ -228,21 +242,79 @@ impl Journal {
 
     /// These records are in the database. Segments that hold nothing else are removed.
     pub fn booked(&self, ids: &[RequestId]) {
-        let lanes: Vec<Arc<Lane>> = self.shared.lanes().values().cloned().collect();
-        for lane in lanes {
+        for lane in self.shared.all_lanes() {
             lane.booked(ids);
             self.shared.prune(&lane);
         }
     }
 
-    /// The complete records that are not booked, from all segments there are now: what the till catches up with after
-    /// a database outage.
+    /// The complete records that are not booked, from memory and from all segments there are now: what the till catches
+    /// up with after a database outage.
     ///
     /// # Errors
     /// When the folder cannot be read.
     pub fn backlog(&self) -> Result<Records, JournalError> {
+        // Memory first: what is written to disk meanwhile is known already.
+        let mut held = VecDeque::new();
+        for lane in self.shared.all_lanes() {
+            held.extend(lane.pen().held_ends());
+        }
         let names = segment::list(&self.shared.dir)?;
-        Ok(Records::new(self.shared.dir.clone(), names, Some(Arc::clone(&self.shared))))
+        Ok(Records::new(held, names, Arc::clone(&self.shared)))
+    }
+
+    /// Writes what waits in memory, as far as there is room. Cores do the same with their next entry; this is for those
+    /// that have none.
+    pub fn write_held(&self) {
+        self.write_held_within(Bound::Kept);
+    }
+
+    fn write_held_within(&self, bound: Bound) {
+        for lane in self.shared.all_lanes().into_iter().filter(|lane| lane.pen().holds_any()) {
+            // Let go of the pen now and then: a core waits for it.
+            while Hand::of(&self.shared, &lane, bound).write_held(WRITTEN_AT_ONCE) {}
+            let mut hand = Hand::of(&self.shared, &lane, bound);
+            if lane.close_if_free() {
+                hand.close();
+            }
+        }
+    }
+
+    /// Sets a record aside that the database refuses, on a disk that need not have room within the bound: it stays in the
+    /// journal, and what else stands in its segment does not stay because of it. It is offered again at the next start.
+    ///
+    /// # Errors
+    /// When it cannot be written; it stays where it is, and is not offered again either.
+    pub fn set_aside(&self, record: &UsageRecord) -> Result<(), JournalError> {
+        self.shared.refused().insert(record.id);
+        let lane = self.shared.lane(REFUSED);
+        if !lane.is_unbooked(record.id) {
+            self.shared.keep(&lane, record)?;
+        }
+        for other in self.shared.all_lanes().into_iter().filter(|lane| lane.core() != REFUSED) {
+            other.booked(&[record.id]);
+            self.shared.prune(&other);
+        }
+        Ok(())
+    }
+
+    /// Before the end: what waits in memory is written whatever the bound, and so are these records, which no core's
+    /// journal took. How many requests are lost all the same.
+    pub fn finish(&self, unkept: &[UsageRecord]) -> usize {
+        self.write_held_within(Bound::Passed);
+        let mut lost = HashSet::new();
+        for lane in self.shared.all_lanes() {
+            let held = lane.pen().held_ends().map(|(id, _)| id).collect::<Vec<_>>();
+            lost.extend(held.into_iter().filter(|id| lane.is_unbooked(*id)));
+        }
+        let lane = self.shared.lane(SPARE);
+        for record in unkept {
+            if let Err(fault) = self.shared.keep(&lane, record) {
+                tracing::error!(request.id = %record.id, %fault, "a record cannot be written any more");
+                lost.insert(record.id);
+            }
+        }
+        lost.len()
     }
 
     /// Bytes on disk.
@@ -257,16 +329,35 @@ impl Journal {
         self.shared.held.load(Ordering::Acquire)
     }
 
-    /// Requests whose end is not booked, those in the middle included.
+    /// Requests with entries that wait in memory and are not booked: a kill would lose them.
     #[must_use]
-    pub fn unbooked(&self) -> usize {
-        self.shared.lanes().values().map(|lane| lane.unbooked()).sum()
+    pub fn held(&self) -> usize {
+        self.shared.all_lanes().iter().map(|lane| lane.held()).sum()
     }
 
-    /// When the oldest of them arrived. Walks over all of them: for metrics.
+    /// Whether a request waits to be booked, in the middle or ended.
+    #[must_use]
+    pub fn is_unbooked(&self, id: RequestId) -> bool {
+        self.shared.is_unbooked(id)
+    }
+
+    /// Records that the database refused since the start.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.shared.refused().len()
+    }
+
+    /// Requests whose end is not booked, those in the middle and those that were refused included.
+    #[must_use]
+    pub fn unbooked(&self) -> usize {
+        self.shared.all_lanes().iter().map(|lane| lane.unbooked()).sum()
+    }
+
+    /// When the oldest of them arrived, but for those that were refused. Walks over all of them: for metrics.
     #[must_use]
     pub fn oldest(&self) -> Option<Timestamp> {
-        self.shared.lanes().values().filter_map(|lane| lane.oldest()).min()
+        let lanes = self.shared.all_lanes();
+        lanes.iter().filter(|lane| lane.core() != REFUSED).filter_map(|lane| lane.oldest()).min()
     }
 
     /// How many flushes to disk failed.
@@ -292,23 +383,43 @@ impl Shared {
         self.lanes.lock().expect("nothing panics while it holds this lock")
     }
 
+    fn lane(&self, core: u16) -> Arc<Lane> {
+        Arc::clone(self.lanes().entry(core).or_insert_with(|| Arc::new(Lane::new(core))))
+    }
+
+    fn all_lanes(&self) -> Vec<Arc<Lane>> {
+        self.lanes().values().cloned().collect()
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.refused.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Writes a record's end to disk, whatever the bound, so that it survives a power cut.
+    fn keep(&self, lane: &Lane, record: &UsageRecord) -> Result<(), JournalError> {
+        let mut hand = Hand::of(self, lane, Bound::Passed);
+        encode_end(record, hand.frame())?;
+        hand.put_for_good(record.id)?;
+        segment::sync_folder(&self.dir).map_err(|source| JournalError::file("flush", &self.dir, source))
+    }
+
     fn prune(&self, lane: &Lane) {
         let gone = lane.prune(&self.dir);
         self.bytes.fetch_sub(gone, Ordering::AcqRel);
     }
 
     fn is_unbooked(&self, id: RequestId) -> bool {
-        self.lanes().values().any(|lane| lane.is_unbooked(id))
+        self.lanes().values().any(|lane| lane.is_unbooked(id)) && !self.refused().contains(&id)
     }
 }
 
-/// The complete records in a journal's folder, booked or not, read beside a running server: what `usage export` adds
-/// to the database's.
+/// What stands in a journal's folder, booked or not, read beside a running server: what `usage export` adds to the
+/// database's, and what `verify` holds to it. One segment is in memory at a time.
 ///
 /// # Errors
-/// When the folder cannot be read.
-pub fn read_unbooked(dir: &Path) -> Result<Records, JournalError> {
-    Ok(Records::new(dir.to_owned(), segment::list(dir)?, None))
+/// When the folder cannot be read; there may be none.
+pub fn read_journal(dir: &Path) -> Result<Entries, JournalError> {
+    Entries::new(dir)
 }
 
 #[cfg(test)]

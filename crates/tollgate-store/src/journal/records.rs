@@ -1,60 +1,46 @@
-//! Reading complete records back, one segment in memory at a time.
+//! Reading the journal back, one segment in memory at a time: what is not booked for the till, and everything that stands
+//! there for whoever looks at the journal beside a running server.
 
-use std::{collections::VecDeque, fs, io, path::PathBuf, sync::Arc};
-
-use tollgate_core::UsageRecord;
-
-use super::{
-    Shared,
-    frame::{self, EntryKind, Found},
-    segment::{HEADER, SegmentName},
+use std::{
+    collections::VecDeque,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
-/// The records that have an end in the journal and are not booked, oldest segments first. A record may come twice
-/// after a crash during recovery; booking it twice has no effect.
+use tollgate_core::{RequestId, UsageRecord};
+
+use super::{
+    JournalError, REFUSED, Shared,
+    entry::Entry,
+    frame::{self, EntryKind, Found},
+    segment::{self, HEADER, SegmentName},
+};
+
+/// The records that have an end in the journal and are not booked: those that only memory has first, since a kill would
+/// lose them, then those on disk, oldest segments first. A record may come twice after a crash during recovery; booking
+/// it twice has no effect. What cannot be read comes as an error, and the walk goes on behind it.
 #[derive(Debug)]
 pub struct Records {
-    dir: PathBuf,
-    segments: VecDeque<SegmentName>,
-    bytes: Vec<u8>,
-    at: usize,
-    /// Leaves out what is booked; `None`: everything that stands there.
-    shared: Option<Arc<Shared>>,
+    held: VecDeque<(RequestId, Arc<[u8]>)>,
+    walk: Walk,
+    /// Leaves out what is booked.
+    shared: Arc<Shared>,
 }
 
 impl Records {
-    pub(super) fn new(dir: PathBuf, segments: Vec<SegmentName>, shared: Option<Arc<Shared>>) -> Self {
-        Self { dir, segments: segments.into(), bytes: Vec::new(), at: 0, shared }
+    pub(super) fn new(held: VecDeque<(RequestId, Arc<[u8]>)>, segments: Vec<SegmentName>, shared: Arc<Shared>) -> Self {
+        Self { held, walk: Walk::new(shared.dir.clone(), segments), shared }
     }
 
-    /// Loads the next segment; `false` at the end.
-    fn next_segment(&mut self) -> bool {
-        while let Some(name) = self.segments.pop_front() {
-            let path = name.path(&self.dir);
-            match fs::read(&path) {
-                Ok(bytes) => {
-                    self.bytes = bytes;
-                    self.at = HEADER;
-                    return true;
-                }
-                // Booked and removed meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::error!(path = %path.display(), %error, "a journal segment cannot be read"),
-            }
-        }
-        self.bytes = Vec::new();
-        false
-    }
-
-    fn next_end(&mut self) -> Option<UsageRecord> {
-        // A frame that is being written ends the walk; the next one begins there again.
-        while let Found::Frame { kind, payload, next } = frame::read(&self.bytes, self.at) {
-            self.at = next;
-            if kind == EntryKind::End
-                && let Ok(record) = serde_json::from_slice::<UsageRecord>(payload)
-                && self.shared.as_ref().is_none_or(|shared| shared.is_unbooked(record.id))
+    fn next_held(&mut self) -> Option<Result<UsageRecord, JournalError>> {
+        while let Some((id, bytes)) = self.held.pop_front() {
+            if let Found::Frame { payload, .. } = frame::read(&bytes, 0)
+                && self.shared.is_unbooked(id)
             {
-                return Some(record);
+                return Some(serde_json::from_slice(payload).map_err(|error| {
+                    JournalError::damaged(Path::new("what waits in memory"), 0, &format!("an entry cannot be read: {error}"))
+                }));
             }
         }
         None
@@ -62,16 +48,190 @@ impl Records {
 }
 
 impl Iterator for Records {
-    type Item = UsageRecord;
+    type Item = Result<UsageRecord, JournalError>;
 
-    fn next(&mut self) -> Option<UsageRecord> {
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(record) = self.next_held() {
+            return Some(record);
+        }
         loop {
-            if let Some(record) = self.next_end() {
-                return Some(record);
-            }
-            if !self.next_segment() {
-                return None;
+            let frame = match self.walk.next_frame()? {
+                Ok(frame) if frame.kind == EntryKind::End => frame,
+                Ok(_) => continue,
+                Err(fault) => return Some(Err(fault)),
+            };
+            match self.walk.entry(&frame) {
+                Ok(Entry::End(record)) if self.shared.is_unbooked(record.id) => return Some(Ok(*record)),
+                Ok(_) => {}
+                Err(fault) => return Some(Err(fault)),
             }
         }
+    }
+}
+
+/// What stands in a journal.
+#[derive(Clone, Debug)]
+pub enum Written {
+    /// An attempt of this request began.
+    Begun(RequestId),
+    /// A request ended.
+    Ended {
+        /// Its record.
+        record: Box<UsageRecord>,
+        /// Whether it was set aside because the database refused it.
+        refused: bool,
+    },
+}
+
+/// Everything that stands in a journal, booked or not, core by core in the order of writing. What cannot be read comes as
+/// an error, and the walk goes on behind it.
+#[derive(Debug)]
+pub struct Entries(Walk);
+
+impl Entries {
+    pub(super) fn new(dir: &Path) -> Result<Self, JournalError> {
+        Ok(Self(Walk::new(dir.to_owned(), segment::list(dir)?)))
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Written, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let frame = match self.0.next_frame()? {
+                Ok(frame) => frame,
+                Err(fault) => return Some(Err(fault)),
+            };
+            match self.0.entry(&frame) {
+                Ok(Entry::Begin(begin)) => return Some(Ok(Written::Begun(begin.id))),
+                Ok(Entry::Progress(_)) => {}
+                Ok(Entry::End(record)) => return Some(Ok(Written::Ended { record, refused: self.0.core() == REFUSED })),
+                Err(fault) => return Some(Err(fault)),
+            }
+        }
+    }
+}
+
+/// A whole frame of the segment in memory.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    kind: EntryKind,
+    /// Where it begins.
+    at: usize,
+}
+
+/// A walk over the frames of segments.
+#[derive(Debug)]
+struct Walk {
+    dir: PathBuf,
+    segments: VecDeque<SegmentName>,
+    name: Option<SegmentName>,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Walk {
+    fn new(dir: PathBuf, segments: Vec<SegmentName>) -> Self {
+        Self { dir, segments: segments.into(), name: None, bytes: Vec::new(), at: 0 }
+    }
+
+    /// The core whose segment is in memory.
+    fn core(&self) -> u16 {
+        self.name.map_or(0, |name| name.core)
+    }
+
+    /// The entry of a frame.
+    fn entry(&self, frame: &Frame) -> Result<Entry, JournalError> {
+        let Found::Frame { kind, payload, .. } = frame::read(&self.bytes, frame.at) else {
+            return Err(self.damaged(frame.at, "it changed while it was read"));
+        };
+        Entry::parse(kind, payload).map_err(|error| self.damaged(frame.at, &format!("an entry cannot be read: {error}")))
+    }
+
+    /// The next whole frame. What is broken with something whole behind it is an error; the walk goes on there.
+    fn next_frame(&mut self) -> Option<Result<Frame, JournalError>> {
+        loop {
+            if self.name.is_none() {
+                match self.next_segment()? {
+                    Ok(()) => {}
+                    Err(fault) => return Some(Err(fault)),
+                }
+            }
+            let at = self.at;
+            match frame::read(&self.bytes, at) {
+                Found::Frame { kind, next, .. } => {
+                    self.at = next;
+                    return Some(Ok(Frame { kind, at }));
+                }
+                Found::End => self.leave(),
+                Found::Newer { version } => {
+                    let path = self.path();
+                    self.behind(at);
+                    return Some(Err(JournalError::Newer { path, version }));
+                }
+                // Nothing whole behind it: a frame that is being written, or was when the process was killed.
+                Found::Broken if frame::resync(&self.bytes, at).is_none() => self.leave(),
+                Found::Broken => {
+                    if self.reads_better(at) {
+                        continue;
+                    }
+                    let fault = self.damaged(at, "the checksum of a frame does not fit");
+                    self.behind(at);
+                    return Some(Err(fault));
+                }
+            }
+        }
+    }
+
+    /// Loads the next segment; `None` at the end.
+    fn next_segment(&mut self) -> Option<Result<(), JournalError>> {
+        loop {
+            let name = self.segments.pop_front()?;
+            let path = name.path(&self.dir);
+            match fs::read(&path) {
+                Ok(bytes) => {
+                    (self.name, self.bytes, self.at) = (Some(name), bytes, HEADER);
+                    if let Err(fault) = segment::check_header(&path, &self.bytes) {
+                        self.behind(0);
+                        return Some(Err(fault));
+                    }
+                    return Some(Ok(()));
+                }
+                // Booked and removed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Some(Err(JournalError::file("read", &path, source))),
+            }
+        }
+    }
+
+    /// Reads the segment once more: bytes that were taken back and written anew while they were read look like damage.
+    fn reads_better(&mut self, at: usize) -> bool {
+        let Ok(bytes) = fs::read(self.path()) else { return false };
+        let better = !matches!(frame::read(&bytes, at), Found::Broken | Found::End);
+        if better {
+            self.bytes = bytes;
+        }
+        better
+    }
+
+    /// Goes on at the next whole frame behind a place.
+    fn behind(&mut self, at: usize) {
+        match frame::resync(&self.bytes, at) {
+            Some(next) => self.at = next,
+            None => self.leave(),
+        }
+    }
+
+    fn leave(&mut self) {
+        (self.name, self.bytes, self.at) = (None, Vec::new(), 0);
+    }
+
+    fn path(&self) -> PathBuf {
+        self.name.map_or_else(|| self.dir.clone(), |name| name.path(&self.dir))
+    }
+
+    fn damaged(&self, at: usize, detail: &str) -> JournalError {
+        JournalError::damaged(&self.path(), at, detail)
     }
 }

@@ -1,7 +1,7 @@
 //! Repairing a damaged journal: the damaged segment moves to `damaged/`, what is whole in it stays.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     io::Write as _,
     path::{Path, PathBuf},
@@ -15,6 +15,7 @@ use super::{
     JournalError,
     entry::Entry,
     frame::{self, Found},
+    records::{Entries, Written},
     segment::{self, HEADER, RawEntry, header, scan, sync_folder},
 };
 
@@ -25,8 +26,23 @@ pub struct Repaired {
     pub moved_to: PathBuf,
     /// The requests of which whole entries were found; they stay in the journal.
     pub kept: Vec<RequestId>,
-    /// The damaged places: offset and length in bytes. Requests that had entries only there cannot be named.
-    pub lost: Vec<(u64, u64)>,
+    /// The damaged places.
+    pub places: Vec<DamagedPlace>,
+    /// Requests named in the damaged places of which nothing whole is left anywhere in the journal.
+    pub lost: Vec<RequestId>,
+    /// Requests named there whose end is gone and whose beginning is whole: the next start records them as stopped.
+    pub without_end: Vec<RequestId>,
+}
+
+/// A place of a segment that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedPlace {
+    /// Where it begins.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// The request ids that can be read there. None: what stood there cannot be named.
+    pub ids: Vec<RequestId>,
 }
 
 /// Moves damaged segments of a journal to its `damaged/` folder and puts what is whole in their place. Nothing is done
@@ -53,11 +69,12 @@ pub fn repair(dir: &Path) -> Result<Vec<Repaired>, JournalError> {
             Err(other) => return Err(other),
         }
     }
+    name_what_is_gone(dir, &mut done)?;
     Ok(done)
 }
 
 fn replace(dir: &Path, path: &Path, bytes: &[u8]) -> Result<Repaired, JournalError> {
-    let (sound, kept, lost) = salvage(bytes);
+    let (sound, kept, places) = salvage(bytes);
     let damaged = dir.join("damaged");
     fs::create_dir_all(&damaged).map_err(|source| JournalError::file("create", &damaged, source))?;
     let moved_to = free_name(&damaged, path);
@@ -72,7 +89,45 @@ fn replace(dir: &Path, path: &Path, bytes: &[u8]) -> Result<Repaired, JournalErr
     for folder in [damaged.as_path(), dir] {
         sync_folder(folder).map_err(|source| JournalError::file("flush", folder, source))?;
     }
-    Ok(Repaired { moved_to, kept: kept.into_iter().collect(), lost })
+    Ok(Repaired { moved_to, kept: kept.into_iter().collect(), places, lost: Vec::new(), without_end: Vec::new() })
+}
+
+/// What became of the requests that damaged places name, told by what is whole in all of the journal.
+fn name_what_is_gone(dir: &Path, done: &mut [Repaired]) -> Result<(), JournalError> {
+    let mut named: HashMap<RequestId, Left> =
+        done.iter().flat_map(|it| &it.places).flat_map(|place| &place.ids).map(|id| (*id, Left::Nothing)).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    for entry in Entries::new(dir)? {
+        let (id, left) = match entry? {
+            Written::Begun(id) => (id, Left::Beginning),
+            Written::Ended { record, .. } => (record.id, Left::End),
+        };
+        if let Some(known) = named.get_mut(&id) {
+            *known = left.max(*known);
+        }
+    }
+    for repaired in done {
+        let ids: BTreeMap<RequestId, Left> =
+            repaired.places.iter().flat_map(|place| &place.ids).map(|id| (*id, named[id])).collect();
+        for (id, left) in ids {
+            match left {
+                Left::Nothing => repaired.lost.push(id),
+                Left::Beginning => repaired.without_end.push(id),
+                Left::End => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is whole of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    Nothing,
+    Beginning,
+    End,
 }
 
 fn free_name(damaged: &Path, path: &Path) -> PathBuf {
@@ -88,28 +143,38 @@ fn free_name(damaged: &Path, path: &Path) -> PathBuf {
 }
 
 /// The whole frames behind a good header, the ids in them, and the places between.
-fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<(u64, u64)>) {
+fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedPlace>) {
     let node = bytes.get(4..HEADER).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
     let mut sound = header(node).to_vec();
-    let (mut kept, mut lost) = (BTreeSet::new(), Vec::new());
+    let (mut kept, mut places) = (BTreeSet::new(), Vec::new());
     let mut at = if bytes.starts_with(b"TGJ1") { HEADER } else { 0 };
     loop {
-        match frame::read(bytes, at) {
+        let next = match frame::read(bytes, at) {
             Found::Frame { kind, payload, next } => {
                 if let Ok(entry) = Entry::parse(kind, payload) {
                     kept.insert(entry.id());
                     sound.extend_from_slice(&bytes[at..next]);
-                } else {
-                    lost.push((at as u64, (next - at) as u64));
+                    at = next;
+                    continue;
                 }
-                at = next;
+                next
             }
-            Found::End => return (sound, kept, lost),
-            Found::Newer { .. } | Found::Broken => {
-                let next = frame::resync(bytes, at).unwrap_or(bytes.len());
-                lost.push((at as u64, (next - at) as u64));
-                at = next;
-            }
-        }
+            Found::End => return (sound, kept, places),
+            Found::Newer { .. } | Found::Broken => frame::resync(bytes, at).unwrap_or(bytes.len()),
+        };
+        places.push(DamagedPlace { offset: at as u64, bytes: (next - at) as u64, ids: ids_in(&bytes[at..next]) });
+        at = next;
     }
+}
+
+/// The request ids that a damaged place names: entries are JSON, and rarely all of one is gone.
+fn ids_in(bytes: &[u8]) -> Vec<RequestId> {
+    const MARK: &[u8] = b"\"id\":\"";
+    const LENGTH: usize = 30;
+    let places = bytes.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK);
+    let ids = places.filter_map(|(place, _)| {
+        let text = bytes.get(place + MARK.len()..place + MARK.len() + LENGTH)?;
+        RequestId::parse(std::str::from_utf8(text).ok()?)
+    });
+    ids.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -86,6 +86,18 @@ pub(super) enum Tail {
     Torn(usize),
 }
 
+/// Whether a segment begins as one; `Torn(0)` when its header was never written.
+pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<Tail, JournalError> {
+    // A power cut can leave room that was never written: zeros, and nothing that reads as a frame.
+    if bytes.len() < HEADER || (&bytes[..MAGIC.len()] != MAGIC && bytes.iter().all(|byte| *byte == 0)) {
+        return Ok(Tail::Torn(0));
+    }
+    if &bytes[..MAGIC.len()] != MAGIC {
+        return Err(JournalError::damaged(path, 0, "it does not begin with TGJ1"));
+    }
+    Ok(Tail::Whole)
+}
+
 /// Walks over a segment's frames. A broken frame with nothing whole behind it is a torn tail; one in the middle is an
 /// error that names file and offset.
 pub(super) fn scan<'a>(
@@ -93,15 +105,8 @@ pub(super) fn scan<'a>(
     bytes: &'a [u8],
     each: &mut dyn FnMut(RawEntry<'a>) -> Result<(), JournalError>,
 ) -> Result<Tail, JournalError> {
-    if bytes.len() < HEADER {
+    if check_header(path, bytes)? == Tail::Torn(0) {
         return Ok(Tail::Torn(0));
-    }
-    if &bytes[..MAGIC.len()] != MAGIC {
-        // A power cut can leave room that was never written: zeros, and nothing that reads as a frame.
-        if bytes.iter().all(|byte| *byte == 0) {
-            return Ok(Tail::Torn(0));
-        }
-        return Err(JournalError::damaged(path, 0, "it does not begin with TGJ1"));
     }
     let mut at = HEADER;
     loop {

@@ -322,7 +322,7 @@ pub(super) fn failed(place: &str, operation: &'static str, error: Error) -> Stor
     by_code(place, code.as_deref(), detail).unwrap_or(StoreError::Query { operation, source: error })
 }
 
-/// What a database's code says, where it says that the database and not what was asked is at fault.
+/// What a database's code says, where it tells who is at fault: the database, or what it was given.
 fn by_code(place: &str, code: Option<&str>, detail: String) -> Option<StoreError> {
     let place = place.to_owned();
     match code? {
@@ -336,6 +336,12 @@ fn by_code(place: &str, code: Option<&str>, detail: String) -> Option<StoreError
         }
         // PostgreSQL: wrong password, no such role or database.
         code if code.len() == 5 && (code.starts_with("28") || code == "3D000") => Some(StoreError::BadUrl { url: place, detail }),
+        // PostgreSQL: data exceptions (out of range, not a text) and broken constraints.
+        code if code.len() == 5 && (code.starts_with("22") || code.starts_with("23")) => Some(StoreError::Unfit { detail }),
+        // SQLite, by the primary code: SQLITE_TOOBIG, SQLITE_CONSTRAINT, SQLITE_MISMATCH, SQLITE_RANGE.
+        code if code.len() < 5 && code.parse().is_ok_and(|code: u32| matches!(code & 0xff, 18 | 19 | 20 | 25)) => {
+            Some(StoreError::Unfit { detail })
+        }
         _ => None,
     }
 }
@@ -348,6 +354,16 @@ mod tests {
     fn a_path_with_special_characters_stays_a_path() {
         assert_eq!(sqlite_url(Path::new("/data/a b?c#d%e.db")), "sqlite:/data/a%20b%3Fc%23d%25e.db?mode=rwc");
         assert_eq!(sqlite_url(Path::new("./x/y.db")), "sqlite:./x/y.db?mode=rwc");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_row_is_told_from_what_is_wrong_with_the_database() {
+        let unfit = |code| by_code("x", Some(code), String::new()).is_some_and(|error| error.is_unfit());
+        // Out of range, not a text, a CHECK of either database, a duplicate, NOT NULL.
+        assert!(["22003", "22021", "23514", "275", "2067", "1299", "18", "20"].iter().all(|code| unfit(code)));
+        // No disk, read only, no memory, serialization, no such table, a shutdown, busy, damaged.
+        let other = ["53100", "25006", "53200", "40001", "42P01", "57P01", "13", "8", "10", "1", "5", "11", "266"];
+        assert!(other.iter().all(|code| !unfit(code)));
     }
 
     #[tokio::test]

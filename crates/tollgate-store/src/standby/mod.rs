@@ -250,7 +250,7 @@ impl Standby {
                 }
                 Err(StoreError::SecondNode { place })
             }
-            Err(error) if error.is_away() || matches!(error, StoreError::Query { .. }) => {
+            Err(error) if error.is_away() || matches!(error, StoreError::Query { .. } | StoreError::Unfit { .. }) => {
                 tracing::debug!(%error, "the database is away");
                 let since = self.state().heard;
                 let most = self.options.without_database.map_or(0, |most| i64::try_from(most.as_millis()).unwrap_or(i64::MAX));

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 use http::{Request, Response};
 use tollgate_console::{Body, Console, Parts, Visitor};
 use tollgate_core::RequestId;
-use tollgate_store::{Access, Actor, Door};
+use tollgate_store::{Access, Actor, Door, Store};
 
 use super::{Folder, at_rest::AtRest};
 use crate::{cli::Common, compose, failure::Failure};
@@ -15,6 +15,7 @@ use crate::{cli::Common, compose, failure::Failure};
 pub(super) struct Here {
     console: Console,
     actor: Actor,
+    store: Store,
 }
 
 impl Here {
@@ -25,13 +26,18 @@ impl Here {
             Folder::MayBeMade => compose::open_as(&config, Access::Command).await?,
         };
         let running = Arc::new(AtRest::beside(store.clone(), config).await?);
-        let console = Console::new(Parts { store, running, catalog_file: None, version: env!("CARGO_PKG_VERSION") });
-        Ok(Self { console, actor: compose::actor() })
+        let console = Console::new(Parts { store: store.clone(), running, catalog_file: None, version: env!("CARGO_PKG_VERSION") });
+        Ok(Self { console, actor: compose::actor(), store })
     }
 
     /// Who makes changes from now on.
     pub(super) fn sign(&mut self, name: &str) {
         self.actor = Actor { door: Door::Cli, name: name.to_owned() };
+    }
+
+    /// The database.
+    pub(super) const fn store(&self) -> &Store {
+        &self.store
     }
 
     pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {

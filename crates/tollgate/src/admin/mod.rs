@@ -16,7 +16,7 @@ use tollgate_core::UsageRecord;
 pub(crate) use refused::{Refused, Trouble};
 pub(crate) use target::Target;
 
-use crate::{cli::Common, compose, config, failure::Failure};
+use crate::{cli::Common, config, failure::Failure, unbooked::Unbooked};
 
 /// Items of a page that is asked for where all of them are wanted.
 const PAGE: &str = "1000";
@@ -107,10 +107,18 @@ impl Admin {
 
     /// Records that are answered and perhaps not booked yet: those in the journal of this machine. What a running gateway has
     /// in its journal is booked a moment later.
-    pub(crate) fn unbooked(&self, common: &Common) -> Result<Vec<UsageRecord>, Failure> {
+    pub(crate) fn unbooked(&self, common: &Common) -> Result<Unbooked, Failure> {
         match &self.place {
-            Place::Here(_) => compose::unbooked(common),
-            Place::There(_) => Ok(Vec::new()),
+            Place::Here(_) => Unbooked::read(common),
+            Place::There(_) => Ok(Unbooked::default()),
+        }
+    }
+
+    /// Gives those of them that were not shown, until `each` says that it is enough.
+    pub(crate) async fn rest(&self, unbooked: Unbooked, each: impl FnMut(&UsageRecord) -> bool) -> Result<(), Failure> {
+        match &self.place {
+            Place::Here(here) => unbooked.rest(here.store(), each).await,
+            Place::There(_) => Ok(()),
         }
     }
 

@@ -1,13 +1,16 @@
 //! `doctor`: is everything there that serving needs, and what to do where it is not.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
-use tollgate_store::Access;
+use tollgate_core::RequestId;
+use tollgate_store::{Access, Repaired, Written};
 
 use crate::{
     cli::{Common, Doctor},
     compose,
     failure::Failure,
-    say,
+    say, unbooked,
 };
 
 /// One look.
@@ -24,16 +27,8 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     let journal = compose::journal_folder(&config.data);
     if arguments.repair && journal.exists() {
         let repaired = tollgate_store::repair_journal(&journal).map_err(|error| compose::journal_failure(&error))?;
-        for repair in &repaired {
-            let text = format!(
-                "moved to {}; {} requests kept, {} stretches lost",
-                repair.moved_to.display(),
-                repair.kept.len(),
-                repair.lost.len()
-            );
-            findings.push(Finding { what: "repair", good: true, text });
-        }
-        if repaired.is_empty() {
+        findings.extend(repaired.iter().map(told));
+        if repaired.is_empty() && !common.quiet {
             findings.push(Finding { what: "repair", good: true, text: "no segment is damaged".to_owned() });
         }
     }
@@ -47,7 +42,7 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     });
     if folder.is_ok() {
         findings.push(database(&config));
-        findings.push(waiting(common));
+        findings.push(waiting(&journal));
     }
     if config.redis_url.is_some() {
         findings.push(redis(&config));
@@ -58,7 +53,7 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
             findings.iter().map(|finding| json!({"what": finding.what, "ok": finding.good, "text": finding.text})).collect();
         say::json(&json!({"items": items}));
     } else {
-        for finding in &findings {
+        for finding in findings.iter().filter(|finding| !common.quiet || !finding.good || finding.what == "repair") {
             say::line(&format!("{:<5} {:<12} {}", if finding.good { "ok" } else { "FAIL" }, finding.what, finding.text));
         }
     }
@@ -92,9 +87,46 @@ fn redis(config: &crate::config::Config) -> Finding {
     }
 }
 
-fn waiting(common: &Common) -> Finding {
-    match compose::unbooked(common) {
-        Ok(records) => Finding { what: "journal", good: true, text: format!("readable, {} ended requests in it", records.len()) },
-        Err(failure) => Finding { what: "journal", good: false, text: failure.to_string() },
+/// The journal, read to its end.
+fn waiting(folder: &Path) -> Finding {
+    let finding = |good, text| Finding { what: "journal", good, text };
+    let entries = match unbooked::entries(folder) {
+        Ok(entries) => entries,
+        Err(failure) => return finding(false, failure.to_string()),
+    };
+    let (mut ended, mut set_aside) = (0, 0);
+    for entry in entries {
+        match entry {
+            Ok(Written::Ended { refused, .. }) => {
+                ended += 1;
+                set_aside += usize::from(refused);
+            }
+            Ok(Written::Begun(_)) => {}
+            Err(fault) => return finding(false, fault.to_string()),
+        }
     }
+    if set_aside > 0 {
+        return finding(
+            false,
+            format!("{set_aside} records are set aside that the database refused; `tollgate verify` names them"),
+        );
+    }
+    finding(true, format!("readable, {ended} ended requests in it"))
+}
+
+/// What a repair did, with the requests it could not keep.
+fn told(repaired: &Repaired) -> Finding {
+    let Repaired { moved_to, kept, places, lost, without_end } = repaired;
+    let listed = |ids: &[RequestId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let mut text = format!("moved to {}; {} requests kept", moved_to.display(), kept.len());
+    if !lost.is_empty() {
+        text.push_str(&format!("; lost: {}", listed(lost)));
+    }
+    if !without_end.is_empty() {
+        text.push_str(&format!("; without their end, the next start records them as stopped: {}", listed(without_end)));
+    }
+    for place in places.iter().filter(|place| place.ids.is_empty()) {
+        text.push_str(&format!("; {} bytes at offset {} name no request", place.bytes, place.offset));
+    }
+    Finding { what: "repair", good: true, text }
 }

@@ -15,6 +15,7 @@ use crate::{
     compose,
     failure::Failure,
     say,
+    unbooked::Unbooked,
 };
 
 /// How many records are read at once.
@@ -26,7 +27,7 @@ const MOST_ROWS: usize = 40;
 pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> {
     let file = catalog::read(&arguments.file)?;
     // Read before the database: what is booked in between is in both and counted once.
-    let waiting = compose::unbooked(common)?;
+    let waiting = Unbooked::read(common)?;
     let (report, lines) = compose::block_on(async {
         let store = compose::open(common).await?;
         let current = store.catalog.current(&KeyScope::All).await?;
@@ -99,7 +100,7 @@ type Side<'a> = (&'a Catalog, &'a HashMap<KeyId, Arc<Key>>);
 async fn replay(
     store: &Store,
     mut filter: UsageFilter,
-    mut waiting: Vec<UsageRecord>,
+    mut waiting: Unbooked,
     before: Side<'_>,
     after: Side<'_>,
 ) -> Result<ReplayReport, Failure> {
@@ -110,9 +111,7 @@ async fn replay(
     loop {
         let page = store.usage.page(&filter).await?;
         for record in &page.items {
-            if !waiting.is_empty() {
-                waiting.retain(|known| known.id != record.id);
-            }
+            waiting.shown(record.id);
             replay.take(record);
         }
         match page.next {
@@ -120,7 +119,13 @@ async fn replay(
             None => break,
         }
     }
-    waiting.iter().filter(|record| usage::matches(&filter, record)).for_each(|record| replay.take(record));
+    let each = |record: &UsageRecord| {
+        if usage::matches(&filter, record) {
+            replay.take(record);
+        }
+        true
+    };
+    waiting.rest(store, each).await?;
     Ok(replay.finish())
 }
 

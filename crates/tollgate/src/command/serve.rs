@@ -10,8 +10,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::Timestamp;
 use tollgate_gateway::{
-    Alerts, Client, Core, Desk, Drained, HealthBoard, ListenError, Outside, Probes, RunError, Shared, Till, TillParts, TillQueue,
-    Trust, listen, replay, run as run_cores,
+    Alerts, Client, Core, Desk, Drained, HealthBoard, Left, ListenError, Outside, Probes, RunError, Shared, Till, TillParts,
+    TillQueue, Trust, listen, replay, run as run_cores,
 };
 use tollgate_store::{Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
 
@@ -95,7 +95,8 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     // The cores are gone, so every ticket is handed in: what is left is booked, then the rest may go.
     stop_cores.cancel();
     stop_till.cancel();
-    let unbooked = booking.await.unwrap_or(0);
+    // A till that panicked has finished nothing.
+    let left = booking.await.unwrap_or_else(|_| Left { waiting: journal.unbooked(), lost: journal.finish(&[]) });
     let open = shared.counters.open();
     if open > 0 {
         tracing::error!(holds = open, "holds were not given back by the requests that took them");
@@ -104,15 +105,16 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     stop_background.cancel();
     background.close();
     background.wait().await;
-    if unbooked > 0 {
-        tracing::warn!(records = unbooked, "the database did not take the last records; they wait in the journal");
+    if left.waiting > left.lost {
+        let records = left.waiting - left.lost;
+        tracing::warn!(records, "the database did not take the last records; they wait in the journal");
     }
     store.close().await;
     console.end();
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
-    ended(config, drained)
+    ended(config, drained, left)
 }
 
 /// Starts what looks on in the background: catalog, accounts, ledger, traffic.
@@ -144,8 +146,13 @@ fn watch(background: &TaskTracker, config: &Config, put: &Put, stop: &Cancellati
 }
 
 /// How serving ended.
-fn ended(config: &Config, drained: Result<Drained, RunError>) -> Result<(), Failure> {
+fn ended(config: &Config, drained: Result<Drained, RunError>, left: Left) -> Result<(), Failure> {
     match drained {
+        _ if left.lost > 0 => Err(Failure::Machine(format!(
+            "{} requests are lost: neither the database nor the journal in {} took their records; make room on its disk",
+            left.lost,
+            compose::journal_folder(&config.data).display()
+        ))),
         Ok(Drained::Complete) => Ok(()),
         Ok(Drained::CutOff(count)) => {
             let limit = config.number("server.drain_timeout_ms");
@@ -211,7 +218,7 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
 fn count_unbooked(counters: &dyn Counters, records: Records, known_at: Timestamp) {
     /// The till is at most so far behind while the database is there.
     const TILL_MS: i64 = 2_000;
-    for record in records {
+    for record in records.flatten() {
         let ended = record.at.plus_ms(i64::try_from(record.duration_us / 1_000).unwrap_or(i64::MAX));
         if ended.plus_ms(TILL_MS) > known_at {
             let _ = counters.give_back(&record, Instant::now());

@@ -177,16 +177,14 @@ async fn summary(common: &Common, admin: &Admin, asked: &Asked, by: By) -> Resul
 async fn export(common: &Common, admin: &Admin, asked: &Asked) -> Result<(), Failure> {
     // Read before the database: what is booked in between is in both and shown once.
     let mut waiting = admin.unbooked(common)?;
-    let ids: HashSet<String> = waiting.iter().map(|record| record.id.to_string()).collect();
-    let mut booked: HashSet<RequestId> = HashSet::new();
     let format = if common.json { "jsonl" } else { "csv" };
     let target = narrowed(Target::of(&["usage", "export"]).with("format", format), asked)?;
     let mut lines = admin.lines(Method::GET, &target, None).await?;
     while let Some(line) = lines.next().await? {
-        if !ids.is_empty()
-            && let Some(id) = id_of(&line).filter(|id| ids.contains(*id))
+        if !waiting.is_empty()
+            && let Some(id) = id_of(&line).and_then(RequestId::parse)
         {
-            booked.extend(RequestId::parse(id));
+            waiting.shown(id);
         }
         if !say::raw(&line) {
             return Ok(());
@@ -196,14 +194,10 @@ async fn export(common: &Common, admin: &Admin, asked: &Asked) -> Result<(), Fai
         return Ok(());
     }
     let filter = filter(admin, asked).await?;
-    waiting.retain(|record| !booked.contains(&record.id) && matches(&filter, record));
-    for record in &waiting {
-        let printed = if common.json { usage_line::print_json(record) } else { write_csv(&usage_line::row(record)) };
-        if !printed {
-            return Ok(());
-        }
-    }
-    Ok(())
+    let each = |record: &UsageRecord| {
+        !matches(&filter, record) || if common.json { usage_line::print_json(record) } else { write_csv(&usage_line::row(record)) }
+    };
+    admin.rest(waiting, each).await
 }
 
 /// The id that a line of an export begins with.

@@ -1,78 +1,179 @@
-//! `verify`: whether the books agree, with the journal too. Exit code 1 with every difference when they do not.
+//! `verify`: whether the books agree, with the journal too. Exit code 1 with every difference when they do not, and when
+//! something in the journal can never be booked as it is.
 
-use std::collections::HashSet;
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::Path,
+};
 
 use serde_json::{Value, json};
 use tollgate_core::{NanoUsd, RequestId, UsageRecord};
-use tollgate_store::{Difference, Rule, Store, Verified};
+use tollgate_store::{Difference, FolderLock, Rule, Store, Verified, Written};
 
-use crate::{cli::Common, compose, failure::Failure, say};
+use crate::{cli::Common, compose, failure::Failure, say, traffic_notes, unbooked};
+
+/// Records of the journal that are compared at once.
+const AT_ONCE: usize = 1_000;
+/// Refused records that are named.
+const MOST_NAMED: usize = 100;
 
 /// Looks at ledger, balances, records, attempts, roll-ups and journal.
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     compose::block_on(async {
         let store = compose::open(common).await?;
+        let data = compose::settings(common, &[])?.data;
         // The journal first: what is booked in between is in both, and must be the same.
-        let unbooked = compose::unbooked(common)?;
+        let mut journal = Look::default();
+        journal.take(&store, &compose::journal_folder(&data)).await?;
+        journal.is_served = FolderLock::is_taken(&data);
+        journal.in_memory_only = traffic_notes::read(&data, compose::now()).in_memory_only;
         let mut verified = store.ledger.verify().await?;
-        let waiting = compare(&store, &unbooked, &mut verified.differences).await?;
-        show(common, &verified, waiting)
+        verified.differences.append(&mut journal.differences);
+        if common.json {
+            print_json(&verified, &journal);
+        } else {
+            print(&verified, &journal);
+        }
+        judge(&verified, &journal)
     })
 }
 
-/// Holds the journal's records to those that were booked. How many are not booked yet.
-async fn compare(store: &Store, unbooked: &[UsageRecord], differences: &mut Vec<Difference>) -> Result<usize, Failure> {
-    let ids: Vec<RequestId> = unbooked.iter().map(|record| record.id).collect();
-    let known = store.usage.known(&ids).await?;
-    let mut seen = HashSet::new();
-    let mut waiting = 0;
-    for record in unbooked.iter().filter(|record| seen.insert(record.id)) {
-        if !known.contains(&record.id) {
-            waiting += 1;
-            continue;
-        }
-        let Some(booked) = store.usage.find(record.id).await? else { continue };
-        let money = |record: &UsageRecord| (record.sale, record.cost, record.attempts.len(), record.member);
-        if money(&booked) != money(record) {
-            let amount = |record: &UsageRecord| record.sale.map_or(0, |NanoUsd(sale)| sale);
-            let what = record.id.to_string();
-            differences.push(Difference { rule: Rule::Journal, what, expected: amount(record), found: amount(&booked) });
-        }
-    }
-    Ok(waiting)
+/// What the journal holds beside what is booked.
+#[derive(Default)]
+struct Look {
+    /// Ended and not booked.
+    waiting: HashSet<RequestId>,
+    /// Those of them that the database refused.
+    refused: BTreeSet<RequestId>,
+    /// Begun without an end.
+    begun: HashSet<RequestId>,
+    ended: HashSet<RequestId>,
+    /// What cannot be read.
+    faults: Vec<String>,
+    /// Booked otherwise than it stands here.
+    differences: Vec<Difference>,
+    /// Whether a gateway runs on this folder.
+    is_served: bool,
+    /// What that gateway has in memory and not in its journal.
+    in_memory_only: usize,
 }
 
-fn show(common: &Common, verified: &Verified, waiting: usize) -> Result<(), Failure> {
+impl Look {
+    /// Reads a journal, and holds what stands in it to what was booked.
+    async fn take(&mut self, store: &Store, folder: &Path) -> Result<(), Failure> {
+        let mut batch: Vec<(UsageRecord, bool)> = Vec::new();
+        for entry in unbooked::entries(folder)? {
+            match entry {
+                Ok(Written::Begun(id)) if !self.ended.contains(&id) => {
+                    self.begun.insert(id);
+                }
+                Ok(Written::Begun(_)) => {}
+                Ok(Written::Ended { record, refused }) => {
+                    self.begun.remove(&record.id);
+                    if self.ended.insert(record.id) || refused {
+                        batch.push((*record, refused));
+                    }
+                }
+                Err(fault) => self.faults.push(fault.to_string()),
+            }
+            if batch.len() >= AT_ONCE {
+                self.compare(store, std::mem::take(&mut batch)).await?;
+            }
+        }
+        self.compare(store, batch).await
+    }
+
+    async fn compare(&mut self, store: &Store, batch: Vec<(UsageRecord, bool)>) -> Result<(), Failure> {
+        let ids: Vec<RequestId> = batch.iter().map(|(record, _)| record.id).collect();
+        let known = store.usage.known(&ids).await?;
+        for (record, refused) in batch {
+            if !known.contains(&record.id) {
+                self.waiting.insert(record.id);
+                if refused {
+                    self.refused.insert(record.id);
+                }
+                continue;
+            }
+            let Some(booked) = store.usage.find(record.id).await? else { continue };
+            let money = |record: &UsageRecord| (record.sale, record.cost, record.attempts.len(), record.member);
+            if money(&booked) != money(&record) {
+                let amount = |record: &UsageRecord| record.sale.map_or(0, |NanoUsd(sale)| sale);
+                let what = record.id.to_string();
+                let (expected, found) = (amount(&record), amount(&booked));
+                self.differences.push(Difference { rule: Rule::Journal, what, expected, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that will be booked.
+    fn waiting(&self) -> usize {
+        self.waiting.len() - self.refused.len()
+    }
+
+    /// Whether all that stands there is booked or will be.
+    fn is_well(&self) -> bool {
+        self.faults.is_empty() && self.refused.is_empty()
+    }
+}
+
+fn print(verified: &Verified, journal: &Look) {
+    let Verified { members, entries, records, attempts, .. } = verified;
+    say::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
+    if journal.waiting() > 0 {
+        let who = if journal.is_served { "the running gateway" } else { "the next start" };
+        say::line(&format!("{} records wait in the journal; {who} books them", journal.waiting()));
+    }
+    if !journal.begun.is_empty() {
+        let what = if journal.is_served { "are under way" } else { "were cut by a kill; the next start records them" };
+        say::line(&format!("{} requests {what}", journal.begun.len()));
+    }
+    if journal.in_memory_only > 0 {
+        say::line(&format!(
+            "{} more requests are recorded in the running gateway's memory only, because its journal has no room",
+            journal.in_memory_only
+        ));
+    }
+    if verified.agrees() && journal.is_well() {
+        say::line("everything agrees");
+    }
+}
+
+fn print_json(verified: &Verified, journal: &Look) {
     let Verified { members, entries, records, attempts, differences, more } = verified;
-    if common.json {
-        let items: Vec<Value> = differences
-            .iter()
-            .map(|it| {
-                json!({
-                    "rule": it.rule.as_str(), "what": it.what, "expected": it.expected, "found": it.found, "message": it.to_string(),
-                })
+    let items: Vec<Value> = differences
+        .iter()
+        .map(|it| {
+            json!({
+                "rule": it.rule.as_str(), "what": it.what, "expected": it.expected, "found": it.found, "message": it.to_string(),
             })
-            .collect();
-        say::json(&json!({
-            "agrees": verified.agrees(), "members": members, "ledger_entries": entries, "records": records, "attempts": attempts,
-            "waiting_in_journal": waiting, "differences": items, "more_differences": more,
-        }));
-    } else {
-        say::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
-        if waiting > 0 {
-            say::line(&format!("{waiting} records wait in the journal; a running gateway books them, else the next start"));
+        })
+        .collect();
+    say::json(&json!({
+        "agrees": verified.agrees() && journal.is_well(), "members": members, "ledger_entries": entries, "records": records,
+        "attempts": attempts, "waiting_in_journal": journal.waiting(), "begun_in_journal": journal.begun.len(),
+        "refused_by_database": journal.refused, "in_memory_only": journal.in_memory_only, "journal_faults": journal.faults,
+        "differences": items, "more_differences": more,
+    }));
+}
+
+fn judge(verified: &Verified, journal: &Look) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    if !verified.agrees() {
+        lines.push("the books do not agree:".to_owned());
+        lines.extend(verified.differences.iter().map(ToString::to_string));
+        if verified.more > 0 {
+            lines.push(format!("and {} more", verified.more));
         }
-        if verified.agrees() {
-            say::line("everything agrees");
-        }
     }
-    if verified.agrees() {
-        return Ok(());
+    lines.extend(journal.faults.iter().cloned());
+    if !journal.refused.is_empty() {
+        let (count, named) = (journal.refused.len(), journal.refused.iter().take(MOST_NAMED).map(ToString::to_string));
+        let named: Vec<String> = named.collect();
+        lines.push(format!(
+            "{count} records wait in the journal because the database refuses them (the log says why; each start offers them again): {}",
+            named.join(" ")
+        ));
     }
-    let mut lines = vec!["the books do not agree:".to_owned()];
-    lines.extend(differences.iter().map(ToString::to_string));
-    if *more > 0 {
-        lines.push(format!("and {more} more"));
-    }
-    Err(Failure::Machine(lines.join("\n")))
+    if lines.is_empty() { Ok(()) } else { Err(Failure::Machine(lines.join("\n"))) }
 }

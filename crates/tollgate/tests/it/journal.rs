@@ -115,18 +115,13 @@ fn waiting_for_the_disk_costs_an_answer_a_few_milliseconds() {
 
 #[test]
 fn a_full_disk_is_waited_out_and_nothing_is_lost() {
-    use std::os::unix::fs::PermissionsExt as _;
     let upstream = Upstream::start();
     upstream.otherwise(Reply::chat("hi"));
-    // Without room for files to grow every write fails as on a full disk, the database's too, and nobody has to be allowed to
-    // mount a small one. The signal that would come with it is ignored.
     let folder = tempfile::TempDir::new().unwrap();
-    let program = folder.path().join("tollgate");
-    std::fs::write(&program, format!("#!/bin/sh\ntrap '' XFSZ\nexec '{PROGRAM}' \"$@\"\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = on_a_disk_that_fills(&folder);
     let catalog = support::catalog(&upstream, "cooling = false");
     let start = |builder: tollgate_testkit::GateBuilder| builder.catalog(&catalog).spawn();
-    let gate = start(Gate::of(program.to_str().unwrap()));
+    let gate = start(Gate::of(&program));
     assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
     room_on_disk(&gate, "0");
     // With nothing but room in memory left.
@@ -149,8 +144,18 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     assert_eq!(gate.run(&["verify"]).status.code(), Some(0));
 }
 
+/// The program, to be used with [`room_on_disk`]. Without room for files to grow every write fails as on a full disk, the
+/// database's too, and nobody has to be allowed to mount a small one. The signal that would come with it is ignored.
+pub(crate) fn on_a_disk_that_fills(folder: &tempfile::TempDir) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = folder.path().join("tollgate");
+    std::fs::write(&program, format!("#!/bin/sh\ntrap '' XFSZ\nexec '{PROGRAM}' \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program.to_str().unwrap().to_owned()
+}
+
 /// How large a file of a running gateway may become; only what it may itself undo is changed.
-fn room_on_disk(gate: &Gate, bytes: &str) {
+pub(crate) fn room_on_disk(gate: &Gate, bytes: &str) {
     let output = std::process::Command::new("prlimit")
         .args(["--pid", &gate.pid().to_string(), &format!("--fsize={bytes}:")])
         .output()

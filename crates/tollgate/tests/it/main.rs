@@ -22,6 +22,7 @@ mod forward;
 mod hostile;
 mod hostile_upstream;
 mod journal;
+mod journal_trouble;
 mod limits;
 mod lists;
 mod load;

@@ -204,7 +204,7 @@ impl Rig {
     /// The records that came to the till, which are all there are: every one also has its end in the journal.
     pub(super) fn records(&mut self) -> Vec<UsageRecord> {
         let records = self.till.waiting();
-        let mut journalled: Vec<_> = self.journal.backlog().unwrap().map(|record| record.id).collect();
+        let mut journalled: Vec<_> = self.journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
         let mut queued: Vec<_> = records.iter().map(|record| record.id).collect();
         journalled.sort();
         queued.sort();

@@ -1,0 +1,65 @@
+//! A batch that the database refuses as a whole: halves of it are booked, and halves of those, until the records stand
+//! alone that it refuses. They are set aside; a single one must not keep everybody's from being booked.
+
+use tollgate_core::{RequestId, UsageRecord};
+use tollgate_store::{Journal, StoreError, UsageStore};
+
+use super::REFUSED_MOST;
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Apart {
+    /// How many records are booked.
+    pub(super) booked: usize,
+    /// How many were set aside.
+    pub(super) refused: usize,
+    /// Records that were not come to.
+    pub(super) left: Vec<RequestId>,
+    /// Why not: the database went away, or refuses so much that the fault is not the records'.
+    pub(super) stopped: Option<StoreError>,
+}
+
+/// Books what the database takes, and sets aside what it does not.
+pub(super) async fn apart(usage: &dyn UsageStore, journal: &Journal, records: &[UsageRecord]) -> Apart {
+    let mut apart = Apart::default();
+    let mut parts = Vec::new();
+    halve(records, &mut parts);
+    while let Some(part) = parts.pop() {
+        match usage.append(part).await {
+            Ok(_new) => {
+                journal.booked(&part.iter().map(|record| record.id).collect::<Vec<_>>());
+                apart.booked += part.len();
+            }
+            Err(fault) if fault.is_unfit() && journal.refused() < REFUSED_MOST => match part {
+                [record] => {
+                    set_aside(journal, record, &fault);
+                    apart.refused += 1;
+                }
+                _ => halve(part, &mut parts),
+            },
+            Err(fault) => {
+                parts.push(part);
+                apart.stopped = Some(fault);
+                break;
+            }
+        }
+    }
+    apart.left = parts.iter().rev().flat_map(|part| part.iter()).map(|record| record.id).collect();
+    apart
+}
+
+/// The first half is taken first. A single record stays whole.
+fn halve<'a>(part: &'a [UsageRecord], parts: &mut Vec<&'a [UsageRecord]>) {
+    let (first, second) = part.split_at(part.len() / 2);
+    parts.extend([second, first].into_iter().filter(|part| !part.is_empty()));
+}
+
+fn set_aside(journal: &Journal, record: &UsageRecord, fault: &StoreError) {
+    tracing::error!(
+        request.id = %record.id, %fault,
+        "the database refuses a usage record; it is set aside in the journal and offered again at the next start"
+    );
+    if let Err(fault) = journal.set_aside(record) {
+        tracing::error!(request.id = %record.id, %fault, "the record cannot be set aside; it stays where it is in the journal");
+    }
+}
