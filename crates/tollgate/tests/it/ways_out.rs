@@ -12,6 +12,10 @@ use tollgate_testkit::{Gate, Upstream};
 
 use crate::support::{self, PROGRAM, channel, group, prices};
 
+/// Speaks with a proxy's client up to where it names its target: that target, and what is said once it is reached. `None`:
+/// the client is turned away.
+type Greet = fn(&mut TcpStream) -> Option<(String, Vec<u8>)>;
+
 /// A proxy on a free loopback port: it notes what it is asked, and joins both sides.
 struct Proxy {
     address: SocketAddr,
@@ -19,8 +23,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// `greet` speaks with the client up to where it names its target; `None`: it is turned away.
-    fn start(greet: fn(&mut TcpStream) -> Option<(String, Vec<u8>)>) -> Self {
+    fn start(greet: Greet) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let noted = Arc::clone(&asked);
