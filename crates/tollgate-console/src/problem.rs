@@ -53,6 +53,11 @@ impl Problem {
         Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
+    /// 400: the body is of another type.
+    pub(crate) fn whole(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_type", message)
+    }
+
     /// 400: a value that cannot be.
     pub(crate) fn value(param: &str, message: impl fmt::Display) -> Self {
         Self::invalid("invalid_value", param, format!("Invalid value for '{param}': {message}."))

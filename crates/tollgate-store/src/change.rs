@@ -313,6 +313,16 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// What stands before its word.
+    pub(crate) const fn article(self) -> &'static str {
+        match self {
+            Self::Account | Self::AdminKey => "an",
+            Self::Channel | Self::Model | Self::Group | Self::Member | Self::Key => "a",
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::AdminKey { "admin key" } else { self.as_str() })

@@ -316,7 +316,9 @@ impl fmt::Display for ChangeRefused {
                 Ok(())
             }
             Refused::Revoked => write!(f, "{kind} '{name}' is revoked, which is for good; make a new one"),
-            Refused::Exists => write!(f, "there is a {kind} '{name}' already; change that one, or take another name"),
+            Refused::Exists => {
+                write!(f, "there is {} {kind} '{name}' already; change that one, or take another name", kind.article())
+            }
             Refused::RowStale { expected, found } => write!(
                 f,
                 "{kind} '{name}' was changed meanwhile (revision {}, this change was made for {}); read it again and repeat",

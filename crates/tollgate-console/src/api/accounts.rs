@@ -121,7 +121,7 @@ async fn channel(ask: &Ask) -> Result<StoredRow, Problem> {
 
 async fn list(ask: Ask) -> Result<Answer, Problem> {
     let channel = channel(&ask).await?;
-    let mut filter = rows::filter(&ask, Kind::Account);
+    let mut filter = rows::filter(&ask, Kind::Account)?;
     filter.parent = Some(channel.id);
     let rows = ask.within(ask.site.store.listing.page(&filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, Problem>>()?;

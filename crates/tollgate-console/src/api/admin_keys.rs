@@ -6,8 +6,9 @@ use tollgate_store::{AdminKeySpec, AdminScope, Change, Kind, NewKey, Random, Row
 
 use super::{
     ask::{Applied, Ask},
-    handler, paging,
+    form, handler, paging,
     route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    rows,
     serve::shown_time,
     shape::{CREATED_AT, How, NAME, Object, REVISION, Shape, TEXT, Usage, both, fixed, read},
 };
@@ -81,8 +82,7 @@ fn show(row: &StoredRow, spec: &AdminKeySpec) -> Map<String, Value> {
 async fn list(ask: Ask) -> Result<Answer, Problem> {
     let filter = RowFilter {
         removed: ask.query.0.get("revoked").is_some_and(|revoked| revoked == true),
-        after: ask.query.text("after").map(str::to_owned),
-        ..RowFilter::of(Kind::AdminKey, ask.limit() + 1)
+        ..rows::filter(&ask, Kind::AdminKey)?
     };
     let rows = ask.site.store.listing.page(&filter).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AdminKeySpec, StoredRow)>, Problem>>()?;
@@ -100,6 +100,7 @@ async fn one(ask: Ask) -> Result<Answer, Problem> {
 }
 
 async fn make(ask: Ask) -> Result<Answer, Problem> {
+    form::not_past(&ask, "expires_at")?;
     let mut spec = AdminKeySpec { expires_at: ask.body.time("expires_at"), ..AdminKeySpec::default() };
     ask.body.set_text("name", &mut spec.name);
     ask.body.set_word("scope", &mut spec.scope);

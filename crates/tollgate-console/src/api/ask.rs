@@ -104,8 +104,10 @@ impl Ask {
         if text == "*" {
             return Ok(None);
         }
-        let number = text.trim_matches('"').parse();
-        number.map(|number| Some(Revision(number))).map_err(|_| Problem::value("If-Match", "expected a revision in quotes"))
+        // A proxy that compresses makes tags weak; a revision says the same either way.
+        let number = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse();
+        let wrong = |_| Problem::value("If-Match", "expected one revision in quotes, such as \"5\"");
+        number.map(|number| Some(Revision(number))).map_err(wrong)
     }
 
     /// The idempotency key that was sent.

@@ -102,7 +102,7 @@ async fn list(ask: Ask) -> Result<Answer, Problem> {
         }
         return Ok(Answer::ok(json!({"items": items, "next": null})));
     };
-    let mut rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, kind))).await?;
+    let mut rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, kind)?)).await?;
     let limit = ask.limit() as usize;
     let more = rows.len() > limit;
     rows.truncate(limit);
@@ -116,7 +116,13 @@ async fn list(ask: Ask) -> Result<Answer, Problem> {
 
 async fn set(ask: Ask) -> Result<Answer, Problem> {
     let subject = ask.at("subject");
-    let Some(kind) = kind_of(subject) else { return Err(Problem::not_found("budget subject", subject)) };
+    let Some(kind) = kind_of(subject) else {
+        if subject == "gateway" {
+            let message = "the gateway's own budgets are the settings budget.day, budget.month and budget.total";
+            return Err(Problem::value("subject", message));
+        }
+        return Err(Problem::value("subject", "expected key, member, group or channel"));
+    };
     let items = ask.body.list("budgets").map(Vec::as_slice).unwrap_or_default();
     let budgets = form::read_budgets(items, "budgets")?;
     let row = rows::edit(&ask, kind, None, ask.at("name"), |row| {

@@ -133,8 +133,9 @@ struct Planned {
 
 async fn planned(ask: &Ask) -> Result<Planned, Problem> {
     let text = ask.body.text("file").unwrap_or_default();
-    let refused = |_: &std::path::Path| Err(io::Error::other("a file of the gateway's machine cannot be named here"));
-    let file = catalog_file::parse(text, &|_| None, &refused).map_err(|faults| in_file(&faults))?;
+    let refused =
+        |_: &std::path::Path| Err(io::Error::other("a file of the gateway's machine cannot be named here; send the secret itself"));
+    let file = catalog_file::parse(text, &|_| None, &refused).map_err(|faults| in_file(&as_sent(faults)))?;
     let prune = ask.body.0.get("prune").is_some_and(|prune| prune == true);
     let mode = Mode::Apply { prune };
     let scope = if prune { KeyScope::All } else { KeyScope::FileAnd(file.key_names()) };
@@ -156,6 +157,18 @@ async fn effects(
     })?;
     let keys: Vec<_> = preview.changed.into_iter().map(|(was, key)| (was.map(Arc::new), Arc::new(key))).collect();
     Ok(price_effects(&preview.before, &preview.after, &keys, ask.now()))
+}
+
+/// No variable of the gateway's machine is looked at: that it is not set there would be no help.
+fn as_sent(mut faults: Vec<FileError>) -> Vec<FileError> {
+    for fault in &mut faults {
+        if fault.message.contains("the environment variable ") && fault.message.ends_with(" is not set") {
+            let at = fault.message.find("the environment variable ").unwrap_or_default();
+            fault.message.truncate(at);
+            fault.message.push_str("a variable of the gateway's machine cannot be named here; send the secret itself");
+        }
+    }
+    faults
 }
 
 /// The faults of a file, each with its place.

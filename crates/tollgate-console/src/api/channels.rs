@@ -1,6 +1,6 @@
 //! Channels: priced ways to providers. Their accounts are a resource of their own; a new channel may bring some.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Map, Value, json};
 use tollgate_core::{Secret, Timeouts, TranslationSwitches};
@@ -204,10 +204,15 @@ impl Named for Channels {
 
     fn along(ask: &Ask, spec: &ChannelSpec) -> Result<Vec<Change>, Problem> {
         let items = ask.body.list("accounts").into_iter().flatten();
+        let mut names = HashSet::new();
         items
-            .map(|item| {
+            .enumerate()
+            .map(|(i, item)| {
                 let sent = Members::of(item);
                 let account = accounts::read(&sent)?;
+                if !names.insert(account.name.clone()) {
+                    return Err(Problem::value(&format!("accounts[{i}].name"), "another account of the channel has this name"));
+                }
                 let credential = sent.text("credential").map(|text| Secret::new(text.to_owned()));
                 Ok(Change::PutAccount { channel: spec.name.clone(), account, credential })
             })

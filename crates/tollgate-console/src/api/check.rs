@@ -15,7 +15,7 @@ pub(crate) fn body(object: &Object, value: Value, how: How) -> Result<Map<String
 
 fn wrong_type(path: &str, expected: &str) -> Problem {
     let message = match path {
-        "" | "body" => format!("The request body must be {expected}."),
+        "" | "body" => return Problem::whole(format!("The request body must be {expected}.")),
         path => format!("Invalid type for '{path}': expected {expected}."),
     };
     Problem::invalid("invalid_type", path, message)

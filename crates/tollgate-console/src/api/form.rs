@@ -10,7 +10,7 @@ use tollgate_core::{
 use tollgate_store::StoredRow;
 
 use super::{
-    ask::Members,
+    ask::{Ask, Members},
     serve::shown_time,
     shape::{COUNT, COUNT_32, FACTOR, Field, Object, POSITIVE_NANO_USD, POSITIVE_USD, Shape, both, needed},
 };
@@ -87,6 +87,14 @@ static PRICE: Object = price_object!(
 );
 /// Prices over time.
 pub(super) const SCHEDULE: Shape = Shape::List { of: &Shape::Of(&PRICE), most: 64 };
+
+/// A row that is made to have ended already is a typing error.
+pub(super) fn not_past(ask: &Ask, name: &str) -> Result<(), Problem> {
+    match ask.body.time(name) {
+        Some(at) if at <= ask.now() => Err(Problem::value(name, "it lies in the past; what is made now would never work")),
+        Some(_) | None => Ok(()),
+    }
+}
 
 // === what every row has ===
 
@@ -292,13 +300,17 @@ pub(super) fn set_price_limit(from: &Members, to: &mut Option<PriceLimit>) -> Re
         return Ok(());
     };
     let members = Members::of(sent);
+    only_of_its_mode(&members)?;
     let mode = match members.text("mode") {
         Some("ceiling") => PriceLimitMode::Ceiling {
             max_input: amount(&members, "max_input", at)?.map(|bound| bound.0),
             max_output: amount(&members, "max_output", at)?.map(|bound| bound.0),
         },
         Some("min_margin") => {
-            let text = members.text("min_margin").unwrap_or("0");
+            let Some(text) = members.text("min_margin") else {
+                let message = "Missing required parameter: 'price_limit.min_margin', such as \"0.2\".";
+                return Err(Problem::invalid("missing_required_parameter", "price_limit.min_margin", message));
+            };
             PriceLimitMode::MinMargin(Multiplier::parse(text).map_err(|error| Problem::value("price_limit.min_margin", error))?.0)
         }
         Some(_) | None => PriceLimitMode::PricedOnly,
@@ -307,4 +319,24 @@ pub(super) fn set_price_limit(from: &Members, to: &mut Option<PriceLimit>) -> Re
     members.set_word("on", &mut on);
     *to = Some(PriceLimit { mode, on });
     Ok(())
+}
+
+/// A bound that the mode does not look at would be taken for one that holds.
+fn only_of_its_mode(members: &Members) -> Result<(), Problem> {
+    let mode = members.text("mode").unwrap_or_default();
+    const BOUNDS: [(&str, &str); 5] = [
+        ("max_input_nano_usd", "ceiling"),
+        ("max_input_usd", "ceiling"),
+        ("max_output_nano_usd", "ceiling"),
+        ("max_output_usd", "ceiling"),
+        ("min_margin", "min_margin"),
+    ];
+    let sent = |name: &str| members.0.get(name).is_some_and(|value| !value.is_null());
+    match BOUNDS.into_iter().find(|(name, of)| *of != mode && sent(name)) {
+        Some((name, of)) => {
+            let at = format!("price_limit.{name}");
+            Err(Problem::value(&at, format_args!("it belongs to the mode \"{of}\", and \"{mode}\" does not look at it")))
+        }
+        None => Ok(()),
+    }
 }

@@ -103,7 +103,7 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let mut filter = rows::filter(&ask, Kind::Account);
+    let mut filter = rows::filter(&ask, Kind::Account)?;
     filter.name = None;
     let accounts = ask.within(ask.site.store.listing.page(&filter)).await?;
     let mut channels: HashMap<String, String> = HashMap::new();

@@ -165,7 +165,7 @@ fn network(i: usize, text: &str) -> Result<IpNet, Problem> {
 }
 
 async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let mut filter = rows::filter(&ask, Kind::Key);
+    let mut filter = rows::filter(&ask, Kind::Key)?;
     filter.removed = ask.query.0.get("revoked").is_some_and(|revoked| revoked == true);
     if let Some(member) = ask.query.text("member") {
         filter.parent = Some(rows::find(&ask, Kind::Member, None, member).await?.id);
@@ -182,6 +182,7 @@ async fn one(ask: Ask) -> Result<Answer, Problem> {
 async fn make(ask: Ask) -> Result<Answer, Problem> {
     let mut spec = KeySpec::default();
     take(&ask.body, &mut spec)?;
+    form::not_past(&ask, "expires_at")?;
     if spec.member.is_empty() {
         "owner".clone_into(&mut spec.member);
     }

@@ -189,6 +189,9 @@ async fn post(ask: Ask, kind: PostingKind) -> Result<Answer, Problem> {
 
 async fn balances(ask: Ask) -> Result<Answer, Problem> {
     let after = ask.query.text("after").unwrap_or_default();
+    if !after.is_empty() && !rows::is_id(Kind::Member, after) {
+        return Err(Problem::value("after", "expected the 'next' of a page"));
+    }
     let mut balances = ask.within(ask.site.store.ledger.balances()).await?;
     balances.retain(|it| it.member.to_string().as_str() > after);
     balances.sort_unstable_by_key(|it| it.member);

@@ -66,7 +66,7 @@ fn named(ask: &Ask) -> &str {
 }
 
 pub(super) async fn list<R: Named>(ask: Ask) -> Result<Answer, Problem> {
-    let rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, R::KIND))).await?;
+    let rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, R::KIND)?)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(R::Spec, StoredRow)>, Problem>>()?;
     Ok(paging::page(rows, ask.limit(), |(_, row)| row.id.clone(), |(spec, row)| object::<R>(row, spec)))
 }

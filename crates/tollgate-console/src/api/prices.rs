@@ -101,6 +101,10 @@ async fn set(ask: Ask) -> Result<Answer, Problem> {
     match there.await {
         Ok(_) => {}
         Err(problem) if problem.status == http::StatusCode::NOT_FOUND && !rows::is_id(Kind::Model, &name) => {
+            if ask.if_match()?.is_some() {
+                let message = format!("Model '{name}' has no row that could have this revision; leave If-Match away to make one.");
+                return Err(Problem::conflict("revision_conflict", message));
+            }
             let mut spec = ModelSpec { name: name.clone(), ..ModelSpec::default() };
             form::set_schedule(&ask.body, "price", &mut spec.price)?;
             let new = Change::ExpectNew { kind: Kind::Model, parent: String::new(), name: name.clone() };

@@ -69,12 +69,16 @@ pub(super) async fn key_id(ask: &Ask, text: &str) -> Result<KeyId, Problem> {
 }
 
 /// Rows of a filter with what is asked for in the query: `limit`, `after`, `name`.
-pub(super) fn filter(ask: &Ask, kind: Kind) -> RowFilter {
-    RowFilter {
-        name: ask.query.text("name").map(str::to_owned),
-        after: ask.query.text("after").map(str::to_owned),
-        ..RowFilter::of(kind, ask.limit() + 1)
+pub(super) fn filter(ask: &Ask, kind: Kind) -> Result<RowFilter, Problem> {
+    let after = ask.query.text("after");
+    if after.is_some_and(|after| !is_id(kind, after)) {
+        return Err(Problem::value("after", "expected the 'next' of a page"));
     }
+    Ok(RowFilter {
+        name: ask.query.text("name").map(str::to_owned),
+        after: after.map(str::to_owned),
+        ..RowFilter::of(kind, ask.limit() + 1)
+    })
 }
 
 /// Changes a row: with `If-Match` only if it is as its sender knows it, else as often as it takes to write over the

@@ -148,6 +148,7 @@ async fn read_json(headers: &HeaderMap, body: Body, most: usize, empty: Option<V
     let bytes = read(body, most).await?;
     match empty {
         Some(empty) if bytes.is_empty() => Ok(empty),
+        None if bytes.is_empty() => Err(Problem::no_json("it is empty; send a JSON object")),
         _ => json::parse(&bytes).map_err(|fault| Problem::no_json(&fault)),
     }
 }

@@ -34,6 +34,8 @@ impl Problems {
         self.unless(name.len() <= longest, field, &format!("is longer than {longest} bytes"));
         self.unless(!name.chars().any(char::is_control), field, "holds control characters");
         self.unless(name.trim() == name, field, "begins or ends with a blank");
+        self.unless(!name.chars().any(is_unseen), field, "holds characters that nobody sees");
+        self.unless(field != "name" || !looks_like_id(name), field, "looks like an id, which would be taken for that row's");
     }
 
     fn budgets(&mut self, budgets: &[Budget]) {
@@ -52,6 +54,7 @@ impl Problems {
         let ordered = prices.windows(2).all(|pair| pair[0].valid_from < pair[1].valid_from);
         self.unless(ordered, field, "valid_from must rise from entry to entry, and only the first may leave it out");
         for price in prices {
+            self.unless(has_figure(&price.price), field, "no figure at all; leave it out for not priced, or write 0 for free");
             let tiers = &price.price.tiers;
             self.unless(tiers.windows(2).all(|pair| pair[0].above < pair[1].above), field, "the bounds of its tiers must rise");
             self.unless(tiers.iter().all(|tier| tier.price.tiers.is_empty()), field, "a tier has tiers of its own");
@@ -71,6 +74,24 @@ impl Problems {
             Some(PriceLimitMode::Ceiling { .. } | PriceLimitMode::PricedOnly) | None => {}
         }
     }
+}
+
+/// Characters that make two names look alike, or turn the direction of what stands behind them.
+const fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Rows are found by id or by name, so that a name of this form could never be found.
+fn looks_like_id(name: &str) -> bool {
+    const PREFIXES: [&str; 8] = ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "req_"];
+    let digits = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+    digits.is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// A price without a figure would sell everything for nothing, which nobody means by it.
+fn has_figure(price: &Price) -> bool {
+    let Price { input, output, cache_read, cache_write, thinking, image, audio, per_request, tiers: _ } = price;
+    [input, output, cache_read, cache_write, thinking, image, audio, per_request].into_iter().any(Option::is_some)
 }
 
 /// Whether every figure can be meant: one that is mistyped by some zeros would be booked with all that follows.
@@ -109,7 +130,9 @@ impl Check for ChannelSpec {
             "must be 0 (off) or lie between 10 and 86,400 (a day)",
         );
         problems.unless(self.headers.len() <= 32, "headers", "more than 32 headers");
-        for (name, value) in &self.headers {
+        for (i, (name, value)) in self.headers.iter().enumerate() {
+            let twice = self.headers[..i].iter().any(|(before, _)| before.eq_ignore_ascii_case(name));
+            problems.unless(!twice, "headers", &format!("'{name}' stands twice"));
             if let Err(message) = check_header(name, value) {
                 problems.add("headers", message);
             }
@@ -260,6 +283,37 @@ mod tests {
 
     fn url(text: &str) -> Option<String> {
         check_url(text, &["http", "https"]).err()
+    }
+
+    #[test]
+    fn names_are_seen_and_are_no_ids() {
+        let faults = |name: &str| GroupSpec { name: name.to_owned(), ..GroupSpec::default() }.check().len();
+        for good in ["default", "größe 組 😀", "a/b", "..", "grp_short", "👨\u{200d}👩\u{200d}👧"] {
+            assert_eq!(faults(good), 0, "{good:?}");
+        }
+        for bad in ["a\u{202e}b", "a\u{200b}", "\u{feff}a", "a\u{2066}b", "grp_01m7zpcfdnf1frvedh0bp3pf6m", "a\nb", " a", ""] {
+            assert!(faults(bad) > 0, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_price_without_a_figure_is_none() {
+        let of = |price: Price| {
+            let price = Some(PriceSchedule(vec![PricedAt { valid_from: None, price }]));
+            ModelSpec { name: "m".to_owned(), price, ..ModelSpec::default() }.check().len()
+        };
+        assert_eq!(of(Price { input: Some(0), ..Price::default() }), 0);
+        assert_eq!(of(Price { per_request: Some(5), ..Price::default() }), 0);
+        let only_tiers = vec![PriceTier { above: 5, price: Price { input: Some(1), ..Price::default() } }];
+        assert_eq!(of(Price { tiers: only_tiers, ..Price::default() }), 1);
+        assert_eq!(of(Price::default()), 1);
+    }
+
+    #[test]
+    fn a_header_stands_once_however_it_is_written() {
+        let headers = ["X-A", "x-a"].map(|name| (name.to_owned(), "1".to_owned())).to_vec();
+        let spec = ChannelSpec { name: "c".to_owned(), base_url: "https://x/v1".to_owned(), headers, ..ChannelSpec::default() };
+        assert!(spec.check().iter().any(|it| it.field == "headers" && it.message.contains("twice")));
     }
 
     #[test]

@@ -83,6 +83,11 @@ fn refused(kind: Kind, name: &str, reason: Refused) -> StoreError {
     StoreError::Refused(ChangeRefused { kind, name: name.to_owned(), reason })
 }
 
+/// Whether a credential can stand in a header as it is.
+fn can_be_sent(credential: &str) -> bool {
+    !credential.is_empty() && credential.trim() == credential && credential.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
 fn checked(kind: Kind, name: &str, problems: Vec<FieldProblem>) -> Result<(), StoreError> {
     if problems.is_empty() { Ok(()) } else { Err(refused(kind, name, Refused::Invalid(problems))) }
 }
@@ -155,8 +160,10 @@ impl Batch<'_> {
         self.may_write(&parent, channel)?;
         let shown = format!("{channel}/{}", spec.name);
         let mut problems = spec.check();
-        if credential.is_some_and(|secret| secret.expose().is_empty() || secret.expose().chars().any(char::is_control)) {
-            problems.push(FieldProblem { field: "credential", message: "is empty or holds control characters".to_owned() });
+        if credential.is_some_and(|secret| !can_be_sent(secret.expose())) {
+            let message =
+                "must be ASCII without control characters or blanks at its ends, as headers are; look for a pasted dash or quote";
+            problems.push(FieldProblem { field: "credential", message: message.to_owned() });
         }
         checked(Kind::Account, &shown, problems)?;
         let echo = parent.read::<ChannelSpec>()?.provider == Provider::Echo;

@@ -9,6 +9,7 @@ mod keys;
 mod listener;
 mod money;
 mod remote;
+mod sense;
 mod usage;
 
 use std::{

@@ -1,0 +1,116 @@
+//! What could be sent and cannot be meant: it is refused with the member at fault, and nothing is written.
+
+use serde_json::{Value, json};
+use tollgate_testkit::Request;
+
+use super::{Admin, refusal, refused, refused_whole, text};
+
+fn post(admin: &Admin, path: &str, body: &Value) -> (u16, String, Option<String>) {
+    refusal(&admin.call("POST", &format!("/admin/v1/{path}"), Some(body)))
+}
+
+#[test]
+fn a_price_without_a_figure_sells_nothing_for_nothing() {
+    let admin = Admin::echo();
+    let answer = admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{}]})));
+    assert_eq!(refusal(&answer), refused(400, "invalid_value", "price"), "{}", text(&answer));
+    assert!(text(&answer).contains("0 for free"), "{}", text(&answer));
+    let tiers = json!({"price": [{"tiers": [{"above": 5, "input_usd": "1"}]}]});
+    assert_eq!(refusal(&admin.call("PUT", "/admin/v1/prices/echo", Some(&tiers))), refused(400, "invalid_value", "price"));
+    let free = json!({"price": [{"input_usd": "0", "output_usd": "0"}]});
+    assert_eq!(admin.call("PUT", "/admin/v1/prices/echo", Some(&free)).status, 200);
+    let fresh = Request::post("/admin/v1/prices/new", &free).bearer(&admin.key).header("if-match", "\"1\"");
+    assert_eq!(refusal(&admin.send("PUT", "/admin/v1/prices/new", &fresh)), refused_whole(409, "revision_conflict"));
+}
+
+#[test]
+fn names_that_nobody_could_see_or_find_are_refused() {
+    let admin = Admin::echo();
+    for name in ["a\u{202e}b", "a\u{200b}", "grp_01m7zpcfdnf1frvedh0bp3pf6m", " a"] {
+        assert_eq!(post(&admin, "groups", &json!({"name": name})), refused(400, "invalid_value", "name"), "{name:?}");
+    }
+    for name in ["größe 組 😀", "a/b", ".."] {
+        let row = admin.post("/admin/v1/groups", &json!({"name": name}));
+        let found = admin.get(&format!("/admin/v1/groups/{}", row["id"].as_str().unwrap()));
+        assert_eq!(found["name"], name);
+    }
+}
+
+#[test]
+fn bounds_of_another_mode_and_ends_in_the_past_are_refused() {
+    let admin = Admin::echo();
+    for (member, limit) in [
+        ("max_input_usd", json!({"mode": "priced_only", "max_input_usd": "1"})),
+        ("min_margin", json!({"mode": "ceiling", "max_input_usd": "1", "min_margin": "0.1"})),
+        ("max_output_nano_usd", json!({"mode": "min_margin", "min_margin": "0.1", "max_output_nano_usd": 1})),
+    ] {
+        let said = post(&admin, "keys", &json!({"name": "k", "price_limit": limit}));
+        assert_eq!(said, refused(400, "invalid_value", &format!("price_limit.{member}")));
+    }
+    let none = post(&admin, "keys", &json!({"name": "k", "price_limit": {"mode": "min_margin"}}));
+    assert_eq!(none, refused(400, "missing_required_parameter", "price_limit.min_margin"));
+    let shown = json!({"mode": "min_margin", "min_margin": "0.1", "max_input_usd": null, "max_input_nano_usd": null});
+    let key = admin.post("/admin/v1/keys", &json!({"name": "k", "price_limit": shown}));
+    let past = "2020-01-01T00:00:00Z";
+    assert_eq!(post(&admin, "keys", &json!({"name": "p", "expires_at": past})), refused(400, "invalid_value", "expires_at"));
+    let admin_key = json!({"name": "p", "scope": "operator", "expires_at": past});
+    assert_eq!(post(&admin, "admin-keys", &admin_key), refused(400, "invalid_value", "expires_at"));
+    let ended = admin.patch(&format!("/admin/v1/keys/{}", key["id"].as_str().unwrap()), &json!({"expires_at": past}));
+    assert_eq!(ended["expires_at"], past, "one that was made may be ended");
+}
+
+#[test]
+fn a_channel_has_each_account_and_each_header_once_and_credentials_that_can_be_sent() {
+    let admin = Admin::echo();
+    let account = |name: &str, credential: &str| json!({"name": name, "credential": credential});
+    let channel = |more: Value| {
+        let mut body = json!({"name": "c", "provider": "openai"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let twice = channel(json!({"accounts": [account("a", "one"), account("a", "two")]}));
+    assert_eq!(post(&admin, "channels", &twice), refused(400, "invalid_value", "accounts[1].name"));
+    let headers = channel(json!({"headers": {"X-One": "1", "x-one": "2"}}));
+    assert_eq!(post(&admin, "channels", &headers), refused(400, "invalid_value", "headers"));
+    // A dash that a text processor made of a hyphen.
+    for credential in ["sk\u{2011}secret-of-an-account", " sk-secret", "sk-secret\t"] {
+        let answer = admin.call("POST", "/admin/v1/channels/echo/accounts", Some(&account("new", credential)));
+        assert_eq!(refusal(&answer), refused(400, "invalid_value", "credential"));
+        assert!(!text(&answer).contains("secret-of-an-account"), "{}", text(&answer));
+    }
+}
+
+#[test]
+fn pages_that_do_not_exist_and_bodies_that_are_none_are_told() {
+    let admin = Admin::echo();
+    for path in ["keys", "groups", "channels/echo/accounts", "health", "admin-keys", "ledger/balances", "budgets?subject=key"] {
+        let path = format!("/admin/v1/{path}{}after=zzz", if path.contains('?') { '&' } else { '?' });
+        assert_eq!(refusal(&admin.call("GET", &path, None)), refused(400, "invalid_value", "after"), "{path}");
+    }
+    assert_eq!(post(&admin, "groups", &json!([])), refused_whole(400, "invalid_type"));
+    let empty = Request::get("/admin/v1/groups").bearer(&admin.key).header("content-type", "application/json");
+    let answer = admin.send("POST", "/admin/v1/groups", &empty);
+    assert_eq!(refusal(&answer), refused_whole(400, "invalid_json"));
+    assert!(text(&answer).contains("it is empty"), "{}", text(&answer));
+    let answer = admin.call("PUT", "/admin/v1/budgets/gateway/x", Some(&json!({"budgets": []})));
+    assert_eq!(refusal(&answer), refused(400, "invalid_value", "subject"));
+    assert!(text(&answer).contains("budget.day"), "{}", text(&answer));
+    let file = "[[key]]\nname = \"k\"\nsecret = \"env:PATH\"\n";
+    let answer = admin.call("POST", "/admin/v1/catalog/preview", Some(&json!({"file": file})));
+    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let fault = &body["error"]["faults"][0];
+    assert_eq!((&fault["line"], &fault["column"]), (&3.into(), &1.into()), "{body}");
+    assert!(fault["message"].as_str().unwrap().contains("send the secret itself"), "{body}");
+}
+
+#[test]
+fn a_tag_that_a_proxy_made_weak_still_names_its_revision() {
+    let admin = Admin::echo();
+    let row = admin.get("/admin/v1/groups/default");
+    let weak = |revision: &Value| {
+        let request = Request::post("/admin/v1/groups/default", &json!({"rpm": 60})).bearer(&admin.key);
+        admin.send("PATCH", "/admin/v1/groups/default", &request.header("if-match", &format!("W/\"{revision}\"")))
+    };
+    assert_eq!(weak(&row["revision"]).status, 200);
+    assert_eq!(refusal(&weak(&row["revision"])), refused_whole(409, "revision_conflict"));
+}
