@@ -121,7 +121,7 @@ async fn set(ask: Ask) -> Result<Answer, Problem> {
             let message = "the gateway's own budgets are the settings budget.day, budget.month and budget.total";
             return Err(Problem::value("subject", message));
         }
-        return Err(Problem::value("subject", "expected key, member, group or channel"));
+        return Err(Problem::not_found("budget subject", subject));
     };
     let items = ask.body.list("budgets").map(Vec::as_slice).unwrap_or_default();
     let budgets = form::read_budgets(items, "budgets")?;

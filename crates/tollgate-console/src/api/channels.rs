@@ -143,6 +143,12 @@ impl Named for Channels {
         members
     }
 
+    fn hide(members: &mut Map<String, Value>) {
+        if let Some(Value::String(proxy)) = members.get_mut("proxy") {
+            *proxy = without_password(proxy);
+        }
+    }
+
     fn take(sent: &Members, spec: &mut ChannelSpec) -> Result<(), Problem> {
         sent.set_text("name", &mut spec.name);
         sent.set_word("provider", &mut spec.provider);
@@ -178,7 +184,10 @@ impl Named for Channels {
                 headers.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
             spec.headers.sort();
         }
-        sent.set_or_null("proxy", &mut spec.proxy);
+        // What an operator was shown and sends back changes nothing.
+        if sent.text("proxy") != spec.proxy.as_deref().map(without_password).as_deref() {
+            sent.set_or_null("proxy", &mut spec.proxy);
+        }
         sent.set_or_null("ca_file", &mut spec.ca_file);
         form::set_budgets(sent, &mut spec.budgets)?;
         if let Some(items) = sent.list("serves") {
@@ -241,6 +250,18 @@ impl Named for Channels {
     }
 }
 
+/// A proxy's address as those see it who may not set it.
+pub(super) fn without_password(proxy: &str) -> String {
+    match url::Url::parse(proxy) {
+        Ok(mut url) if url.password().is_some() && url.set_password(Some("***")).is_ok() => {
+            // A path that was not written is none.
+            let shown = url.to_string();
+            if proxy.ends_with('/') { shown } else { shown.trim_end_matches('/').to_owned() }
+        }
+        Ok(_) | Err(_) => proxy.to_owned(),
+    }
+}
+
 /// The address that stands in a base URL instead of a name.
 fn literal(url: &str) -> Option<IpAddr> {
     match url::Url::parse(url).ok()?.host()? {
@@ -272,7 +293,16 @@ fn read_serves(i: usize, item: &Value) -> Result<ServesSpec, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::literal;
+    use super::{literal, without_password};
+
+    #[test]
+    fn a_proxys_password_is_hidden_and_nothing_else() {
+        assert_eq!(without_password("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
+        assert_eq!(without_password("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
+        for plain in ["http://proxy:3128", "socks5://me@proxy:1080"] {
+            assert_eq!(without_password(plain), plain);
+        }
+    }
 
     #[test]
     fn an_address_is_found_however_it_is_written() {

@@ -54,7 +54,7 @@ fn a_bad_file_is_refused_whole_and_reads_nothing_of_the_machine() {
         ("not toml at all", "line 1"),
         (
             "[[channel]]\nname = \"x\"\nprovider = \"compatible\"\nbase_url = \"https://x/v1\"\n[[channel.account]]\nname = \"a\"\ncredential = \"env:PATH\"\n",
-            "PATH",
+            "send the secret itself",
         ),
         (
             "[[channel]]\nname = \"x\"\nprovider = \"compatible\"\nbase_url = \"https://x/v1\"\n[[channel.account]]\nname = \"a\"\ncredential = \"file:/etc/hostname\"\n",

@@ -99,7 +99,7 @@ fn pages_that_do_not_exist_and_bodies_that_are_none_are_told() {
     let answer = admin.call("POST", "/admin/v1/catalog/preview", Some(&json!({"file": file})));
     let body: Value = serde_json::from_slice(&answer.body).unwrap();
     let fault = &body["error"]["faults"][0];
-    assert_eq!((&fault["line"], &fault["column"]), (&3.into(), &1.into()), "{body}");
+    assert_eq!((&fault["line"], &fault["column"]), (&3.into(), &10.into()), "{body}");
     assert!(fault["message"].as_str().unwrap().contains("send the secret itself"), "{body}");
 }
 
@@ -113,4 +113,22 @@ fn a_tag_that_a_proxy_made_weak_still_names_its_revision() {
     };
     assert_eq!(weak(&row["revision"]).status, 200);
     assert_eq!(refusal(&weak(&row["revision"])), refused_whole(409, "revision_conflict"));
+}
+
+#[test]
+fn a_proxys_password_is_for_those_who_may_set_it() {
+    let admin = Admin::echo();
+    let (plain, hidden) = ("http://me:proxy-secret@127.0.0.1:3128", "http://me:***@127.0.0.1:3128");
+    admin.post("/admin/v1/channels", &json!({"name": "c", "provider": "openai", "proxy": plain}));
+    let path = "/admin/v1/channels/c";
+    assert_eq!(admin.get(path)["proxy"], plain);
+    for path in [path, "/admin/v1/channels", "/admin/v1/catalog"] {
+        let seen = text(&admin.as_operator("GET", path, None));
+        assert!(!seen.contains("proxy-secret") && seen.contains(hidden), "{path}: {seen}");
+    }
+    let same = admin.as_operator("PATCH", path, Some(&json!({"proxy": hidden, "priority": 2})));
+    assert_eq!(same.status, 200, "what was shown and comes back changes nothing: {}", text(&same));
+    assert_eq!(admin.get(path)["proxy"], plain);
+    let other = admin.as_operator("PATCH", path, Some(&json!({"proxy": "http://127.0.0.1:1"})));
+    assert_eq!(refusal(&other), refused_whole(403, "admin_only"));
 }
