@@ -252,14 +252,13 @@ impl Named for Channels {
 
 /// A proxy's address as those see it who may not set it.
 pub(super) fn without_password(proxy: &str) -> String {
-    match url::Url::parse(proxy) {
-        Ok(mut url) if url.password().is_some() && url.set_password(Some("***")).is_ok() => {
-            // A path that was not written is none.
-            let shown = url.to_string();
-            if proxy.ends_with('/') { shown } else { shown.trim_end_matches('/').to_owned() }
-        }
-        Ok(_) | Err(_) => proxy.to_owned(),
+    let Ok(mut url) = url::Url::parse(proxy) else { return proxy.to_owned() };
+    if url.password().is_none() || url.set_password(Some("***")).is_err() {
+        return proxy.to_owned();
     }
+    // A path that was not written is none.
+    let shown = url.to_string();
+    if proxy.ends_with('/') { shown } else { shown.trim_end_matches('/').to_owned() }
 }
 
 /// The address that stands in a base URL instead of a name.

@@ -236,6 +236,10 @@ pub(super) fn read_schedule(items: &[Value], at: &str) -> Result<Option<PriceSch
     let read = |(i, item): (usize, &Value)| {
         let (members, at) = (Members::of(item), format!("{at}[{i}]"));
         let mut price = read_kinds(&members, &at)?;
+        if price == Price::default() {
+            // It would sell everything for nothing, which nobody means by it.
+            return Err(Problem::value(&at, "no figure at all; leave it out for not priced, or send \"0\" for free"));
+        }
         for (j, tier) in members.list("tiers").into_iter().flatten().enumerate() {
             let members = Members::of(tier);
             let above = members.whole("above").and_then(|above| u64::try_from(above).ok()).unwrap_or_default();

@@ -54,7 +54,6 @@ impl Problems {
         let ordered = prices.windows(2).all(|pair| pair[0].valid_from < pair[1].valid_from);
         self.unless(ordered, field, "valid_from must rise from entry to entry, and only the first may leave it out");
         for price in prices {
-            self.unless(has_figure(&price.price), field, "no figure at all; leave it out for not priced, or write 0 for free");
             let tiers = &price.price.tiers;
             self.unless(tiers.windows(2).all(|pair| pair[0].above < pair[1].above), field, "the bounds of its tiers must rise");
             self.unless(tiers.iter().all(|tier| tier.price.tiers.is_empty()), field, "a tier has tiers of its own");
@@ -86,12 +85,6 @@ fn looks_like_id(name: &str) -> bool {
     const PREFIXES: [&str; 8] = ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "req_"];
     let digits = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
     digits.is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-}
-
-/// A price without a figure would sell everything for nothing, which nobody means by it.
-fn has_figure(price: &Price) -> bool {
-    let Price { input, output, cache_read, cache_write, thinking, image, audio, per_request, tiers: _ } = price;
-    [input, output, cache_read, cache_write, thinking, image, audio, per_request].into_iter().any(Option::is_some)
 }
 
 /// Whether every figure can be meant: one that is mistyped by some zeros would be booked with all that follows.
@@ -294,19 +287,6 @@ mod tests {
         for bad in ["a\u{202e}b", "a\u{200b}", "\u{feff}a", "a\u{2066}b", "grp_01m7zpcfdnf1frvedh0bp3pf6m", "a\nb", " a", ""] {
             assert!(faults(bad) > 0, "{bad:?}");
         }
-    }
-
-    #[test]
-    fn a_price_without_a_figure_is_none() {
-        let of = |price: Price| {
-            let price = Some(PriceSchedule(vec![PricedAt { valid_from: None, price }]));
-            ModelSpec { name: "m".to_owned(), price, ..ModelSpec::default() }.check().len()
-        };
-        assert_eq!(of(Price { input: Some(0), ..Price::default() }), 0);
-        assert_eq!(of(Price { per_request: Some(5), ..Price::default() }), 0);
-        let only_tiers = vec![PriceTier { above: 5, price: Price { input: Some(1), ..Price::default() } }];
-        assert_eq!(of(Price { tiers: only_tiers, ..Price::default() }), 1);
-        assert_eq!(of(Price::default()), 1);
     }
 
     #[test]

@@ -58,17 +58,15 @@ fn price(table: &Table<'_>) -> Price {
 }
 
 fn kinds(table: &Table<'_>) -> Price {
-    // One that is there and wrong was told already; it is not to be told once more as a price without figures.
-    let figure = |field: &'static str| money(table, field).or_else(|| table.get(field).map(|_| 0));
     Price {
-        input: figure("input"),
-        output: figure("output"),
-        cache_read: figure("cache_read"),
-        cache_write: figure("cache_write"),
-        thinking: figure("thinking"),
-        image: figure("image"),
-        audio: figure("audio"),
-        per_request: figure("per_request"),
+        input: money(table, "input"),
+        output: money(table, "output"),
+        cache_read: money(table, "cache_read"),
+        cache_write: money(table, "cache_write"),
+        thinking: money(table, "thinking"),
+        image: money(table, "image"),
+        audio: money(table, "audio"),
+        per_request: money(table, "per_request"),
         tiers: Vec::new(),
     }
 }
