@@ -96,8 +96,10 @@ fn what_is_asked_is_answered_with_the_same_words_in_both_places() {
     let upstream = Upstream::start();
     let both = in_front_of(&upstream);
     good(&both.here(&["group", "set", "default", r#"budgets=[{"amount_usd":"5","window":"day"}]"#]));
+    let models = || both.gate.send(&tollgate_testkit::Request::get("/v1/models").bearer(both.gate.key()));
+    within_a_second("what was applied is served", || super::text(&models()).contains("chat-model"));
     for _ in 0..3 {
-        assert_eq!(both.gate.chat(&support::chat("echo")).status, 200);
+        assert_eq!(both.gate.chat(&support::chat("chat-model")).status, 200);
     }
     assert_eq!(both.gate.chat(&support::chat("none")).status, 404);
     good(&both.here(&["ledger", "top-up", "owner", "5", "--note", "first"]));
