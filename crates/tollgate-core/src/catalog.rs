@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Profile, Protocol};
 
+pub use lanes::AccountBounds;
 pub use routing::{Hedge, Routing};
 
 use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, PriceSchedule, Revision, Secret, Timestamp};

@@ -27,9 +27,9 @@ pub use admit::{
     Spent, Subject, Taken, hold_for, hold_for_attempt, holds_ahead, most_of_attempt, output_limit_field,
 };
 pub use catalog::{
-    Account, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member, MemberStatus,
-    Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, ServedBy,
-    Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
+    Account, AccountBounds, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member,
+    MemberStatus, Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing,
+    ServedBy, Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use health::{
     AccountHealth, Bucket, Condition, CoolingReason, Glance, HealthState, Observation, RestingReason, Standing, observe, quota_end,

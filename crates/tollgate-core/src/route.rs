@@ -17,8 +17,8 @@ use sieve::Sieve;
 pub(crate) use sieve::cost_of;
 
 use crate::{
-    Account, AccountId, Caller, Catalog, Channel, Condition, Offer, Price, PriceLimit, Provider, Serves, Timestamp, TraceEntry,
-    estimate_input, price_limit::Effective,
+    Account, AccountBounds, AccountId, Caller, Catalog, Channel, Condition, Offer, Price, PriceLimit, Provider, Serves, Timestamp,
+    TraceEntry, estimate_input, price_limit::Effective,
 };
 
 /// Most attempts of one request.
@@ -68,8 +68,8 @@ pub trait HealthView {
 /// What besides catalog and health can exclude a candidate. Everything defaults to "free".
 pub trait CandidateView {
     /// Whether an account has room. Asked only of accounts with a bound.
-    fn account_load(&self, account: &Account) -> AccountLoad {
-        let _ = account;
+    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
+        let _ = (account, bounds);
         AccountLoad::Free
     }
 

@@ -114,7 +114,7 @@ fn benches(c: &mut Criterion) {
     assert_eq!(busy.taken.len(), ACCOUNTS / 10);
     let view = outline(None);
     let view = busy.traffic.view(&view, Protocol::OpenAi, 500, NOW);
-    let accounts = busy.catalog.accounts().map(|account| view.account_load(account));
+    let accounts = busy.catalog.accounts().map(|account| view.account_load(account.id, account.bounds()));
     assert_eq!(accounts.filter(|load| *load != tollgate_core::AccountLoad::Free).count(), ACCOUNTS / 10);
     busy.measure(c, "gateway, 1000 channels with bounds, a tenth busy", None);
     Gateway::over(limited()).busy(1).measure(c, "gateway, 1000 channels with bounds, all busy", None);

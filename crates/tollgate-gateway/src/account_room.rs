@@ -22,7 +22,7 @@ use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
 };
-use tollgate_core::{Account, AccountId, AccountLoad, IdHash, KeyId, Sliding};
+use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, IdHash, KeyId, Sliding};
 
 use crate::Clock;
 use queue::{Hand, Queue, Turn};
@@ -88,24 +88,6 @@ struct Room {
     queue: Queue,
 }
 
-/// What an account allows; 0 is unbounded.
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    concurrency: u32,
-    rpm: u32,
-    tpm: u64,
-}
-
-impl Bounds {
-    const fn of(account: &Account) -> Self {
-        Self { concurrency: account.concurrency, rpm: account.rpm, tpm: account.tpm }
-    }
-
-    const fn any(self) -> bool {
-        self.concurrency != 0 || self.rpm != 0 || self.tpm != 0
-    }
-}
-
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
@@ -138,12 +120,12 @@ impl AccountRooms {
 
     /// Whether an account has room for a request that is estimated at `tokens`.
     pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
-        self.look().load(account, tokens)
+        self.look().load(account.id, account.bounds(), tokens)
     }
 
     /// Sets room aside, if there is some.
     pub(crate) fn take(self: &Arc<Self>, account: &Account, tokens: u64) -> Option<Slot> {
-        let bounds = Bounds::of(account);
+        let bounds = account.bounds();
         if !bounds.any() {
             return Some(Slot(None));
         }
@@ -158,7 +140,7 @@ impl AccountRooms {
         // Dropped before the receiver: what is handed over in between is given back by the receiver's own end.
         let mut line = Line { number: self.waits.fetch_add(1, Ordering::Relaxed), places: Vec::new() };
         for account in accounts.iter().take(MOST_AWAITED) {
-            let (bounds, number) = (Bounds::of(account), line.number);
+            let (bounds, number) = (account.bounds(), line.number);
             let (place, now) = (self.place(account.id), self.micros());
             let (slot, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
                 None => (Some(self.occupy(&place, room, account.id, tokens, now)), false),
@@ -190,7 +172,7 @@ impl AccountRooms {
         let known = self.places.load();
         let in_use = known.iter().filter(|(_, place)| place.running.load(Ordering::Relaxed) > 0);
         let mut places: Places = in_use.map(|(account, place)| (*account, Arc::clone(place))).collect();
-        for account in accounts.into_iter().filter(|account| Bounds::of(account).any()) {
+        for account in accounts.into_iter().filter(|account| account.bounds().any()) {
             places.insert(account.id, known.get(&account.id).cloned().unwrap_or_default());
         }
         self.places.store(Arc::new(places));
@@ -262,12 +244,11 @@ pub(crate) struct RoomsLook<'a> {
 
 impl RoomsLook<'_> {
     /// Whether an account has room for a request that is estimated at `tokens`.
-    pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
-        let bounds = Bounds::of(account);
+    pub(crate) fn load(&self, account: AccountId, bounds: Bounds, tokens: u64) -> AccountLoad {
         if !bounds.any() {
             return AccountLoad::Free;
         }
-        let Some(place) = self.places.get(&account.id) else { return AccountLoad::Free };
+        let Some(place) = self.places.get(&account) else { return AccountLoad::Free };
         match place.full(bounds, tokens, || self.rooms.micros()) {
             None => AccountLoad::Free,
             Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,

@@ -6,8 +6,8 @@ use std::{fmt, sync::Arc};
 use serde::Serialize;
 use serde_json::json;
 use tollgate_core::{
-    Account, AccountLoad, Caller, CandidateView, Catalog, Channel, ChannelBudget, Excluded, HealthView, Key, NoRoute, NotOffered,
-    Past, PriceLimit, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
+    AccountBounds, AccountId, AccountLoad, Caller, CandidateView, Catalog, Channel, ChannelBudget, Excluded, HealthView, Key,
+    NoRoute, NotOffered, Past, PriceLimit, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Framing, Method, Outline, Protocol, Target, codec};
 
@@ -212,7 +212,7 @@ struct View<'a> {
 }
 
 impl CandidateView for View<'_> {
-    fn account_load(&self, account: &Account) -> AccountLoad {
+    fn account_load(&self, account: AccountId, _: AccountBounds) -> AccountLoad {
         self.sight.known.load(account, self.sight.now)
     }
 

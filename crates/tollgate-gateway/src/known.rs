@@ -2,7 +2,7 @@
 //! accounts without room, spent budgets of channels. A picture of one moment; [`explain`](crate::explain) looks at it.
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Account, AccountId, AccountLoad, ChannelBudget, ChannelId, Learned, Timestamp};
+use tollgate_core::{AccountId, AccountLoad, ChannelBudget, ChannelId, Learned, Timestamp};
 
 use crate::{Shared, route::channel_budget};
 
@@ -86,8 +86,8 @@ impl Known {
     }
 
     /// Room on an account.
-    pub(crate) fn load(&self, account: &Account, now: Timestamp) -> AccountLoad {
-        match self.busy.iter().find(|it| it.account == account.id) {
+    pub(crate) fn load(&self, account: AccountId, now: Timestamp) -> AccountLoad {
+        match self.busy.iter().find(|it| it.account == account) {
             Some(Busy { until: None, .. }) => AccountLoad::AtConcurrency,
             Some(Busy { until: Some(until), .. }) if *until > now => AccountLoad::AtRate { until: *until },
             Some(_) | None => AccountLoad::Free,

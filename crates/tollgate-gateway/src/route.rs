@@ -9,9 +9,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use tollgate_core::{
-    Account, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute, NotOffered,
-    Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp, estimate_input, estimate_output,
-    parse_max_prices,
+    Account, AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel,
+    ChannelBudget, NoRoute, NotOffered, Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp,
+    estimate_input, estimate_output, parse_max_prices,
 };
 use tollgate_protocol::{FieldPath, Method, Outline};
 
@@ -179,11 +179,11 @@ struct View<'r, 'a> {
 }
 
 impl CandidateView for View<'_, '_> {
-    fn account_load(&self, account: &Account) -> AccountLoad {
-        if self.granted.is_some_and(|slot| slot.is_on(account.id)) {
+    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
+        if self.granted.is_some_and(|slot| slot.is_on(account)) {
             return AccountLoad::Free;
         }
-        self.traffic.account_load(account)
+        self.traffic.account_load(account, bounds)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {

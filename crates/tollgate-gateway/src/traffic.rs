@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use tollgate_core::{Account, AccountLoad, CandidateView, Channel, GroupId, NanoUsd, Serves, Timestamp};
+use tollgate_core::{Account, AccountBounds, AccountId, AccountLoad, CandidateView, Channel, GroupId, NanoUsd, Serves, Timestamp};
 use tollgate_protocol::{FieldPath, Outline, Protocol};
 
 use crate::{
@@ -77,8 +77,8 @@ pub struct TrafficView<'a> {
 }
 
 impl CandidateView for TrafficView<'_> {
-    fn account_load(&self, account: &Account) -> AccountLoad {
-        self.rooms.load(account, self.tokens)
+    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
+        self.rooms.load(account, bounds, self.tokens)
     }
 
     fn has_learned(&self) -> bool {

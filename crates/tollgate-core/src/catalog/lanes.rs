@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Channel, Provider};
-use crate::{AccountId, ChannelId};
+use crate::{Account, AccountId, ChannelId};
 
 /// Most that a channel's weight counts, so that sums cannot overflow.
 pub(crate) const MOST_WEIGHT: u32 = 1_000_000;
@@ -39,8 +39,35 @@ pub(crate) struct Seat {
     pub(crate) id: AccountId,
     /// `false`: off by hand.
     pub(crate) on: bool,
-    /// Whether it bounds requests at once, requests or tokens a minute.
-    pub(crate) bounded: bool,
+    /// What it takes at most.
+    pub(crate) bounds: AccountBounds,
+}
+
+/// What an account takes at most; 0 is unbounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountBounds {
+    /// Requests at once.
+    pub concurrency: u32,
+    /// Requests a minute.
+    pub rpm: u32,
+    /// Tokens a minute.
+    pub tpm: u64,
+}
+
+impl AccountBounds {
+    /// Whether there is any.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.concurrency != 0 || self.rpm != 0 || self.tpm != 0
+    }
+}
+
+impl Account {
+    /// What it takes at most.
+    #[must_use]
+    pub const fn bounds(&self) -> AccountBounds {
+        AccountBounds { concurrency: self.concurrency, rpm: self.rpm, tpm: self.tpm }
+    }
 }
 
 /// All channels of a snapshot, in its order, and their accounts.
@@ -77,7 +104,7 @@ impl Lanes {
             all.seats.extend(channel.accounts.iter().map(|account| Seat {
                 id: account.id,
                 on: account.on,
-                bounded: account.concurrency != 0 || account.rpm != 0 || account.tpm != 0,
+                bounds: account.bounds(),
             }));
         }
         all

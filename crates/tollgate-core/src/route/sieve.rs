@@ -259,10 +259,8 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
                 Standing::Usable | Standing::ProbeDue | Standing::Cooling { .. } | Standing::Resting { .. } => {}
             }
         }
-        if seat.bounded
-            && let Some(account) = channel.accounts.get(at as usize)
-        {
-            match self.input.view.account_load(account) {
+        if seat.bounds.any() {
+            match self.input.view.account_load(seat.id, seat.bounds) {
                 AccountLoad::Free => {}
                 AccountLoad::AtConcurrency => return Err(Exclusion::Concurrency),
                 AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),

@@ -51,8 +51,9 @@ impl HealthView for Board {
 }
 
 impl CandidateView for Case {
-    fn account_load(&self, account: &Account) -> AccountLoad {
-        let load = self.loads.get(&account.id).filter(|_| !(self.freed_meanwhile && self.asked.get() > 0));
+    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
+        assert!(bounds.any(), "asked of bounded accounts only");
+        let load = self.loads.get(&account).filter(|_| !(self.freed_meanwhile && self.asked.get() > 0));
         load.copied().unwrap_or(AccountLoad::Free)
     }
 

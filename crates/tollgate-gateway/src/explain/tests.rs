@@ -1,8 +1,8 @@
 //! Who is named, with which reason.
 
 use tollgate_core::{
-    AccountId, Budget, BudgetAction, Condition, CoolingReason, Learned, Limits, Multiplier, NanoUsd, Owner, Revision, Routing,
-    Standing, StreamBreak, TranslationPolicy, Visibility, Window,
+    Account, AccountId, Budget, BudgetAction, Condition, CoolingReason, Learned, Limits, Multiplier, NanoUsd, Owner, Revision,
+    Routing, Standing, StreamBreak, TranslationPolicy, Visibility, Window,
 };
 
 use super::*;
