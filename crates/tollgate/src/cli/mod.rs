@@ -175,7 +175,8 @@ pub(crate) enum Migrate {
     /// Copy the SQLite file of this gateway to PostgreSQL; repeat it once the gateway is stopped
     ToPostgres {
         /// Where to, such as `postgres://tollgate:secret@db.internal/tollgate`
-        url: String,
+        #[arg(value_name = "URL")]
+        target: String,
     },
 }
 

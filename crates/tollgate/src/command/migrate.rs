@@ -20,7 +20,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: &Migrate) -> Result<(), Failure> {
-    let Migrate::ToPostgres { url } = verb;
+    let Migrate::ToPostgres { target: url } = verb;
     let config = compose::settings(common, &[])?;
     let from = match compose::store_url(&config)? {
         StoreUrl::Sqlite(path) if path.exists() => path,
