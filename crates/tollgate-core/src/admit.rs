@@ -10,7 +10,7 @@ use std::fmt;
 
 use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
 
-pub use counting::{Sliding, Spent};
+pub use counting::{PackedSpent, Sliding, Spent};
 use worst::Worst;
 
 use crate::{

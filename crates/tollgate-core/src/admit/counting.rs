@@ -48,7 +48,38 @@ impl Periods {
     }
 }
 
+/// What was spent in one day, in one month and in all, in little room: a start may know a million subjects, most of which ask
+/// for nothing for a long time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedSpent {
+    day: i32,
+    month: i32,
+    of_day: i64,
+    of_month: i64,
+    total: i64,
+}
+
+impl PackedSpent {
+    /// With room for more.
+    #[must_use]
+    pub fn unpacked(&self) -> Spent {
+        let one = |number: i32, amount: i64| Periods::one(i64::from(number), amount);
+        Spent { day: one(self.day, self.of_day), month: one(self.month, self.of_month), total: self.total }
+    }
+}
+
 impl Spent {
+    /// In little room; `None` where more than one day or month is known.
+    #[must_use]
+    pub fn packed(&self) -> Option<PackedSpent> {
+        let (Periods([Some((day, of_day)), None, ..]), Periods([Some((month, of_month)), None, ..])) = (self.day, self.month)
+        else {
+            return None;
+        };
+        let (day, month) = (i32::try_from(day).ok()?, i32::try_from(month).ok()?);
+        Some(PackedSpent { day, month, of_day, of_month, total: self.total })
+    }
+
     /// What the database says: of the day and the month that `at` lies in, and in all.
     #[must_use]
     pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {

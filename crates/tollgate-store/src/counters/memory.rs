@@ -1,7 +1,8 @@
 //! Counting in memory, for one node: a meter for every subject, in shards that are locked for one step each.
 //!
 //! A hold locks the shards of all its subjects, in order, checks everything, and only then changes anything. A subject
-//! that was ever used keeps its meter (about 200 bytes), so that a budget that is given to it later knows what was spent.
+//! that was used since the start keeps its meter, one that was used before the start 64 bytes, so that a budget that is given to
+//! it later knows what was spent.
 
 use std::{
     collections::HashMap,
@@ -12,8 +13,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAction, Busy, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, NanoUsd, Rated, RequestId, Room, Rooms,
-    Short, Sliding, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
+    Budget, BudgetAction, Busy, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, NanoUsd, PackedSpent, Rated, RequestId, Room,
+    Rooms, Short, Sliding, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
 };
 
 use super::{Counters, Spending};
@@ -34,7 +35,48 @@ pub(crate) struct MemoryCounters {
     epoch: OnceLock<Instant>,
 }
 
-type Meters = HashMap<Subject, Meter>;
+/// The meters of a shard.
+#[derive(Debug, Default)]
+struct Meters {
+    live: HashMap<Subject, Meter>,
+    /// Who was known at the start, in order, in little room; whoever is asked for gets a meter.
+    before: Vec<(Subject, Before)>,
+}
+
+/// What was known of a subject at the start.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    spent: PackedSpent,
+    balance: i64,
+}
+
+impl Meters {
+    fn known_before(&self, subject: Subject) -> Option<Meter> {
+        let at = self.before.binary_search_by_key(&subject, |(of, _)| *of).ok()?;
+        let Before { spent, balance } = self.before[at].1;
+        Some(Meter { spent: spent.unpacked(), balance, ..Meter::default() })
+    }
+
+    fn meter(&mut self, subject: Subject) -> &mut Meter {
+        if !self.live.contains_key(&subject) {
+            let meter = self.known_before(subject).unwrap_or_default();
+            self.live.insert(subject, meter);
+        }
+        self.live.entry(subject).or_default()
+    }
+
+    fn get(&self, subject: Subject) -> Option<Meter> {
+        self.live.get(&subject).copied().or_else(|| self.known_before(subject))
+    }
+
+    /// Begins with the balance of a subject.
+    fn begin_with(&mut self, subject: Subject, balance: i64) {
+        match self.before.binary_search_by_key(&subject, |(of, _)| *of) {
+            Ok(at) => self.before[at].1.balance = balance,
+            Err(_) => self.meter(subject).balance = balance,
+        }
+    }
+}
 
 /// What one subject has used and holds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,10 +116,20 @@ impl MemoryCounters {
             epoch: OnceLock::new(),
         };
         for (subject, spent) in &spending.spent {
-            counters.shard(*subject).entry(*subject).or_default().spent = *spent;
+            let mut shard = counters.shard(*subject);
+            match spent.packed() {
+                Some(spent) => shard.before.push((*subject, Before { spent, balance: 0 })),
+                None => shard.meter(*subject).spent = *spent,
+            }
+        }
+        for shard in &counters.meters {
+            let mut shard = locked(shard);
+            shard.before.sort_unstable_by_key(|(of, _)| *of);
+            shard.before.shrink_to_fit();
         }
         for (member, balance) in &spending.balances {
-            counters.posted(*member, *balance);
+            let subject = Subject::Member(*member);
+            counters.shard(subject).begin_with(subject, balance.0);
         }
         counters
     }
@@ -170,14 +222,14 @@ impl Counters for MemoryCounters {
 
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
         let shard = self.shard(subject);
-        let Some(meter) = shard.get(&subject) else { return NanoUsd::ZERO };
+        let Some(meter) = shard.get(subject) else { return NanoUsd::ZERO };
         NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
     }
 
     fn posted(&self, member: MemberId, amount: NanoUsd) {
         let subject = Subject::Member(member);
         let mut shard = self.shard(subject);
-        let meter = shard.entry(subject).or_default();
+        let meter = shard.meter(subject);
         meter.balance = meter.balance.saturating_add(amount.0);
     }
 
@@ -230,7 +282,7 @@ impl<'a> Locked<'a> {
     fn meter(&mut self, subject: Subject) -> &mut Meter {
         let place = place_of(subject);
         let shard = self.shards.iter_mut().find(|(at, _)| *at == place);
-        shard.expect("the shard of every subject of these limits is locked").1.entry(subject).or_default()
+        shard.expect("the shard of every subject of these limits is locked").1.meter(subject)
     }
 
     fn commit(&mut self, hold: &Hold, micros: u64) -> Vec<u64> {
