@@ -57,9 +57,9 @@ impl Memory {
         self.pace.store(ms, Ordering::SeqCst);
     }
 
-    /// A record that it will not take.
-    pub(crate) fn refuse(&self, id: RequestId) {
-        self.unfit.lock().unwrap().insert(id);
+    /// Records that it will not take.
+    pub(crate) fn refuse(&self, ids: &[RequestId]) {
+        self.unfit.lock().unwrap().extend(ids);
     }
 
     /// The ids it holds, each once, in order.

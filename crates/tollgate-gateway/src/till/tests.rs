@@ -181,7 +181,7 @@ async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waitin
     let mut rig = Rig::new();
     let mut ids: Vec<_> = (0..100).map(|_| rig.end()).collect();
     let refused = [ids.remove(71), ids.remove(3)];
-    refused.iter().for_each(|id| rig.store.refuse(*id));
+    rig.store.refuse(&refused);
     let running = rig.start();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(rig.store.ids(), ids);
@@ -200,7 +200,7 @@ async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waitin
 async fn a_database_that_refuses_everything_is_not_believed() {
     let mut rig = Rig::new();
     let ids: Vec<_> = (0..REFUSED_MOST + 200).map(|_| rig.end()).collect();
-    ids.iter().for_each(|id| rig.store.refuse(*id));
+    rig.store.refuse(&ids);
     let running = rig.start();
     sleep(Duration::from_secs(5)).await;
     assert_eq!((rig.store.ids().len(), rig.journal.refused()), (0, REFUSED_MOST));
@@ -212,7 +212,7 @@ async fn a_database_that_refuses_everything_is_not_believed() {
 async fn a_refused_record_does_not_keep_a_start_from_serving() {
     let mut rig = Rig::new();
     let ids: Vec<_> = (0..20).map(|_| rig.end()).collect();
-    rig.store.refuse(ids[7]);
+    rig.store.refuse(&[ids[7]]);
     let recovered = rig.journal.backlog().unwrap();
     assert_eq!(replay(&*rig.store, &rig.journal, recovered).await.unwrap(), 19);
     assert_eq!((rig.journal.refused(), rig.journal.unbooked()), (1, 1));
