@@ -51,22 +51,13 @@ struct Before {
 }
 
 impl Meters {
-    fn known_before(&self, subject: Subject) -> Option<Meter> {
-        let at = self.before.binary_search_by_key(&subject, |(of, _)| *of).ok()?;
-        let Before { spent, balance } = self.before[at].1;
-        Some(Meter { spent: spent.unpacked(), balance, ..Meter::default() })
-    }
-
     fn meter(&mut self, subject: Subject) -> &mut Meter {
-        if !self.live.contains_key(&subject) {
-            let meter = self.known_before(subject).unwrap_or_default();
-            self.live.insert(subject, meter);
-        }
-        self.live.entry(subject).or_default()
+        let before = &self.before;
+        self.live.entry(subject).or_insert_with(|| known_before(before, subject).unwrap_or_default())
     }
 
     fn get(&self, subject: Subject) -> Option<Meter> {
-        self.live.get(&subject).copied().or_else(|| self.known_before(subject))
+        self.live.get(&subject).copied().or_else(|| known_before(&self.before, subject))
     }
 
     /// Begins with the balance of a subject.
@@ -76,6 +67,13 @@ impl Meters {
             Err(_) => self.meter(subject).balance = balance,
         }
     }
+}
+
+/// The meter of somebody who was known at the start.
+fn known_before(before: &[(Subject, Before)], subject: Subject) -> Option<Meter> {
+    let at = before.binary_search_by_key(&subject, |(of, _)| *of).ok()?;
+    let Before { spent, balance } = before[at].1;
+    Some(Meter { spent: spent.unpacked(), balance, ..Meter::default() })
 }
 
 /// What one subject has used and holds.
