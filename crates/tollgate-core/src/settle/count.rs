@@ -78,9 +78,7 @@ pub fn estimate_output(outline: &Outline, model: &Model) -> u64 {
         return 0;
     }
     let most = model.max_output.unwrap_or(u64::MAX);
-    // Some upstreams take a limit of 0 for none.
-    let asked = outline.max_output.filter(|asked| *asked > 0);
-    let each = asked.map_or_else(|| model.max_output.unwrap_or(OPEN_OUTPUT), |asked| asked.min(most));
+    let each = outline.max_output.map_or_else(|| model.max_output.unwrap_or(OPEN_OUTPUT), |asked| asked.min(most));
     each.saturating_mul(u64::from(outline.candidates.max(1)))
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate_core::{
     AdmitInput, Billing, Budget, BudgetAction, Busy, Caller, Exhausted, Glob, Group, GroupId, Hold, Key, KeyId, KeyStatus, Limits,
-    Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, Revision, Role, Short, StreamBreak,
+    Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, Revision, Role, Short, StreamBreak, Timestamp,
     TranslationPolicy, UsageRecord, Visibility, Window, hold_for,
 };
 use tollgate_protocol::{Method, Outline, Protocol, SplicePoints};
@@ -33,6 +33,13 @@ impl Asker {
         let method = if output == 0 { Method::Embeddings } else { Method::Chat };
         let outline = Outline { max_output: Some(output), method, ..outline() };
         self.held(number, &outline).expect("something is bounded")
+    }
+
+    /// The same for a request that arrived at another time.
+    pub(super) fn hold_at(&self, at: Timestamp, number: u64, output: u64) -> Hold {
+        let mut hold = self.hold(number, output);
+        hold.at = at;
+        hold
     }
 
     /// A hold for a request that says nothing of its output, so that it may be lowered.

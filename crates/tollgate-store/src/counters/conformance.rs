@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{
-    Billing, BudgetAction, Exhausted, Hold, Limits, MemberId, NanoUsd, Rated, Rooms, Spent, Subject, Timestamp, Window,
+    Billing, Budget, BudgetAction, Exhausted, Hold, Limits, MemberId, NanoUsd, Rated, Rooms, Spent, Subject, Timestamp,
+    UsageRecord, Window,
 };
 
 use super::{
@@ -198,6 +199,23 @@ async fn of_several_budgets_the_one_with_least_left_is_told(bench: &Bench) {
     assert_eq!((short.subject, short.left), (Subject::Member(asker.key.member.id), NanoUsd(500)));
 }
 
+/// A machine whose clock is put forward and right again spends nothing twice, and hides from no node what was spent.
+async fn a_clock_that_steps_forward_and_back_frees_no_budget(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| it.key.budgets = vec![Budget { window: Window::Day, ..budget(1_000, BudgetAction::Block)[0] }]);
+    let subject = Subject::Key(asker.key.id);
+    bench.take(&asker.hold(1, 990), now).await.unwrap();
+    bench.counters.give_back(&asker.spent(1, 990), now);
+    bench.spent(subject, Window::Day, 990).await;
+    let ahead = Timestamp(NOON.0 + 40 * 86_400_000_000);
+    bench.take(&asker.hold_at(ahead, 2, 700), now).await.unwrap();
+    bench.counters.give_back(&UsageRecord { at: ahead, ..asker.spent(2, 700) }, now);
+    bench.spent(subject, Window::Total, 1_690).await;
+    let short = money(bench.take(&asker.hold(3, 11), now).await);
+    assert_eq!((short.left, short.spent), (NanoUsd(10), NanoUsd(990)));
+    assert_eq!(money(bench.take(&asker.hold_at(ahead, 4, 301), now).await).left, NanoUsd(300));
+}
+
 async fn two_budgets_of_one_subject_hold_once(bench: &Bench) {
     let now = Instant::now();
     let asker = Asker::new(|it| {
@@ -377,6 +395,7 @@ conformance! {
     nothing_of_a_hold_is_taken_when_one_rule_says_no,
     of_several_budgets_the_one_with_least_left_is_told,
     two_budgets_of_one_subject_hold_once,
+    a_clock_that_steps_forward_and_back_frees_no_budget,
     a_prepaid_balance_bounds_and_postings_raise_it,
     what_costs_nothing_is_served_with_nothing_left,
     an_alerting_budget_is_told_once_when_it_is_crossed,

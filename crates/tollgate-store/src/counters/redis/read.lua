@@ -1,10 +1,8 @@
--- Shared by the scripts below. KEYS[1] is the set of nodes (score: until when, in milliseconds), KEYS[2] the generation of
--- the data. Amounts stay text wherever they are stored; what is compared is exact up to 2^53 nano-USD (nine million USD).
+-- Shared by the scripts that read meters. KEYS[1] is the set of nodes (score: until when, in milliseconds), KEYS[2] the
+-- generation of the data.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local minute = math.floor(now / 60000000)
-local function number(text) return tonumber(text or '0') or 0 end
-local function text(value) return string.format('%.0f', value) end
 
 local alive, nodes = {}, 0
 for _, node in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. text(now / 1000), '+inf')) do
@@ -30,12 +28,8 @@ local function used(current, previous)
     return math.ceil(previous * (60000000 - now % 60000000) / 60000000) + current
 end
 
-local function period(fields, at, stored, current, previous)
-    local have = number(fields[stored])
-    if at > have then return 0 end
-    if at == have then return number(fields[current]) end
-    return number(fields[previous])
-end
+-- What was spent in a day ('d:' and its number) or a month ('m:').
+local function period(fields, kind, at) return number(fields[kind .. text(at)]) end
 
 -- A meter as the caller reads it; what nodes that are gone held is dropped.
 local function meter(key, day, month)
@@ -55,7 +49,7 @@ local function meter(key, day, month)
     local rb, rc, rp = rolled(fields, 'rb', 'rc', 'rp')
     local tb, tc, tp = rolled(fields, 'tb', 'tc', 'tp')
     return {
-        period(fields, day, 'd', 'dc', 'dp'), period(fields, month, 'm', 'mc', 'mp'), number(fields['t']),
+        period(fields, 'd:', day), period(fields, 'm:', month), number(fields['t']),
         number(fields['p']), held, running, rb, rc, rp, tb, tc, tp
     }
 end

@@ -99,14 +99,15 @@ pub(super) struct Loaded {
 
 impl Scripts {
     pub(super) fn new(namespace: &str) -> Self {
+        const FIELDS: &str = include_str!("fields.lua");
         const READ: &str = include_str!("read.lua");
-        let with_read = |text: &str| Script::new(&format!("{READ}\n{text}"));
+        let with_read = |text: &str| Script::new(&format!("{FIELDS}\n{READ}\n{text}"));
         Self {
             // In braces: one slot, should there ever be several.
             prefix: format!("tollgate:{{{namespace}}}:"),
             take: with_read(include_str!("take.lua")),
             settle: with_read(include_str!("settle.lua")),
-            load: Script::new(include_str!("load.lua")),
+            load: Script::new(&format!("{FIELDS}\n{}", include_str!("load.lua"))),
             beat: with_read(include_str!("beat.lua")),
         }
     }

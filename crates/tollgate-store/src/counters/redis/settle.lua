@@ -13,25 +13,10 @@ local function next_word()
     return ARGV[place]
 end
 
-local function add(key, at, amount, stored, current, previous)
-    local have = number(redis.call('HGET', key, stored))
-    if at > have then
-        local before = '0'
-        if at == have + 1 then before = redis.call('HGET', key, current) or '0' end
-        redis.call('HSET', key, stored, text(at), previous, before, current, '0')
-        have = at
-    end
-    if at == have then
-        redis.call('HINCRBY', key, current, amount)
-    elseif at + 1 == have then
-        redis.call('HINCRBY', key, previous, amount)
-    end
-end
-
 local function settled(key, window, of_day, of_month)
     local fields = all(key)
-    if window == 'day' then return period(fields, of_day, 'd', 'dc', 'dp') end
-    if window == 'month' then return period(fields, of_month, 'm', 'mc', 'mp') end
+    if window == 'day' then return period(fields, 'd:', of_day) end
+    if window == 'month' then return period(fields, 'm:', of_month) end
     return number(fields['t'])
 end
 
@@ -65,8 +50,8 @@ for at = 4, #KEYS do
     for _ = 1, number(next_word()) do
         local of_day, of_month, amount = number(next_word()), number(next_word()), next_word()
         if counts then
-            add(key, of_day, amount, 'd', 'dc', 'dp')
-            add(key, of_month, amount, 'm', 'mc', 'mp')
+            redis.call('HINCRBY', key, opened(key, 'd:', of_day), amount)
+            redis.call('HINCRBY', key, opened(key, 'm:', of_month), amount)
             redis.call('HINCRBY', key, 't', amount)
         end
     end
