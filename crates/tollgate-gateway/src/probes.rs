@@ -2,7 +2,8 @@
 //! credential was refused, every ten minutes; those of channels that ask for it (`probe_interval_s`), all the time, so
 //! that a dead one cools before a caller meets it. Probes leave no usage record; they are counted and logged as probes.
 //!
-//! A test that passed elsewhere (`tollgate channel test` writes it into the database) ends a rest here within 10 s.
+//! A test that passed elsewhere (`tollgate channel test` notes it in the database) ends a rest or a cooling here within 2 s, and
+//! a new credential ends the rest of the one that was refused.
 //!
 //! Bounds: 16 probes at once; each within the channel's connect limit and 10 s.
 
@@ -16,8 +17,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RequestId, RestingReason,
-    Timestamp, quota_end,
+    Account, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RequestId, RestingReason, Secret, Timestamp,
+    quota_end,
 };
 use tollgate_protocol::{Method, Protocol, codec};
 use tollgate_store::HealthStore;
@@ -28,10 +29,8 @@ use crate::{HealthBoard, SentMark, Shared, Upstream, UpstreamAnswer, UpstreamCal
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often an account that rests is probed.
 const RESTING_EVERY: Duration = Duration::from_mins(10);
-/// How often it is asked whether a test has passed elsewhere, while an account rests.
-const ASK_EVERY: Duration = Duration::from_secs(10);
-/// A rest younger than this may not be in the database yet.
-const SAVED_AFTER_MS: i64 = 5_000;
+/// How often it is asked whether a test has passed elsewhere, while an account rests or cools.
+const ASK_EVERY: Duration = Duration::from_secs(2);
 /// Probes at once.
 const MOST: usize = 16;
 /// Longest wait for the head of an answer, and then for its body.
@@ -83,6 +82,7 @@ impl Probes {
         let mut running = JoinSet::new();
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut refused = HashMap::new();
         let mut asked = Instant::now();
         loop {
             tokio::select! {
@@ -90,6 +90,7 @@ impl Probes {
                 Some(_) = running.join_next() => continue,
                 _ = ticks.tick() => {}
             }
+            self.forgive_replaced(&mut refused);
             if asked.elapsed() >= ASK_EVERY {
                 asked = Instant::now();
                 self.ask_for_tests().await;
@@ -138,37 +139,59 @@ impl Probes {
         (!active.is_zero()).then_some((active, active))
     }
 
-    /// Ends rests of accounts that passed a test elsewhere.
+    /// Ends rests and coolings that began before the account passed a test elsewhere.
     async fn ask_for_tests(&self) {
         let now = self.shared.clock.now();
         let catalog = self.shared.catalog.load_full();
-        let rests = |account: &Account| {
-            matches!(self.board.of(account.id).state, HealthState::Resting { since, .. }
-                if now.ms_since(since) >= SAVED_AFTER_MS)
-        };
-        let resting: Vec<_> = catalog
-            .channels
-            .values()
-            .flat_map(|channel| channel.accounts.iter().filter(|row| rests(row)).map(move |account| (channel, account)))
-            .collect();
-        if resting.is_empty() {
+        let rows = catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(move |account| (channel, account)));
+        let out: Vec<_> = rows.filter(|(_, account)| self.out_since(account.id).is_some()).collect();
+        if out.is_empty() {
             return;
         }
-        match self.saved.load_health().await {
-            Ok(saved) => {
-                let usable = |health: &AccountHealth| health.state == HealthState::Usable;
-                let passed: HashMap<_, _> = saved.into_iter().filter(|(_, health)| usable(health)).collect();
-                for (channel, account) in resting {
-                    if passed.contains_key(&account.id) && rests(account) {
+        match self.saved.load_tests().await {
+            Ok(passed) => {
+                let passed: HashMap<AccountId, Timestamp> = passed.into_iter().collect();
+                for (channel, account) in out {
+                    let (Some(since), Some(passed)) = (self.out_since(account.id), passed.get(&account.id)) else { continue };
+                    if *passed >= since {
                         self.board.observe(account.id, &Observation::TestPassed, channel.cooling, now);
                     }
                 }
             }
             Err(fault) => {
-                self.shared.metrics.store_error("load_health");
+                self.shared.metrics.store_error("load_tests");
                 tracing::debug!(%fault, "it is not known whether resting accounts passed a test");
             }
         }
+    }
+
+    /// Since when an account rests or cools; `None`: it does not.
+    fn out_since(&self, account: AccountId) -> Option<Timestamp> {
+        match self.board.of(account).state {
+            HealthState::Resting { since, .. } | HealthState::Cooling { since, .. } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Ends rests of credentials that were replaced since they were refused. `refused`: the credentials that rest.
+    fn forgive_replaced(&self, refused: &mut HashMap<AccountId, Option<Secret>>) {
+        let now = self.shared.clock.now();
+        let catalog = self.shared.catalog.load_full();
+        let mut resting = HashMap::new();
+        for channel in catalog.channels.values() {
+            for account in &channel.accounts {
+                if !matches!(self.board.of(account.id).state, HealthState::Resting { why: RestingReason::Refused, .. }) {
+                    continue;
+                }
+                match refused.remove(&account.id) {
+                    Some(before) if before != account.credential => {
+                        self.board.observe(account.id, &Observation::TestPassed, channel.cooling, now);
+                    }
+                    Some(_) | None => drop(resting.insert(account.id, account.credential.clone())),
+                }
+            }
+        }
+        *refused = resting;
     }
 }
 

@@ -147,4 +147,10 @@ pub trait HealthStore: Send + Sync + fmt::Debug {
 
     /// Writes the health of these accounts; of others it stays.
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError>;
+
+    /// Notes that an account passed a test.
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError>;
+
+    /// When accounts passed a test the last time; those that never did are left out.
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError>;
 }

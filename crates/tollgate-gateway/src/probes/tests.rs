@@ -1,6 +1,6 @@
 //! Which accounts are probed when, and what a probe's answer does to them.
 
-use tollgate_core::{Catalog, Revision, Timestamp};
+use tollgate_core::{AccountHealth, Catalog, Revision, Timestamp};
 
 use super::*;
 use crate::{
@@ -138,14 +138,33 @@ async fn sixteen_at_once_are_the_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_test_that_passed_elsewhere_ends_a_rest() {
-    let rig = Rig::start(Script::new(), 1, |_| {});
+async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
+    let rig = Rig::start(Script::new(), 2, |_| {});
+    let ids = [testing::account(1).id, testing::account(2).id];
+    ids.iter().for_each(|id| rig.store.note_test(*id, rig.shared.clock.now()));
+    pass(1).await;
     rig.rest(1);
+    let limited = Observation::RateLimited { until: Some(rig.shared.clock.now().plus_ms(300_000)) };
+    rig.board.observe(ids[1], &limited, true, rig.shared.clock.now());
     pass(30).await;
-    assert!(rig.rests(1));
-    rig.store.remember_health(testing::account(1).id, AccountHealth::default());
-    pass(11).await;
-    assert_eq!((rig.state(1), rig.script.seen().len()), (HealthState::Usable, 0));
+    assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "what passed before says nothing");
+    ids.iter().for_each(|id| rig.store.note_test(*id, rig.shared.clock.now()));
+    pass(3).await;
+    assert_eq!((rig.state(1), rig.state(2), rig.script.seen().len()), (HealthState::Usable, HealthState::Usable, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_credential_ends_the_rest_of_the_old_one() {
+    let rig = Rig::start(Script::new(), 2, |_| {});
+    rig.rest(1);
+    rig.rest(2);
+    pass(30).await;
+    let mut channel = testing::channel("http://127.0.0.1:1/v1");
+    let replaced = Account { credential: Some(Secret::new("another".to_owned())), ..testing::account(1) };
+    channel.accounts = vec![Arc::new(replaced), Arc::new(testing::account(2))];
+    rig.shared.catalog.store(Arc::new(Catalog::from_parts(Revision(2), vec![channel], Vec::new(), Vec::new())));
+    pass(2).await;
+    assert_eq!((rig.state(1), rig.rests(2)), (HealthState::Usable, true));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Memory {
     key: Key,
     records: Mutex<Vec<UsageRecord>>,
     health: Mutex<Vec<AccountId>>,
-    remembered: Mutex<Vec<(AccountId, AccountHealth)>>,
+    passed: Mutex<Vec<(AccountId, Timestamp)>>,
     away: AtomicBool,
     /// Records that are not taken.
     unfit: Mutex<HashSet<RequestId>>,
@@ -34,12 +34,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(key: Key) -> Arc<Self> {
-        let (records, health, remembered) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (records, health, passed) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self {
             key,
             records,
             health,
-            remembered,
+            passed,
             away: AtomicBool::new(false),
             unfit: Mutex::default(),
             appends: AtomicUsize::new(0),
@@ -79,9 +79,9 @@ impl Memory {
         self.health.lock().unwrap().clone()
     }
 
-    /// Somebody else wrote an account's health.
-    pub(crate) fn remember_health(&self, account: AccountId, health: AccountHealth) {
-        self.remembered.lock().unwrap().push((account, health));
+    /// Somebody else tested an account.
+    pub(crate) fn note_test(&self, account: AccountId, at: Timestamp) {
+        self.passed.lock().unwrap().push((account, at));
     }
 
     fn here(&self) -> Result<(), StoreError> {
@@ -145,13 +145,22 @@ impl UsageStore for Memory {
 #[async_trait]
 impl HealthStore for Memory {
     async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
-        Ok(self.remembered.lock().unwrap().clone())
+        Ok(Vec::new())
     }
 
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
         self.here()?;
         self.health.lock().unwrap().extend(health.iter().map(|(account, _)| *account));
         Ok(())
+    }
+
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
+        self.passed.lock().unwrap().push((account, now));
+        Ok(())
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        Ok(self.passed.lock().unwrap().clone())
     }
 }
 

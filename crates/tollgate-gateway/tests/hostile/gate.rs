@@ -94,6 +94,14 @@ impl HealthStore for Memory {
     async fn save_health(&self, _health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
         Ok(())
     }
+
+    async fn save_test(&self, _account: AccountId, _now: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 impl Gate {

@@ -21,6 +21,13 @@ pub(super) async fn health_is_kept_for_accounts_that_exist(store: &Store) {
     health.sort_unstable_by_key(|(id, _)| *id);
     assert_eq!(store.health.load_health().await.unwrap(), health);
 
+    // A passed test stands beside what a process says of the account, whoever writes last.
+    store.health.save_test(health[7].0, NOON.plus_ms(2)).await.unwrap();
+    store.health.save_test(health[7].0, NOON.plus_ms(3)).await.unwrap();
+    store.health.save_health(&health[7..8], NOON.plus_ms(4)).await.unwrap();
+    assert_eq!(store.health.load_tests().await.unwrap(), [(health[7].0, NOON.plus_ms(3))]);
+    assert_eq!(store.health.load_health().await.unwrap(), health);
+
     let gone = accounts[7].id;
     let remove = Change::RemoveAccount { channel: "main".to_owned(), account: "a07".to_owned() };
     store.catalog.apply(&[remove], &actor(Door::Cli), NOON).await.unwrap();

@@ -27,6 +27,7 @@ pub(crate) struct MemoryStore {
     usage: Mutex<usage::Log>,
     books: Mutex<ledger::Books>,
     health: Mutex<HashMap<AccountId, AccountHealth>>,
+    tests: Mutex<BTreeMap<AccountId, Timestamp>>,
     revision: watch::Sender<Revision>,
     sealer: Sealer,
     hasher: KeyHasher,
@@ -50,6 +51,7 @@ impl MemoryStore {
             usage: Mutex::default(),
             books: Mutex::default(),
             health: Mutex::default(),
+            tests: Mutex::default(),
             revision: watch::Sender::default(),
             sealer,
             hasher,
@@ -191,5 +193,14 @@ impl HealthStore for MemoryStore {
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
         self.health.lock().await.extend(health.iter().copied());
         Ok(())
+    }
+
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
+        self.tests.lock().await.insert(account, now);
+        Ok(())
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        Ok(self.tests.lock().await.iter().map(|(account, at)| (*account, *at)).collect())
     }
 }

@@ -55,4 +55,27 @@ impl HealthStore for SqlStore {
         }
         self.commit(OPERATION, transaction).await
     }
+
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
+        const OPERATION: &str = "save a passed test";
+        const SQL: &str = "INSERT INTO account_health (account_id, health, updated_at, passed_at) VALUES ($1, $2, $3, $3) \
+             ON CONFLICT (account_id) DO UPDATE SET passed_at = excluded.passed_at";
+        let unknown = serde_json::to_string(&AccountHealth::default()).expect("health has string keys only");
+        let mut transaction = self.begin(OPERATION).await?;
+        let query = sqlx::query(SQL).bind(account.to_string()).bind(unknown).bind(now.0);
+        query.execute(&mut *transaction).await.map_err(|error| self.failed(OPERATION, error))?;
+        self.commit(OPERATION, transaction).await
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        let failed = |error| self.failed("load passed tests", error);
+        let rows = sqlx::query("SELECT account_id, passed_at FROM account_health WHERE passed_at IS NOT NULL ORDER BY account_id");
+        let mut passed = Vec::new();
+        for row in rows.fetch_all(&self.reader).await.map_err(failed)? {
+            let id: String = row.try_get(0).map_err(failed)?;
+            let at: i64 = row.try_get(1).map_err(failed)?;
+            passed.extend(AccountId::parse(&id).map(|id| (id, Timestamp(at))));
+        }
+        Ok(passed)
+    }
 }

@@ -29,6 +29,7 @@ const MONTHS_POSTGRES: &str = include_str!("../../migrations/0004_months.postgre
 const OUTCOMES: &str = include_str!("../../migrations/0005_outcomes.sql");
 const BESIDE: &str = include_str!("../../migrations/0006_beside.sql");
 const SPENDING: &str = include_str!("../../migrations/0007_spending.sql");
+const TESTS: &str = include_str!("../../migrations/0008_tests.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
@@ -39,6 +40,7 @@ pub(super) const ALL: &[Step] = &[
     Step { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
     Step { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
     Step { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
+    Step { version: 8, name: "tests", sqlite: TESTS, postgres: TESTS },
 ];
 
 const TABLE: &str = "_sqlx_migrations";

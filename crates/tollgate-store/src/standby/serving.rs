@@ -185,4 +185,12 @@ impl HealthStore for Standby {
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError> {
         self.within(LOOK, self.sql()?.save_health(health, now)).await
     }
+
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
+        self.within(LOOK, self.sql()?.save_test(account, now)).await
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        self.within(LOOK, self.sql()?.load_tests()).await
+    }
 }

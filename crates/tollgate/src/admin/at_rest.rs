@@ -110,8 +110,10 @@ impl Running for AtRest {
             better.extend((after != before).then_some((account, after)));
         };
         let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await?;
-        if !better.is_empty() {
-            self.store.health.save_health(&better, compose::now()).await.map_err(NotTested::Store)?;
+        // For the next start; a gateway that runs beside this command is told by the note, which it does not write over.
+        self.store.health.save_health(&better, compose::now()).await.map_err(NotTested::Store)?;
+        for (account, _) in better {
+            self.store.health.save_test(account, compose::now()).await.map_err(NotTested::Store)?;
         }
         Ok(tested)
     }
