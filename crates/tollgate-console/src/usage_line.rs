@@ -74,7 +74,7 @@ fn trace(entry: &TraceEntry) -> Value {
 }
 
 /// Names of the CSV columns.
-pub const COLUMNS: [&str; 26] = [
+pub const COLUMNS: [&str; 27] = [
     "id",
     "at",
     "outcome",
@@ -82,6 +82,7 @@ pub const COLUMNS: [&str; 26] = [
     "status",
     "key",
     "key_name",
+    "member",
     "group",
     "protocol_in",
     "protocol_out",
@@ -114,12 +115,13 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
         or_empty(record.reason.clone()),
         record.status.to_string(),
         record.key.to_string(),
-        record.key_name.clone(),
-        or_empty(record.group_name.clone()),
+        told(&record.key_name),
+        record.member.to_string(),
+        told(record.group_name.as_deref().unwrap_or_default()),
         record.protocol_in.as_str().to_owned(),
         or_empty(record.protocol_out.map(|protocol| protocol.as_str().to_owned())),
         record.method.as_str().to_owned(),
-        or_empty(record.model.clone()),
+        told(record.model.as_deref().unwrap_or_default()),
         record.stream.to_string(),
         record.tokens.input.to_string(),
         record.tokens.output.to_string(),
@@ -137,6 +139,13 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
     ]
 }
 
+/// A text that somebody else wrote, such as a model's name that a caller made up. A spreadsheet takes what begins like this for a
+/// formula; an apostrophe before it says that it is text.
+fn told(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if formula { format!("'{text}") } else { text.to_owned() }
+}
+
 fn source(source: TokenSource) -> &'static str {
     match source {
         TokenSource::None => "none",
@@ -150,4 +159,17 @@ fn source(source: TokenSource) -> &'static str {
 #[must_use]
 pub fn time(at: tollgate_core::Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_looks_like_a_formula_is_marked_as_text() {
+        for formula in ["=cmd|'/C calc'!A1", "+1", "-1", "@SUM(A1)", "\t=1"] {
+            assert_eq!(told(formula), format!("'{formula}"));
+        }
+        assert_eq!((told("gpt-4=x"), told("")), ("gpt-4=x".to_owned(), String::new()));
+    }
 }

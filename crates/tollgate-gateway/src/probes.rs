@@ -169,7 +169,7 @@ impl Probes {
     fn out_since(&self, account: AccountId) -> Option<Timestamp> {
         match self.board.of(account).state {
             HealthState::Resting { since, .. } | HealthState::Cooling { since, .. } => Some(since),
-            _ => None,
+            HealthState::Usable | HealthState::Probing { .. } => None,
         }
     }
 

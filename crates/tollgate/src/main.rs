@@ -55,6 +55,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             admin::only_here(&common, "tollgate doctor")?;
             command::doctor::run(&common, &arguments)
         }
+        Command::Ready => command::ready::run(&common),
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
         Command::Pull => command::catalog::pull(&common),
         Command::Key(verb) => command::key::run(&common, verb),

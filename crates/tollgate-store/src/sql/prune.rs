@@ -18,6 +18,12 @@ const PRUNE: &str = "remove old usage records";
 const SLICE: i64 = 500;
 
 impl SqlStore {
+    /// Records that arrived before may have been removed, in microseconds since 1970; 0: none was.
+    pub(super) async fn pruned_until(&self) -> Result<i64, StoreError> {
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'pruned_until'").fetch_one(&self.reader).await;
+        row.and_then(|row| row.try_get(0)).map_err(|error| self.failed(PRUNE, error))
+    }
+
     /// Removes up to a slice of the records that arrived before the UTC day of `before` began. How many; 0: none is left.
     pub(super) async fn prune_slice(&self, before: Timestamp) -> Result<u64, StoreError> {
         let failed = |error| self.failed(PRUNE, error);

@@ -40,7 +40,8 @@ impl SqlStore {
              CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
         );
         let widest = if by == SummaryBy::Hour { Source::Hours } else { Source::Days };
-        for (place, stretch) in stretches(filter.since, filter.until, widest).into_iter().enumerate() {
+        let (since, until) = around_removed(filter.since, filter.until, self.pruned_until().await?);
+        for (place, stretch) in stretches(since, until, widest).into_iter().enumerate() {
             sql.push_str(if place == 0 { "" } else { " UNION ALL " });
             part(&mut sql, stretch, by, filter, conditions.sql());
         }
@@ -125,6 +126,15 @@ fn part(sql: &mut String, (source, from, to): Stretch, by: SummaryBy, filter: &U
     write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("text takes all");
 }
 
+/// Widens both ends to whole hours where the records themselves were removed: of such an hour only its sum is left.
+fn around_removed(since: Option<Timestamp>, until: Option<Timestamp>, pruned: i64) -> (Option<Timestamp>, Option<Timestamp>) {
+    let removed = |at: &Timestamp| at.0 < pruned;
+    let widened = |at: Timestamp, to: i64| Timestamp((at.0 + to).div_euclid(HOUR) * HOUR);
+    let since = since.map(|at| if removed(&at) { widened(at, 0) } else { at });
+    let until = until.map(|at| if removed(&at) { widened(at, HOUR - 1) } else { at });
+    (since, until)
+}
+
 /// Cuts a stretch of time into whole days, whole hours, and what is left at both ends; without days where hours are the
 /// widest that may be used.
 fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: Source) -> Vec<Stretch> {
@@ -189,6 +199,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn ends_among_removed_records_are_widened_to_whole_hours() {
+        let at = |hours: i64, micros: i64| Some(Timestamp(hours * HOUR + micros));
+        assert_eq!(around_removed(at(5, 7), at(9, 7), 24 * HOUR), (at(5, 0), at(10, 0)));
+        assert_eq!(around_removed(at(5, 0), at(9, 0), 24 * HOUR), (at(5, 0), at(9, 0)));
+        assert_eq!(around_removed(at(5, 7), at(30, 7), 24 * HOUR), (at(5, 0), at(30, 7)));
+        assert_eq!(around_removed(at(25, 7), None, 24 * HOUR), (at(25, 7), None));
+    }
 
     #[test]
     fn whole_days_and_hours_come_from_the_roll_ups() {

@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Look at folder, keys, database and journal, and say what to do
     Doctor(Doctor),
+    /// Ask whether the gateway on this machine takes requests; for health checks
+    Ready,
     /// Apply a catalog file to the database: plan, confirm, apply
     Apply(Apply),
     /// Print the current catalog as a file, without secrets

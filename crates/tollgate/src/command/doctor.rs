@@ -118,15 +118,15 @@ fn waiting(folder: &Path) -> Finding {
 fn told(repaired: &Repaired) -> Finding {
     let Repaired { moved_to, kept, places, lost, without_end } = repaired;
     let listed = |ids: &[RequestId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    let mut text = format!("moved to {}; {} requests kept", moved_to.display(), kept.len());
+    let mut parts = vec![format!("moved to {}; {} requests kept", moved_to.display(), kept.len())];
     if !lost.is_empty() {
-        text.push_str(&format!("; lost: {}", listed(lost)));
+        parts.push(format!("lost: {}", listed(lost)));
     }
     if !without_end.is_empty() {
-        text.push_str(&format!("; without their end, the next start records them as stopped: {}", listed(without_end)));
+        parts.push(format!("without their end, the next start records them as stopped: {}", listed(without_end)));
     }
     for place in places.iter().filter(|place| place.ids.is_empty()) {
-        text.push_str(&format!("; {} bytes at offset {} name no request", place.bytes, place.offset));
+        parts.push(format!("{} bytes at offset {} name no request", place.bytes, place.offset));
     }
-    Finding { what: "repair", good: true, text }
+    Finding { what: "repair", good: true, text: parts.join("; ") }
 }

@@ -14,6 +14,7 @@ pub(crate) mod key;
 pub(crate) mod ledger;
 pub(crate) mod migrate;
 pub(crate) mod model;
+pub(crate) mod ready;
 pub(crate) mod replay;
 pub(crate) mod row;
 pub(crate) mod secrets;

@@ -119,8 +119,16 @@ fn the_compose_files_command_line_serves() {
     let answer = gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(secret));
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     let health = strings(&service["healthcheck"]["test"]);
-    let out = gate.run(&health[2..].iter().map(String::as_str).collect::<Vec<_>>());
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    let check = || {
+        let mut check = std::process::Command::new(PROGRAM);
+        check.args(&health[2..]).env("TOLLGATE_SERVER__LISTEN", gate.address().to_string()).output().unwrap()
+    };
+    let out = check();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // What an outage of the database does not change: the gateway serves on.
+    postgres.freeze();
+    assert_eq!(check().status.code(), Some(0));
+    postgres.thaw();
 }
 
 /// A template with its placeholders filled in: light, and no more than a look at its shape.
