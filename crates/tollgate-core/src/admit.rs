@@ -6,7 +6,7 @@
 mod counting;
 mod worst;
 
-use std::fmt;
+use std::{fmt, mem};
 
 use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
 
@@ -380,6 +380,24 @@ impl Hold {
     #[must_use]
     pub fn least(&self) -> Option<Self> {
         self.within(self.worst.with_least_output()?)
+    }
+
+    /// What this hold asks for beyond one that the same request has already, on other terms; `None`: nothing. A rate that
+    /// the request counts in is not counted again; money is set aside where more of it may be spent, or by other bounds.
+    #[must_use]
+    pub fn beyond(&self, earlier: &Self) -> Option<Self> {
+        let dearer = self.amount > earlier.amount;
+        let same_kind = |one: &Limit, other: &Limit| {
+            one.subject == other.subject && mem::discriminant(&one.rule) == mem::discriminant(&other.rule)
+        };
+        let is_new = |limit: &&Limit| {
+            if limit.bounds_money() {
+                return dearer || !earlier.limits.contains(limit);
+            }
+            !earlier.limits.iter().any(|other| same_kind(limit, other))
+        };
+        let limits: Vec<Limit> = self.limits.iter().filter(is_new).copied().collect();
+        (!limits.is_empty()).then(|| Self { limits, ..self.clone() })
     }
 
     /// Whether money is set aside.

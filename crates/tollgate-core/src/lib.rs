@@ -46,8 +46,8 @@ pub use price_limit::{BadMaxPrice, money_is_bounded, parse_max_price, parse_max_
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use route::{
-    AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, NoRoute, Past,
-    Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, Unloaded, rank_all, route,
+    AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, MAX_TRIES,
+    NoRoute, Past, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, Unloaded, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

@@ -21,8 +21,10 @@ use crate::{
     TraceEntry, estimate_input, price_limit::Effective,
 };
 
-/// Most attempts of one request.
+/// Most attempts of one request that are sent.
 pub const MAX_ATTEMPTS: usize = 3;
+/// Most attempts of one request, those of which nothing was sent included.
+pub const MAX_TRIES: usize = 8;
 
 /// All that choosing looks at. What comes out of it borrows from the snapshot alone.
 #[derive(Clone, Copy)]

@@ -6,6 +6,7 @@
 //!
 //! Bounds: 100 waiters an account, each for as long as its caller says, at no more than 16 accounts.
 
+mod line;
 mod queue;
 
 use std::{
@@ -18,17 +19,13 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, Guard};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
-use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, IdHash, KeyId, Sliding};
+use tokio::time::Instant;
+use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, IdHash, Sliding};
 
 use crate::Clock;
-use queue::{Hand, Queue, Turn};
+use queue::Queue;
 
-/// Accounts that one request waits for.
-const MOST_AWAITED: usize = 16;
+pub(crate) use line::{Joined, Line};
 
 /// Room on the accounts that have a bound.
 #[derive(Debug)]
@@ -95,17 +92,6 @@ enum Full {
     AtRate { wait_ms: u64 },
 }
 
-/// How waiting ended.
-#[derive(Debug)]
-pub(crate) enum Waited {
-    /// Room is set aside.
-    Slot(Slot),
-    /// Something changed that is no room: choosing again says what.
-    LookAgain,
-    /// Nothing came free, or nobody may wait any more.
-    InVain,
-}
-
 impl AccountRooms {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let begun = clock.instant();
@@ -131,38 +117,6 @@ impl AccountRooms {
         }
         let (place, now) = (self.place(account.id), self.micros());
         place.with(now, |room| room.full(bounds, tokens, now).is_none().then(|| self.occupy(&place, room, account.id, tokens, now)))
-    }
-
-    /// Waits for room on one of these accounts, the keys that wait for it taking turns.
-    pub(crate) async fn wait(self: &Arc<Self>, accounts: &[Arc<Account>], key: KeyId, tokens: u64, until: Instant) -> Waited {
-        let (sender, receiver) = oneshot::channel();
-        let hand = Hand::new(sender);
-        // Dropped before the receiver: what is handed over in between is given back by the receiver's own end.
-        let mut line = Line { number: self.waits.fetch_add(1, Ordering::Relaxed), places: Vec::new() };
-        for account in accounts.iter().take(MOST_AWAITED) {
-            let (bounds, number) = (account.bounds(), line.number);
-            let (place, now) = (self.place(account.id), self.micros());
-            let (slot, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
-                None => (Some(self.occupy(&place, room, account.id, tokens, now)), false),
-                Some(Full::AtRate { .. }) => (None, false),
-                Some(Full::AtConcurrency) => (None, room.queue.join(key, Turn { number, bounds, tokens, hand: hand.clone() })),
-            });
-            if let Some(slot) = slot {
-                return Waited::Slot(slot);
-            }
-            if joined {
-                line.places.push(place);
-            }
-        }
-        drop(hand);
-        if line.places.is_empty() {
-            return Waited::InVain;
-        }
-        match timeout_at(until, receiver).await {
-            Ok(Ok(Some(slot))) => Waited::Slot(slot),
-            Ok(Ok(None)) => Waited::LookAgain,
-            Ok(Err(_)) | Err(_) => Waited::InVain,
-        }
     }
 
     /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
@@ -353,20 +307,6 @@ impl Drop for Slot {
         if let Some(held) = self.0.take() {
             let rooms = Arc::clone(&held.rooms);
             rooms.release(&held);
-        }
-    }
-}
-
-/// Somebody's places in queues, left when dropped.
-struct Line {
-    number: u64,
-    places: Vec<Arc<Place>>,
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        for place in &self.places {
-            place.room.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(self.number);
         }
     }
 }

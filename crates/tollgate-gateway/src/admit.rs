@@ -4,43 +4,77 @@
 //! Money first, then requests, tokens, concurrency; everything is taken in one step, or nothing. What nobody bounds is not
 //! counted.
 
-use tollgate_core::{
-    AdmitInput, Busy, Caller, Catalog, Exclusion, Exhausted, Hold, Offer, PlannedAttempt, Rated, Room, Rooms, Short, Subject,
-    Taken, Window, hold_for, hold_for_attempt, holds_ahead, output_limit_field,
-};
-use tollgate_protocol::Outline;
-
 use crate::{
-    BudgetSubject, Core, Head, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Spent, route::Asked, ticket::Ticket,
-    translate::OutputLimit,
+    BudgetSubject, Core, Head, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Spent, route::Asked, terms::Terms,
+    ticket::Ticket, translate::OutputLimit,
 };
+use tollgate_core::{
+    AdmitInput, Busy, Exclusion, Exhausted, Hold, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Taken, Window, hold_for,
+    hold_for_attempt, holds_ahead, output_limit_field,
+};
+
+/// What was set aside for a request.
+pub(crate) struct Admitted {
+    /// As it was asked for; `None`: nothing bounds the request.
+    pub hold: Option<Hold>,
+    /// The output limit that it rests on.
+    pub limit: Option<OutputLimit>,
+}
 
 /// Sets room aside for a request, and with it what its attempts may need on their channels, so that whoever counts is asked
 /// once.
 ///
 /// # Errors
 /// E31, E32 or E33; nothing is set aside then.
-pub(crate) async fn admit(
-    core: &Core,
-    head: &Head,
-    catalog: &Catalog,
-    caller: &Caller,
-    offer: &Offer,
-    outline: &Outline,
-    ticket: &mut Ticket,
-) -> Result<Option<OutputLimit>, Refusal> {
-    let gateway = &core.shared.settings.budgets;
-    let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, outline, from: head.from, gateway };
-    let Some(hold) = hold_for(&input) else { return Ok(None) };
-    let ahead = holds_ahead(&input, catalog);
+pub(crate) async fn admit(core: &Core, head: &Head, terms: &Terms, ticket: &mut Ticket) -> Result<Admitted, Refusal> {
+    let input = input_of(core, head, terms);
+    let Some(hold) = hold_for(&input) else { return Ok(Admitted { hold: None, limit: None }) };
+    let ahead = holds_ahead(&input, &terms.catalog);
     match take(core, &hold, &ahead, ticket).await? {
         Ok(taken) => {
             ticket.admitted(figures_of(&taken.rooms));
-            Ok(taken.output.map(|tokens| OutputLimit { tokens, field: output_limit_field(outline, head.from) }))
+            Ok(Admitted { hold: Some(hold), limit: output_limit(taken.output, head, terms) })
         }
         Err(Exhausted::Rate(busy)) => Err(rate_limited(&busy)),
         Err(Exhausted::Money(short)) => Err(too_little(&short, head)),
     }
+}
+
+/// Sets aside what other terms ask for beyond what the request holds already. `None`: that is not to be had.
+pub(crate) async fn admit_more(
+    core: &Core,
+    head: &Head,
+    terms: &Terms,
+    held: Option<&Hold>,
+    ticket: &mut Ticket,
+) -> Option<Admitted> {
+    let input = input_of(core, head, terms);
+    let Some(hold) = hold_for(&input) else { return Some(Admitted { hold: None, limit: None }) };
+    let more = match held {
+        Some(held) => hold.beyond(held),
+        None => Some(hold.clone()),
+    };
+    let output = match more {
+        Some(more) => take(core, &more, &[], ticket).await.ok()?.ok()?.output,
+        None => hold.output,
+    };
+    Some(Admitted { limit: output_limit(output, head, terms), hold: Some(hold) })
+}
+
+fn input_of<'a>(core: &'a Core, head: &Head, terms: &'a Terms) -> AdmitInput<'a> {
+    AdmitInput {
+        id: head.request_id,
+        at: head.arrived,
+        caller: &terms.caller,
+        offer: &terms.offer,
+        outline: &terms.outline,
+        from: head.from,
+        gateway: &core.shared.settings.budgets,
+    }
+}
+
+fn output_limit(tokens: Option<u64>, head: &Head, terms: &Terms) -> Option<OutputLimit> {
+    tokens.map(|tokens| OutputLimit { tokens, field: output_limit_field(&terms.outline, head.from) })
 }
 
 /// Sets the cost of an attempt aside on the budgets of its channel; what excludes the channel where they do not suffice.

@@ -14,12 +14,16 @@ use tollgate_core::{
     AccountHealth, AccountId, Condition, Glance, HealthState, HealthView, IdHash, Observation, Timestamp, observe, start_probe,
 };
 
+use crate::news::News;
+
 /// Health of accounts. An account nothing is known of is healthy.
 #[derive(Debug, Default)]
 pub struct HealthBoard {
     places: ArcSwap<Places>,
     /// Held while the map is replaced, which an account's first observation does if the catalog did not bring it.
     replacing: Mutex<()>,
+    /// That an account may be used again, or probed, sooner than was known.
+    pub(crate) recoveries: News,
 }
 
 type Places = HashMap<AccountId, Arc<Place>, IdHash>;
@@ -73,7 +77,7 @@ impl HealthBoard {
             }
             (account, Arc::new(Place::new(health)))
         });
-        Self { places: ArcSwap::from_pointee(places.collect()), replacing: Mutex::default() }
+        Self { places: ArcSwap::from_pointee(places.collect()), ..Self::default() }
     }
 
     /// What is known of an account.
@@ -100,6 +104,9 @@ impl HealthBoard {
         place.put(&mut health, after);
         drop(health);
         place.mark();
+        if before.state != after.state && usable(&after) {
+            self.recoveries.tell();
+        }
         if usable(&before) != usable(&after) {
             tracing::warn!(account.id = %account, state = state_word(&after.state), "account health changed");
         }

@@ -14,6 +14,7 @@ mod receive;
 
 mod admit;
 mod route;
+mod terms;
 mod translate;
 
 mod forward;
@@ -41,6 +42,7 @@ mod hedge_spending;
 mod lessons;
 mod media;
 mod metrics;
+mod news;
 mod pace;
 mod probes;
 mod settings;

@@ -1,23 +1,22 @@
 //! The life of one request, top to bottom. What each stage makes is what the next one needs; the shell around them
 //! draws the ticket, writes refusals down and puts the ticket into the body, which carries it to its end.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, mem, sync::Arc};
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, header};
-use tollgate_core::{Caller, Catalog, Offer, Past, money_is_bounded, resolve};
-use tollgate_protocol::{Framing, Outline, Target, codec, without_fields};
+use tollgate_core::{Caller, Catalog, money_is_bounded};
+use tollgate_protocol::{Framing, Target};
 
 use crate::{
     AnswerBody, Dice, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
-    admit::admit,
     answer::whole,
     authenticate,
-    forward::{Answered, RetryBudget, forward, outcome_of},
+    forward::{Answered, Journey, RetryBudget, forward, outcome_of},
     receive,
     refusal::REQUEST_ID,
     relay::relay,
-    route::{Asked, not_offered},
+    route::{Asked, NotChosen},
+    terms::Terms,
     ticket::{Desk, Ending, Ticket, Unwritten},
     trace::{TRACE, is_asked},
     translate::Bodies,
@@ -78,22 +77,32 @@ pub async fn serve(core: &Core, incoming: Incoming) -> Response<AnswerBody> {
 }
 
 async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, ticket: &mut Ticket) -> Result<Answered, Refusal> {
-    // One snapshot a request: a change in the middle of it is the next one's.
+    // One snapshot a request: a change in the middle of it is the next one's, unless nothing of this one can serve it.
     let catalog = core.shared.catalog.load_full();
     let caller = door(core, &catalog, head, target, ticket).await?;
     let room = body.room();
     let body = receive(head, body, &core.shared.settings.bounds).await?;
-    let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
-    ticket.outlined(&outline);
-    let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
-    ticket.offered(&offer);
-    let (body, outline) = without_dropped(head, target, body, outline, &offer)?;
-    let limit = admit(core, head, &catalog, &caller, &offer, &outline, ticket).await?;
-    let bodies = Bodies::new(head, target, &outline, body, &caller, &offer, room).limited(limit);
-    let asked = Asked { core, head, catalog: &catalog, caller: &caller, offer: &offer, outline: &outline, bodies: &bodies };
-    let chosen = asked.choose(&Past::default(), ticket).await?;
-    let unwritten = if money_is_bounded(&caller, &offer) { Unwritten::Refuse } else { Unwritten::GoOn };
-    forward(&asked, chosen, unwritten, ticket).await
+    let mut terms = Terms::of(core, head, target, catalog, caller, body, ticket).await?;
+    let mut journey = Journey::default();
+    loop {
+        let body = mem::take(&mut terms.body);
+        let Terms { catalog, caller, offer, outline, .. } = &terms;
+        let bodies = Bodies::new(head, target, outline, body, caller, offer, room.clone()).limited(terms.limit.clone());
+        let asked = Asked { core, head, catalog, caller, offer, outline, bodies: &bodies };
+        let unwritten = if money_is_bounded(caller, offer) { Unwritten::Refuse } else { Unwritten::GoOn };
+        match forward(&asked, &mut journey, unwritten, ticket).await {
+            Ok(answered) => return Ok(answered),
+            Err(NotChosen::Refused(refusal)) => return Err(refusal),
+            Err(NotChosen::Outdated) => terms.body = bodies.into_body(),
+        }
+        match Box::pin(terms.renewed(core, head, target, ticket)).await {
+            Some(renewed) => {
+                terms = renewed;
+                journey.patience.renewed();
+            }
+            None => journey.patience.stays(),
+        }
+    }
 }
 
 /// The key; from here on a record is left, and also of a known key that is not let in.
@@ -112,24 +121,8 @@ async fn door(core: &Core, catalog: &Catalog, head: &Head, target: &Target, tick
     }
 }
 
-/// Takes out what the model does not take and its row says to drop.
-fn without_dropped(
-    head: &Head,
-    target: &Target,
-    body: Bytes,
-    outline: Outline,
-    offer: &Offer,
-) -> Result<(Bytes, Outline), Refusal> {
-    if offer.drop_fields.is_empty() {
-        return Ok((body, outline));
-    }
-    let body = without_fields(&body, &offer.drop_fields);
-    let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
-    Ok((body, outline))
-}
-
 async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut head: Head) -> Response<AnswerBody> {
-    let attempts = ticket.attempts();
+    let attempts = ticket.sent_attempts();
     let dropped = ticket.dropped_entries().join(",");
     let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
     let rates = ticket.rates();
@@ -197,7 +190,7 @@ fn name_dropped(response: &mut Response<AnswerBody>, dropped: &str) {
 
 async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<AnswerBody> {
     let problem = refusal.problem(head);
-    let attempts = ticket.attempts();
+    let attempts = ticket.sent_attempts();
     let dropped = ticket.dropped_entries().join(",");
     let outcome = outcome_of(refusal);
     let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();

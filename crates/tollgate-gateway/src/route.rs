@@ -1,12 +1,17 @@
 //! Stage 5 of 9. In: an offer and what the request asks; out: the accounts to try, in order, with room set aside on the
 //! first of them, or why there is none.
 //!
-//! Where accounts are merely busy the request waits for one of them, for two seconds at most. A request whose attempt
-//! failed chooses again, the same way: what was tried is out, and everything else is as it is by then.
+//! Where accounts are merely busy the request waits for one of them, for two seconds at most, and looks again whenever
+//! something else may have become usable meanwhile. A request whose attempt failed chooses again, the same way: what was
+//! tried is out, and everything else is as it is by then. Where nothing is usable by the catalog it began with, a newer
+//! one is asked.
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{
+    select,
+    time::{Instant, sleep_until},
+};
 
 use tollgate_core::{
     Account, AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel,
@@ -17,8 +22,9 @@ use tollgate_protocol::{FieldPath, Method, Outline};
 
 use crate::{
     Core, Head, Refusal,
-    account_room::{Slot, Waited},
+    account_room::{Joined, Line, Slot},
     forward::seconds_until,
+    news::Heard,
     ticket::Ticket,
     traffic::TrafficView,
     translate::Bodies,
@@ -30,6 +36,12 @@ const MAX_PRICE: &str = "x-tollgate-max-price";
 const WAIT: Duration = Duration::from_secs(2);
 /// How often a request chooses again because others were faster.
 const ROUNDS: usize = 8;
+/// How often it looks again while it waits, because something changed.
+const LOOKS: usize = 64;
+/// Least time between a look and the next one that is due to a recovery.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+/// How often a request is served anew by a newer catalog.
+const RENEWALS: u8 = 8;
 
 /// Everything choosing looks at.
 #[derive(Clone, Copy)]
@@ -51,60 +63,177 @@ pub(crate) struct Chosen {
     pub slot: Slot,
 }
 
+/// Why no account was chosen.
+#[derive(Debug)]
+pub(crate) enum NotChosen {
+    /// There is none.
+    Refused(Refusal),
+    /// There is none by the catalog that was asked, which is not the newest any more.
+    Outdated,
+}
+
+impl From<Refusal> for NotChosen {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// What is left of a request's patience, whatever catalogs it is served by.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// When it gives up waiting; `None`: it does not wait.
+    until: Option<Instant>,
+    renewals: u8,
+}
+
+impl Patience {
+    /// It is served by a newer catalog from now on.
+    pub(crate) const fn renewed(&mut self) {
+        self.renewals += 1;
+    }
+
+    /// A newer catalog does not serve it: it stays with the one it has.
+    pub(crate) const fn stays(&mut self) {
+        self.renewals = RENEWALS;
+    }
+}
+
+/// Why nothing can be taken now.
+enum Stuck<'a> {
+    /// Others took the room between the look and the taking, or it is the model's last account, which is tried though it
+    /// cools, and busy.
+    Overtaken(Plan<'a>),
+    /// No candidate is usable.
+    Nothing(NoRoute<'a>),
+}
+
+/// One request's search for an account, with its place in line.
+#[derive(Default)]
+struct Search {
+    granted: Option<Slot>,
+    line: Option<Line>,
+    /// The account that others were faster at.
+    full: Option<AccountId>,
+    rounds: usize,
+    looks: usize,
+}
+
 impl<'a> Asked<'a> {
     /// Chooses an account, waiting for a busy one where all are.
     ///
     /// # Errors
-    /// The refusal; the record has the candidates' exclusions.
-    pub(crate) async fn choose(&self, past: &Past, ticket: &mut Ticket) -> Result<Chosen, Refusal> {
+    /// The refusal, and the record has the candidates' exclusions; or that a newer catalog is to be asked.
+    pub(crate) async fn choose(&self, past: &Past, patience: &mut Patience, ticket: &mut Ticket) -> Result<Chosen, NotChosen> {
         let limit = max_price(self.head)?;
-        let rooms = &self.core.shared.traffic.rooms;
-        let tokens = self.tokens();
-        let until = (self.core.shared.clock.instant() + WAIT).min(self.deadline());
-        let mut granted = None;
-        let mut full = None;
-        let mut rounds = 0..ROUNDS;
+        let clock = &self.core.shared.clock;
+        let until = *patience.until.get_or_insert_with(|| (clock.instant() + WAIT).min(self.deadline()));
+        let mut search = Search::default();
         loop {
-            let again = rounds.next().is_some();
-            let no = match self.route(past, limit, granted.as_ref()) {
+            let heard = self.heard();
+            let stuck = match self.route(past, limit, search.granted.as_ref()) {
                 Ok(plan) => {
                     if !self.bring(&plan.first).await {
                         // Its media cannot be had; from now on routing knows.
                         continue;
                     }
-                    let first = &plan.first.account;
-                    let slot = granted.take_if(|slot: &mut Slot| slot.is_on(first.id)).or_else(|| rooms.take(first, tokens));
-                    if let Some(slot) = slot {
+                    if let Some(slot) = self.take(&plan, &mut search) {
+                        patience.until = None;
                         ticket.considered(plan.trace());
                         return Ok(Chosen { planned: Arc::new(plan.first), slot });
                     }
-                    // Somebody else took the room between the look and the taking. Chosen again all the same, it is the
-                    // model's last account, which is tried though it cools: then its room is waited for.
-                    let waited = if full.replace(first.id) == Some(first.id) {
-                        rooms.wait(std::slice::from_ref(first), self.caller.key.id, tokens, until).await
-                    } else {
-                        Waited::LookAgain
-                    };
-                    match waited {
-                        Waited::Slot(slot) => granted = Some(slot),
-                        Waited::LookAgain if again => {}
-                        Waited::LookAgain | Waited::InVain => {
-                            ticket.considered(plan.trace());
-                            return Err(self.overtaken(first));
-                        }
-                    }
-                    continue;
+                    Stuck::Overtaken(plan)
                 }
-                Err(no) => no,
+                Err(_) if patience.renewals < RENEWALS && self.is_outdated() => return Err(NotChosen::Outdated),
+                Err(no) => Stuck::Nothing(no),
             };
-            let busy = if again { no.busy() } else { Vec::new() };
-            match rooms.wait(&busy, self.caller.key.id, tokens, until).await {
-                Waited::Slot(slot) => granted = Some(slot),
-                Waited::LookAgain => {}
-                Waited::InVain => {
-                    ticket.considered(no.trace());
-                    return Err(no_route(self.core, &no, self.bodies));
-                }
+            if !self.look_again(&stuck, &mut search, until, heard).await {
+                return Err(NotChosen::Refused(self.refuse(&stuck, ticket)));
+            }
+        }
+    }
+
+    /// Room on the account that was chosen.
+    fn take(&self, plan: &Plan<'_>, search: &mut Search) -> Option<Slot> {
+        let first = &plan.first.account;
+        let granted = search.granted.take_if(|slot: &mut Slot| slot.is_on(first.id));
+        granted.or_else(|| self.core.shared.traffic.rooms.take(first, self.tokens()))
+    }
+
+    /// Waits until there is room, or something changed. `false`: it is no use, or has lasted long enough; what was found
+    /// last is how things are then.
+    async fn look_again(&self, stuck: &Stuck<'_>, search: &mut Search, until: Instant, heard: [Heard; 2]) -> bool {
+        // Room that helped nothing is somebody else's.
+        search.granted = None;
+        let busy = match stuck {
+            Stuck::Nothing(no) => no.busy(),
+            Stuck::Overtaken(plan) if search.full.replace(plan.first.account.id) == Some(plan.first.account.id) => {
+                vec![Arc::clone(&plan.first.account)]
+            }
+            Stuck::Overtaken(_) => {
+                search.rounds += 1;
+                return search.rounds < ROUNDS;
+            }
+        };
+        if search.rounds >= ROUNDS || busy.is_empty() || self.core.shared.clock.instant() >= until {
+            return false;
+        }
+        if !search.line.as_ref().is_some_and(|line| line.is_for(&busy)) {
+            // Left before another one is joined, so that nobody stands twice.
+            search.line = None;
+            match self.core.shared.traffic.rooms.join(&busy, self.caller.key.id, self.tokens()) {
+                Joined::Nowhere => return false,
+                Joined::Line(line) => search.line = Some(line),
+                Joined::Slot(slot) => search.got(Some(slot)),
+            }
+        }
+        let Some(line) = &mut search.line else { return true };
+        let changes = search.looks < LOOKS;
+        let next = if changes { self.recovery(stuck).map_or(until, |at| at.min(until)) } else { until };
+        select! {
+            biased;
+            slot = line.handed() => search.got(slot),
+            () = self.news(heard), if changes => search.looks += 1,
+            () = sleep_until(next) => search.looks += 1,
+        }
+        true
+    }
+
+    /// What is known now of catalog and health.
+    fn heard(&self) -> [Heard; 2] {
+        [self.core.shared.traffic.catalogs.heard(), self.core.desk.health.recoveries.heard()]
+    }
+
+    /// Waits for another catalog, or for an account that is back sooner than was known.
+    async fn news(&self, [catalog, health]: [Heard; 2]) {
+        select! {
+            () = self.core.shared.traffic.catalogs.since(catalog) => {}
+            () = self.core.desk.health.recoveries.since(health) => {}
+        }
+    }
+
+    /// When the first excluded account is back.
+    fn recovery(&self, stuck: &Stuck<'_>) -> Option<Instant> {
+        let Stuck::Nothing(no) = stuck else { return None };
+        let clock = &self.core.shared.clock;
+        let at = no.recovery_after(clock.now())?;
+        let wait = Duration::from_micros(u64::try_from(at.0.saturating_sub(clock.now().0)).unwrap_or(0));
+        clock.instant().checked_add(wait.max(LEAST_PAUSE))
+    }
+
+    /// Whether another catalog is in force by now.
+    fn is_outdated(&self) -> bool {
+        !std::ptr::eq(&raw const **self.core.shared.catalog.load(), self.catalog)
+    }
+
+    fn refuse(&self, stuck: &Stuck<'_>, ticket: &mut Ticket) -> Refusal {
+        match stuck {
+            Stuck::Overtaken(plan) => {
+                ticket.considered(plan.trace());
+                self.overtaken(&plan.first.account)
+            }
+            Stuck::Nothing(no) => {
+                ticket.considered(no.trace());
+                no_route(self.core, no, self.bodies)
             }
         }
     }
@@ -167,6 +296,15 @@ impl<'a> Asked<'a> {
             return 0;
         }
         estimate_input(self.outline).saturating_add(estimate_output(self.outline, &self.offer.model))
+    }
+}
+
+impl Search {
+    /// Room came, or something that is to be looked at again. Whoever stood in line does no more.
+    fn got(&mut self, slot: Option<Slot>) {
+        self.line = None;
+        self.granted = slot;
+        self.rounds += 1;
     }
 }
 

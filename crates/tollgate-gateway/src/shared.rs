@@ -18,7 +18,8 @@ use crate::{AlertQueue, AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, Tra
 /// One for the process.
 #[derive(Debug)]
 pub struct Shared {
-    /// The snapshot in force. A request takes it once and keeps it to its end.
+    /// The snapshot in force. A request takes it once and keeps it to its end, unless nothing of it can serve the request.
+    /// Replaced by [`Self::replace_catalog`].
     pub catalog: ArcSwap<Catalog>,
     /// Where keys are checked.
     pub keys: KeyDoor,
@@ -41,6 +42,12 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Takes another snapshot into force. Requests under way keep theirs, unless nothing of it can serve them.
+    pub fn replace_catalog(&self, catalog: Arc<Catalog>) {
+        self.catalog.store(catalog);
+        self.traffic.catalogs.tell();
+    }
+
     /// Answers with a refusal that leaves no usage record: counted and logged only, so that strangers cannot fill the
     /// database.
     pub(crate) fn refused_without_record(&self, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {

@@ -27,7 +27,7 @@ use crate::{
     dropped::listed,
     hedge_spending::HedgeHold,
     till::{Place, TillQueue},
-    trace::summary,
+    trace::{ended, summary},
 };
 
 /// Where tickets are drawn and handed in: one a core.
@@ -243,7 +243,7 @@ impl Ticket {
     pub(crate) fn trace(&self) -> Option<HeaderValue> {
         let facts = self.facts.as_deref()?;
         facts.group.as_ref()?.trace.then(|| {
-            let ended = facts.attempts.iter().map(|attempt| attempt.error.as_deref());
+            let ended = facts.attempts.iter().map(ended);
             // The one under way has an answer, or nobody would be told anything.
             summary(&facts.trace, ended.chain(self.open.iter().map(|_| None)))
         })
@@ -254,6 +254,12 @@ impl Ticket {
         self.facts.as_ref().map_or(0, |facts| facts.attempts.len())
             + usize::from(self.open.is_some())
             + usize::from(self.rival.is_some())
+    }
+
+    /// Attempts that reached an upstream, as far as is known: nothing was sent of the others.
+    pub(crate) fn sent_attempts(&self) -> usize {
+        let unsent = |facts: &Facts| facts.attempts.iter().filter(|attempt| attempt.result == AttemptResult::NotSent).count();
+        self.attempts() - self.facts.as_deref().map_or(0, unsent)
     }
 
     /// An attempt begins; its begin is in the journal when this returns. `None`: it could not be written, and must not go

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tollgate_core::TraceEntry;
+use tollgate_core::{AttemptFacts, AttemptResult, TraceEntry};
 
 /// Asks for it, with the value `1`, and carries it.
 pub(crate) const TRACE: HeaderName = HeaderName::from_static("x-tollgate-trace");
@@ -14,7 +14,12 @@ pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     headers.get(TRACE).is_some_and(|value| value.as_bytes() == b"1")
 }
 
-/// The summary: `planned=2, cooling=1; attempts: E55, ok`.
+/// The word for how an attempt ended; `None`: well.
+pub(crate) fn ended(attempt: &AttemptFacts) -> Option<&str> {
+    if attempt.result == AttemptResult::Cancelled { Some("cancelled") } else { attempt.error.as_deref() }
+}
+
+/// The summary: `planned=2, cooling=1; attempts: E55, ok`; of two side by side the loser is `cancelled`.
 pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Item = Option<&'a str>>) -> HeaderValue {
     let mut counts = BTreeMap::<&str, usize>::new();
     let (mut planned, mut more) = (0, 0);

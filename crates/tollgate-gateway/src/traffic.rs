@@ -12,6 +12,7 @@ use crate::{
     hedge_spending::HedgeSpending,
     lessons::Lessons,
     media::MediaFetcher,
+    news::News,
     pace::Pace,
 };
 
@@ -28,6 +29,8 @@ pub struct Traffic {
     pub(crate) pace: Pace,
     /// What second attempts cost.
     pub(crate) hedges: Arc<HedgeSpending>,
+    /// That another catalog is in force.
+    pub(crate) catalogs: News,
 }
 
 impl Traffic {
@@ -40,6 +43,7 @@ impl Traffic {
             lessons: Lessons::default(),
             pace: Pace::default(),
             hedges: Arc::default(),
+            catalogs: News::default(),
         }
     }
 

@@ -143,6 +143,11 @@ impl<'a> Bodies<'a> {
         self
     }
 
+    /// The body, for other terms.
+    pub(crate) fn into_body(self) -> Bytes {
+        self.body
+    }
+
     /// The model as the caller named it.
     pub(crate) fn model(&self) -> &str {
         &self.outline.model

@@ -142,7 +142,7 @@ async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revi
     let revision = catalog.revision;
     board.configure(catalog.accounts().map(|account| account.id));
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
-    shared.catalog.store(Arc::new(catalog));
+    shared.replace_catalog(Arc::new(catalog));
     for row in changed {
         match (row.kind, KeyId::parse(&row.id)) {
             (Kind::Key, Some(key)) => {

@@ -102,6 +102,30 @@ fn every_subjects_rules_are_measured_money_first() {
 }
 
 #[test]
+fn other_terms_ask_only_for_what_is_not_held_already() {
+    let held = |change: fn(&mut Case)| {
+        Case::new(|it| {
+            it.key.budgets = block("1");
+            it.key.limits = Limits { rpm: 60, tpm: 5_000, concurrency: 2 };
+            change(it);
+        })
+        .hold()
+        .unwrap()
+    };
+    let earlier = held(|_| {});
+    let beyond = |change: fn(&mut Case)| held(change).beyond(&earlier);
+    let rules = |hold: Option<Hold>| hold.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
+    assert!(beyond(|_| {}).is_none());
+    assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "it is cheaper");
+    assert!(beyond(|it| it.key.limits.rpm = 5).is_none(), "it is counted there already");
+    let dearer = beyond(|it| it.model.price = Some(always(price("2", "4"))));
+    assert!(dearer.as_ref().unwrap().amount > earlier.amount);
+    assert_eq!(rules(dearer), [LimitRule::Budget(block("1")[0])], "money only");
+    assert_eq!(rules(beyond(|it| it.group.limits.rpm = 9)), [LimitRule::Requests(9)]);
+    assert_eq!(rules(beyond(|it| it.key.budgets = block("3"))), [LimitRule::Budget(block("3")[0])]);
+}
+
+#[test]
 fn counting_tokens_is_a_request_but_no_money() {
     let hold = Case::new(|it| {
         it.key.budgets = block("1");

@@ -106,7 +106,7 @@ pub enum PriceKind {
     Output,
 }
 
-/// Why no account is available, as callers are told (E40, E41). Of several the first in this order is told.
+/// Why no account is available, as callers are told (E40; E41 for price limits). Of several the first in this order is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Busy accounts.
@@ -144,17 +144,22 @@ impl NoRoute<'_> {
         self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(Cause::NoneConfigured)
     }
 
-    /// E41 instead of E40: price limits alone exclude everything that counts.
+    /// E41 instead of E40: price limits exclude everything that is not off or missing anyway, so that no wait helps.
     #[must_use]
     pub fn price_limit_alone(&self) -> bool {
-        let mut causes = self.excluded.iter().filter_map(|it| it.why.cause()).peekable();
-        causes.peek().is_some() && causes.all(|cause| cause == Cause::PriceLimit)
+        self.cause() == Cause::PriceLimit
     }
 
     /// When the first candidate is back, where that is known.
     #[must_use]
     pub fn earliest_recovery(&self) -> Option<Timestamp> {
         self.excluded.iter().filter_map(|it| it.why.until()).min()
+    }
+
+    /// When the next candidate is back after a time, where that is known.
+    #[must_use]
+    pub fn recovery_after(&self, now: Timestamp) -> Option<Timestamp> {
+        self.excluded.iter().filter_map(|it| it.why.until()).filter(|until| *until > now).min()
     }
 
     /// Accounts that are only busy, in the offer's order: waiting for one of them is worth while.

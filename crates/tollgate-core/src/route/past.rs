@@ -16,6 +16,8 @@ pub struct Past {
     /// Channels where nobody took a connection.
     unreachable: Vec<Arc<Channel>>,
     last_resort: bool,
+    /// How many of the tried were sent nothing.
+    unsent: usize,
 }
 
 impl Past {
@@ -37,10 +39,15 @@ impl Past {
         self.passed_over.len() < MOST_PASSED_OVER
     }
 
-    /// How many attempts were made.
+    /// Nothing was sent of an attempt: its account is no candidate any more all the same, but it is none of the three.
+    pub fn not_sent(&mut self) {
+        self.unsent += 1;
+    }
+
+    /// How many accounts were sent something.
     #[must_use]
     pub fn attempts(&self) -> usize {
-        self.tried.len()
+        self.tried.len().saturating_sub(self.unsent)
     }
 
     /// Whether it is the request's first choice.

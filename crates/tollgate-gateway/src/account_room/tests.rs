@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tokio::task::JoinHandle;
-use tollgate_core::Timestamp;
+use tokio::{task::JoinHandle, time::timeout};
+use tollgate_core::{KeyId, Timestamp};
 
 use super::*;
 use crate::{clock::PausedClock, forward::testing};
@@ -28,7 +28,25 @@ fn key(number: u8) -> KeyId {
 fn waits(rooms: &Arc<AccountRooms>, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
     let (rooms, accounts) = (Arc::clone(rooms), accounts.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>());
     #[expect(clippy::disallowed_methods, reason = "a test waits for its own tasks")]
-    tokio::spawn(async move { rooms.wait(&accounts, key(by), 0, Instant::now() + 2 * SECOND).await })
+    tokio::spawn(async move {
+        match rooms.join(&accounts, key(by), 0) {
+            Joined::Slot(slot) => Waited::Slot(slot),
+            Joined::Nowhere => Waited::InVain,
+            Joined::Line(mut line) => match timeout(2 * SECOND, line.handed()).await {
+                Ok(Some(slot)) => Waited::Slot(slot),
+                Ok(None) => Waited::LookAgain,
+                Err(_) => Waited::InVain,
+            },
+        }
+    })
+}
+
+/// How waiting ended.
+#[derive(Debug)]
+enum Waited {
+    Slot(Slot),
+    LookAgain,
+    InVain,
 }
 
 async fn settle() {

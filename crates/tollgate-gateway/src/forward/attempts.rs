@@ -1,11 +1,12 @@
-//! The attempt loop: one account after another, three at most, until one answers or nothing is left to try. Before each
-//! attempt but the first the request chooses again, with what it knows by then.
+//! The attempt loop: one account after another, until one answers or nothing is left to try. Three are asked at most; where
+//! nothing could be sent, nobody was. Before each attempt but the first the request chooses again, with what it knows by
+//! then.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tollgate_core::{AttemptResult, Cause, Exclusion, MAX_ATTEMPTS, Observation, Outcome, Past, PlannedAttempt, Timestamp};
+use tollgate_core::{AttemptResult, Cause, Exclusion, MAX_ATTEMPTS, MAX_TRIES, Observation, Outcome, Past, PlannedAttempt};
 use tollgate_protocol::Reading;
 
 use super::{
@@ -15,43 +16,62 @@ use super::{
     verdict::{Failure, Next, Told, Verdict, verdict},
 };
 use crate::{
-    Head, Refusal, UpstreamFailure,
+    Core, Head, Refusal, UpstreamFailure,
     admit::admit_attempt,
-    route::{Asked, Chosen},
+    route::{Asked, Chosen, NotChosen, Patience},
     ticket::{Notes, Ticket, Unwritten},
     translate::{Preparation, Prepared},
 };
 
+/// What a request has behind it, on whatever terms.
+#[derive(Default)]
+pub(crate) struct Journey {
+    past: Past,
+    /// What it still waits for.
+    pub(crate) patience: Patience,
+    /// The attempt that failed last.
+    last: Option<Last>,
+    /// The least that an upstream asked it to wait, in seconds.
+    least_wait: Option<u32>,
+    /// Whether it was counted as a request.
+    counted: bool,
+}
+
 /// Tries accounts until one answers.
 ///
 /// # Errors
-/// What the caller is told when none did: the last attempt's failure, or why there was none.
+/// What the caller is told when none did: the last attempt's failure, or why there was none. Or that nobody is left on
+/// these terms, and there are newer ones.
 pub(crate) async fn forward(
     asked: &Asked<'_>,
-    mut chosen: Chosen,
+    journey: &mut Journey,
     unwritten: Unwritten,
     ticket: &mut Ticket,
-) -> Result<Answered, Refusal> {
+) -> Result<Answered, NotChosen> {
     let Asked { core, head, outline, bodies, .. } = *asked;
     let road = Road { asked, unwritten, deadline: asked.deadline() };
-    core.retries.request(core.shared.clock.instant());
-    let mut hedge = Hedge::of(asked);
-    let mut past = Past::default();
-    let mut last: Option<Last> = None;
+    let mut chosen = match asked.choose(&journey.past, &mut journey.patience, ticket).await {
+        Ok(chosen) => chosen,
+        Err(none) => return Err(road.none_left(journey, none)),
+    };
+    if !mem::replace(&mut journey.counted, true) {
+        core.retries.request(core.shared.clock.instant());
+    }
+    let mut hedge = if journey.last.is_none() { Hedge::of(asked) } else { None };
     loop {
-        let charged = last.as_ref().is_some_and(Last::is_charged);
-        match road.begin(chosen, charged, &mut past, ticket).await? {
+        let charged = journey.last.as_ref().is_some_and(Last::is_charged);
+        match road.begin(chosen, charged, &mut journey.past, ticket).await? {
             Beginning::OwnCount(body) => return Ok(own_count(body)),
-            Beginning::OutOfBudget => return Err(road.told(last).unwrap_or(Refusal::Overloaded)),
+            Beginning::OutOfBudget => return Err(road.told(journey).unwrap_or(Refusal::Overloaded).into()),
             Beginning::PassedOver(planned, why) => {
-                if !past.pass_over(&planned, why.clone()) {
-                    return Err(road.told(last).unwrap_or_else(|| road.passed_over(&why)));
+                if !journey.past.pass_over(&planned, why.clone()) {
+                    return Err(road.told(journey).unwrap_or_else(|| road.passed_over(&why)).into());
                 }
             }
             Beginning::Attempt(begun) => {
                 let ended = match hedge.take() {
                     None => begun.run().await,
-                    Some(hedge) => Box::pin(race(&road, begun, &hedge, &mut past, ticket)).await,
+                    Some(hedge) => Box::pin(race(&road, begun, &hedge, &mut journey.past, ticket)).await,
                 };
                 let (failure, planned) = match ended {
                     Ok((answered, planned)) => {
@@ -65,19 +85,26 @@ pub(crate) async fn forward(
                     ticket.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
                     return Ok(own_count(body));
                 }
-                let verdict = road.judge(&failure, &planned, &mut past);
+                let verdict = road.judge(&failure, &planned, &mut journey.past);
                 ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
-                let failed = Last { verdict, planned };
-                if ticket.attempts() >= MAX_ATTEMPTS || !road.goes_on(&failed) {
-                    return Err(road.refusal(failed.verdict.told));
+                if !road.goes_on(journey.failed(core, verdict, planned), ticket) {
+                    return Err(road.told(journey).unwrap_or(Refusal::Overloaded).into());
                 }
-                last = Some(failed);
             }
         }
-        chosen = match Box::pin(asked.choose(&past, ticket)).await {
+        chosen = match Box::pin(asked.choose(&journey.past, &mut journey.patience, ticket)).await {
             Ok(chosen) => chosen,
-            Err(refusal) => return Err(road.told(last).unwrap_or(refusal)),
+            Err(none) => return Err(road.none_left(journey, none)),
         };
+    }
+}
+
+impl Journey {
+    /// An attempt failed.
+    fn failed(&mut self, core: &Core, verdict: Verdict, planned: Arc<PlannedAttempt>) -> &Last {
+        let wait = verdict.told.wait(core.shared.clock.now());
+        self.least_wait = [self.least_wait, wait].into_iter().flatten().min();
+        self.last.insert(Last { verdict, planned })
     }
 }
 
@@ -221,6 +248,9 @@ impl<'a> Road<'a> {
             past.unreachable(planned);
         }
         let verdict = self.verdict(failure, planned);
+        if verdict.result == AttemptResult::NotSent {
+            past.not_sent();
+        }
         warn(self.asked.head, planned, failure, verdict.id());
         verdict
     }
@@ -234,9 +264,9 @@ impl<'a> Road<'a> {
         verdict(failure, planned.channel.timeouts.first_byte_ms, self.asked.core.shared.clock.now())
     }
 
-    /// Whether another attempt may follow: the request is not at fault, time is left, what the first upstream did is no
-    /// secret or does not matter, and the budget of further attempts has one.
-    fn goes_on(&self, last: &Last) -> bool {
+    /// Whether another attempt may follow: the request is not at fault, attempts and time are left, what the first upstream
+    /// did is no secret or does not matter, and the budget of further attempts has one.
+    fn goes_on(&self, last: &Last, ticket: &Ticket) -> bool {
         let core = self.asked.core;
         let now = core.shared.clock.instant();
         let may = match last.verdict.next {
@@ -245,7 +275,7 @@ impl<'a> Road<'a> {
             Next::Attempt => core.retries.has(now),
             Next::UncertainAttempt => last.planned.channel.retry_uncertain && core.retries.has(now),
         };
-        may && now < self.deadline
+        may && ticket.sent_attempts() < MAX_ATTEMPTS && ticket.attempts() < MAX_TRIES && now < self.deadline
     }
 
     /// Takes one of the further attempts that the core may make, if one is left.
@@ -260,8 +290,17 @@ impl<'a> Road<'a> {
     }
 
     /// What the caller is told of the attempt that failed last, if there was one.
-    fn told(&self, last: Option<Last>) -> Option<Refusal> {
-        last.map(|last| self.refusal(last.verdict.told))
+    fn told(&self, journey: &mut Journey) -> Option<Refusal> {
+        let Last { verdict, .. } = journey.last.take()?;
+        Some(refusal(verdict.told, self.asked.bodies.model(), journey.least_wait))
+    }
+
+    /// What it means that no account is left.
+    fn none_left(&self, journey: &mut Journey, none: NotChosen) -> NotChosen {
+        match none {
+            NotChosen::Refused(refusal) => self.told(journey).unwrap_or(refusal).into(),
+            NotChosen::Outdated => NotChosen::Outdated,
+        }
     }
 
     /// What the caller is told when channels were passed over time and again.
@@ -269,10 +308,6 @@ impl<'a> Road<'a> {
         let retry_after = why.until().map(|until| seconds_until(until, self.asked.core.shared.clock.now()).clamp(1, 60));
         let cause = why.cause().unwrap_or(Cause::NoneConfigured);
         Refusal::NoRoute { model: self.asked.bodies.model().to_owned(), cause, too_dear: false, retry_after, price: None }
-    }
-
-    fn refusal(&self, told: Told) -> Refusal {
-        refusal(told, self.asked.bodies.model(), self.asked.core.shared.clock.now())
     }
 }
 
@@ -285,12 +320,19 @@ fn learn(asked: &Asked<'_>, planned: &PlannedAttempt, failure: &Failure) {
     }
 }
 
-fn refusal(told: Told, model: &str, now: Timestamp) -> Refusal {
+/// `least_wait`: of all upstreams that were asked, seconds until the first one is to be asked again.
+fn refusal(told: Told, model: &str, least_wait: Option<u32>) -> Refusal {
     let model = model.to_owned();
     match told {
+        Told::Failure(UpstreamFailure::RateLimited { retry_after: Some(_) }) => {
+            Refusal::Upstream { model, failure: UpstreamFailure::RateLimited { retry_after: least_wait } }
+        }
+        Told::Failure(UpstreamFailure::Overloaded { retry_after: Some(_) }) => {
+            Refusal::Upstream { model, failure: UpstreamFailure::Overloaded { retry_after: least_wait } }
+        }
         Told::Failure(failure) => Refusal::Upstream { model, failure },
         Told::QuotaSpent { until } => {
-            let retry_after = until.map(|until| seconds_until(until, now).clamp(1, 60));
+            let retry_after = until.and(least_wait).map(|wait| wait.clamp(1, 60));
             Refusal::NoRoute { model, cause: Cause::UpstreamQuota, too_dear: false, retry_after, price: None }
         }
     }

@@ -18,7 +18,7 @@ mod verdict;
 mod whole;
 
 pub(crate) use answer::Answered;
-pub(crate) use attempts::{forward, outcome_of};
+pub(crate) use attempts::{Journey, forward, outcome_of};
 pub use client::{Client, ProbeFault, ProbeStep, Trust, is_public, probe};
 pub(crate) use client::{Reach, fetch};
 pub use echo::Outside;

@@ -97,6 +97,19 @@ pub(crate) enum Told {
     },
 }
 
+impl Told {
+    /// Seconds until the upstream is to be asked again, where it said so.
+    pub(crate) fn wait(&self, now: Timestamp) -> Option<u32> {
+        match self {
+            Self::Failure(UpstreamFailure::RateLimited { retry_after } | UpstreamFailure::Overloaded { retry_after }) => {
+                *retry_after
+            }
+            Self::QuotaSpent { until } => until.map(|until| seconds_until(until, now)),
+            Self::Failure(_) => None,
+        }
+    }
+}
+
 /// A failure's meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {

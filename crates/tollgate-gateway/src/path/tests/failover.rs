@@ -60,7 +60,8 @@ async fn every_failure_of_an_account_leads_to_the_next_one() {
     for (fault, id, result) in faults {
         let mut rig = Rig::new(fault(Script::new()).replies(REPLY), 2);
         let got = rig.ask(CHAT).await;
-        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("2")), "{id}");
+        let sent = if result == AttemptResult::NotSent { "1" } else { "2" };
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some(sent)), "{id}");
         let record = rig.record();
         assert_eq!(results(&record), [(Some(id), result), (None, AttemptResult::Answered)]);
         assert_eq!(record.outcome, Outcome::Completed);
@@ -170,22 +171,67 @@ async fn behind_an_address_that_nobody_answers_at_another_one_is_tried_first() {
             channel.priority = 1;
         });
         let got = rig.ask(CHAT).await;
-        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("2")));
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("1")));
         assert_eq!(rig.record().attempts[1].channel_name, "two", "not one of the other four at the same address");
     }
 }
 
+fn not_sent(script: Script, times: usize) -> Script {
+    (0..times).fold(script, |script, _| script.not_sent())
+}
+
 #[tokio::test(start_paused = true)]
-async fn attempts_that_took_no_connection_count_among_the_three_and_cost_nothing_of_the_budget() {
-    let script = (0..40).fold(Script::new(), |script, _| script.not_sent());
-    let mut rig = Rig::with(script, 5, |channel| channel.cooling = false);
+async fn attempts_of_which_nothing_was_sent_are_none_of_the_three() {
+    let mut rig = Rig::new(not_sent(Script::new(), 5).replies(REPLY), 6);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("1")), "one reached an upstream");
+    assert_eq!(rig.record().attempts.len(), 6);
+
+    let script = not_sent(Script::new(), 1).refuses(500, &[]).refuses(500, &[]);
+    let mut rig = Rig::new(not_sent(script, 2).refuses(500, &[]).replies(REPLY), 9);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.header("x-tollgate-attempts")), (502, Some("3")));
+    assert_eq!(rig.record().attempts.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_of_which_nothing_was_sent_end_at_eight_and_cost_nothing_of_the_budget() {
+    let mut rig = Rig::with(not_sent(Script::new(), 13 * 8), 12, |channel| channel.cooling = false);
     for _ in 0..13 {
         let got = rig.ask(CHAT).await;
         assert_eq!((got.status, got.code().as_str()), (502, "upstream_unreachable"));
+        assert_eq!(got.header("x-tollgate-attempts"), None, "none reached an upstream");
     }
-    assert!(rig.records().iter().all(|record| record.attempts.len() == 3));
+    assert!(rig.records().iter().all(|record| record.attempts.len() == 8));
     let left = (0..100).filter(|_| rig.core.retries.take(rig.clock.instant())).count();
     assert_eq!(left, 12, "ten, and a fifth of thirteen");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_limited_accounts_the_one_that_is_back_first_is_told() {
+    for waits in [["7", "50"], ["50", "7"]] {
+        let [one, other] = waits.map(|wait| [("retry-after", wait)]);
+        let mut rig = Rig::new(Script::new().refuses(429, &one).refuses(429, &other), 2);
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.code().as_str()), (429, "upstream_rate_limited"));
+        assert_eq!(got.header("retry-after"), Some("7"), "{waits:?}");
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.header("retry-after")), (503, Some("7")), "and the next request is told the same");
+        assert_eq!(rig.records().len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_price_limit_beside_channels_that_are_off_is_nothing_to_retry() {
+    let mut rig = Rig::new(Script::new(), 1);
+    rig.add_channel(|channel| channel.on = false);
+    let mut incoming = rig.incoming(CHAT);
+    incoming.head.headers.insert("x-tollgate-max-price", "input=0.5".parse().unwrap());
+    let got = read(serve(&rig.core, incoming).await).await;
+    assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("price_limit")));
+    assert_eq!(got.header("x-should-retry"), Some("false"));
+    assert!(got.body.contains("limit 0.50, cheapest 1.00 USD"), "{}", got.body);
+    assert_eq!(rig.record().reason.as_deref(), Some("E41"));
 }
 
 #[tokio::test(start_paused = true)]

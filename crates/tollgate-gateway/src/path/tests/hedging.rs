@@ -48,6 +48,17 @@ async fn a_late_first_token_gets_a_second_attempt_and_the_first_to_answer_wins()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_one_that_lost_is_cancelled_in_the_callers_trace() {
+    let rig = hedging(Script::new().streams(late(SECOND * 30)).streams(prompt("soon")), 2);
+    rig.change_group(|group| group.trace = true);
+    let mut incoming = rig.incoming(STREAM);
+    incoming.head.headers.insert("x-tollgate-trace", "1".parse().unwrap());
+    let got = read(serve(&rig.core, incoming).await).await;
+    let trace = got.header("x-tollgate-trace").unwrap();
+    assert!(trace.ends_with("; attempts: cancelled, ok"), "{trace}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_first_one_wins_when_it_comes_before_the_second() {
     let mut rig = hedging(Script::new().streams(late(MS * 200)).silent(), 2);
     let got = rig.ask(STREAM).await;

@@ -9,6 +9,7 @@ mod hedging;
 mod hostile;
 mod learning;
 mod loopback;
+mod meanwhile;
 mod media;
 mod money;
 mod room;
