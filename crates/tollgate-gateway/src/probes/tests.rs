@@ -141,14 +141,18 @@ async fn sixteen_at_once_are_the_most() {
 async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
     let rig = Rig::start(Script::new(), 2, |_| {});
     let ids = [testing::account(1).id, testing::account(2).id];
-    ids.iter().for_each(|id| rig.store.note_test(*id, rig.shared.clock.now()));
+    for id in ids {
+        rig.store.note_test(id, rig.shared.clock.now());
+    }
     pass(1).await;
     rig.rest(1);
     let limited = Observation::RateLimited { until: Some(rig.shared.clock.now().plus_ms(300_000)) };
     rig.board.observe(ids[1], &limited, true, rig.shared.clock.now());
     pass(30).await;
     assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "what passed before says nothing");
-    ids.iter().for_each(|id| rig.store.note_test(*id, rig.shared.clock.now()));
+    for id in ids {
+        rig.store.note_test(id, rig.shared.clock.now());
+    }
     pass(3).await;
     assert_eq!((rig.state(1), rig.state(2), rig.script.seen().len()), (HealthState::Usable, HealthState::Usable, 0));
 }
