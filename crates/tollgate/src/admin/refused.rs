@@ -62,7 +62,8 @@ impl Refused {
         };
         match self.status.as_u16() {
             400 | 401 | 403 | 413 | 415 => Failure::written(text),
-            409 if self.code == "owned_by_file" => Failure::written(text),
+            // What was written cannot be: the row is a file's, the idempotency key another posting's.
+            409 if matches!(self.code.as_str(), "owned_by_file" | "idempotency_key_reused") => Failure::written(text),
             408 | 429 | 502..=504 => Failure::Unreachable(format!("{text}; try again in a moment")),
             _ => Failure::Machine(text),
         }
