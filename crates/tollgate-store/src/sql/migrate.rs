@@ -169,12 +169,21 @@ mod tests {
         samples::{NOON, record},
     };
 
-    const NEXT: i64 = 8;
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
-    fn step(version: i64, sql: &'static str) -> Step {
-        Step { version, name: "later", sqlite: sql, postgres: sql }
+    /// The versions there are.
+    fn known() -> Vec<i64> {
+        ALL.iter().map(|step| step.version).collect()
+    }
+
+    fn newest() -> i64 {
+        known().into_iter().max().unwrap()
+    }
+
+    /// A step that comes after all there are.
+    fn next(sql: &'static str) -> Step {
+        Step { version: newest() + 1, name: "later", sqlite: sql, postgres: sql }
     }
 
     async fn open(place: &str) -> AnyConnection {
@@ -186,7 +195,7 @@ mod tests {
     const WITHOUT_MONEY: &str = "DROP TABLE ledger; DROP TABLE balances; DROP TABLE usage_hours; DROP TABLE usage_days; \
          DROP TABLE attempt_hours; DROP TABLE attempt_days; DELETE FROM counters WHERE name = 'ledger'; \
          DROP TABLE admin_keys; DROP TABLE once; DROP INDEX usage_group; DROP INDEX usage_failed; \
-         DROP INDEX attempts_beside; ALTER TABLE attempts DROP COLUMN beside; \
+         DROP INDEX attempts_beside; ALTER TABLE attempts DROP COLUMN beside; ALTER TABLE account_health DROP COLUMN passed_at; \
          DELETE FROM counters WHERE name = 'pruned_until'; \
          DROP INDEX changes_id; DELETE FROM _sqlx_migrations WHERE version > 1;";
 
@@ -231,16 +240,16 @@ mod tests {
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
-        let steps = [ALL, &[step(NEXT, LATER)]].concat();
+        let steps = [ALL, &[next(LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, 7, NEXT]);
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), [known(), vec![newest() + 1]].concat());
         let copies = backups(&dir);
-        assert!(copies.len() == 1 && copies[0].ends_with("x.db.v7-2026-11-21.backup"), "{copies:?}");
+        assert!(copies.len() == 1 && copies[0].ends_with(format!("x.db.v{}-2026-11-21.backup", newest())), "{copies:?}");
         let mut copy = open(&copies[0].display().to_string()).await;
-        assert_eq!(applied(&mut copy, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(applied(&mut copy, &place).await.unwrap(), known());
         assert!(matches!(
             check(&mut connection, Dialect::Sqlite, &place).await,
-            Err(StoreError::Newer { found: NEXT, known: 7, .. })
+            Err(StoreError::Newer { found, known, .. }) if (found, known) == (newest() + 1, newest())
         ));
     }
 
@@ -250,10 +259,10 @@ mod tests {
         let place = dir.path().join("x.db").display().to_string();
         let mut connection = open(&place).await;
         run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
-        let steps = [ALL, &[step(NEXT, BROKEN)]].concat();
+        let steps = [ALL, &[next(BROKEN)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap_err();
-        assert_eq!(applied(&mut connection, &place).await.unwrap(), [1, 2, 3, 4, 5, 6, 7]);
-        let steps = [ALL, &[step(NEXT, LATER)]].concat();
+        assert_eq!(applied(&mut connection, &place).await.unwrap(), known());
+        let steps = [ALL, &[next(LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a copy is never written over");
     }
