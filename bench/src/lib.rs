@@ -1,6 +1,30 @@
-//! What the load client and the fast upstream share: a clock both can read, and just enough HTTP/1.1.
+//! What the programs share: a clock the load client and the fast upstream both can read, just enough HTTP/1.1, and the way to
+//! the database that books are made in.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use tollgate_core::Timestamp;
+use tollgate_store::{Access, MasterKeySource, OpenOptions, Random, Store, StoreUrl, open};
+
+/// Opens the database that a generator of books works on, from its arguments `FOLDER COUNT [DATABASE_URL]`; gives the count too.
+///
+/// # Errors
+/// Arguments that are missing or cannot be read (`usage` is said), and whatever keeps the database shut.
+pub async fn books(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else { return Err(usage.into()) };
+    let data = PathBuf::from(folder);
+    let url = match arguments.next() {
+        Some(url) => StoreUrl::parse(&url)?,
+        None => StoreUrl::parse(&format!("sqlite:{}", data.join("tollgate.db").display()))?,
+    };
+    let (master, access, random) = (MasterKeySource::DataFolder, Access::Command, Random::system());
+    let store = open(OpenOptions { url, data, master, access, random, now, without_database: None }).await?;
+    Ok((store, count.parse()?))
+}
 
 /// Nanoseconds since 1970. Both programs run on one machine, so a stamp written by one and read by the other gives
 /// a one-way delay.

@@ -6,19 +6,14 @@
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp,
     TokenSource, Tokens, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
-use tollgate_store::{
-    Access, Cursor, MasterKeySource, OpenOptions, Order, Random, Store, StoreError, StoreUrl, SummaryBy, UsageFilter, open,
-};
+use tollgate_store::{Cursor, Order, Store, StoreError, SummaryBy, UsageFilter};
 
 /// Records of one transaction: what the till books at once.
 const BATCH: u64 = 4_096;
@@ -30,26 +25,8 @@ const DAYS: i64 = 90;
 const TIMES: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else {
-        return Err("books FOLDER RECORDS [DATABASE_URL]".into());
-    };
-    let (folder, count) = (PathBuf::from(folder), count.parse::<u64>()?);
-    let url = match arguments.next() {
-        Some(url) => StoreUrl::parse(&url)?,
-        None => StoreUrl::parse(&format!("sqlite:{}", folder.join("tollgate.db").display()))?,
-    };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let store = open(OpenOptions {
-            url,
-            data: folder,
-            master: MasterKeySource::DataFolder,
-            access: Access::Command,
-            random: Random::system(),
-            now: Timestamp(BEGIN + DAYS * DAY),
-            without_database: None,
-        })
-        .await?;
+        let (store, count) = tollgate_bench::books("books FOLDER RECORDS [DATABASE_URL]", Timestamp(BEGIN + DAYS * DAY)).await?;
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
         let rate = if empty { Some(fill(&store, count).await?) } else { None };
         let (page, chart) = ask(&store).await?;

@@ -7,19 +7,14 @@
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tollgate_core::{
     GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Secret, Subject, Timestamp, TokenSource, Tokens, UsageRecord,
     Window,
 };
 use tollgate_protocol::{Method, Protocol};
-use tollgate_store::{
-    Access, Actor, Change, Door, KeySpec, MasterKeySource, MemberSpec, OpenOptions, Random, Store, StoreUrl, UsageFilter, open,
-};
+use tollgate_store::{Actor, Change, Door, KeySpec, MemberSpec, Random, Store, UsageFilter};
 
 /// Records of one transaction, and keys of one.
 const BATCH: u64 = 1_000;
@@ -35,26 +30,8 @@ const A_MEMBER: u64 = 100;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else {
-        return Err("keys FOLDER COUNT [DATABASE_URL]".into());
-    };
-    let (folder, count) = (PathBuf::from(folder), count.parse::<u64>()?);
-    let url = match arguments.next() {
-        Some(url) => StoreUrl::parse(&url)?,
-        None => StoreUrl::parse(&format!("sqlite:{}", folder.join("tollgate.db").display()))?,
-    };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let store = open(OpenOptions {
-            url,
-            data: folder,
-            master: MasterKeySource::DataFolder,
-            access: Access::Command,
-            random: Random::system(),
-            now: NOW,
-            without_database: None,
-        })
-        .await?;
+        let (store, count) = tollgate_bench::books("keys FOLDER COUNT [DATABASE_URL]", NOW).await?;
         if store.usage.page(&UsageFilter::default()).await?.items.is_empty() {
             fill(&store, count).await?;
             println!("filled; run this again to measure with fresh memory");

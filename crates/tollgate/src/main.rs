@@ -50,12 +50,18 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let common = cli.common;
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),
-        Command::Check(arguments) => command::check::run(&common, &arguments),
+        Command::Check(arguments) => {
+            admin::no_url(&common, "tollgate check")?;
+            command::check::run(&common, &arguments)
+        }
         Command::Doctor(arguments) => {
             admin::only_here(&common, "tollgate doctor")?;
             command::doctor::run(&common, &arguments)
         }
-        Command::Ready => command::ready::run(&common),
+        Command::Ready => {
+            admin::no_url(&common, "tollgate ready")?;
+            command::ready::run(&common)
+        }
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
         Command::Pull => command::catalog::pull(&common),
         Command::Key(verb) => command::key::run(&common, verb),

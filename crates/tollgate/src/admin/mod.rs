@@ -272,14 +272,18 @@ fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
     Ok(tollgate_core::Secret::new(key))
 }
 
-/// Refuses a verb that looks at this machine where another gateway was asked for. Verbs that read a gateway's own folder also
-/// heed the environment: what they say would be taken for that other gateway's.
-pub(crate) fn only_here(common: &Common, verb: &str) -> Result<(), Failure> {
-    if common.url.is_some() {
-        return Err(Failure::Usage(format!(
-            "`{verb}` looks at the machine it runs on: leave --url away, or run it on the gateway's machine"
-        )));
+/// Refuses `--url` for a verb that looks at this machine.
+pub(crate) fn no_url(common: &Common, verb: &str) -> Result<(), Failure> {
+    if common.url.is_none() {
+        return Ok(());
     }
+    Err(Failure::Usage(format!("`{verb}` looks at the machine it runs on: leave --url away, or run it on the gateway's machine")))
+}
+
+/// Refuses a verb that reads a gateway's own folder where another gateway was asked for, by the environment too: what it says
+/// would be taken for that other gateway's.
+pub(crate) fn only_here(common: &Common, verb: &str) -> Result<(), Failure> {
+    no_url(common, verb)?;
     if url(common).is_some() {
         return Err(Failure::Usage(format!(
             "`{verb}` looks at the machine it runs on, and TOLLGATE_URL names another: unset it, or name the folder with --data"

@@ -12,7 +12,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tollgate_testkit::Postgres;
+use tollgate_testkit::{Postgres, Redis};
 
 use crate::support::PROGRAM;
 
@@ -65,10 +65,9 @@ fn without_names(text: &str) -> String {
 
 #[test]
 fn the_page_about_many_nodes_is_run_as_it_stands() {
-    if std::env::var_os("TOLLGATE_TEST_REDIS").is_none() {
-        return;
-    }
-    let Some(postgres) = Postgres::start("the_page_about_many_nodes_is_run_as_it_stands") else { return };
+    const NAME: &str = "the_page_about_many_nodes_is_run_as_it_stands";
+    // The page starts a Redis itself; this one only says, aloud, whether there are tests with one.
+    let (Some(postgres), Some(_)) = (Postgres::start(NAME), Redis::start(NAME)) else { return };
     let folder = TempDir::new().unwrap();
     let held: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let ports: Vec<u16> = held.iter().map(|listener| listener.local_addr().unwrap().port()).collect();

@@ -323,7 +323,8 @@ fn who_cannot_be_reached_ends_with_4_and_who_is_not_let_in_with_3() {
     let (code, _, err) = said(&at(folder, &upstream.openai(), &both.key, &["group", "list"]));
     assert!(code == Some(4) && err.contains("not the admin API"), "{err}");
     // What looks at a machine's own folder looks at no other's.
-    for verb in [&["verify"][..], &["doctor"], &["replay", "x.toml"], &["migrate", "to-postgres", "postgres://a/b"]] {
+    let replay_and_migrate = [&["replay", "x.toml"][..], &["migrate", "to-postgres", "postgres://a/b"]];
+    for verb in [&["verify"][..], &["doctor"], &["check"], &["ready"]].into_iter().chain(replay_and_migrate) {
         let (code, _, err) = said(&both.there(verb));
         assert!(code == Some(2) && err.contains("--url"), "{verb:?}: {err}");
     }
@@ -347,6 +348,7 @@ fn the_environment_names_the_gateway_unless_a_folder_is_named() {
     let (code, _, err) = run(&["verify"], &both.key);
     assert!(code == Some(2) && err.contains("TOLLGATE_URL"), "{err}");
     assert_eq!(run(&["verify", "--data", &data], "").0, Some(0), "a folder that is named is meant");
+    assert_eq!(run(&["check"], &both.key).0, Some(0), "settings are this machine's, whatever else is asked elsewhere");
     assert_eq!(run(&["group", "list", "--data", &data], "").0, Some(0));
     assert_eq!(run(&["version"], "").0, Some(0), "what asks no gateway does not care");
 }
