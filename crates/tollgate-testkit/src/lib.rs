@@ -8,6 +8,7 @@
 
 mod client;
 mod gate;
+mod patience;
 pub mod provider;
 mod services;
 mod upstream;
@@ -15,5 +16,6 @@ mod wire;
 
 pub use client::{Answer, Open, Piece, Request};
 pub use gate::{Gate, GateBuilder, SERVICE_KEY, UPSTREAM_CREDENTIAL};
+pub use patience::{Hold, wait_for};
 pub use services::{Postgres, Redis, skipped};
 pub use upstream::{Reply, Seen, Upstream};

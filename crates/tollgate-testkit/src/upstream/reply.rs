@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::Hold;
+
 /// One scripted answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
@@ -22,6 +24,7 @@ pub struct Reply {
     pub(super) forever: bool,
     pub(super) reset: bool,
     pub(super) quits: bool,
+    pub(super) held: Option<(usize, Hold)>,
 }
 
 impl Reply {
@@ -43,6 +46,7 @@ impl Reply {
             forever: false,
             reset: false,
             quits: false,
+            held: None,
         }
     }
 
@@ -189,6 +193,13 @@ impl Reply {
     #[must_use]
     pub fn every(mut self, wait: Duration) -> Self {
         self.pause = wait;
+        self
+    }
+
+    /// Sends so many pieces (none: nothing), then waits until the test opens a door.
+    #[must_use]
+    pub fn held_after(mut self, pieces: usize, hold: &Hold) -> Self {
+        self.held = Some((pieces, hold.clone()));
         self
     }
 

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::{Value, json as value};
-use tollgate_testkit::{Gate, Reply, Request, Upstream};
+use tollgate_testkit::{Gate, Reply, Request, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -28,11 +28,8 @@ fn a_key_made_beside_the_running_gateway_works_at_once_and_ends_when_revoked() {
     assert!(!listed.to_string().contains(&key), "a key is shown once");
     assert!(listed["items"].as_array().unwrap().iter().any(|item| item["name"] == "second" && item["status"] == "active"));
     out(&gate.run(&["key", "revoke", "second"]));
-    let begin = std::time::Instant::now();
-    while call() != 401 {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(1), "revoked keys end within a second");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let took = wait_for("a revoked key ends", std::time::Duration::from_secs(1), || call() == 401);
+    println!("a revoked key ended after {took:?}");
 }
 
 #[test]
@@ -72,15 +69,12 @@ fn a_channel_can_be_switched_off_and_on_while_serving() {
     assert_eq!(call().status, 200);
     out(&gate.run(&["channel", "disable", "echo"]));
     let wait_for = |status: u16| {
-        let begin = std::time::Instant::now();
-        loop {
-            let answer = call();
-            if answer.status == status {
-                return answer;
-            }
-            assert!(begin.elapsed() < std::time::Duration::from_secs(2), "still {}", answer.status);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let mut answer = call();
+        wait_for(&format!("it answers {status}"), std::time::Duration::from_secs(1), || {
+            answer = call();
+            answer.status == status
+        });
+        answer
     };
     let refused = wait_for(503);
     assert_eq!(refused.header("x-tollgate-cause"), Some("disabled"));
@@ -128,14 +122,11 @@ fn explain_knows_what_the_running_gateway_learned_and_who_is_busy() {
         let arguments = ["explain", "--model", "chat-model", "--key", "caller", "--json"];
         json(&gate.run(&[&arguments, more].concat()))
     };
-    let begin = std::time::Instant::now();
-    let explained = loop {
-        let said = explain(&[]);
-        if said["excluded"][0]["code"] == "rate" {
-            break said;
-        }
-        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{said}");
-    };
+    let mut explained = Value::Null;
+    wait_for("explain knows what the gateway learned", std::time::Duration::from_secs(2), || {
+        explained = explain(&[]);
+        explained["excluded"][0]["code"] == "rate"
+    });
     assert_eq!(explained["learned"][0]["field"], "logit_bias", "{explained}");
     assert_eq!((&explained["refusal"]["error"], &explained["refusal"]["retryable"]), (&"E40".into(), &true.into()));
     let explained = explain(&["--field", "logit_bias"]);
@@ -289,8 +280,7 @@ fn usage_can_be_tailed_summed_and_exported() {
         assert!(columns.contains(&kind), "{kind} tokens are priced, so they are exported: {columns:?}");
     }
     assert_eq!(csv.lines().count(), 5, "{csv}");
-    let begin = std::time::Instant::now();
-    loop {
+    wait_for("every request is booked", std::time::Duration::from_secs(2), || {
         let summary = json(&gate.run(&["usage", "summary", "--by", "outcome", "--json"]));
         let of = |word: &str| {
             summary["items"]
@@ -300,12 +290,8 @@ fn usage_can_be_tailed_summed_and_exported() {
                 .find(|item| item["of"] == word)
                 .map_or(0, |item| item["requests"].as_u64().unwrap())
         };
-        if of("completed") == 3 && of("refused") == 1 {
-            break;
-        }
-        assert!(begin.elapsed() < std::time::Duration::from_secs(5), "not booked: {summary}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+        of("completed") == 3 && of("refused") == 1
+    });
     let tail = out(&gate.run(&["usage", "tail", "-n", "2"]));
     assert_eq!(tail.lines().count(), 3, "{tail}");
 }

@@ -1,14 +1,11 @@
 //! PostgreSQL that is away: at the start, under load, hanging. Known keys are served, others are asked to come back, and
 //! what was served is booked when the database returns.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_testkit::{Answer, Gate, GateBuilder, Postgres, Request};
+use tollgate_testkit::{Answer, Gate, GateBuilder, Postgres, Request, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -31,15 +28,6 @@ fn ready(gate: &Gate) -> (u16, String) {
     let answer = gate.send(&Request::get("/readyz"));
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, said["status"].as_str().unwrap_or_default().to_owned())
-}
-
-fn wait_for(what: &str, within: Duration, met: impl Fn() -> bool) -> Duration {
-    let begin = Instant::now();
-    while !met() {
-        assert!(begin.elapsed() < within, "{what} did not come within {within:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
-    begin.elapsed()
 }
 
 /// Waits for a file that was written after now.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Write,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -94,6 +95,18 @@ fn fifty_kills_under_load_lose_nothing_and_double_nothing() {
     assert_eq!(verified.status.code(), Some(0), "{}", String::from_utf8_lossy(&verified.stderr));
 }
 
+/// What the slowest of twenty small writes takes to reach the disk.
+fn slowest_flush() -> Duration {
+    let mut file = tempfile::tempfile().unwrap();
+    let flush = |_| {
+        let begin = Instant::now();
+        file.write_all(&[0; 4096]).unwrap();
+        file.sync_data().unwrap();
+        begin.elapsed()
+    };
+    (0..20).map(flush).max().unwrap()
+}
+
 #[test]
 fn waiting_for_the_disk_costs_an_answer_a_few_milliseconds() {
     let upstream = Upstream::start();
@@ -110,7 +123,10 @@ fn waiting_for_the_disk_costs_an_answer_a_few_milliseconds() {
         "journal.sync: background p50 {:.2?}, p99 {:.2?}; group p50 {:.2?}, p99 {:.2?}",
         background.0, background.1, group.0, group.1
     );
-    assert!(group.0 < background.0 + Duration::from_millis(50), "the median waits for a flush, not for a time");
+    // Two flushes at most stand before an answer (its own and the one under way), whatever the disk takes for one.
+    let flush = slowest_flush();
+    println!("the slowest of twenty flushes of this disk took {flush:.2?}");
+    assert!(group.0 < background.0 + 4 * flush + Duration::from_millis(50), "the median waits for a flush, not for a time");
 }
 
 #[test]

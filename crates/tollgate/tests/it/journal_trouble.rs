@@ -4,11 +4,10 @@
 use std::{
     fs,
     path::PathBuf,
-    thread,
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Gate, Postgres, Request};
+use tollgate_testkit::{Gate, Postgres, Request, wait_for};
 
 use crate::{
     journal, load,
@@ -29,11 +28,8 @@ fn metric(gate: &Gate, name: &str) -> usize {
 }
 
 fn wait_until(what: &str, gate: &Gate, is_so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < SOON, "{what} within {SOON:?}\n{}", gate.log());
-        thread::sleep(Duration::from_millis(100));
-    }
+    let what = format!("{what}, of {}", gate.address());
+    wait_for(&what, SOON, is_so);
 }
 
 fn said(output: &std::process::Output) -> String {

@@ -1,7 +1,7 @@
 //! Keys, paths, lists: what is answered without an upstream.
 
 use serde_json::json;
-use tollgate_testkit::{Request, Upstream};
+use tollgate_testkit::{Request, Upstream, wait_for};
 
 use crate::support;
 
@@ -97,15 +97,9 @@ fn metrics_show_every_account_and_follow_what_the_operator_does() {
     let gate = support::echo();
     let shows = |value: u8| {
         let line = format!("tollgate_account_usable{{channel=\"echo\",account=\"echo\"}} {value}\n");
-        let begin = std::time::Instant::now();
-        loop {
-            let metrics = gate.send(&Request::get("/metrics")).text();
-            if metrics.contains(&line) {
-                return;
-            }
-            assert!(begin.elapsed() < std::time::Duration::from_secs(5), "no {line}in {metrics}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_for(&format!("metrics say {line}"), std::time::Duration::from_secs(1), || {
+            gate.send(&Request::get("/metrics")).text().contains(&line)
+        });
     };
     shows(1);
     assert!(gate.run(&["channel", "disable", "echo"]).status.success());

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Gate, GateBuilder, Postgres, Redis, Reply, Request, Upstream};
+use tollgate_testkit::{Gate, GateBuilder, Postgres, Redis, Reply, Request, Upstream, wait_for};
 
 use crate::{
     load,
@@ -66,15 +66,6 @@ fn asked(secret: &str) -> Request {
 fn verified(gate: &Gate) {
     let out = gate.run(&["verify"]);
     assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-}
-
-fn wait_for(what: &str, within: Duration, met: impl Fn() -> bool) -> Duration {
-    let begin = Instant::now();
-    while !met() {
-        assert!(begin.elapsed() < within, "{what} did not come within {within:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
-    begin.elapsed()
 }
 
 #[test]

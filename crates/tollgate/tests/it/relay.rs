@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tollgate_testkit::{Reply, Request, Upstream};
+use tollgate_testkit::{Hold, Reply, Request, Upstream};
 
 use crate::support;
 
@@ -51,11 +51,21 @@ fn native_streams_come_as_events_or_as_an_array() {
 #[test]
 fn the_first_piece_reaches_the_caller_before_the_second_is_sent() {
     let upstream = Upstream::start();
-    upstream.next(Reply::chat_stream(&["one", "two"]).every(Duration::from_millis(300)));
+    let hold = Hold::default();
+    upstream.next(Reply::chat_stream(&["one", "two"]).held_after(2, &hold));
     let gate = support::before(&upstream);
-    let answer = gate.chat(&support::chat_stream("chat-model"));
-    let at = |text: &str| answer.pieces.iter().find(|piece| String::from_utf8_lossy(&piece.bytes).contains(text)).unwrap().at;
-    assert!(at("two") - at("one") > Duration::from_millis(150), "the pieces came together");
+    let mut open = gate.open(&Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gate.key()));
+    let head = open.head().unwrap();
+    let mut text = String::new();
+    while !text.contains("one") {
+        text += &String::from_utf8_lossy(&open.piece(&head).unwrap().expect("the stream goes on"));
+    }
+    assert!(!text.contains("two"), "{text}");
+    hold.open();
+    while let Some(piece) = open.piece(&head).unwrap() {
+        text += &String::from_utf8_lossy(&piece);
+    }
+    assert!(text.contains("two") && text.contains("[DONE]"), "{text}");
 }
 
 #[test]
@@ -94,7 +104,7 @@ fn a_stream_that_breaks_before_its_content_is_an_ordinary_error() {
 fn silence_in_the_middle_ends_after_the_idle_limit() {
     let upstream = Upstream::start();
     upstream.next(Reply::chat_stream(&["hello", "world"]).stall_after(2));
-    let gate = support::builder(&upstream, "idle_timeout_ms = 300").spawn();
+    let gate = support::builder(&upstream, "idle_timeout_ms = 1500").spawn();
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert!(!answer.whole);
     let last: serde_json::Value = serde_json::from_str(answer.events().last().unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use tollgate_testkit::{Gate, Request, Upstream};
+use tollgate_testkit::{Gate, Request, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -184,17 +184,10 @@ fn a_changed_catalog_file_takes_effect_and_a_bad_one_changes_nothing() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(gate.chat(&support::chat("renamed-model")).status, 404);
     std::fs::write(&path, text.replace("chat-model", "renamed-model")).unwrap();
-    let begin = std::time::Instant::now();
-    while gate.chat(&support::chat("renamed-model")).status != 200 {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "the new catalog did not take effect\n{}", gate.log());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let serves = || gate.chat(&support::chat("renamed-model")).status == 200;
+    wait_for("the new catalog takes effect", std::time::Duration::from_secs(2), serves);
     std::fs::write(&path, "[[channel]]\nnme = 1\n").unwrap();
     gate.signal("HUP");
-    let begin = std::time::Instant::now();
-    while !gate.log().contains("nme") {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "the bad file was not reported\n{}", gate.log());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_for("the bad file is reported", std::time::Duration::from_secs(2), || gate.log().contains("nme"));
     assert_eq!(gate.chat(&support::chat("renamed-model")).status, 200);
 }

@@ -1,13 +1,8 @@
 //! The console on an address of its own.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
-use tollgate_testkit::{Answer, Gate, Request};
+use tollgate_testkit::{Answer, Gate, Request, wait_for};
 
 use super::{make_key, refusal, refused_whole};
 use crate::support;
@@ -56,11 +51,7 @@ fn away_from_loopback_nothing_is_open_before_there_is_an_admin_key() {
     let me = Request::get("/admin/v1/me");
     assert_eq!(refusal(&send(near, &me)), refused_whole(404, "unknown_url"));
     let key = make_key(&gate, "root", "operator");
-    let begin = std::time::Instant::now();
-    while send(near, &me).status == 404 {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(5), "it does not open");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_for("it opens", Duration::from_secs(1), || send(near, &me).status != 404);
     assert_eq!(send(near, &me.bearer(&key)).status, 200);
 }
 
@@ -106,10 +97,8 @@ fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
     let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::Open::answer);
     assert!(plain.is_err(), "plain HTTP is not spoken there: {plain:?}");
     put("renewed");
-    let begin = Instant::now();
-    while over_tls(console, &admin, "localhost.cert.pem").0 == Some(0) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the old certificate is still shown");
-    }
+    let renewed = || over_tls(console, &admin, "localhost.cert.pem").0 != Some(0);
+    wait_for("the new certificate is shown", Duration::from_secs(5), renewed);
 }
 
 #[test]

@@ -12,15 +12,10 @@ mod remote;
 mod sense;
 mod usage;
 
-use std::{
-    collections::BTreeSet,
-    sync::Mutex,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use serde_json::{Value, json};
-use tollgate_testkit::{Answer, Gate, Request};
+use tollgate_testkit::{Answer, Gate, Request, wait_for};
 
 use crate::support;
 
@@ -182,10 +177,6 @@ pub(crate) fn refused_whole(status: u16, code: &str) -> (u16, String, Option<Str
 }
 
 /// Asks again until it is so; the promise is one second.
-pub(crate) fn within_a_second(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(1), "after a second it is not so: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
+pub(crate) fn within_a_second(what: &str, is_so: impl FnMut() -> bool) {
+    wait_for(what, Duration::from_secs(1), is_so);
 }
