@@ -11,7 +11,7 @@ use crate::{
     AnswerBody, Dice, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
     answer::whole,
     authenticate,
-    forward::{Answered, Journey, RetryBudget, forward, outcome_of},
+    forward::{Answered, Journey, forward, outcome_of},
     receive,
     refusal::REQUEST_ID,
     relay::relay,
@@ -36,8 +36,6 @@ pub struct Core {
     pub desk: Arc<Desk>,
     /// The outside world.
     pub upstream: Arc<dyn Upstream>,
-    /// Further attempts it may make.
-    pub retries: RetryBudget,
     /// Its dice.
     pub dice: Dice,
 }
@@ -49,8 +47,7 @@ impl Core {
     /// When the operating system gives no randomness.
     pub fn new(desk: Desk, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
         let shared = Arc::clone(&desk.shared);
-        let retries = RetryBudget::new(shared.clock.instant());
-        Ok(Self { shared, desk: Arc::new(desk), upstream, retries, dice: Dice::shaken()? })
+        Ok(Self { shared, desk: Arc::new(desk), upstream, dice: Dice::shaken()? })
     }
 }
 

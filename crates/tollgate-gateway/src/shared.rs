@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Outcome};
 use tollgate_store::Counters;
 
-use crate::{AlertQueue, AnswerBody, Clock, Head, KeyDoor, Refusal, Settings, Traffic, metrics::Metrics};
+use crate::{AlertQueue, AnswerBody, Clock, Head, KeyDoor, Refusal, RetryBudget, Settings, Traffic, metrics::Metrics};
 
 /// One for the process.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct Shared {
     pub alerts: AlertQueue,
     /// What its traffic teaches.
     pub traffic: Traffic,
+    /// Further attempts it may make.
+    pub retries: RetryBudget,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// What the gateway was told at start.

@@ -23,7 +23,7 @@ use tollgate_protocol::{Method, Protocol};
 
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
-use crate::{Condition, Head, KeyDoor, Metrics, Settings, Shared, SystemClock, Traffic};
+use crate::{Clock, Condition, Head, KeyDoor, Metrics, Settings, Shared, SystemClock, Traffic};
 
 /// The secret of [`key`].
 pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
@@ -160,7 +160,7 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
     let hasher = KeyHasher::new(&[7; 32]);
     let store = MemoryKeys::default();
     store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key());
-    let clock = Arc::new(SystemClock);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
     let keys = KeyDoor::new(Arc::new(store), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
     Arc::new(Shared {
@@ -170,6 +170,7 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: crate::AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
+        retries: crate::RetryBudget::new(clock.instant()),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -7,8 +7,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
-    AlertQueue, Alerts, Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, Settings, Shared, SystemClock,
-    TlsFiles, Traffic, UpstreamLimits, Webhook,
+    AlertQueue, Alerts, Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, RetryBudget, Settings, Shared,
+    SystemClock, TlsFiles, Traffic, UpstreamLimits, Webhook,
 };
 use tollgate_store::{
     Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, LedgerPlace, MasterKeySource,
@@ -226,6 +226,7 @@ pub(crate) fn shared(
         counters,
         alerts,
         traffic,
+        retries: RetryBudget::new(clock.instant()),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -55,7 +55,7 @@ pub(crate) async fn forward(
         Err(none) => return Err(road.none_left(journey, none)),
     };
     if !mem::replace(&mut journey.counted, true) {
-        core.retries.request(core.shared.clock.instant());
+        core.shared.retries.request(core.shared.clock.instant());
     }
     let mut hedge = if journey.last.is_none() { Hedge::of(asked) } else { None };
     loop {
@@ -272,8 +272,8 @@ impl<'a> Road<'a> {
         let may = match last.verdict.next {
             Next::Stop => false,
             Next::FreeAttempt => true,
-            Next::Attempt => core.retries.has(now),
-            Next::UncertainAttempt => last.planned.channel.retry_uncertain && core.retries.has(now),
+            Next::Attempt => core.shared.retries.has(now),
+            Next::UncertainAttempt => last.planned.channel.retry_uncertain && core.shared.retries.has(now),
         };
         may && ticket.sent_attempts() < MAX_ATTEMPTS && ticket.attempts() < MAX_TRIES && now < self.deadline
     }
@@ -281,12 +281,12 @@ impl<'a> Road<'a> {
     /// Takes one of the further attempts that the core may make, if one is left.
     fn take_repeat(&self) -> bool {
         let core = self.asked.core;
-        core.retries.take(core.shared.clock.instant())
+        core.shared.retries.take(core.shared.clock.instant())
     }
 
     fn give_repeat_back(&self) {
         let core = self.asked.core;
-        core.retries.give_back(core.shared.clock.instant());
+        core.shared.retries.give_back(core.shared.clock.instant());
     }
 
     /// What the caller is told of the attempt that failed last, if there was one.

@@ -176,6 +176,7 @@ pub(crate) fn shared(catalog: Catalog, store: &Arc<Memory>, clock: Arc<dyn Clock
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: crate::AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
+        retries: crate::RetryBudget::new(clock.instant()),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -124,6 +124,7 @@ impl Gate {
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::AlertQueue::default(),
             traffic: tollgate_gateway::Traffic::new(clock.clone()),
+            retries: tollgate_gateway::RetryBudget::new(clock.instant()),
             clock: clock.clone(),
             settings,
             condition: Arc::default(),
