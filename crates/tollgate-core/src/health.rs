@@ -119,6 +119,11 @@ pub enum Observation {
     ConnectFailure,
     /// 5xx.
     ServerError,
+    /// 503 or 529 with a time before which it does not want to be asked again.
+    Overloaded {
+        /// That time.
+        until: Timestamp,
+    },
     /// No first byte in time, or silence in the middle.
     Timeout,
     /// An empty or malformed 200, or a stream that broke.
@@ -191,6 +196,7 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
         Observation::Success { first_token_us } => next.succeed(first_token_us, now),
         Observation::ConnectFailure => next.fail(CoolingReason::ConnectFailure, now),
         Observation::ServerError => next.fail(CoolingReason::ServerError, now),
+        Observation::Overloaded { until } => next.overload(until, now),
         Observation::Timeout => next.fail(CoolingReason::Timeout, now),
         Observation::BadAnswer => next.fail(CoolingReason::BadAnswer, now),
         Observation::RateLimited { until } => next.rate_limit(until, now),

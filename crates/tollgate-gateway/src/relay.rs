@@ -30,6 +30,8 @@ use crate::{
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// How long a complete answer waits for the upstream's own end, in case its usage comes late.
 const LATE_USAGE: Duration = Duration::from_millis(250);
+/// How long an upstream may be silent behind an answer that lacks nothing but the terminator.
+const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 /// How long, and how far, a body nobody needs is read so that its connection can be used again.
 const DRAIN_FOR: Duration = Duration::from_secs(1);
 const DRAIN_BYTES: usize = 64 * 1024;
@@ -95,6 +97,8 @@ pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> Ans
             if relayed.relay.complete() {
                 relayed.phase = Phase::Ending { until: now + LATE_USAGE };
             }
+            let first = relayed.silent_by().min(now + keep_alive);
+            relayed.timer.as_mut().reset(first);
         }
         Rest::Ended => relayed.complete(),
         Rest::Broken(fault) => {
@@ -232,23 +236,30 @@ impl Relayed {
                 }
                 Poll::Ready(())
             }
-            Poll::Ready(Some(Err(_))) => {
-                self.break_off(&Break::Interrupted);
-                Poll::Ready(())
-            }
-            Poll::Ready(None) => {
-                self.upstream = None;
-                match self.relay.finish(&mut self.fresh) {
-                    Ok(()) => {
-                        self.out.extend(self.fresh.drain(..));
-                        self.complete();
-                    }
-                    Err(_) => self.break_off(&Break::Interrupted),
-                }
+            Poll::Ready(Some(Err(_)) | None) => {
+                self.nothing_follows(&Break::Interrupted);
                 Poll::Ready(())
             }
             Poll::Pending => self.wait(context),
         }
+    }
+
+    /// The upstream has ended, or fell silent for good. Where every candidate has its finish the answer is complete all the
+    /// same, and its end is written for the upstream.
+    fn nothing_follows(&mut self, why: &Break) {
+        self.upstream = None;
+        match self.relay.finish(&mut self.fresh) {
+            Ok(()) => {
+                self.out.extend(self.fresh.drain(..));
+                self.complete();
+            }
+            Err(_) => self.break_off(why),
+        }
+    }
+
+    /// When the upstream has been silent for too long.
+    fn silent_by(&self) -> Instant {
+        self.received + if self.relay.settled() { self.idle.min(LATE_TERMINATOR) } else { self.idle }
     }
 
     fn take(&mut self, data: &Bytes) {
@@ -259,24 +270,30 @@ impl Relayed {
         } else if let Err(fault) = pushed {
             warn(&self.head, &fault);
             self.break_off(&Break::Interrupted);
+        } else {
+            let by = self.silent_by();
+            if self.relay.settled() && self.timer.deadline() > by {
+                self.timer.as_mut().reset(by);
+            }
         }
     }
 
-    /// One timer for both silences. It is only ever set late by what has happened since, so it is moved when it
-    /// rings and not with every chunk.
+    /// One timer for both silences. Apart from a settled answer it is only ever set late by what has happened since, so it
+    /// is moved when it rings and not with every chunk.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(context));
             let now = Instant::now();
-            if now >= self.received + self.idle {
-                self.break_off(&Break::Idle);
+            if now >= self.silent_by() {
+                self.nothing_follows(&Break::Idle);
                 return Poll::Ready(());
             }
             if now >= self.sent + self.keep_alive {
                 self.sent = now;
                 self.out.push_back(Bytes::from_static(self.relay.keep_alive()));
             }
-            self.timer.as_mut().reset((self.received + self.idle).min(self.sent + self.keep_alive));
+            let next = self.silent_by().min(self.sent + self.keep_alive);
+            self.timer.as_mut().reset(next);
             if !self.out.is_empty() {
                 return Poll::Ready(());
             }
@@ -344,7 +361,10 @@ impl Relayed {
         self.upstream = None;
         let (failure, observation) = match why {
             Break::Interrupted => (UpstreamFailure::StreamInterrupted, Observation::BadAnswer),
-            Break::Idle => (UpstreamFailure::StreamIdle { secs: self.idle.as_secs() }, Observation::Timeout),
+            Break::Idle => (
+                UpstreamFailure::StreamIdle { limit_ms: u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX) },
+                Observation::Timeout,
+            ),
         };
         let refusal = Refusal::Upstream { model: String::new(), failure };
         let problem = refusal.problem(&self.head);

@@ -1,16 +1,19 @@
 //! What an upstream complains about: one lenient reader for the error bodies of all protocols, because compatible
 //! servers mix the shapes (error table, part A; translation reference, section 2.7).
 
+mod foreign;
+mod google;
+
 use serde_json::Value;
 
 use crate::UpstreamProblem;
+
+use foreign::Shape;
 
 /// Largest error body that is parsed, in bytes; what is larger is no error object.
 const BODY_LIMIT: usize = 1024 * 1024;
 /// Longest text that is kept, in bytes.
 const MESSAGE_LIMIT: usize = 4096;
-/// Most details that are kept, and the longest one in bytes.
-const DETAILS: (usize, usize) = (20, 8192);
 
 /// An error body, found and unwrapped.
 #[derive(Debug)]
@@ -21,13 +24,15 @@ pub(crate) struct Complaint {
     pub message: String,
     /// The body had the shape of an error object.
     pub recognised: bool,
+    /// How it was put.
+    shape: Shape,
 }
 
 /// Finds the error object in a body: `{"error":{…}}`, the same in an array, `{"error":"text"}`, the flat
 /// `{"object":"error",…}` and `{"type":"error",…}`, and the frameworks' own `{"detail":…}` and `{"message":…}`.
 #[must_use]
 pub(crate) fn find(body: &[u8]) -> Complaint {
-    let unread = |message| Complaint { object: Value::Null, message, recognised: false };
+    let unread = |message| Complaint { object: Value::Null, message, recognised: false, shape: Shape::Words };
     if body.len() > BODY_LIMIT {
         return unread(String::new());
     }
@@ -40,15 +45,18 @@ pub(crate) fn find(body: &[u8]) -> Complaint {
     if let Value::Array(list) = &mut value {
         value = if list.is_empty() { Value::Null } else { list.swap_remove(0) };
     }
-    let object = match value.get_mut("error").map(Value::take) {
-        Some(Value::String(text)) => return Complaint { object: value, message: shortened(&text), recognised: true },
-        Some(object @ Value::Object(_)) => object,
-        _ => value,
+    let flat = ["object", "type"].iter().any(|name| value.get(*name).is_some_and(|kind| kind == "error"));
+    let (object, shape) = match value.get_mut("error").map(Value::take) {
+        Some(Value::String(text)) => {
+            return Complaint { object: value, message: shortened(&text), recognised: true, shape: Shape::Words };
+        }
+        Some(object @ Value::Object(_)) => (object, Shape::ErrorObject),
+        _ => (value, if flat { Shape::ErrorObject } else { Shape::Words }),
     };
     let message = ["message", "detail", "error_description", "msg"].iter().find_map(|name| message_in(object.get(*name)?));
     let named = ["type", "code", "status"].iter().any(|name| object.get(*name).is_some_and(|value| !value.is_null()));
     let recognised = object.get("message").is_some_and(Value::is_string) || (object.is_object() && named);
-    Complaint { message: message.as_deref().map(shortened).unwrap_or_default(), recognised, object }
+    Complaint { message: message.as_deref().map(shortened).unwrap_or_default(), recognised, object, shape }
 }
 
 /// A text, or the first text of a list of faults (`{"detail":[{"msg":…}]}`).
@@ -94,46 +102,16 @@ impl Complaint {
             .unwrap_or(500)
     }
 
-    /// Google's `details`, each a raw JSON object.
+    /// Whether the upstream's own words (in any case) hold one of `needles`, which are lower case. Where it finds fault with
+    /// the request, what stands behind a quotation mark can be the caller's words: nobody may make our account look dead.
     #[must_use]
-    pub(crate) fn details(&self) -> Vec<String> {
-        let list = self.object.get("details").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        list.iter()
-            .filter(|detail| {
-                detail.get("@type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("type.googleapis.com/"))
-            })
-            .map(Value::to_string)
-            .filter(|detail| detail.len() <= DETAILS.1)
-            .take(DETAILS.0)
-            .collect()
-    }
-
-    /// A detail by the last part of its type, such as `RetryInfo`.
-    #[must_use]
-    pub(crate) fn detail(&self, kind: &str) -> Option<&Value> {
-        self.object
-            .get("details")?
-            .as_array()?
-            .iter()
-            .find(|detail| detail.get("@type").and_then(Value::as_str).is_some_and(|name| name.rsplit('.').next() == Some(kind)))
-    }
-
-    /// Whole seconds of `RetryInfo.retryDelay`, rounded up, 1 or more.
-    #[must_use]
-    pub(crate) fn retry_delay(&self) -> Option<u32> {
-        let delay = self.detail("RetryInfo")?.get("retryDelay")?;
-        let seconds = match delay {
-            Value::String(text) => text.strip_suffix('s')?.parse::<f64>().ok()?,
-            Value::Object(parts) => parts.get("seconds")?.as_f64()?,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
+    pub(crate) fn says(&self, answered: u16, needles: &[&str]) -> bool {
+        let own = if matches!(self.status(answered), 400 | 404 | 409 | 413 | 415 | 422) {
+            unquoted(&self.message)
+        } else {
+            &self.message
         };
-        whole_seconds(seconds)
-    }
-
-    /// Whether the text (in any case) holds one of `needles`, which are lower case.
-    #[must_use]
-    pub(crate) fn says(&self, needles: &[&str]) -> bool {
-        let text = self.message.to_ascii_lowercase();
+        let text = own.to_ascii_lowercase();
         needles.iter().any(|needle| text.contains(needle))
     }
 
@@ -151,6 +129,7 @@ impl Complaint {
         let status = self.status(answered);
         UpstreamProblem {
             status,
+            foreign: self.is_foreign(status),
             code: self.word("code"),
             param: self.word("param"),
             recognised: self.recognised,
@@ -206,6 +185,17 @@ impl Complaint {
         }
         Vec::new()
     }
+}
+
+/// What stands before the first quotation mark; an apostrophe inside a word is none.
+fn unquoted(text: &str) -> &str {
+    let bytes = text.as_bytes();
+    let opens = |at: &usize| match bytes[*at] {
+        b'"' | b'`' => true,
+        b'\'' => !(*at > 0 && bytes[at - 1].is_ascii_alphanumeric()),
+        _ => false,
+    };
+    (0..bytes.len()).find(opens).map_or(text, |at| &text[..at])
 }
 
 /// Texts between quotation marks that look like a field's path.

@@ -87,6 +87,8 @@ pub struct UpstreamProblem {
     pub param: Option<String>,
     /// Whether the body had the shape of the protocol's error object.
     pub recognised: bool,
+    /// A 4xx whose body is no model server's word about the request: a page, a proxy's answer, a bare `Not Found`.
+    pub foreign: bool,
     /// Native `details`, each a raw JSON object.
     pub details: Vec<String>,
     /// Seconds to wait that the body names (`RetryInfo.retryDelay`), rounded up.

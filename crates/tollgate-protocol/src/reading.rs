@@ -149,6 +149,12 @@ pub trait StreamRelay: Send {
     /// upstream need not be read further than its own end.
     fn complete(&self) -> bool;
 
+    /// Whether nothing but the terminator is missing: every candidate that began has its finish, and usage has come. An
+    /// upstream that is silent from now on has said all it had to; [`StreamRelay::finish`] ends the answer well.
+    fn settled(&self) -> bool {
+        false
+    }
+
     /// The bytes of an error event in the caller's protocol; the body is aborted behind them.
     fn problem(&mut self, problem: &Problem) -> Bytes;
 

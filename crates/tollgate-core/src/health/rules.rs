@@ -12,7 +12,7 @@ const CONNECT_MS: i64 = 5_000;
 const FAILURE_MS: i64 = 10_000;
 /// Doubling stops here.
 const LONGEST_DOUBLED_MS: i64 = 300_000;
-/// What a 429 may ask for at most.
+/// What a 429 or a 503 may ask for at most.
 pub(super) const LONGEST_ASKED_MS: i64 = 3_600_000;
 /// Wait after a 429 whose time is past already.
 const SHORTEST_ASKED_MS: i64 = 1_000;
@@ -126,6 +126,16 @@ impl AccountHealth {
             let first = if why == CoolingReason::ConnectFailure { CONNECT_MS } else { FAILURE_MS };
             let until = now.plus_ms(self.doubled(first));
             self.cool(until, streak, now);
+        }
+    }
+
+    /// A failure like any other, and a time to be kept.
+    pub(super) fn overload(&mut self, until: Timestamp, now: Timestamp) {
+        self.fail(CoolingReason::ServerError, now);
+        let until = until.min(now.plus_ms(LONGEST_ASKED_MS));
+        let rests = matches!(self.state, HealthState::Resting { .. });
+        if until > now && !rests && until > self.away_until() {
+            self.cool(until, self.streak.unwrap_or(CoolingReason::ServerError), now);
         }
     }
 

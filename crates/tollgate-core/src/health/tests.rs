@@ -114,6 +114,28 @@ fn a_rate_limit_cools_as_long_as_it_asks_within_bounds() {
 }
 
 #[test]
+fn an_overload_cools_at_once_as_long_as_it_asks_and_counts_as_a_failure() {
+    let overloaded = |until| see(fresh(), Observation::Overloaded { until }, NOW);
+    for (until, wait) in [(after(40_000), Some(40_000)), (after(7_200_000), Some(3_600_000)), (after(-1), None)] {
+        let health = overloaded(until);
+        assert_eq!((wait_after(health, NOW), health.failures), (wait, 1));
+    }
+    let why = CoolingReason::ServerError;
+    let health = overloaded(after(40_000));
+    assert_eq!(
+        health.standing(NOW),
+        Standing::Cooling { until: after(40_000), why },
+        "a hiccup: the last account is asked all the same"
+    );
+    assert_eq!(see(health, SUCCESS, NOW).standing(NOW), Standing::Usable);
+    // It neither shortens what is longer nor wakes what rests.
+    assert_eq!(wait_after(see(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
+    let spent = see(fresh(), Observation::QuotaSpent { until: Some(after(90_000)) }, NOW);
+    let still = see(spent, Observation::Overloaded { until: after(900_000) }, NOW);
+    assert_eq!(still.standing(NOW), Standing::Resting { until: Some(after(90_000)), why: RestingReason::QuotaSpent });
+}
+
+#[test]
 fn rate_limits_that_name_no_time_double() {
     let first = see(fresh(), Observation::RateLimited { until: None }, NOW);
     let second = see(start_probe(&first, after(10_000)).unwrap(), Observation::RateLimited { until: None }, after(10_000));
@@ -259,6 +281,7 @@ fn observation() -> impl Strategy<Value = Observation> {
         proptest::option::of(any::<u64>()).prop_map(|first_token_us| Observation::Success { first_token_us }),
         Just(Observation::ConnectFailure),
         Just(Observation::ServerError),
+        (-10_000_000i64..10_000_000).prop_map(|ms| Observation::Overloaded { until: after(ms) }),
         Just(Observation::Timeout),
         Just(Observation::BadAnswer),
         time.clone().prop_map(|until| Observation::RateLimited { until }),

@@ -93,7 +93,8 @@ impl Attempt<'_> {
         }
         match stream {
             Some(framing) if !says_otherwise(&answer.headers, framing) => self.stream(answer, framing, &way_back, notes).await,
-            Some(_) => Err(self.not_a_stream(answer, notes).await),
+            Some(_) => Err(self.something_else(answer, "not a stream", notes).await),
+            None if !may_be_json(&answer.headers) => Err(self.something_else(answer, "content-type", notes).await),
             None => {
                 let headers = answer.headers;
                 let whole = self.whole(answer.body).await?;
@@ -224,13 +225,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// A stream was asked for, and something that says of itself that it is none came: an error object, or HTML.
-    async fn not_a_stream(&self, answer: UpstreamAnswer, notes: &Notes) -> Failure {
+    /// What came says of itself that it is not what was asked for: an error object, a page, a text. `what` is for the log.
+    async fn something_else(&self, answer: UpstreamAnswer, what: &'static str, notes: &Notes) -> Failure {
         let UpstreamAnswer { headers, body, .. } = answer;
         let bytes = beginning(body).await;
         match codec(self.planned.protocol).read_reply(self.planned_method(), &bytes, &tollgate_protocol::ReplyEdits::default()) {
             Err(bad @ BadReply::Problem(_)) => self.bad_reply(bad, &headers, notes),
-            Ok(_) | Err(BadReply::Unreadable(_)) => Failure::BadAnswer("not a stream"),
+            Ok(_) | Err(BadReply::Unreadable(_)) => Failure::BadAnswer(what),
         }
     }
 
@@ -269,7 +270,7 @@ impl Attempt<'_> {
         if let Some(credential) = &self.planned.account.credential {
             redact(&mut problem, credential.expose());
         }
-        let until = asked_wait(headers, problem.retry_after, notes.now());
+        let until = asked_wait(headers, &problem, notes.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
 }
@@ -296,6 +297,14 @@ fn says_otherwise(headers: &HeaderMap, framing: Framing) -> bool {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return false };
     let kind = kind.as_bytes().to_ascii_lowercase();
     kind.starts_with(b"text/html") || framing == Framing::Sse && kind.starts_with(b"application/json")
+}
+
+/// Whether the head lets the body be JSON. Servers that say nothing, or that they do not know, are believed by their bytes.
+fn may_be_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return true };
+    let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    matches!(&*kind, b"" | b"application/json" | b"text/json" | b"application/octet-stream" | b"binary/octet-stream")
+        || kind.ends_with(b"+json")
 }
 
 fn upstream_request_id(headers: &HeaderMap) -> Option<String> {

@@ -92,7 +92,7 @@ pub(super) async fn race<'a>(road: &'a Road<'a>, first: Begun<'a>, hedge: &Hedge
     }
 }
 
-/// Begins the second attempt, if an account has room that is known to be cheap enough, the request can be sent there, its
+/// Begins the second attempt, if both channels let a request be sent twice (`retry_uncertain`), an account has room that is known to be cheap enough, the request can be sent there, its
 /// channel's budgets suffice, and the budget of further attempts has one left. Otherwise the account is still to be had:
 /// should the first attempt fail, it is chosen then. Dropped in the middle, nothing of it is left.
 async fn second<'a>(
@@ -102,8 +102,14 @@ async fn second<'a>(
     past: &mut Past,
     ticket: &mut Ticket,
 ) -> Option<Begun<'a>> {
+    if !first.channel.retry_uncertain {
+        return None;
+    }
     loop {
         let chosen = road.asked.choose_beside(past)?;
+        if !chosen.planned.channel.retry_uncertain {
+            return None;
+        }
         let hold = hedge.afford(road.asked, first, &chosen.planned)?;
         if !road.asked.bring(&chosen.planned).await {
             // Its media cannot be had; from now on routing knows.

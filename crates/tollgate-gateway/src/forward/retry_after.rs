@@ -2,26 +2,32 @@
 //! with it depends on what the answer is: health believes a rate limit for an hour at most.
 //!
 //! Sources, best first: `retry-after-ms`, `retry-after` (seconds or a date), the body's own figure (native
-//! `RetryInfo`), the reset of a limit that stands at zero (`x-ratelimit-*` of chat completions as durations,
-//! `anthropic-ratelimit-*` as points in time).
+//! `RetryInfo`); and where something is used up, the reset headers ([`reset`]).
 
 use http::HeaderMap;
-use jiff::fmt::rfc2822;
+use jiff::{
+    fmt::{rfc2822, strtime},
+    tz::TimeZone,
+};
 use tollgate_core::Timestamp;
+use tollgate_protocol::UpstreamProblem;
 
 /// Longest wait believed.
 const LONGEST_MS: i64 = 86_400_000;
 /// Shortest wait: a time in the past means soon, not now.
 const SHORTEST_MS: i64 = 1_000;
+/// Bare figures above these are points in time: seconds since the epoch, and milliseconds.
+const EPOCH: (f64, f64) = (1e9, 1e12);
 
 /// When the upstream says it may be asked again; between 1 s and 24 h from now.
-pub(crate) fn asked_wait(headers: &HeaderMap, body_secs: Option<u32>, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait_ms = text("retry-after-ms")
         .and_then(|ms| millis(ms, 1.0))
         .or_else(|| text("retry-after").and_then(|value| millis(value, 1_000.0).or_else(|| until_http_date(value, now))))
-        .or_else(|| body_secs.map(|secs| i64::from(secs) * 1_000))
-        .or_else(|| spent_limit_reset(&text, now))?;
+        .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
+        // They stand in every answer; of another failure they say nothing.
+        .or_else(|| if problem.status == 429 || problem.spent { reset(&text, problem, now) } else { None })?;
     Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
 }
 
@@ -37,25 +43,76 @@ fn millis(text: &str, factor: f64) -> Option<i64> {
     (!figure.is_nan()).then(|| (figure * factor).clamp(-1e15, 1e15) as i64)
 }
 
+/// A date in one of the three forms that HTTP knows (RFC 9110, section 5.6.7): the usual one, that of RFC 850, and that of
+/// `asctime`.
 fn until_http_date(text: &str, now: Timestamp) -> Option<i64> {
-    let at = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    let old = |format: &str| {
+        let at = strtime::parse(format, text).ok()?.to_datetime().ok()?;
+        at.to_zoned(TimeZone::UTC).ok().map(|at| at.timestamp())
+    };
+    let at = rfc2822::DateTimeParser::new()
+        .parse_timestamp(text)
+        .ok()
+        .or_else(|| old("%A, %d-%b-%y %H:%M:%S GMT"))
+        .or_else(|| old("%a %b %e %H:%M:%S %Y"))?;
     Some(Timestamp(at.as_microsecond()).ms_since(now))
 }
 
-/// The latest reset among the limits of which nothing is left.
-fn spent_limit_reset<'a>(text: &impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Option<i64> {
-    let spent = |remaining: &str| text(remaining).is_some_and(|left| left.parse() == Ok(0));
-    let openai = ["requests", "tokens"].into_iter().filter_map(|kind| {
-        spent(&format!("x-ratelimit-remaining-{kind}")).then(|| duration_ms(text(&format!("x-ratelimit-reset-{kind}"))?)).flatten()
-    });
-    let anthropic = ["requests", "tokens", "input-tokens", "output-tokens"].into_iter().filter_map(|kind| {
-        if !spent(&format!("anthropic-ratelimit-{kind}-remaining")) {
-            return None;
-        }
-        let at: jiff::Timestamp = text(&format!("anthropic-ratelimit-{kind}-reset"))?.parse().ok()?;
-        Some(Timestamp(at.as_microsecond()).ms_since(now))
-    });
-    openai.chain(anthropic).max()
+/// What the reset headers say: `x-ratelimit-*` of chat completions, `anthropic-ratelimit-*`, and those without a kind
+/// (`x-ratelimit-reset`, `ratelimit-reset`, and `ratelimit` with its `t` or `reset`).
+///
+/// The latest reset among the limits of which nothing is left; else the one of the kind that the error is about, of which
+/// too little is left; else the one without a kind.
+fn reset<'a>(text: &impl Fn(&str) -> Option<&'a str>, problem: &UpstreamProblem, now: Timestamp) -> Option<i64> {
+    let kinds = ["requests", "tokens", "input-tokens", "output-tokens"];
+    let limits = || {
+        kinds.into_iter().flat_map(|kind| {
+            [
+                (kind, format!("x-ratelimit-remaining-{kind}"), format!("x-ratelimit-reset-{kind}")),
+                (kind, format!("anthropic-ratelimit-{kind}-remaining"), format!("anthropic-ratelimit-{kind}-reset")),
+            ]
+        })
+    };
+    let spent = limits().filter(|(_, left, _)| text(left).is_some_and(|left| left.parse() == Ok(0.0)));
+    let spent = spent.filter_map(|(_, _, reset)| reset_ms(text(&reset)?, now)).max();
+    let about = |kind: &str| named_kind(problem).is_some_and(|named| kind.ends_with(named));
+    let named = || limits().filter(|(kind, _, _)| about(kind)).filter_map(|(_, _, reset)| reset_ms(text(&reset)?, now)).max();
+    let plain = || ["x-ratelimit-reset", "ratelimit-reset"].into_iter().find_map(|name| reset_ms(text(name)?, now));
+    let listed = || {
+        let parts = text("ratelimit")?.split([';', ',']).map(str::trim);
+        parts
+            .filter_map(|part| part.strip_prefix("t=").or_else(|| part.strip_prefix("reset=")))
+            .filter_map(|it| reset_ms(it, now))
+            .max()
+    };
+    spent.or_else(named).or_else(plain).or_else(listed)
+}
+
+/// Of which limit an error speaks, by its type or its text.
+fn named_kind(problem: &UpstreamProblem) -> Option<&'static str> {
+    let text = problem.message.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    match problem.kind.as_deref() {
+        Some("tokens") => Some("tokens"),
+        Some("requests") => Some("requests"),
+        _ if says(&["tokens per", "(tpm)", "(tpd)", "token limit", "token rate"]) => Some("tokens"),
+        _ if says(&["requests per", "(rpm)", "(rpd)", "request limit", "request rate"]) => Some("requests"),
+        _ => None,
+    }
+}
+
+/// Milliseconds until a reset: a figure (seconds, or a point in time where it is too large for that), a duration, or a date.
+fn reset_ms(text: &str, now: Timestamp) -> Option<i64> {
+    if let Ok(figure) = text.parse::<f64>() {
+        return match figure {
+            _ if figure.is_nan() => None,
+            _ if figure > EPOCH.1 => millis(text, 1.0).map(|ms| ms.saturating_sub(now.0 / 1_000)),
+            _ if figure > EPOCH.0 => millis(text, 1_000.0).map(|ms| ms.saturating_sub(now.0 / 1_000)),
+            _ => millis(text, 1_000.0),
+        };
+    }
+    let at = || text.parse::<jiff::Timestamp>().ok().map(|at| Timestamp(at.as_microsecond()).ms_since(now));
+    duration_ms(text).or_else(at).or_else(|| until_http_date(text, now))
 }
 
 /// `1s`, `6m0s`, `120ms`, `1h2m3.5s`: the form of `x-ratelimit-reset-*` (chat wire reference, section 9).
@@ -88,9 +145,14 @@ mod tests {
     /// Saturday, 21 November 2026, 12:00:00 UTC.
     const NOW: Timestamp = Timestamp(1_795_262_400_000_000);
 
-    fn check(headers: &[(&'static str, &str)], body: Option<u32>, expected_ms: Option<i64>) {
+    fn check(headers: &[(&'static str, &str)], retry_after: Option<u32>, expected_ms: Option<i64>) {
+        let problem = UpstreamProblem { status: 429, retry_after, ..UpstreamProblem::default() };
+        told(headers, &problem, expected_ms);
+    }
+
+    fn told(headers: &[(&'static str, &str)], problem: &UpstreamProblem, expected_ms: Option<i64>) {
         let map = headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect();
-        assert_eq!(asked_wait(&map, body, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {body:?}");
+        assert_eq!(asked_wait(&map, problem, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {problem:?}");
     }
 
     #[test]
@@ -98,7 +160,11 @@ mod tests {
         check(&[("retry-after", "7")], None, Some(7_000));
         check(&[("retry-after", " 1.5 ")], None, Some(1_500));
         check(&[("retry-after-ms", "2500.5"), ("retry-after", "9")], None, Some(2_500));
-        check(&[("retry-after", "Sat, 21 Nov 2026 12:00:30 GMT")], None, Some(30_000));
+        for date in ["Sat, 21 Nov 2026 12:00:30 GMT", "Saturday, 21-Nov-26 12:00:30 GMT", "Sat Nov 21 12:00:30 2026"] {
+            check(&[("retry-after", date)], None, Some(30_000));
+        }
+        check(&[("retry-after", "Tue Dec  1 12:00:00 2026")], None, Some(86_400_000));
+        check(&[("retry-after", "Sunday, 06-Nov-94 08:49:37 GMT")], None, Some(1_000));
         check(&[], Some(17), Some(17_000));
         check(&[], None, None);
     }
@@ -130,6 +196,75 @@ mod tests {
         let anthropic =
             [("anthropic-ratelimit-tokens-remaining", "0"), ("anthropic-ratelimit-tokens-reset", "2026-11-21T12:00:20Z")];
         check(&anthropic, None, Some(20_000));
+    }
+
+    #[test]
+    fn a_reset_is_a_figure_a_duration_or_a_point_in_time() {
+        for (text, ms) in [
+            ("45", Some(45_000)),
+            ("45.5", Some(45_500)),
+            ("0", Some(1_000)),
+            ("6m0s", Some(360_000)),
+            ("1795262445", Some(45_000)),
+            ("1795262445000", Some(45_000)),
+            ("1795262000", Some(1_000)),
+            ("2026-11-21T12:00:45Z", Some(45_000)),
+            ("Sat, 21 Nov 2026 12:00:45 GMT", Some(45_000)),
+            ("1e300", Some(86_400_000)),
+            ("NaN", None),
+            ("soon", None),
+        ] {
+            for name in ["x-ratelimit-reset", "ratelimit-reset"] {
+                check(&[(name, text)], None, ms);
+            }
+            check(&[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", text)], None, ms);
+        }
+        check(&[("ratelimit", "\"default\";r=0;t=45")], None, Some(45_000));
+        check(&[("ratelimit", "limit=100, remaining=0, reset=45")], None, Some(45_000));
+    }
+
+    #[test]
+    fn of_two_limits_with_something_left_the_one_the_error_is_about_counts() {
+        let left = [
+            ("x-ratelimit-remaining-requests", "9"),
+            ("x-ratelimit-reset-requests", "120ms"),
+            ("x-ratelimit-remaining-tokens", "500"),
+            ("x-ratelimit-reset-tokens", "20"),
+        ];
+        let says = |kind: &str, message: &str| UpstreamProblem {
+            status: 429,
+            kind: Some(kind.to_owned()),
+            message: message.to_owned(),
+            ..UpstreamProblem::default()
+        };
+        told(&left, &says("tokens", ""), Some(20_000));
+        told(&left, &says("requests", ""), Some(1_000));
+        told(&left, &says("rate_limit_error", "Rate limit reached for m on tokens per min (TPM): Limit 9"), Some(20_000));
+        told(&left, &says("rate_limit_error", "Rate limit reached for m on requests per day (RPD)"), Some(1_000));
+        told(&left, &says("rate_limit_error", "slow down"), None);
+        // What is used up wins, whatever is said.
+        let mut spent = left;
+        spent[0].1 = "0";
+        told(&spent, &says("tokens", ""), Some(1_000));
+        let anthropic = [
+            ("anthropic-ratelimit-input-tokens-remaining", "5"),
+            ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T12:00:20Z"),
+        ];
+        told(
+            &anthropic,
+            &says("rate_limit_error", "This request would exceed your limit of 5 input tokens per minute"),
+            Some(20_000),
+        );
+    }
+
+    #[test]
+    fn resets_say_nothing_of_other_failures() {
+        let reset = [("x-ratelimit-reset", "45"), ("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "45")];
+        for status in [400, 500, 503] {
+            told(&reset, &UpstreamProblem { status, ..UpstreamProblem::default() }, None);
+        }
+        told(&reset, &UpstreamProblem { status: 403, spent: true, ..UpstreamProblem::default() }, Some(45_000));
+        told(&[("retry-after", "7")], &UpstreamProblem { status: 503, ..UpstreamProblem::default() }, Some(7_000));
     }
 
     #[test]

@@ -142,13 +142,13 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
             failed(Next::UncertainAttempt, Observation::ServerError, UpstreamFailure::Unreachable)
         }
         Failure::TimedOut { limit_ms } => {
-            failed(Next::UncertainAttempt, Observation::Timeout, UpstreamFailure::TimedOut { secs: limit_ms.div_ceil(1_000) })
+            failed(Next::UncertainAttempt, Observation::Timeout, UpstreamFailure::TimedOut { limit_ms: *limit_ms })
         }
         // It says nothing against the account; a probe is to be repeated.
         Failure::OutOfTime { limit_ms, sent } => Verdict {
             next: Next::Stop,
             observation: Some(Observation::Abandoned),
-            told: Told::Failure(UpstreamFailure::TimedOut { secs: limit_ms.div_ceil(1_000) }),
+            told: Told::Failure(UpstreamFailure::TimedOut { limit_ms: *limit_ms }),
             result: if *sent { AttemptResult::Failed } else { AttemptResult::NotSent },
         },
         Failure::NoAnswer(UpstreamError::Unreadable(_)) | Failure::BadAnswer(_) => {
@@ -174,6 +174,9 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
     if problem.account_refused {
         return refused(Next::Attempt, Some(Observation::Refused), Told::Failure(UpstreamFailure::AccountRefused));
     }
+    if problem.foreign {
+        return foreign(answer);
+    }
     let wait = until.map(|until| seconds_until(until, now));
     let (next, observation, failure) = match problem.status {
         400 | 404 | 409 | 413 | 415 | 422 => {
@@ -185,16 +188,33 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
             let observation = Observation::RateLimited { until: *until };
             (Next::Attempt, Some(observation), UpstreamFailure::RateLimited { retry_after: wait })
         }
-        503 | 529 => (Next::Attempt, Some(Observation::ServerError), UpstreamFailure::Overloaded { retry_after: wait }),
+        503 | 529 => {
+            let observation = until.map_or(Observation::ServerError, |until| Observation::Overloaded { until });
+            (Next::Attempt, Some(observation), UpstreamFailure::Overloaded { retry_after: wait })
+        }
         408 | 504 | 524 => {
-            let secs = first_byte_ms.div_ceil(1_000);
-            (Next::UncertainAttempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { secs })
+            let limit_ms = first_byte_ms;
+            (Next::UncertainAttempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { limit_ms })
         }
         500.. => (Next::Attempt, Some(Observation::ServerError), UpstreamFailure::Failed { status: problem.status }),
         // Any other 4xx tells of the way to the upstream (405, 421, 431 …), not of the account.
         status => (Next::Attempt, None, UpstreamFailure::Failed { status }),
     };
     refused(next, observation, Told::Failure(failure))
+}
+
+/// A 4xx that no model server wrote: something else answers at this address, or stands in front of it. It says nothing of
+/// the request, so that others may serve it; that an answer is not what it should be counts, unless the request's size may
+/// be what stopped it.
+fn foreign(answer: &ProblemAnswer) -> Verdict {
+    let ProblemAnswer { protocol, problem, .. } = answer;
+    let told = if problem.status == 413 {
+        UpstreamFailure::Rejected(Box::new(Rejection { protocol: *protocol, problem: problem.clone() }))
+    } else {
+        UpstreamFailure::Failed { status: problem.status }
+    };
+    let observation = (!matches!(problem.status, 413 | 414 | 431 | 451)).then_some(Observation::BadAnswer);
+    Verdict { next: Next::Attempt, observation, told: Told::Failure(told), result: AttemptResult::Refused }
 }
 
 #[cfg(test)]
@@ -230,7 +250,7 @@ mod tests {
         check(&lost, "E50", Next::UncertainAttempt, Some(Observation::ServerError), AttemptResult::Failed);
         let late = Failure::TimedOut { limit_ms: 120_000 };
         check(&late, "E51", Next::UncertainAttempt, Some(Observation::Timeout), AttemptResult::Failed);
-        assert_eq!(verdict(&late, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { secs: 120 }));
+        assert_eq!(verdict(&late, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { limit_ms: 120_000 }));
     }
 
     #[test]
@@ -238,7 +258,7 @@ mod tests {
         for (sent, result) in [(true, AttemptResult::Failed), (false, AttemptResult::NotSent)] {
             let over = Failure::OutOfTime { limit_ms: 600_000, sent };
             check(&over, "E51", Next::Stop, Some(Observation::Abandoned), result);
-            assert_eq!(verdict(&over, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { secs: 600 }));
+            assert_eq!(verdict(&over, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { limit_ms: 600_000 }));
         }
     }
 
@@ -301,5 +321,21 @@ mod tests {
         assert_eq!(verdict(&busy, 120_000, NOW).observation, Some(Observation::RateLimited { until }));
         let full = problem(UpstreamProblem { status: 503, ..UpstreamProblem::default() }, until);
         assert_eq!(verdict(&full, 120_000, NOW).told, Told::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) }));
+        let until = NOW.plus_ms(7_500);
+        assert_eq!(verdict(&full, 120_000, NOW).observation, Some(Observation::Overloaded { until }));
+    }
+
+    #[test]
+    fn what_no_model_server_wrote_is_the_addresss_fault_and_not_the_requests() {
+        let page = |status| problem(UpstreamProblem { status, foreign: true, ..UpstreamProblem::default() }, None);
+        let (bad, refused) = (Some(Observation::BadAnswer), AttemptResult::Refused);
+        for code in [400, 404, 405, 409, 410, 415, 421, 422, 426] {
+            check(&page(code), "E55", Next::Attempt, bad, refused);
+        }
+        // A proxy's limits are no sign that the address is wrong.
+        check(&page(413), "E52", Next::Attempt, None, refused);
+        for code in [414, 431, 451] {
+            check(&page(code), "E55", Next::Attempt, None, refused);
+        }
     }
 }

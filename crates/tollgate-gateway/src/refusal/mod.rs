@@ -155,10 +155,10 @@ pub enum Refusal {
 pub enum UpstreamFailure {
     /// E50: no connection, or lost before a status line.
     Unreachable,
-    /// E51: nothing within so many seconds.
+    /// E51: nothing within so many milliseconds.
     TimedOut {
         /// The limit.
-        secs: u64,
+        limit_ms: u64,
     },
     /// E52: the request's own fault.
     Rejected(Box<Rejection>),
@@ -169,7 +169,7 @@ pub enum UpstreamFailure {
         /// The upstream's own figure, in seconds.
         retry_after: Option<u32>,
     },
-    /// E55: a server error.
+    /// E55: a server error, or an error answer that no model server wrote.
     Failed {
         /// Its status.
         status: u16,
@@ -179,19 +179,19 @@ pub enum UpstreamFailure {
         /// The upstream's own figure, in seconds.
         retry_after: Option<u32>,
     },
-    /// E57: 504 or 524; the seconds are our own limit.
+    /// E57: 504 or 524; the milliseconds are our own limit.
     GatewayTimedOut {
         /// The limit.
-        secs: u64,
+        limit_ms: u64,
     },
     /// E58: an answer that is none.
     BadResponse,
     /// E59: a stream that broke.
     StreamInterrupted,
-    /// E60: a stream that fell silent for so many seconds.
+    /// E60: a stream that fell silent for so many milliseconds.
     StreamIdle {
         /// The limit.
-        secs: u64,
+        limit_ms: u64,
     },
 }
 

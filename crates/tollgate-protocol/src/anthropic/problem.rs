@@ -67,8 +67,8 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let detail = found.object.get("details").and_then(|details| details.get("error_code")).and_then(Value::as_str);
     let detail = detail.map(str::to_owned);
     let code = detail.as_deref().unwrap_or_default();
-    let spent = SPENT.contains(&code) || found.says(SPENT_TEXTS);
-    let refused = code == "organization_on_hold" || found.says(&["organization_on_hold"]);
+    let spent = SPENT.contains(&code) || found.says(status, SPENT_TEXTS);
+    let refused = code == "organization_on_hold" || found.says(status, &["organization_on_hold"]);
     // An answer has a type too.
     let answer = kind.as_deref() == Some("message");
     let problem = found.into_problem(status);

@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use crate::{NativeFace, Problem, QuotaViolation, QuotaWindow, UpstreamProblem, Violation, complaint};
+use crate::{NativeFace, Problem, QuotaViolation, UpstreamProblem, Violation, complaint};
 
 /// Name of the product in `ErrorInfo.domain`.
 const DOMAIN: &str = "tollgate";
@@ -139,47 +139,19 @@ const fn canonical(status: u16) -> &'static str {
     }
 }
 
-/// Reasons and texts that say that our account is refused although the status is a 400.
-const REFUSED_REASONS: &[&str] =
-    &["API_KEY_INVALID", "API_KEY_EXPIRED", "CONSUMER_SUSPENDED", "BILLING_DISABLED", "SERVICE_DISABLED"];
-const REFUSED_TEXTS: &[&str] = &["api key not valid", "api key expired", "user location is not supported", "enable billing"];
-
 /// Reads an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = complaint::find(body);
     let kind = found.word("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.word("type"));
-    let reason = found.detail("ErrorInfo").and_then(|info| info.get("reason")).and_then(Value::as_str).unwrap_or_default();
-    let refused = REFUSED_REASONS.contains(&reason) || found.says(REFUSED_TEXTS);
-    let (spent, window) = spent(&found);
+    let refused = found.refused_by_google(status);
+    let (quota, window) = found.quota_spent(status);
+    let spent = quota || found.says(status, &["credit balance", "insufficient_quota"]);
     let fields = violated_fields(&found);
     let mut problem = found.into_problem(status);
     if problem.unsupported.is_empty() && problem.status == 400 {
         problem.unsupported = fields;
     }
     UpstreamProblem { kind, spent, window, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
-}
-
-/// A quota by the day is spent; one by the minute is a rate limit. Without details the text tells: the plain "check
-/// your plan and billing" comes when waiting a minute does not help.
-///
-/// The `RetryInfo` that stands beside a quota by the day names seconds, as if it were one by the minute: the window counts.
-fn spent(found: &complaint::Complaint) -> (bool, Option<QuotaWindow>) {
-    if let Some(failure) = found.detail("QuotaFailure") {
-        let violations = failure.get("violations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let names = |word| {
-            let quotas = violations.iter().filter_map(|violation| violation.get("quotaId").and_then(Value::as_str));
-            quotas.into_iter().any(|id| id.contains(word))
-        };
-        let window = match (names("PerMonth"), names("PerDay")) {
-            (true, _) => Some(QuotaWindow::Month),
-            (false, true) => Some(QuotaWindow::Day),
-            (false, false) => None,
-        };
-        return (window.is_some(), window);
-    }
-    let spent = found.says(&["credit balance", "insufficient_quota"])
-        || (found.says(&["exceeded your current quota"]) && found.detail("RetryInfo").is_none());
-    (spent, None)
 }
 
 /// Fields of `BadRequest` that the upstream does not know.
@@ -202,6 +174,7 @@ fn violated_fields(found: &complaint::Complaint) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::QuotaWindow;
 
     fn problem() -> Problem {
         Problem {

@@ -31,7 +31,7 @@ pub(super) struct Answer {
     pub models: Vec<Range<usize>>,
     /// An `error` member that says something, or the flat error object of some servers.
     pub error: bool,
-    /// A choice has neither a message or delta nor a finish (late filter results of one vendor's streams).
+    /// A choice has no message, without which a complete answer is none.
     pub bare_choice: bool,
     /// `data` of an embeddings answer has elements.
     pub vectors: bool,
@@ -121,7 +121,10 @@ impl Answer {
                     finish =
                         word.map(|word| word.decode()).filter(|word| !word.is_empty()).map(|word| finish::read(&word)).or(finish);
                 }
-                "message" | "delta" => body |= message(scanner, &mut self.reading)?,
+                "message" => body |= message(scanner, &mut self.reading)?,
+                "delta" => {
+                    message(scanner, &mut self.reading)?;
+                }
                 _ => {}
             }
             Ok(())
@@ -136,7 +139,7 @@ impl Answer {
         if index == 0 && finish.is_some() {
             self.reading.finish = finish;
         }
-        self.bare_choice |= !body && finish.is_none();
+        self.bare_choice |= !body;
         Ok(true)
     }
 }

@@ -30,30 +30,32 @@ pub(super) fn encode(problem: &Problem) -> Bytes {
 /// Words that say that our account's money is gone.
 const SPENT: &[&str] = &["insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"];
 /// The same in the texts of compatible upstreams.
-const SPENT_TEXTS: &[&str] = &["exceeded your current quota", "insufficient balance", "insufficient credits", "credit balance"];
+const SPENT_TEXTS: &[&str] = &["insufficient balance", "insufficient credits", "credit balance"];
 /// Words that say that our account is refused, whatever the status.
 const REFUSED: &[&str] = &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
 
-/// Reads an error answer of an upstream.
+/// Reads an error answer of an upstream. Gemini's own chat layer, and those who resell it, send Google's details.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = complaint::find(body);
     let kind = found.word("type");
-    let spent = found.is(SPENT) || found.says(SPENT_TEXTS);
-    let refused = found.is(REFUSED);
+    let (quota, window) = found.quota_spent(status);
+    let spent = quota || found.is(SPENT) || found.says(status, SPENT_TEXTS);
+    let refused = found.is(REFUSED) || found.refused_by_google(status);
     let wait = wait_named(&found.message);
     let problem = found.into_problem(status);
     UpstreamProblem {
         kind,
         spent,
+        window,
         account_refused: refused && !matches!(problem.status, 401..=403),
         retry_after: problem.retry_after.or(wait.filter(|_| problem.status == 429)),
         ..problem
     }
 }
 
-/// `Please try again in 1.2s`, `20ms`, `6m0s`, `1h2m3s`: whole seconds, rounded up.
+/// `Please try again in 1.2s`, `20ms`, `6m0s`, `1h2m3s`; Google's `Please retry in 34.07s`: whole seconds, rounded up.
 fn wait_named(message: &str) -> Option<u32> {
-    let (_, rest) = message.split_once("try again in ")?;
+    let (_, rest) = message.split_once("try again in ").or_else(|| message.split_once("retry in "))?;
     let duration = rest.split([' ', ',', ')']).next()?.trim_end_matches('.');
     let mut seconds = 0.0;
     let mut rest = duration;
@@ -143,12 +145,73 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_google_refuses_behind_a_chat_endpoint_is_our_accounts_fault() {
+        let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}"#;
+        let error = |message: &str, details: &str| {
+            format!(r#"{{"error":{{"code":400,"message":"{message}","status":"INVALID_ARGUMENT","details":[{details}]}}}}"#)
+        };
+        for object in [
+            error("Please pass one.", info),
+            error("API key not valid. Please pass a valid API key.", ""),
+            error("API key expired. Please renew the API key.", ""),
+            r#"{"error":{"message":"API key not valid. Please pass a valid API key.","type":"invalid_request_error"}}"#.to_owned(),
+        ] {
+            for body in [object.clone(), format!("[{object}]")] {
+                let problem = decode(400, body.as_bytes());
+                assert!(problem.account_refused && !problem.spent, "{body}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_callers_words_in_a_complaint_make_no_account_look_dead() {
+        for text in [
+            "Unknown parameter: 'api key not valid'.",
+            r#"Invalid value: \"credit balance\". Supported values are: 'low'."#,
+            "Unknown name `exceeded your current quota`",
+            "Invalid value: 'x' insufficient credits 'y'.",
+        ] {
+            let problem = decode(400, format!(r#"{{"error":{{"message":"{text}","type":"invalid_request_error"}}}}"#).as_bytes());
+            assert!(!problem.account_refused && !problem.spent, "{text}");
+        }
+        let own = br#"{"error":{"message":"You don't have enough: insufficient credits for 'm'.","type":"x"}}"#;
+        assert!(decode(400, own).spent, "an apostrophe is no quotation mark");
+        let wrapped = br#"{"error":{"message":"upstream said \"Insufficient Balance\"","type":"x"}}"#;
+        assert!(decode(429, wrapped).spent, "nobody quotes a caller in a 429");
+    }
+
+    #[test]
+    fn googles_quotas_are_told_apart_behind_a_chat_endpoint() {
+        let body = |quota: &str| {
+            format!(
+                r#"{{"error":{{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.",
+                "status":"RESOURCE_EXHAUSTED","details":[
+                {{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{{"quotaId":"Requests{quota}PerProject"}}]}},
+                {{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"16.4s"}}]}}}}"#
+            )
+        };
+        for (quota, spent, window) in [
+            ("PerMinute", false, None),
+            ("PerDay", true, Some(crate::QuotaWindow::Day)),
+            ("PerMonth", true, Some(crate::QuotaWindow::Month)),
+        ] {
+            for body in [body(quota), format!("[{}]", body(quota))] {
+                let problem = decode(429, body.as_bytes());
+                assert_eq!((problem.spent, problem.window, problem.retry_after), (spent, window, Some(17)), "{body}");
+            }
+        }
+        let minute = body("PerMinute").replace("QuotaFailure", "Help");
+        assert!(!decode(429, minute.as_bytes()).spent, "a wait in seconds is no spent quota");
+    }
+
+    #[test]
     fn a_wait_in_the_text_is_read() {
         for (text, expected) in [
             ("Rate limit reached. Please try again in 1.2s. Visit", Some(2)),
             ("try again in 20ms.", Some(1)),
             ("try again in 6m0s", Some(360)),
             ("try again in 1h2m3.5s (soon)", Some(3724)),
+            ("Quota exceeded for metric: x, limit: 20\nPlease retry in 34.074824224s.", Some(35)),
             ("try again in a while", None),
             ("try again in 12 parsecs", None),
             ("no hint", None),

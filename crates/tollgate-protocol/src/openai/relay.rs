@@ -98,6 +98,10 @@ impl StreamRelay for Relay {
         self.events.done
     }
 
+    fn settled(&self) -> bool {
+        self.events.reading.usage.is_some() && self.events.candidates.all_ended()
+    }
+
     fn problem(&mut self, problem: &Problem) -> Bytes {
         sse::event(&problem::encode(problem))
     }

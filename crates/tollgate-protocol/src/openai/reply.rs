@@ -140,6 +140,9 @@ mod tests {
             ("{\"choices\":[]}", "no choices"),
             ("{\"choices\":[null]}", "a choice without a message"),
             ("{\"choices\":[{\"message\":null}]}", "a choice without a message"),
+            ("{\"choices\":[{\"index\":0,\"finish_reason\":\"stop\"}]}", "a choice without a message"),
+            ("{\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}", "a choice without a message"),
+            ("{\"choices\":[{\"message\":{}},{\"finish_reason\":\"stop\"}]}", "a choice without a message"),
             ("{\"choices\":[{\"message\":{}}]} trailing", "not a JSON object"),
             ("{\"candidates\":[]}", "no member 'choices'"),
         ] {

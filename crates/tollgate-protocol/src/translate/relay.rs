@@ -167,6 +167,11 @@ impl StreamRelay for Translating {
         self.broken.is_none() && handover.finished() && (handover.ended() || !self.marks_end)
     }
 
+    fn settled(&self) -> bool {
+        let handover = &self.steps.handover;
+        self.broken.is_none() && handover.finished() && handover.reading().usage.is_some()
+    }
+
     fn problem(&mut self, problem: &Problem) -> Bytes {
         let mut out = BytesMut::new();
         self.steps.encoder.problem(&self.caller.encode_problem(problem), &mut out);

@@ -94,6 +94,7 @@ fn whole_answers() {
             ("lone surrogates", answer(body.replace("hello", "\\ud800 hello")), 200, "hello"),
             ("500 with 50 MB", Reply::status(500).body(vec![b'x'; 50 * MIB], "text/html"), 502, "upstream_error"),
             ("400 with 50 MB", Reply::status(400).body(vec![b'x'; 50 * MIB], "text/html"), 400, "upstream_rejected"),
+            ("a page of 50 MB", Reply::status(400).body(vec![b'<'; 50 * MIB], "text/html"), 502, "upstream_error"),
             ("1 GiB", Reply::status(200).header("content-type", "application/json").pieces([vec![b' '; MIB]]).forever(), 502, bad),
             ("reset before the head", Reply::raw(b"").reset(), 502, "upstream_unreachable"),
             ("reset in the head", Reply::raw(b"HTTP/1.1 200 OK\r\ncont").reset(), 502, "upstream_"),

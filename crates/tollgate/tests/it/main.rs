@@ -37,3 +37,4 @@ mod start;
 mod support;
 mod walk_through;
 mod ways_out;
+mod wrong_answers;

@@ -1,6 +1,6 @@
 //! Which failures lead to another attempt, and what the caller and the accounts learn of them.
 
-use tollgate_core::{AttemptResult, Catalog, NanoUsd, Observation, Outcome, Standing};
+use tollgate_core::{AttemptResult, Catalog, CoolingReason, NanoUsd, Observation, Outcome, Standing};
 
 use super::*;
 
@@ -42,7 +42,7 @@ async fn the_journal_has_the_beginning_before_anything_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_of_an_account_leads_to_the_next_one() {
-    let faults: [Fault; 13] = [
+    let faults: [Fault; 21] = [
         (Script::not_sent, "E50", AttemptResult::NotSent),
         (Script::lost, "E50", AttemptResult::Failed),
         (Script::silent, "E51", AttemptResult::Failed),
@@ -55,6 +55,29 @@ async fn every_failure_of_an_account_leads_to_the_next_one() {
         (|it| it.replies("<html>busy</html>"), "E58", AttemptResult::Failed),
         (|it| it.replies(r#"{"id":"x","choices":null}"#), "E58", AttemptResult::Failed),
         (|it| it.answers(200, &[], Vec::new()), "E58", AttemptResult::Failed),
+        (
+            |it| it.replies(r#"{"id":"x","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#),
+            "E58",
+            AttemptResult::Failed,
+        ),
+        (|it| it.answers(200, &[("content-type", "text/plain")], vec![REPLY.into()]), "E58", AttemptResult::Failed),
+        (
+            |it| it.answers(200, &[("content-type", "text/plain")], vec![r#"{"error":{"message":"busy","code":429}}"#.into()]),
+            "E54",
+            AttemptResult::Refused,
+        ),
+        (|it| it.answers(404, &[("content-type", "text/html")], vec!["<html>".into()]), "E55", AttemptResult::Refused),
+        (|it| it.answers(404, &[], vec![r#"{"message":"Not Found"}"#.into()]), "E55", AttemptResult::Refused),
+        (|it| it.answers(400, &[("content-type", "text/html")], vec!["<html>".into()]), "E55", AttemptResult::Refused),
+        (|it| it.answers(413, &[], vec!["<html>".into()]), "E52", AttemptResult::Refused),
+        (
+            |it| {
+                let refused = r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#;
+                it.answers(400, &[], vec![refused.into()])
+            },
+            "E53",
+            AttemptResult::Refused,
+        ),
         (|it| it.answers(302, &[("location", "http://127.0.0.1:1/")], Vec::new()), "E58", AttemptResult::Failed),
     ];
     for (fault, id, result) in faults {
@@ -68,6 +91,53 @@ async fn every_failure_of_an_account_leads_to_the_next_one() {
         let seen = rig.script.seen();
         assert_ne!(seen[0].account, seen[1].account, "an account is never tried twice");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_answers_are_believed_where_their_type_leaves_it_open() {
+    for kind in [
+        "application/json",
+        "Application/JSON; charset=utf-8",
+        "application/vnd.api+json",
+        "text/json",
+        "application/octet-stream",
+        "",
+    ] {
+        let mut rig = Rig::new(Script::new().answers(200, &[("content-type", kind)], vec![REPLY.into()]), 1);
+        assert_eq!(rig.ask(CHAT).await.status, 200, "{kind}");
+        rig.record();
+    }
+    let mut rig = Rig::new(Script::new().answers(200, &[], vec![REPLY.into()]), 1);
+    assert_eq!(rig.ask(CHAT).await.status, 200, "no type at all");
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_wrong_is_a_502_once_nobody_is_left_and_cools_its_account() {
+    let page = |it: Script| it.answers(404, &[("content-type", "text/html")], vec!["<html>".into()]);
+    let mut rig = Rig::new(page(page(page(Script::new()))), 1);
+    for _ in 0..3 {
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.code().as_str()), (502, "upstream_error"));
+        assert!(got.body.contains("failed with status 404"), "{}", got.body);
+    }
+    assert!(rig.records().iter().all(|record| results(record) == [(Some("E55"), AttemptResult::Refused)]));
+    let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
+    let standing = rig.board.of(account).standing(rig.clock.now());
+    assert!(matches!(standing, Standing::Cooling { why: CoolingReason::BadAnswer, .. }), "{standing:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_account_is_left_alone_as_long_as_it_asks() {
+    let busy = Script::new().refuses(503, &[("retry-after", "40")]).replies(REPLY).replies(REPLY).replies(REPLY);
+    let mut rig = Rig::new(busy, 2);
+    for attempts in ["2", "1", "1"] {
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some(attempts)));
+    }
+    rig.records();
+    let seen = rig.script.seen();
+    assert!(seen[1..].iter().all(|later| later.account != seen[0].account));
 }
 
 #[tokio::test(start_paused = true)]

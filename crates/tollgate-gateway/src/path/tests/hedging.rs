@@ -96,6 +96,33 @@ async fn there_is_no_second_attempt_without_need_or_where_it_may_not_be() {
     assert_eq!(rig.ask(STREAM).await.header("x-tollgate-attempts"), Some("1"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_second_attempt_where_a_channel_does_not_let_a_request_be_sent_twice() {
+    let rig_of = |firm: [bool; 2]| {
+        let rig = hedging(Script::new().streams(late(SECOND)).streams(prompt("soon")), 1);
+        let catalog = rig.core.shared.catalog.load_full();
+        let mut channels = vec![Channel::clone(&catalog.channels[0]), Channel::clone(&catalog.channels[0])];
+        channels[1].id = tollgate_core::ChannelId::from_parts(Timestamp(1), [2; 10]);
+        channels[1].name = "two".to_owned();
+        channels[1].priority = 1;
+        channels[1].accounts = vec![Arc::new(account(2))];
+        for (channel, firm) in channels.iter_mut().zip(firm) {
+            channel.retry_uncertain = !firm;
+        }
+        let mut group = Group::clone(&catalog.groups[0]);
+        group.channels.push(channels[1].id);
+        let models = catalog.models.values().map(|it| Model::clone(it)).collect();
+        rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, channels, vec![group], models)));
+        rig
+    };
+    for (firm, attempts) in [([false, false], "2"), ([true, false], "1"), ([false, true], "1"), ([true, true], "1")] {
+        let mut rig = rig_of(firm);
+        let got = rig.ask(STREAM).await;
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some(attempts)), "{firm:?}");
+        rig.record();
+    }
+}
+
 /// 100 tokens of output at 1 USD per million and a few of input: between 100,000 and 120,000 nano-USD at most.
 const BOUNDED: &str = r#"{"model":"m","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"hello there"}]}"#;
 

@@ -126,6 +126,48 @@ async fn a_complete_answer_does_not_wait_for_an_upstream_that_never_ends() {
     assert_eq!(rig.record().tokens.output, 2);
 }
 
+/// A last chunk without a terminator behind it, and what may follow it.
+const FINISH: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+const USAGE: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5}}\n\n";
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_lacks_nothing_but_its_terminator_is_complete_whatever_follows() {
+    let endings: [(Vec<Piece>, u64); 6] = [
+        (vec![FINISH.into(), USAGE.into(), Piece::Stall], 5),
+        (vec![USAGE.into(), FINISH.into(), Piece::Stall], 5),
+        (vec![FINISH.into(), USAGE.into(), Piece::Break], 0),
+        // Its usage may still come; at the limit of silence the text is whole all the same.
+        (vec![FINISH.into(), Piece::Stall], 90),
+        (vec![FINISH.into(), Piece::Break], 0),
+        (vec![FINISH.into(), Piece::Wait(SECOND * 60), USAGE.into(), Piece::Stall], 65),
+    ];
+    for (ending, secs) in endings {
+        let shown = format!("{ending:?}");
+        let pieces = [vec![role(), chunk("hello")], ending].concat();
+        let mut rig = Rig::new(Script::new().streams(pieces), 1);
+        let began = tokio::time::Instant::now();
+        let got = rig.ask(STREAM).await;
+        assert_eq!((got.status, got.aborted, began.elapsed().as_secs()), (200, false, secs), "{shown}");
+        assert!(got.body.contains("hello") && got.body.ends_with("data: [DONE]\n\n"), "{}", got.body);
+        assert!(!got.body.contains("error"), "{}", got.body);
+        let record = rig.record();
+        assert_eq!((record.outcome, record.reason.as_deref(), rig.script.open()), (Outcome::Completed, None, 0), "{shown}");
+        assert_eq!(record.attempts[0].result, AttemptResult::Answered);
+        let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
+        assert_eq!(rig.board.of(account).failures, 0, "{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_idle_limit_is_kept_behind_a_settled_answer_too() {
+    let script = Script::new().streams(vec![role(), chunk("hello"), FINISH.into(), USAGE.into(), Piece::Stall]);
+    let mut rig = Rig::with(script, 1, |channel| channel.timeouts.idle_ms = 1_000);
+    let began = tokio::time::Instant::now();
+    let got = rig.ask(STREAM).await;
+    assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
+    assert_eq!((began.elapsed().as_secs(), rig.record().outcome), (1, Outcome::Completed));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_break_behind_a_complete_answer_does_not_matter() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Break]), 1);

@@ -72,8 +72,8 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> Row {
         UpstreamFailure::Unreachable => {
             broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
         }
-        UpstreamFailure::TimedOut { secs } | UpstreamFailure::GatewayTimedOut { secs } => {
-            timed_out(format!("The upstream provider did not answer within {secs} s."))
+        UpstreamFailure::TimedOut { limit_ms } | UpstreamFailure::GatewayTimedOut { limit_ms } => {
+            timed_out(format!("The upstream provider did not answer within {}.", time(*limit_ms)))
         }
         UpstreamFailure::Rejected(rejection) => rejected(rejection),
         UpstreamFailure::AccountRefused => {
@@ -98,10 +98,15 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> Row {
             let message = "The upstream provider's stream ended before the answer was complete.";
             broken("upstream_stream_interrupted", "UPSTREAM_STREAM_INTERRUPTED", message)
         }
-        UpstreamFailure::StreamIdle { secs } => {
-            timed_out(format!("The upstream provider sent nothing for {secs} s; the answer is incomplete."))
+        UpstreamFailure::StreamIdle { limit_ms } => {
+            timed_out(format!("The upstream provider sent nothing for {}; the answer is incomplete.", time(*limit_ms)))
         }
     }
+}
+
+/// `120 s`, and `300 ms` where it is no whole number of seconds.
+fn time(ms: u64) -> String {
+    if ms.is_multiple_of(1_000) { format!("{} s", ms / 1_000) } else { format!("{ms} ms") }
 }
 
 /// 502.
