@@ -31,6 +31,8 @@ pub struct Current {
 /// A row and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned<T> {
+    /// Its id, as it is shown.
+    pub id: String,
     /// Who owns it.
     pub owner: Owner,
     /// The row.
@@ -40,6 +42,8 @@ pub struct Owned<T> {
 /// A channel with its accounts.
 #[derive(Clone, Debug)]
 pub struct CurrentChannel {
+    /// Its id, as it is shown.
+    pub id: String,
     /// Who owns it and its accounts.
     pub owner: Owner,
     /// The row.
@@ -51,6 +55,8 @@ pub struct CurrentChannel {
 /// An account.
 #[derive(Clone, Debug)]
 pub struct CurrentAccount {
+    /// Its id, as it is shown.
+    pub id: String,
     /// The row.
     pub spec: AccountSpec,
     /// Its credential.
@@ -93,13 +99,14 @@ impl Current {
     pub(crate) fn from_rows(revision: Revision, rows: &[Row], sealer: &Sealer, hasher: KeyHasher) -> Result<Self, StoreError> {
         let mut accounts: HashMap<&str, Vec<CurrentAccount>> = HashMap::new();
         for row in of(rows, Kind::Account) {
-            let account = CurrentAccount { spec: row.read()?, credential: assemble::credential(row, sealer)? };
+            let credential = assemble::credential(row, sealer)?;
+            let account = CurrentAccount { id: row.id.clone(), spec: row.read()?, credential };
             accounts.entry(&row.parent).or_default().push(account);
         }
         let mut channels = Vec::new();
         for row in of(rows, Kind::Channel) {
             let accounts = accounts.remove(row.id.as_str()).unwrap_or_default();
-            channels.push(CurrentChannel { owner: row.owner, spec: row.read()?, accounts });
+            channels.push(CurrentChannel { id: row.id.clone(), owner: row.owner, spec: row.read()?, accounts });
         }
         let mut keys = Vec::new();
         for row in of(rows, Kind::Key) {
@@ -133,5 +140,5 @@ fn of(rows: &[Row], kind: Kind) -> Vec<&Row> {
 }
 
 fn read_all<T: serde::de::DeserializeOwned>(rows: &[Row], kind: Kind) -> Result<Vec<Owned<T>>, StoreError> {
-    of(rows, kind).into_iter().map(|row| Ok(Owned { owner: row.owner, spec: row.read()? })).collect()
+    of(rows, kind).into_iter().map(|row| Ok(Owned { id: row.id.clone(), owner: row.owner, spec: row.read()? })).collect()
 }

@@ -8,11 +8,12 @@ use tollgate_core::{Catalog, Key, KeyId, KeyStatus, Owner, Timestamp};
 use crate::{
     Actor, CatalogStore as _, Change, Current, Door, KeyScope, KeyStore as _, Random, StoreError,
     catalog_file::{CatalogFile, FileError, Mode, PlanLine, plan},
-    memory::MemoryStore,
+    memory::{Ids, MemoryStore},
     seal::{Sealer, draw},
 };
 
-/// What would be, beside what is. Rows have other ids here than in the database; names are the same.
+/// What would be, beside what is. Rows that exist have the ids that the database has for them, so that the same requests
+/// draw the same accounts; new ones have ids that their names decide.
 #[derive(Debug)]
 pub struct Preview {
     /// The catalog as it is.
@@ -25,7 +26,7 @@ pub struct Preview {
     pub keys: HashMap<KeyId, Key>,
     /// Keys that would work, each with what it is now.
     pub changed: Vec<(Option<Key>, Key)>,
-    /// What would change.
+    /// What would change, where a file is what changes it.
     pub lines: Vec<PlanLine>,
 }
 
@@ -59,30 +60,67 @@ pub async fn preview(
     random: Random,
     now: Timestamp,
 ) -> Result<Preview, PreviewError> {
-    let sealer = Sealer::new(&draw(&random), random.clone());
-    let copy = MemoryStore::new(sealer, current.hasher().clone(), random);
-    for changes in copying(current) {
-        for (owner, door) in [(Owner::Database, Door::Cli), (Owner::File, Door::File)] {
-            let batch: Vec<Change> = changes.iter().filter(|(of, _)| *of == owner).map(|(_, change)| change.clone()).collect();
-            copy.apply(&batch, &actor(door), now).await?;
-        }
-    }
-    let (before, keys_before) = (copy.load().await?, copy.list().await?);
-    let planned = plan(file, &copy.current(&KeyScope::All).await?, mode).map_err(PreviewError::File)?;
+    let copy = Copied::of(current, random, now).await?;
+    let planned = plan(file, &copy.store.current(&KeyScope::All).await?, mode).map_err(PreviewError::File)?;
     let door = if mode == Mode::Served { Door::File } else { Door::Cli };
-    copy.apply(&planned.changes, &actor(door), now).await?;
-    let keys_after = copy.list().await?;
-    let (was, named) = (by_name(&keys_before), by_name(&keys_after));
-    let of = |known: &BTreeMap<(&str, &str), &Key>| -> HashMap<KeyId, Key> {
-        let found = current.keys.iter().filter_map(|key| {
-            let named = known.get(&(key.spec.member.as_str(), key.spec.name.as_str()))?;
-            Some((key.id, Key::clone(named)))
-        });
-        found.collect()
-    };
-    let (known, keys) = (of(&was), of(&named));
-    let changed = named.iter().map(|(name, key)| (was.get(name).copied().cloned(), Key::clone(key))).collect();
-    Ok(Preview { before, after: copy.load().await?, keys_before: known, keys, changed, lines: planned.lines })
+    let mut preview = copy.after(&planned.changes, door, current, now).await?;
+    preview.lines = planned.lines;
+    Ok(preview)
+}
+
+/// The catalog as it would be after these changes. Only keys that `current` holds are looked at; what the changes expect of
+/// revisions and repetitions is left to those who apply them.
+///
+/// # Errors
+/// Where applying them would be refused.
+pub async fn preview_changes(
+    current: &Current,
+    changes: &[Change],
+    random: Random,
+    now: Timestamp,
+) -> Result<Preview, StoreError> {
+    let plain = |change: &&Change| !matches!(change, Change::Expect(_) | Change::Once { .. });
+    let changes: Vec<Change> = changes.iter().filter(plain).cloned().collect();
+    Copied::of(current, random, now).await?.after(&changes, Door::Cli, current, now).await
+}
+
+/// A copy of the catalog that can be changed.
+struct Copied {
+    store: MemoryStore,
+    before: Catalog,
+    keys_before: Vec<Key>,
+}
+
+impl Copied {
+    async fn of(current: &Current, random: Random, now: Timestamp) -> Result<Self, StoreError> {
+        let sealer = Sealer::new(&draw(&random), random.clone());
+        let store = MemoryStore::new(sealer, current.hasher().clone(), random).with_ids(Ids::of(current));
+        for changes in copying(current) {
+            for (owner, door) in [(Owner::Database, Door::Cli), (Owner::File, Door::File)] {
+                let batch: Vec<Change> = changes.iter().filter(|(of, _)| *of == owner).map(|(_, change)| change.clone()).collect();
+                store.apply(&batch, &actor(door), now).await?;
+            }
+        }
+        let (before, keys_before) = (store.load().await?, store.list().await?);
+        Ok(Self { store, before, keys_before })
+    }
+
+    async fn after(self, changes: &[Change], door: Door, current: &Current, now: Timestamp) -> Result<Preview, StoreError> {
+        let Self { store, before, keys_before } = self;
+        store.apply(changes, &actor(door), now).await?;
+        let keys_after = store.list().await?;
+        let (was, named) = (by_name(&keys_before), by_name(&keys_after));
+        let of = |known: &BTreeMap<(&str, &str), &Key>| -> HashMap<KeyId, Key> {
+            let found = current.keys.iter().filter_map(|key| {
+                let named = known.get(&(key.spec.member.as_str(), key.spec.name.as_str()))?;
+                Some((key.id, Key::clone(named)))
+            });
+            found.collect()
+        };
+        let (known, keys) = (of(&was), of(&named));
+        let changed = named.iter().map(|(name, key)| (was.get(name).copied().cloned(), Key::clone(key))).collect();
+        Ok(Preview { before, after: store.load().await?, keys_before: known, keys, changed, lines: Vec::new() })
+    }
 }
 
 /// Keys that work, by member and name.
@@ -194,6 +232,26 @@ mod tests {
         assert_eq!(previewed(&served, keyless).await.unwrap().keys.len(), 0);
         let applied = store(NOW_THERE, Mode::Apply { prune: false }, Door::Cli).await;
         assert_eq!(previewed(&applied, keyless).await.unwrap().keys.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn rows_keep_their_ids_and_new_ones_have_the_same_in_every_preview() {
+        let store = store(NOW_THERE, Mode::Apply { prune: false }, Door::Cli).await;
+        let truth = store.catalog.load().await.unwrap();
+        let more = NOW_THERE.replace("[[group]]", "[[channel]]\nname = \"new\"\nprovider = \"compatible\"\nbase_url = \"https://n.example/v1\"\n  [[channel.account]]\n  name = \"n\"\n  credential = \"s\"\n[[group]]");
+        let (one, other) = (previewed(&store, &more).await.unwrap(), previewed(&store, &more).await.unwrap());
+        let ids = |catalog: &Catalog| -> Vec<_> {
+            let mut ids: Vec<_> = catalog.channels.values().map(|row| (row.name.clone(), row.id, row.accounts[0].id)).collect();
+            ids.sort();
+            ids
+        };
+        assert_eq!(ids(&one.before), ids(&truth));
+        assert_eq!(ids(&one.after), ids(&other.after));
+        assert!(ids(&truth).iter().all(|row| ids(&one.after).contains(row)));
+        assert_eq!(ids(&one.after).len(), 2);
+        let key = store.keys.list().await.unwrap().remove(0);
+        assert_eq!(one.keys[&key.id].id, key.id);
+        assert!(one.after.groups.keys().eq(truth.groups.keys()));
     }
 
     #[tokio::test]

@@ -86,6 +86,12 @@ impl Once {
 /// What a batch of changes needs of a backend, inside one transaction. Rows are live unless said otherwise.
 #[async_trait]
 pub(crate) trait Rows: Send {
+    /// The id that a new row of this name gets; `None`: any that nobody has.
+    fn id_for(&self, kind: Kind, parent: &str, name: &str) -> Option<String> {
+        let _ = (kind, parent, name);
+        None
+    }
+
     /// The row of this name under this parent.
     async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError>;
 

@@ -46,6 +46,19 @@ pub(crate) async fn apply(
     batch.finish().await
 }
 
+/// An id that nobody has.
+pub(crate) fn new_id(kind: Kind, at: Timestamp, random: [u8; 10]) -> String {
+    match kind {
+        Kind::Channel => ChannelId::from_parts(at, random).to_string(),
+        Kind::Account => AccountId::from_parts(at, random).to_string(),
+        Kind::Model => ModelId::from_parts(at, random).to_string(),
+        Kind::Group => GroupId::from_parts(at, random).to_string(),
+        Kind::Member => MemberId::from_parts(at, random).to_string(),
+        Kind::Key => KeyId::from_parts(at, random).to_string(),
+        Kind::AdminKey => AdminKeyId::from_parts(at, random).to_string(),
+    }
+}
+
 struct Batch<'a> {
     rows: &'a mut dyn Rows,
     sealer: &'a Sealer,
@@ -333,16 +346,8 @@ impl Batch<'_> {
     }
 
     fn new_row(&self, kind: Kind, parent: &str, name: &str) -> Row {
-        let (at, random) = (self.now, self.random.bytes());
-        let id = match kind {
-            Kind::Channel => ChannelId::from_parts(at, random).to_string(),
-            Kind::Account => AccountId::from_parts(at, random).to_string(),
-            Kind::Model => ModelId::from_parts(at, random).to_string(),
-            Kind::Group => GroupId::from_parts(at, random).to_string(),
-            Kind::Member => MemberId::from_parts(at, random).to_string(),
-            Kind::Key => KeyId::from_parts(at, random).to_string(),
-            Kind::AdminKey => AdminKeyId::from_parts(at, random).to_string(),
-        };
+        let at = self.now;
+        let id = self.rows.id_for(kind, parent, name).unwrap_or_else(|| new_id(kind, at, self.random.bytes()));
         Row {
             id,
             kind,

@@ -1,11 +1,15 @@
 //! Everything in memory: for tests and trials. The usage log keeps its newest 100,000 records.
 
+mod ids;
 mod ledger;
 mod listing;
 mod rows;
 mod usage;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, watch};
@@ -19,6 +23,8 @@ use crate::{
     rows::{Once, Row, RowSecret},
     seal::Sealer,
 };
+
+pub(crate) use ids::Ids;
 
 /// The backend.
 #[derive(Debug)]
@@ -42,6 +48,8 @@ struct State {
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
     once: HashMap<String, Once>,
+    /// The ids that new rows get, where names decide them.
+    ids: Option<Arc<Ids>>,
 }
 
 impl MemoryStore {
@@ -57,6 +65,12 @@ impl MemoryStore {
             hasher,
             random,
         }
+    }
+
+    /// The same, where names decide which ids rows get: a copy that is like what it is a copy of, and like any other copy.
+    pub(crate) fn with_ids(mut self, ids: Ids) -> Self {
+        self.catalog.get_mut().ids = Some(Arc::new(ids));
+        self
     }
 }
 

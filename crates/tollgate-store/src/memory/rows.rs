@@ -11,6 +11,10 @@ use crate::{
 
 #[async_trait]
 impl Rows for State {
+    fn id_for(&self, kind: Kind, parent: &str, name: &str) -> Option<String> {
+        self.ids.as_ref().map(|ids| ids.id(kind, parent, name))
+    }
+
     async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
         Ok(self.live().find(|row| row.kind == kind && row.parent == parent && row.name == name).cloned())
     }
