@@ -87,6 +87,10 @@ pub struct Question {
     pub fields: Vec<String>,
     /// Its `x-tollgate-max-price`.
     pub max_price: Option<PriceLimit>,
+    /// What its input would be estimated at, in tokens; `None`: as usual.
+    pub input_tokens: Option<u64>,
+    /// The output limit it would ask for, in tokens; `None`: none.
+    pub output_tokens: Option<u64>,
 }
 
 /// What a test comes to, told at once.

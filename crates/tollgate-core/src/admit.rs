@@ -400,6 +400,23 @@ impl Hold {
         (!limits.is_empty()).then(|| Self { limits, ..self.clone() })
     }
 
+    /// The money that does not suffice, of several the one with least left; `None`: all of it does. `left_of` knows what
+    /// is left.
+    #[must_use]
+    pub fn short(&self, mut left_of: impl FnMut(&Limit) -> Option<Short>) -> Option<Short> {
+        let mut least: Option<Short> = None;
+        for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
+            if let Some(short) = left_of(limit)
+                && self.amount > short.left
+                && least.is_none_or(|other| short.left < other.left)
+            {
+                least = Some(short);
+            }
+        }
+        // What costs nothing is served with nothing left.
+        least.filter(|_| self.amount > NanoUsd::ZERO)
+    }
+
     /// Whether money is set aside.
     #[must_use]
     pub fn bounds_money(&self) -> bool {

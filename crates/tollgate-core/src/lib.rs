@@ -47,7 +47,7 @@ pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, Tra
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use route::{
     AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, MAX_TRIES,
-    NoRoute, Past, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, Unloaded, rank_all, route,
+    NoRoute, Past, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, Unloaded, cost_of, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

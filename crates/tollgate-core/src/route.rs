@@ -14,7 +14,7 @@ pub use past::Past;
 
 use rank::{Order, Usable, pick};
 use sieve::Sieve;
-pub(crate) use sieve::cost_of;
+pub use sieve::cost_of;
 
 use crate::{
     Account, AccountBounds, AccountId, Caller, Catalog, Channel, Condition, Offer, Price, PriceLimit, Provider, Serves, Timestamp,
@@ -205,21 +205,40 @@ impl Plan<'_> {
 /// # Errors
 /// When every candidate is excluded, or was tried.
 pub fn route<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, MAX_ATTEMPTS.saturating_sub(input.past.attempts()).max(1), dice)
+    choose(input, Depth::Next(MAX_ATTEMPTS.saturating_sub(input.past.attempts()).max(1)), dice)
 }
 
-/// The same with every usable account in order, not only the first ones: for people who want to see the whole order.
+/// The same with every usable account in order, not only the first ones, and every one of another protocol asked whether it
+/// can express the request: for people who want to see the whole order.
 ///
 /// # Errors
 /// When every candidate is excluded.
 pub fn rank_all<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, usize::MAX, dice)
+    choose(input, Depth::Everybody, dice)
 }
 
-fn choose<'c>(input: &RouteInput<'c, '_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
+/// How far a choice looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// As far as the attempts that are left, the first of them for sure.
+    Next(usize),
+    /// To the end.
+    Everybody,
+}
+
+impl Depth {
+    const fn most(self) -> usize {
+        match self {
+            Self::Next(most) => most,
+            Self::Everybody => usize::MAX,
+        }
+    }
+}
+
+fn choose<'c>(input: &RouteInput<'c, '_>, depth: Depth, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     debug_assert_eq!(input.catalog.revision, input.offer.revision, "an offer is good for its own snapshot only");
     let mut sieve = Sieve::run(input);
-    let mut chosen = input.pick(&mut sieve, most, dice);
+    let mut chosen = input.pick(&mut sieve, depth, dice);
     let mut last_resort = false;
     if chosen.is_empty() {
         // Nothing is left to try, so every reason counts: what a protocol cannot express lasts longer than what keeps
@@ -238,7 +257,8 @@ impl RouteInput<'_, '_> {
     /// The accounts to try, in order, out of those the sieve let through. One of another protocol is asked whether it
     /// can express the request, and excluded with its channel where it cannot, unless the first one needs no
     /// translation: then it is asked when its turn comes, which is hardly ever.
-    fn pick(&self, sieve: &mut Sieve<'_, '_, '_>, most: usize, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
+    fn pick(&self, sieve: &mut Sieve<'_, '_, '_>, depth: Depth, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
+        let most = depth.most();
         let costs = |it: &Usable| self.cost_for_order(it);
         let order = Order { routing: self.offer.group.routing, affinity: self.outline.affinity, cost: &costs };
         let mut usable = std::mem::take(&mut sieve.usable);
@@ -249,7 +269,7 @@ impl RouteInput<'_, '_> {
         while chosen.len() < most {
             let next = pick(usable.clone(), most - chosen.len(), order, dice);
             let Some(first) = next.first() else { break };
-            if chosen.is_empty() && !first.foreign {
+            if chosen.is_empty() && !first.foreign && depth != Depth::Everybody {
                 return next;
             }
             usable.retain(|it| !next.contains(it));

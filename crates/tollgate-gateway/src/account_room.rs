@@ -19,8 +19,9 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, Guard};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, IdHash, Sliding};
+use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, IdHash, Sliding, Timestamp};
 
 use crate::Clock;
 use queue::Queue;
@@ -55,9 +56,9 @@ impl Place {
     fn with<T>(&self, now: u64, act: impl FnOnce(&mut Room) -> T) -> T {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let done = act(&mut room);
-        self.running.store(room.running, Ordering::Relaxed);
-        self.requests.store(room.requests.used(now), Ordering::Relaxed);
-        self.tokens.store(room.tokens.used(now), Ordering::Relaxed);
+        self.running.store(room.in_use.running, Ordering::Relaxed);
+        self.requests.store(room.in_use.requests.used(now), Ordering::Relaxed);
+        self.tokens.store(room.in_use.tokens.used(now), Ordering::Relaxed);
         done
     }
 
@@ -79,10 +80,51 @@ impl Place {
 /// What is in use of one account.
 #[derive(Debug, Default)]
 struct Room {
-    running: u32,
-    requests: Sliding,
-    tokens: Sliding,
+    in_use: InUse,
     queue: Queue,
+}
+
+/// What of an account's bounds is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InUse {
+    /// Requests at once.
+    pub running: u32,
+    /// Requests of a minute.
+    pub requests: Sliding,
+    /// Tokens of a minute.
+    pub tokens: Sliding,
+}
+
+impl InUse {
+    /// Whether anything is, at a time in monotonic microseconds.
+    pub(crate) fn any(&self, now: u64) -> bool {
+        self.running > 0 || self.requests.used(now) > 0 || self.tokens.used(now) > 0
+    }
+
+    /// Whether a request that is estimated at `tokens` finds room. `now` is a time in monotonic microseconds, `at` the same
+    /// by the clock.
+    pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> AccountLoad {
+        match self.full(bounds, tokens, now) {
+            None => AccountLoad::Free,
+            Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,
+            Some(Full::AtRate { wait_ms }) => AccountLoad::AtRate { until: at.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
+        }
+    }
+
+    fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<Full> {
+        if bounds.concurrency != 0 && self.running >= bounds.concurrency {
+            return Some(Full::AtConcurrency);
+        }
+        let mut wait_ms = 0;
+        if bounds.rpm != 0 {
+            wait_ms = self.requests.wait_ms(1, u64::from(bounds.rpm), now);
+        }
+        if bounds.tpm != 0 {
+            // What is estimated at more than a whole minute's tokens goes when nothing else does.
+            wait_ms = wait_ms.max(self.tokens.wait_ms(tokens.min(bounds.tpm), bounds.tpm, now));
+        }
+        (wait_ms > 0).then_some(Full::AtRate { wait_ms })
+    }
 }
 
 /// Why there is no room.
@@ -145,9 +187,9 @@ impl AccountRooms {
     }
 
     fn occupy(self: &Arc<Self>, place: &Arc<Place>, room: &mut Room, account: AccountId, tokens: u64, now: u64) -> Slot {
-        room.running += 1;
-        let requests_at = room.requests.take(1, now);
-        let tokens_at = room.tokens.take(tokens, now);
+        room.in_use.running += 1;
+        let requests_at = room.in_use.requests.take(1, now);
+        let tokens_at = room.in_use.tokens.take(tokens, now);
         let (rooms, place) = (Arc::clone(self), Arc::clone(place));
         Slot(Some(Held { rooms, place, account, tokens, requests_at, tokens_at, used: Used::Nothing }))
     }
@@ -157,7 +199,7 @@ impl AccountRooms {
         let now = self.micros();
         held.place.with(now, |room| {
             room.vacate(held, now);
-            while let Some(turn) = room.queue.next(room.running) {
+            while let Some(turn) = room.queue.next(room.in_use.running) {
                 if room.full(turn.bounds, turn.tokens, now).is_some() {
                     turn.hand.wake();
                     continue;
@@ -176,7 +218,7 @@ impl AccountRooms {
     /// Requests that hold room on an account.
     #[cfg(test)]
     pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.place(account).with(0, |room| room.running)
+        self.place(account).with(0, |room| room.in_use.running)
     }
 
     /// Requests that wait for room on an account.
@@ -185,7 +227,15 @@ impl AccountRooms {
         self.place(account).with(0, |room| room.queue.len())
     }
 
-    fn micros(&self) -> u64 {
+    /// What is in use of an account.
+    pub(crate) fn in_use(&self, account: AccountId) -> InUse {
+        let places = self.places.load();
+        let Some(place) = places.get(&account) else { return InUse::default() };
+        place.room.lock().unwrap_or_else(PoisonError::into_inner).in_use
+    }
+
+    /// The time rooms count in.
+    pub(crate) fn micros(&self) -> u64 {
         u64::try_from(self.clock.instant().saturating_duration_since(self.begun).as_micros()).unwrap_or(u64::MAX)
     }
 }
@@ -216,29 +266,18 @@ impl RoomsLook<'_> {
 
 impl Room {
     fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<Full> {
-        if bounds.concurrency != 0 && self.running >= bounds.concurrency {
-            return Some(Full::AtConcurrency);
-        }
-        let mut wait_ms = 0;
-        if bounds.rpm != 0 {
-            wait_ms = self.requests.wait_ms(1, u64::from(bounds.rpm), now);
-        }
-        if bounds.tpm != 0 {
-            // What is estimated at more than a whole minute's tokens goes when nothing else does.
-            wait_ms = wait_ms.max(self.tokens.wait_ms(tokens.min(bounds.tpm), bounds.tpm, now));
-        }
-        (wait_ms > 0).then_some(Full::AtRate { wait_ms })
+        self.in_use.full(bounds, tokens, now)
     }
 
     fn vacate(&mut self, held: &Held, now: u64) {
-        self.running = self.running.saturating_sub(1);
+        self.in_use.running = self.in_use.running.saturating_sub(1);
         match held.used {
             Used::Nothing => {
-                self.requests.correct(held.requests_at, 1, 0, now);
-                self.tokens.correct(held.tokens_at, held.tokens, 0, now);
+                self.in_use.requests.correct(held.requests_at, 1, 0, now);
+                self.in_use.tokens.correct(held.tokens_at, held.tokens, 0, now);
             }
             Used::Request => {}
-            Used::Tokens(actual) => self.tokens.correct(held.tokens_at, held.tokens, actual, now),
+            Used::Tokens(actual) => self.in_use.tokens.correct(held.tokens_at, held.tokens, actual, now),
         }
     }
 }

@@ -162,14 +162,14 @@ pub async fn authenticate(door: &KeyDoor, catalog: &Catalog, head: &Head, now: T
         };
         return Err(Unwelcome::stranger(refusal));
     };
-    match check(&key, head, now) {
+    match check(&key, Some(head.peer), now) {
         Ok(()) => Ok(Caller::of(catalog, key)),
         Err(refusal) => Err(Unwelcome::known(refusal, key)),
     }
 }
 
-/// E3 to E6, in this order.
-fn check(key: &Key, head: &Head, now: Timestamp) -> Result<(), Refusal> {
+/// E3 to E6, in this order. Where nobody sends the request there is no address either.
+pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
     if let Some(end) = key.expires_at.filter(|end| *end <= now) {
         return Err(Refusal::KeyExpired(end));
     }
@@ -177,7 +177,7 @@ fn check(key: &Key, head: &Head, now: Timestamp) -> Result<(), Refusal> {
         KeyStatus::Active => {}
         KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
     }
-    if !key.allows_address(head.peer) {
+    if from.is_some_and(|from| !key.allows_address(from)) {
         return Err(Refusal::AddressBlocked);
     }
     match key.member.status {

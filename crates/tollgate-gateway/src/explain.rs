@@ -1,17 +1,24 @@
 //! Which accounts a request would use, in order, and why not the others: the same functions as on the path, asked for
 //! nobody in particular.
 
+mod asked;
+mod room;
+
 use std::{fmt, sync::Arc};
 
 use serde::Serialize;
-use serde_json::json;
 use tollgate_core::{
-    AccountBounds, AccountId, AccountLoad, Caller, CandidateView, Catalog, Channel, ChannelBudget, Excluded, HealthView, Key,
-    NoRoute, NotOffered, Past, PriceLimit, Revision, RouteInput, Serves, Timestamp, rank_all, resolve,
+    Caller, Catalog, Excluded, HealthView, Key, NoRoute, NotOffered, Offer, Past, Plan, PlannedAttempt, PriceLimit, Revision,
+    RouteInput, Timestamp, estimate_input, estimate_output, rank_all, resolve,
 };
-use tollgate_protocol::{FieldPath, Framing, Method, Outline, Protocol, Target, codec};
+use tollgate_protocol::{FieldPath, Outline, Protocol};
 
-use crate::Known;
+pub use room::Bound;
+
+use crate::{Known, Refusal, authenticate::check};
+
+/// Input tokens of a request of which nothing is said.
+pub const USUAL_INPUT: u64 = 1_000;
 
 /// A request that is not made.
 #[derive(Clone, Debug)]
@@ -20,10 +27,14 @@ pub struct Question {
     pub model: String,
     /// The caller's protocol.
     pub from: Protocol,
-    /// Fields it would carry beside the least.
+    /// Fields it would carry beside the least, each with a value that asks for something.
     pub fields: Vec<FieldPath>,
     /// Its `x-tollgate-max-price`.
     pub max_price: Option<PriceLimit>,
+    /// What its input would be estimated at, in tokens.
+    pub input_tokens: u64,
+    /// The output limit it would ask for, in tokens; `None`: it asks for none, so the model's own limit counts.
+    pub output_tokens: Option<u64>,
 }
 
 /// What explaining looks at.
@@ -56,6 +67,8 @@ pub struct Explanation {
     pub group: Option<String>,
     /// Catalog revision.
     pub revision: Revision,
+    /// What the request is estimated at; absent where it does not come to a choice of accounts.
+    pub estimate: Option<Estimate>,
     /// How it would be refused.
     pub refusal: Option<Refused>,
     /// Accounts in the order in which they would be tried. Among equals the order is drawn for each conversation.
@@ -64,6 +77,15 @@ pub struct Explanation {
     pub excluded: Vec<NotTried>,
     /// Fields that channels of this model lately refused.
     pub learned: Vec<RefusedField>,
+}
+
+/// What a request is estimated at, for budgets and for accounts' tokens a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Estimate {
+    /// Tokens in.
+    pub input_tokens: u64,
+    /// Most tokens out.
+    pub output_tokens: u64,
 }
 
 /// A refusal to be.
@@ -92,8 +114,10 @@ pub struct Candidate {
     pub weight: u32,
     /// `planned`: one of the attempts of a request; `spare`: after those.
     pub code: &'static str,
-    /// Anything about its health.
+    /// Anything about its health, and what is left of what bounds it.
     pub detail: Option<String>,
+    /// What bounds it.
+    pub bounds: Vec<Bound>,
 }
 
 /// An account, or a whole channel, that is not tried.
@@ -109,6 +133,8 @@ pub struct NotTried {
     pub detail: Option<String>,
     /// What would change it.
     pub remedy: &'static str,
+    /// What bounds it, where a bound is the reason.
+    pub bounds: Vec<Bound>,
 }
 
 /// A field that a channel's model lately refused.
@@ -129,18 +155,23 @@ pub struct RefusedField {
 /// # Errors
 /// When the question is none, with the reason: no model can have such a name.
 pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<Explanation, String> {
-    let outline = outline_of(question)?;
-    let caller = Caller::of(sight.catalog, key);
+    let outline = asked::outline_of(question)?;
     let mut explanation = Explanation {
         model: question.model.clone(),
         protocol: question.from.as_str(),
         group: None,
         revision: sight.catalog.revision,
+        estimate: None,
         refusal: None,
         planned: Vec::new(),
         excluded: Vec::new(),
         learned: Vec::new(),
     };
+    if let Err(refusal) = check(&key, None, sight.now) {
+        explanation.refusal = Some(not_let_in(&refusal, question.from));
+        return Ok(explanation);
+    }
+    let caller = Caller::of(sight.catalog, key);
     let offer = match resolve(sight.catalog, &caller, &outline, question.from, sight.now) {
         Ok(offer) => offer,
         Err(reason) => {
@@ -149,110 +180,126 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
         }
     };
     explanation.group = Some(offer.group.name.clone());
+    let estimate = Estimate { input_tokens: estimate_input(&outline), output_tokens: estimate_output(&outline, &offer.model) };
+    explanation.estimate = Some(estimate);
+    explanation.learned = learned(&offer, sight);
+    let asked = Asked { question, outline: &outline, offer: &offer, caller: &caller, sight, estimate };
+    let mut past = Past::default();
+    match asked.rank(&mut past) {
+        Ok(plan) => {
+            explanation.planned = plan.attempts().enumerate().map(|(at, it)| asked.candidate(at, it)).collect();
+            explanation.excluded = plan.excluded.iter().map(|it| asked.not_tried(it)).collect();
+        }
+        Err(none) => {
+            explanation.refusal = Some(none_usable(&none));
+            explanation.excluded = none.excluded.iter().map(|it| asked.not_tried(it)).collect();
+        }
+    }
+    Ok(explanation)
+}
+
+/// A question with what it is measured by.
+struct Asked<'a> {
+    question: &'a Question,
+    outline: &'a Outline,
+    offer: &'a Offer,
+    caller: &'a Caller,
+    sight: &'a Sight<'a>,
+    estimate: Estimate,
+}
+
+impl<'a> Asked<'a> {
+    /// Everybody in order. As on the path, a channel whose budget does not suffice for the request is passed over when its
+    /// turn comes.
+    fn rank(&self, past: &mut Past) -> Result<Plan<'a>, NoRoute<'a>> {
+        let view = asked::View::of(self);
+        loop {
+            let input = RouteInput {
+                catalog: self.sight.catalog,
+                newer: None,
+                caller: self.caller,
+                offer: self.offer,
+                outline: self.outline,
+                from: self.question.from,
+                health: self.sight.health,
+                view: &view,
+                now: self.sight.now,
+                request_limit: self.question.max_price,
+                translates: true,
+                past,
+            };
+            // The order among equals is by dice on the path; here the middle of the range stands for it.
+            let plan = rank_all(&input, &mut || u32::MAX / 2)?;
+            let short: Vec<_> = plan.attempts().filter_map(|it| Some((it, self.too_dear(it)?))).collect();
+            if short.is_empty() {
+                return Ok(plan);
+            }
+            for (planned, why) in short {
+                // Here nobody gives up after so many: all of them are wanted.
+                let _ = past.pass_over(planned, why);
+            }
+        }
+    }
+
+    fn candidate(&self, at: usize, planned: &PlannedAttempt) -> Candidate {
+        let share = self.sight.health.of(planned.account.id, self.sight.now).share;
+        let failing = (planned.channel.cooling && share < 1_000)
+            .then(|| format!("fails lately: {}.{} % of its weight", share / 10, share % 10));
+        let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
+        let told = bounds.iter().filter(|bound| bound.is_about_size()).map(Bound::to_string);
+        let details: Vec<String> = failing.into_iter().chain(told).collect();
+        Candidate {
+            channel: planned.channel.name.clone(),
+            account: planned.account.name.clone(),
+            priority: planned.channel.priority,
+            weight: planned.channel.weight,
+            code: if at < tollgate_core::MAX_ATTEMPTS { "planned" } else { "spare" },
+            detail: (!details.is_empty()).then(|| details.join("; ")),
+            bounds,
+        }
+    }
+
+    fn not_tried(&self, it: &Excluded<'_>) -> NotTried {
+        let bounds = self.bounds_against(it);
+        let details: Vec<String> = bounds.iter().map(Bound::to_string).chain(it.why.detail()).collect();
+        NotTried {
+            channel: it.channel.name.clone(),
+            account: it.account().map(|account| account.name.clone()),
+            code: it.why.code(),
+            detail: (!details.is_empty()).then(|| details.join("; ")),
+            remedy: room::remedy(&bounds).unwrap_or_else(|| it.why.remedy()),
+            bounds,
+        }
+    }
+}
+
+/// Fields that candidates refused lately.
+fn learned(offer: &Offer, sight: &Sight<'_>) -> Vec<RefusedField> {
+    let mut fields = Vec::new();
     for served in &offer.candidates {
         let Some(channel) = sight.catalog.channel_at(served.channel) else { continue };
         let Some(serves) = channel.serves.get(served.serves as usize) else { continue };
         let learned = sight.known.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.fields(sight.now));
-        explanation.learned.extend(learned.map(|(field, until)| RefusedField {
+        fields.extend(learned.map(|(field, until)| RefusedField {
             channel: channel.name.clone(),
             upstream_model: serves.upstream.clone(),
             field: field.to_owned(),
             until,
         }));
     }
-    let view = View { sight, from: question.from, fields: &outline.fields };
-    let input = RouteInput {
-        catalog: sight.catalog,
-        newer: None,
-        caller: &caller,
-        offer: &offer,
-        outline: &outline,
-        from: question.from,
-        health: sight.health,
-        view: &view,
-        now: sight.now,
-        request_limit: question.max_price,
-        translates: true,
-        past: &Past::default(),
+    fields
+}
+
+/// The key does not open the door.
+fn not_let_in(refusal: &Refusal, from: Protocol) -> Refused {
+    let text = if let Refusal::KeyExpired(at) = refusal {
+        format!("the key expired at {at}")
+    } else if matches!(refusal, Refusal::KeyDisabled) {
+        "the key is off by hand, or revoked".to_owned()
+    } else {
+        "the member behind the key is suspended".to_owned()
     };
-    // The order among equals is by dice on the path; here the middle of the range stands for it.
-    match rank_all(&input, &mut || u32::MAX / 2) {
-        Ok(plan) => {
-            explanation.planned = plan.attempts().enumerate().map(|(at, it)| candidate(at, it, sight)).collect();
-            explanation.excluded = plan.excluded.iter().map(NotTried::from).collect();
-        }
-        Err(none) => {
-            explanation.refusal = Some(none_usable(&none));
-            explanation.excluded = none.excluded.iter().map(NotTried::from).collect();
-        }
-    }
-    Ok(explanation)
-}
-
-/// The outline of the smallest request of a protocol, with these fields beside.
-fn outline_of(question: &Question) -> Result<Outline, String> {
-    let model = &question.model;
-    let (method, named, body) = match question.from {
-        Protocol::Gemini => (Method::Generate, Some(model.clone()), json!({"contents": [{"parts": [{"text": "-"}]}]})),
-        Protocol::OpenAi | Protocol::Anthropic => {
-            (Method::Chat, None, json!({"model": model, "messages": [{"role": "user", "content": "-"}]}))
-        }
-    };
-    let target = Target { method, model: named, framing: Framing::Sse };
-    let mut outline = codec(question.from).outline(&target, body.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
-    outline.affinity = None;
-    outline.fields.extend(question.fields.iter().cloned());
-    Ok(outline)
-}
-
-struct View<'a> {
-    sight: &'a Sight<'a>,
-    from: Protocol,
-    fields: &'a [FieldPath],
-}
-
-impl CandidateView for View<'_> {
-    fn account_load(&self, account: AccountId, _: AccountBounds) -> AccountLoad {
-        self.sight.known.load(account, self.sight.now)
-    }
-
-    fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        self.sight.known.budget(channel.id, self.sight.now)
-    }
-
-    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
-        if !channel.learn_unsupported {
-            return Vec::new();
-        }
-        let learned = self.sight.known.learned(channel.id, &serves.upstream);
-        learned.map(|learned| learned.refused(self.from, self.fields, self.sight.now)).unwrap_or_default()
-    }
-}
-
-fn candidate(at: usize, planned: &tollgate_core::PlannedAttempt, sight: &Sight<'_>) -> Candidate {
-    let share = sight.health.of(planned.account.id, sight.now).share;
-    let failing =
-        (planned.channel.cooling && share < 1_000).then(|| format!("fails lately: {}.{} % of its weight", share / 10, share % 10));
-    Candidate {
-        channel: planned.channel.name.clone(),
-        account: planned.account.name.clone(),
-        priority: planned.channel.priority,
-        weight: planned.channel.weight,
-        code: if at < tollgate_core::MAX_ATTEMPTS { "planned" } else { "spare" },
-        detail: failing,
-    }
-}
-
-impl From<&Excluded<'_>> for NotTried {
-    fn from(it: &Excluded<'_>) -> Self {
-        Self {
-            channel: it.channel.name.clone(),
-            account: it.account().map(|account| account.name.clone()),
-            code: it.why.code(),
-            detail: it.why.detail(),
-            remedy: it.why.remedy(),
-        }
-    }
+    Refused { error: refusal.id(from), cause: None, retryable: false, text }
 }
 
 fn none_usable(none: &NoRoute<'_>) -> Refused {

@@ -1,28 +1,32 @@
-//! What a running gateway knows beyond catalog and saved health, as somebody beside it may see it: refused fields,
-//! accounts without room, spent budgets of channels. A picture of one moment; [`explain`](crate::explain) looks at it.
+//! What a running gateway knows beyond catalog and saved health, as somebody beside it may see it: refused fields, what is in
+//! use of accounts, what is spent of channels' budgets. A picture of one moment; [`explain`](crate::explain) looks at it.
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{AccountId, AccountLoad, ChannelBudget, ChannelId, Learned, Timestamp};
+use tollgate_core::{
+    AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Catalog, Channel, ChannelBudget, ChannelId, Learned, NanoUsd,
+    Subject, Timestamp, Window,
+};
 
-use crate::{Shared, route::channel_budget};
+use crate::{InUse, Shared};
 
-/// Most accounts without room that are told of.
-const MOST_BUSY: usize = 10_000;
+/// Most accounts that are told of.
+const MOST_ACCOUNTS: usize = 10_000;
 /// Most models with refused fields that are told of.
 const MOST_TOLD: usize = 1_000;
 
 /// What is known at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// The moment.
+    /// The moment; zero: nobody told anything.
     pub at: Timestamp,
+    /// The same in the microseconds that accounts' minutes are counted in.
+    pub micros: u64,
     /// Fields that upstreams refused.
     pub learned: Vec<LearnedHere>,
-    /// Accounts that had no room.
-    pub busy: Vec<Busy>,
-    /// Channels whose budget was spent.
-    #[serde(default)]
-    pub spent: Vec<SpentBudget>,
+    /// Accounts with bounds that are in use.
+    pub accounts: Vec<AccountInUse>,
+    /// What was spent of channels' budgets, open holds included; a window that is not named has everything left.
+    pub spent: Vec<SpentHere>,
     /// Requests that are recorded in memory only, because the journal has no room.
     #[serde(default)]
     pub in_memory_only: usize,
@@ -39,44 +43,61 @@ pub struct LearnedHere {
     pub fields: Learned,
 }
 
-/// An account without room.
+/// An account that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Busy {
+pub struct AccountInUse {
     /// The account.
     pub account: AccountId,
-    /// When its minute has room again; absent: it is at its concurrency.
-    pub until: Option<Timestamp>,
+    /// What of it.
+    pub in_use: InUse,
 }
 
-/// A channel whose budget is spent.
+/// Money spent on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpentBudget {
+pub struct SpentHere {
     /// The channel.
     pub channel: ChannelId,
-    /// When it renews; absent: it does not.
-    pub until: Option<Timestamp>,
+    /// In this window's current period.
+    pub window: Window,
+    /// By cost.
+    pub spent: NanoUsd,
 }
 
 impl Known {
     /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.learned.is_empty() && self.busy.is_empty() && self.spent.is_empty() && self.in_memory_only == 0
+        self.learned.is_empty() && self.accounts.is_empty() && self.spent.is_empty() && self.in_memory_only == 0
     }
 
     /// Whether the same is told, whenever it was.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        (&self.learned, &self.busy, &self.spent, self.in_memory_only)
-            == (&other.learned, &other.busy, &other.spent, other.in_memory_only)
+        (&self.learned, &self.accounts, &self.spent, self.in_memory_only)
+            == (&other.learned, &other.accounts, &other.spent, other.in_memory_only)
     }
 
-    /// What is left of a channel's budgets.
-    pub(crate) fn budget(&self, channel: ChannelId, now: Timestamp) -> ChannelBudget {
-        match self.spent.iter().find(|it| it.channel == channel) {
-            Some(SpentBudget { until, .. }) if until.is_none_or(|until| until > now) => ChannelBudget::Spent { until: *until },
-            Some(_) | None => ChannelBudget::Left,
-        }
+    /// Whether a gateway told it.
+    #[must_use]
+    pub const fn is_told(&self) -> bool {
+        self.at.0 != 0
+    }
+
+    /// Takes what was spent of budgets from elsewhere: where no gateway runs, or none had anything to tell, the database
+    /// knows.
+    pub fn spent_by(&mut self, spent: impl IntoIterator<Item = SpentHere>) {
+        self.spent = spent.into_iter().filter(|it| it.spent != NanoUsd::ZERO).collect();
+    }
+
+    /// Money spent on a channel, open holds included.
+    pub(crate) fn spent(&self, channel: ChannelId, window: Window) -> NanoUsd {
+        let found = self.spent.iter().find(|it| it.channel == channel && it.window == window);
+        found.map_or(NanoUsd::ZERO, |it| it.spent)
+    }
+
+    /// Whether one of a channel's budgets is spent.
+    pub(crate) fn budget(&self, channel: &Channel, now: Timestamp) -> ChannelBudget {
+        budget_of(channel, now, |budget| self.spent(channel.id, budget.window))
     }
 
     /// What a channel's model refused.
@@ -85,42 +106,64 @@ impl Known {
         found.map(|it| &it.fields)
     }
 
-    /// Room on an account.
-    pub(crate) fn load(&self, account: AccountId, now: Timestamp) -> AccountLoad {
-        match self.busy.iter().find(|it| it.account == account) {
-            Some(Busy { until: None, .. }) => AccountLoad::AtConcurrency,
-            Some(Busy { until: Some(until), .. }) if *until > now => AccountLoad::AtRate { until: *until },
-            Some(_) | None => AccountLoad::Free,
-        }
+    /// What is in use of an account.
+    pub(crate) fn in_use(&self, account: AccountId) -> InUse {
+        self.accounts.iter().find(|it| it.account == account).map(|it| it.in_use).unwrap_or_default()
+    }
+
+    /// Room on an account, for a request that is estimated at `tokens`.
+    pub(crate) fn load(&self, account: AccountId, bounds: AccountBounds, tokens: u64, now: Timestamp) -> AccountLoad {
+        self.in_use(account).load(bounds, tokens, self.micros_at(now), now)
+    }
+
+    /// A time in the microseconds that accounts' minutes are counted in.
+    pub(crate) fn micros_at(&self, now: Timestamp) -> u64 {
+        self.micros.saturating_add(u64::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0))
     }
 
     /// What the process of these shared parts knows at this moment.
     #[must_use]
     pub fn of(shared: &Shared) -> Self {
         let (catalog, now) = (shared.catalog.load(), shared.clock.now());
-        let channels = || catalog.channels.values();
-        let busy = channels().flat_map(|channel| &channel.accounts).filter_map(|account| {
-            let until = match shared.traffic.rooms.load(account, 1) {
-                AccountLoad::Free => return None,
-                AccountLoad::AtConcurrency => None,
-                AccountLoad::AtRate { until } => Some(until),
-            };
-            Some(Busy { account: account.id, until })
-        });
-        let spent = channels().filter(|channel| !channel.budgets.is_empty()).filter_map(|channel| {
-            match channel_budget(&*shared.counters, channel, now) {
-                ChannelBudget::Left => None,
-                ChannelBudget::Spent { until } => Some(SpentBudget { channel: channel.id, until }),
-            }
+        let (rooms, micros) = (&shared.traffic.rooms, shared.traffic.rooms.micros());
+        let bounded = catalog.channels.values().flat_map(|channel| &channel.accounts).filter(|account| account.bounds().any());
+        let accounts = bounded.map(|account| AccountInUse { account: account.id, in_use: rooms.in_use(account.id) });
+        let spent = budgets(&catalog).map(|(channel, window)| SpentHere {
+            channel,
+            window,
+            spent: shared.counters.spent(Subject::Channel(channel), window, now),
         });
         let learned = shared.traffic.lessons.all(MOST_TOLD, now).into_iter();
         let learned = learned.map(|((channel, upstream_model), fields)| LearnedHere { channel, upstream_model, fields });
         Self {
             at: now,
+            micros,
             learned: learned.collect(),
-            busy: busy.take(MOST_BUSY).collect(),
-            spent: spent.collect(),
+            accounts: accounts.filter(|it| it.in_use.any(micros)).take(MOST_ACCOUNTS).collect(),
+            spent: spent.filter(|it| it.spent != NanoUsd::ZERO).collect(),
             in_memory_only: shared.condition.in_memory_only(),
         }
+    }
+}
+
+/// The windows in which channels have budgets, each once.
+pub fn budgets(catalog: &Catalog) -> impl Iterator<Item = (ChannelId, Window)> {
+    catalog.channels.values().flat_map(|channel| {
+        let mut windows: Vec<Window> = Vec::new();
+        for budget in &channel.budgets {
+            if !windows.contains(&budget.window) {
+                windows.push(budget.window);
+            }
+        }
+        windows.into_iter().map(|window| (channel.id, window))
+    })
+}
+
+/// Whether one of a channel's budgets is spent at a time.
+pub(crate) fn budget_of(channel: &Channel, at: Timestamp, spent: impl Fn(&Budget) -> NanoUsd) -> ChannelBudget {
+    let is_spent = |budget: &&Budget| budget.action == BudgetAction::Block && spent(budget) >= budget.amount;
+    match channel.budgets.iter().find(is_spent) {
+        Some(budget) => ChannelBudget::Spent { until: budget.window.ends(at) },
+        None => ChannelBudget::Left,
     }
 }

@@ -50,20 +50,23 @@ mod shared;
 mod trace;
 mod traffic;
 
+pub use account_room::InUse;
 pub use account_room::Slot;
 pub use alerts::{AlertQueue, Alerts, Webhook};
 pub use answer::{AnswerAborted, AnswerBody};
 pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
 pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
-pub use explain::{Candidate, Explanation, NotTried, Question, Refused, RefusedField, Sight, explain};
+pub use explain::{
+    Bound, Candidate, Estimate, Explanation, NotTried, Question, Refused, RefusedField, Sight, USUAL_INPUT, explain,
+};
 pub use forward::{
     Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
     UpstreamBodyFault, UpstreamCall, UpstreamError, is_public, probe,
 };
 pub use health_board::{HealthBoard, HealthLook};
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
-pub use known::{Busy, Known, LearnedHere, SpentBudget};
+pub use known::{AccountInUse, Known, LearnedHere, SpentHere, budgets};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
 pub use probes::Probes;

@@ -14,9 +14,9 @@ use tokio::{
 };
 
 use tollgate_core::{
-    Account, AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Caller, CandidateView, Catalog, Cause, Channel,
-    ChannelBudget, NoRoute, NotOffered, Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, Timestamp,
-    estimate_input, estimate_output, parse_max_prices,
+    Account, AccountBounds, AccountId, AccountLoad, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute,
+    NotOffered, Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, estimate_input, estimate_output,
+    parse_max_prices,
 };
 use tollgate_protocol::{FieldPath, Method, Outline};
 
@@ -24,6 +24,7 @@ use crate::{
     Core, Head, Refusal,
     account_room::{Joined, Line, Slot},
     forward::seconds_until,
+    known::budget_of,
     news::Heard,
     ticket::Ticket,
     traffic::TrafficView,
@@ -325,7 +326,9 @@ impl CandidateView for View<'_, '_> {
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        channel_budget(&*self.asked.core.shared.counters, channel, self.asked.head.arrived)
+        let Asked { core, head, .. } = *self.asked;
+        let subject = Subject::Channel(channel.id);
+        budget_of(channel, head.arrived, |budget| core.shared.counters.spent(subject, budget.window, head.arrived))
     }
 
     fn has_learned(&self) -> bool {
@@ -338,18 +341,6 @@ impl CandidateView for View<'_, '_> {
 
     fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
         self.asked.bodies.untranslatable(channel, serves)
-    }
-}
-
-/// Whether one of a channel's budgets is spent at a time.
-pub(crate) fn channel_budget(counters: &dyn tollgate_store::Counters, channel: &Channel, at: Timestamp) -> ChannelBudget {
-    let spent = |budget: &&Budget| {
-        let spent = counters.spent(Subject::Channel(channel.id), budget.window, at);
-        budget.action == BudgetAction::Block && spent >= budget.amount
-    };
-    match channel.budgets.iter().find(spent) {
-        Some(budget) => ChannelBudget::Spent { until: budget.window.ends(at) },
-        None => ChannelBudget::Left,
     }
 }
 

@@ -118,7 +118,7 @@ impl<'a> Bodies<'a> {
         offer: &'a Offer,
         room: Option<Room>,
     ) -> Self {
-        let Offer { group, model, .. } = offer;
+        let group = &offer.group;
         Self {
             from: head.from,
             target,
@@ -126,7 +126,7 @@ impl<'a> Bodies<'a> {
             body,
             request_id: head.request_id.digits(),
             arrived: head.arrived,
-            lenient: group.translation == TranslationPolicy::Lenient || model.on_unsupported == OnUnsupported::Drop,
+            lenient: is_lenient(offer),
             id_signatures: caller.key.signatures_in_ids.unwrap_or(group.signatures_in_ids),
             dropped: offer.drop_fields.clone(),
             output: None,
@@ -274,7 +274,7 @@ impl<'a> Bodies<'a> {
         };
         let profile = profile_of(channel, serves);
         let fetched = self.media.of(Reach::of(channel));
-        let TranslationSwitches { hoist, server_tools, pass_user, fetch_media } = channel.translation;
+        let fetch_media = channel.translation.fetch_media;
         let wanted = if fetch_media { pending_media(channel.protocol, request, &profile) } else { Vec::new() };
         let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
         let media = if !fetch_media {
@@ -284,7 +284,7 @@ impl<'a> Bodies<'a> {
         } else {
             RemoteMedia::Fetched(&fetched)
         };
-        let options = TranslateOptions { lenient: self.lenient, hoist, server_tools, pass_user, media };
+        let options = options_of(channel, self.lenient, media);
         (encode_request(channel.protocol, request, &serves.upstream, &profile, &options), unfetched)
     }
 
@@ -301,6 +301,25 @@ impl<'a> Bodies<'a> {
             Err(Untranslatable::Malformed(fault)) => fault.violations.iter().map(|violation| violation.field.clone()).collect(),
         }
     }
+}
+
+/// Fields of a request that a channel of another protocol cannot express. Remote media counts as fetched later.
+pub(crate) fn inexpressible(channel: &Channel, serves: &Serves, request: &Request, lenient: bool) -> Vec<FieldPath> {
+    let options = options_of(channel, lenient, RemoteMedia::Later);
+    match encode_request(channel.protocol, request, &serves.upstream, &profile_of(channel, serves), &options) {
+        Err(Untranslatable::Unsupported { fields, .. }) => fields,
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+/// Whether parameters that would be refused go, as the group or the model says.
+pub(crate) fn is_lenient(offer: &Offer) -> bool {
+    offer.group.translation == TranslationPolicy::Lenient || offer.model.on_unsupported == OnUnsupported::Drop
+}
+
+fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> TranslateOptions<'a> {
+    let TranslationSwitches { hoist, server_tools, pass_user, .. } = channel.translation;
+    TranslateOptions { lenient, hoist, server_tools, pass_user, media }
 }
 
 /// What is known of a channel's upstream model.

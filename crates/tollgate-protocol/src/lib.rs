@@ -27,6 +27,7 @@ mod profile;
 mod reading;
 mod scan;
 mod shape;
+mod specimen;
 mod survey;
 mod target;
 mod translate;
@@ -46,6 +47,7 @@ pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Vi
 pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
 pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
+pub use specimen::specimen;
 pub use target::{Framing, Method, Protocol, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 

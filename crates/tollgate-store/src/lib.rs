@@ -58,7 +58,7 @@ pub use ledger::{
 };
 pub use listing::{AdminKey, AuditFilter, AuditPlace, Listing, RowFilter, StoredRow};
 pub use open::{Access, OpenOptions, Store, StoreUrl, move_to_postgres, open};
-pub use preview::{preview_changes, Preview, PreviewError, likely_mode, preview};
+pub use preview::{Preview, PreviewError, likely_mode, preview, preview_changes};
 pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{

@@ -73,12 +73,7 @@ pub async fn preview(
 ///
 /// # Errors
 /// Where applying them would be refused.
-pub async fn preview_changes(
-    current: &Current,
-    changes: &[Change],
-    random: Random,
-    now: Timestamp,
-) -> Result<Preview, StoreError> {
+pub async fn preview_changes(current: &Current, changes: &[Change], random: Random, now: Timestamp) -> Result<Preview, StoreError> {
     let plain = |change: &&Change| !matches!(change, Change::Expect(_) | Change::Once { .. });
     let changes: Vec<Change> = changes.iter().filter(plain).cloned().collect();
     Copied::of(current, random, now).await?.after(&changes, Door::Cli, current, now).await

@@ -24,8 +24,8 @@ use tollgate_console::{
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
-    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, Visit, Visited, Visits,
-    is_public, queue, tls_acceptor,
+    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, USUAL_INPUT, Visit,
+    Visited, Visits, is_public, queue, tls_acceptor,
 };
 use tollgate_store::{Kind, RowFilter, Store, StoreError};
 
@@ -256,13 +256,10 @@ impl Running for Process {
     }
 
     async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError> {
-        let Question { key, model, protocol, fields, max_price } = question.clone();
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = Known::of(&self.shared);
         let sight = Sight { catalog: &catalog, health: &self.board.look(), known: &known, now };
-        let question = tollgate_gateway::Question { model, from: protocol, fields, max_price };
-        let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight);
-        Ok(explained.map(|explained| serde_json::to_value(&explained).expect("an explanation is plain data")))
+        Ok(explained(question, &sight))
     }
 
     async fn test(
@@ -279,4 +276,13 @@ impl Running for Process {
         };
         channel_test::run(&catalog, channel, account, model, seen, &mut passed).await
     }
+}
+
+/// Explains what the console asks: the object that `explain --json` prints.
+pub(crate) fn explained(question: &Question, sight: &Sight<'_>) -> Result<Value, String> {
+    let Question { key, model, protocol, fields, max_price, input_tokens, output_tokens } = question.clone();
+    let input_tokens = input_tokens.unwrap_or(USUAL_INPUT);
+    let question = tollgate_gateway::Question { model, from: protocol, fields, max_price, input_tokens, output_tokens };
+    let explained = tollgate_gateway::explain(&question, Arc::new(key), sight)?;
+    Ok(serde_json::to_value(&explained).expect("an explanation is plain data"))
 }

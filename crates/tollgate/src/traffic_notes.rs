@@ -98,7 +98,7 @@ fn write(data: &Path, known: &Known) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use tollgate_core::AccountId;
-    use tollgate_gateway::Busy;
+    use tollgate_gateway::{AccountInUse, InUse};
 
     use super::*;
 
@@ -110,8 +110,9 @@ mod tests {
         let mut notes = Notes { data: dir.path().to_owned(), written: Known::default(), looks: 0, complained: false };
         notes.put(Known { at: NOW, ..Known::default() });
         assert!(!file(dir.path()).exists());
-        let busy = vec![Busy { account: AccountId::from_parts(NOW, [1; 10]), until: None }];
-        let known = |at| Known { at, busy: busy.clone(), ..Known::default() };
+        let in_use = InUse { running: 1, ..InUse::default() };
+        let accounts = vec![AccountInUse { account: AccountId::from_parts(NOW, [1; 10]), in_use }];
+        let known = |at| Known { at, accounts: accounts.clone(), ..Known::default() };
         notes.put(known(NOW));
         assert_eq!(read(dir.path(), NOW.plus_ms(1_000)), known(NOW));
         assert!(read(dir.path(), NOW.plus_ms(HOLDS_MS)).is_empty(), "the gateway is gone");

@@ -14,6 +14,9 @@ use super::{
 };
 use crate::{Question, answer::Answer, problem::Problem};
 
+/// Tokens of one request.
+const MOST_TOKENS: i64 = 1_000_000_000;
+
 pub(super) static ROUTES: &[Route] = &[Route {
     method: Method::Get,
     path: "/admin/v1/explain",
@@ -27,6 +30,16 @@ pub(super) static ROUTES: &[Route] = &[Route {
         both("protocol", Shape::Word(&["openai", "gemini"]), "The caller's; openai where it is left out."),
         both("fields", Shape::Text { least: 1, most: 1_000 }, "Fields the request would carry besides, with commas between."),
         both("max_price", Shape::Text { least: 1, most: 200 }, "Its `x-tollgate-max-price`."),
+        both(
+            "input_tokens",
+            Shape::Whole { least: 0, most: MOST_TOKENS },
+            "What its input is estimated at; 1000 where it is left out.",
+        ),
+        both(
+            "output_tokens",
+            Shape::Whole { least: 1, most: MOST_TOKENS },
+            "The output limit it asks for; none where it is left out, so that the model's own counts, else 16384.",
+        ),
     ],
     takes: Takes::Nothing,
     gives: Gives::Document,
@@ -47,6 +60,8 @@ async fn explain(ask: Ask) -> Result<Answer, Problem> {
             .text("fields")
             .map(|text| text.split(',').map(|field| field.trim().to_owned()).collect())
             .unwrap_or_default(),
+        input_tokens: ask.query.whole("input_tokens").and_then(|tokens| u64::try_from(tokens).ok()),
+        output_tokens: ask.query.whole("output_tokens").and_then(|tokens| u64::try_from(tokens).ok()),
         max_price: max_price.map_err(|fault| Problem::value("max_price", fault))?,
     };
     let explained = ask.within(ask.site.running.explain(&question)).await?.map_err(|fault| Problem::value("model", fault))?;

@@ -1,5 +1,7 @@
 //! The arithmetic of counting: money by UTC day, month and in all; requests and tokens by the minute.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{NanoUsd, Timestamp, Window};
 
 /// Settled money of one subject. Days and months are those of a request's arrival; some are kept beside the current one, for
@@ -109,7 +111,7 @@ const BUCKET: u64 = 60_000_000;
 
 /// What was used in the last minute: two buckets of 60 seconds, the older one weighted by how much of it still lies in
 /// the minute. Times are monotonic microseconds; what they count from does not matter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sliding {
     bucket: u64,
     current: u64,

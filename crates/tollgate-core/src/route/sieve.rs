@@ -277,8 +277,9 @@ fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> boo
     row.accounts.get(at as usize).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.on)
 }
 
-/// What a channel charges for a model now. Echo charges nothing.
-pub(crate) fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
+/// What a channel charges for a model now; `None`: nobody said. Echo charges nothing.
+#[must_use]
+pub fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
     let stated = channel.serves.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }

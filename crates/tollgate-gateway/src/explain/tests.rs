@@ -1,13 +1,14 @@
 //! Who is named, with which reason.
 
 use tollgate_core::{
-    Account, AccountId, Budget, BudgetAction, Condition, CoolingReason, Learned, Limits, Multiplier, NanoUsd, Owner, Revision,
-    Routing, Standing, StreamBreak, TranslationPolicy, Visibility, Window,
+    Account, AccountId, Budget, BudgetAction, Channel, Condition, CoolingReason, KeyStatus, Learned, Limits, MemberStatus,
+    Multiplier, NanoUsd, Owner, Price, PriceSchedule, PricedAt, Revision, Routing, Standing, StreamBreak, TranslationPolicy,
+    Visibility, Window,
 };
 
 use super::*;
 use crate::{
-    Busy, LearnedHere, SpentBudget,
+    AccountInUse, InUse, LearnedHere, SpentHere,
     forward::testing::{account, channel},
     testing::key,
 };
@@ -28,8 +29,8 @@ impl HealthView for FirstCools {
 fn catalog() -> Catalog {
     let mut row = channel("http://127.0.0.1:1/v1");
     row.learn_unsupported = true;
-    row.budgets = vec![Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block }];
-    row.accounts = (1..=5).map(|number| Arc::new(Account { concurrency: 1, ..account(number) })).collect();
+    row.budgets = vec![Budget { amount: NanoUsd(1_000_000_000), window: Window::Day, action: BudgetAction::Block }];
+    row.accounts = (1..=5).map(|number| Arc::new(Account { concurrency: 1, rpm: 2, ..account(number) })).collect();
     let group = tollgate_core::Group {
         id: key().groups.first().copied().unwrap_or_else(|| tollgate_core::GroupId::from_parts(NOW, [1; 10])),
         name: "default".to_owned(),
@@ -51,14 +52,21 @@ fn catalog() -> Catalog {
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
 
+fn question(model: &str, fields: &[&str]) -> Question {
+    let fields = fields.iter().map(|&field| field.to_owned()).collect();
+    let model = model.to_owned();
+    Question { model, from: Protocol::OpenAi, fields, max_price: None, input_tokens: USUAL_INPUT, output_tokens: None }
+}
+
 fn asked(model: &str, fields: &[&str], known: &Known) -> Explanation {
-    let catalog = catalog();
+    asked_of(&catalog(), &question(model, fields), known)
+}
+
+fn asked_of(catalog: &Catalog, question: &Question, known: &Known) -> Explanation {
     let mut key = key();
     key.groups = vec![catalog.groups[0].id];
-    let fields = fields.iter().map(|&field| field.to_owned()).collect();
-    let question = Question { model: model.to_owned(), from: Protocol::OpenAi, fields, max_price: None };
-    let sight = Sight { catalog: &catalog, health: &FirstCools, known, now: NOW };
-    explain(&question, Arc::new(key), &sight).unwrap()
+    let sight = Sight { catalog, health: &FirstCools, known, now: NOW };
+    explain(question, Arc::new(key), &sight).unwrap()
 }
 
 #[test]
@@ -76,17 +84,18 @@ fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_rea
 
 #[test]
 fn what_the_running_gateway_knows_counts() {
-    let busy = vec![
-        Busy { account: account(2).id, until: None },
-        Busy { account: account(3).id, until: Some(NOW.plus_ms(1_000)) },
-        Busy { account: account(4).id, until: Some(NOW) },
-    ];
+    let used = |account, running, requests: u64| {
+        let mut in_use = InUse { running, ..InUse::default() };
+        in_use.requests.take(requests, 0);
+        AccountInUse { account, in_use }
+    };
+    let accounts = vec![used(account(2).id, 1, 0), used(account(3).id, 0, 2), used(account(4).id, 0, 1)];
     let mut fields = Learned::default();
     let names = ["logit_bias".to_owned()];
     (0..3).for_each(|_| fields.refuse(&names, Protocol::OpenAi, &names, NOW));
     let row = channel("http://127.0.0.1:1/v1");
     let learned = vec![LearnedHere { channel: row.id, upstream_model: row.serves[0].upstream.clone(), fields }];
-    let known = Known { at: NOW, learned, busy, ..Known::default() };
+    let known = Known { at: NOW, learned, accounts, ..Known::default() };
     let explained = asked("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["cooling", "concurrency", "rate"]);
@@ -102,11 +111,130 @@ fn what_the_running_gateway_knows_counts() {
 #[test]
 fn a_spent_budget_takes_the_whole_channel_out_until_it_renews() {
     let channel = channel("http://127.0.0.1:1/v1").id;
-    let spent = |until| Known { at: NOW, spent: vec![SpentBudget { channel, until }], ..Known::default() };
-    for until in [None, Some(NOW.plus_ms(1))] {
-        let explained = asked("m", &[], &spent(until));
-        assert_eq!((explained.excluded.len(), explained.excluded[0].code), (1, "budget"));
-        assert_eq!(explained.refusal.unwrap().cause, Some("upstream_quota"));
+    let spent = vec![SpentHere { channel, window: Window::Day, spent: NanoUsd(1_000_000_000) }];
+    let known = Known { at: NOW, spent, ..Known::default() };
+    let explained = asked("m", &[], &known);
+    assert_eq!((explained.excluded.len(), explained.excluded[0].code), (1, "budget"));
+    assert_eq!(explained.refusal.unwrap().cause, Some("upstream_quota"));
+    let detail = explained.excluded[0].detail.clone().unwrap();
+    assert!(detail.starts_with("0.00 of 1.00 USD left today") && detail.contains("until 2026-"), "{detail}");
+}
+
+/// The same catalog, whose channel charges 10 USD per million tokens of output and nothing for input.
+fn priced() -> Catalog {
+    let catalog = catalog();
+    let mut row = Channel::clone(&catalog.channels[0]);
+    let price = Price { output: Some(10_000_000_000), ..Price::free() };
+    row.serves[0].cost = Some(PriceSchedule(vec![PricedAt { valid_from: None, price }]));
+    let group = tollgate_core::Group::clone(&catalog.groups[0]);
+    Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
+}
+
+#[test]
+fn what_is_left_of_a_budget_decides_by_the_size_of_the_request() {
+    let catalog = priced();
+    let channel = catalog.channels[0].id;
+    // 0.01 USD is left: a thousand tokens.
+    let spent = vec![SpentHere { channel, window: Window::Day, spent: NanoUsd(990_000_000) }];
+    let known = Known { at: NOW, spent, ..Known::default() };
+    let sized = |output_tokens| asked_of(&catalog, &Question { output_tokens, ..question("m", &[]) }, &known);
+    let enough = sized(Some(1_000));
+    assert_eq!((enough.refusal.clone(), enough.planned.len()), (None, 4));
+    let bound = Bound { bound: "budget_day", limit: 1_000_000_000, left: 10_000_000, needs: Some(10_000_000) };
+    assert!(enough.planned[0].bounds.contains(&bound), "{:?}", enough.planned[0]);
+    assert_eq!(enough.estimate, Some(Estimate { input_tokens: 1_000, output_tokens: 1_000 }));
+    for output_tokens in [Some(1_001), None] {
+        let refused = sized(output_tokens);
+        assert_eq!(refused.refusal.unwrap().cause, Some("upstream_quota"));
+        let excluded = &refused.excluded[0];
+        assert_eq!((refused.planned.len(), excluded.code, excluded.account.as_deref()), (0, "budget", None));
+        assert!(excluded.detail.as_ref().unwrap().starts_with("0.01 of 1.00 USD left today, the request may cost 0."));
+        assert!(excluded.remedy.starts_with("a smaller output limit"), "{}", excluded.remedy);
     }
-    assert_eq!(asked("m", &[], &spent(Some(NOW))).refusal, None, "it has renewed");
+}
+
+#[test]
+fn what_is_left_of_a_minutes_tokens_decides_by_the_size_of_the_request() {
+    let mut row = Channel::clone(&catalog().channels[0]);
+    row.accounts = vec![Arc::new(Account { tpm: 10_000, ..account(2) })];
+    let group = tollgate_core::Group::clone(&catalog().groups[0]);
+    let catalog = Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new());
+    let mut in_use = InUse::default();
+    in_use.tokens.take(6_000, 0);
+    let known = Known { at: NOW, accounts: vec![AccountInUse { account: account(2).id, in_use }], ..Known::default() };
+    let sized = |output_tokens| asked_of(&catalog, &Question { output_tokens, ..question("m", &[]) }, &known);
+    assert_eq!(sized(Some(3_000)).refusal, None);
+    assert_eq!(
+        sized(Some(3_000)).planned[0].detail.as_deref(),
+        Some("1.00 of 1.00 USD left today; 4000 of 10000 tokens left this minute, the request may use 4000")
+    );
+    let refused = sized(Some(3_001));
+    assert_eq!((refused.refusal.unwrap().cause, refused.excluded[0].code), (Some("concurrency"), "rate"));
+    assert_eq!(refused.excluded[0].bounds, [Bound { bound: "tpm", limit: 10_000, left: 4_000, needs: Some(4_001) }]);
+    assert!(refused.excluded[0].remedy.contains("more tpm"), "{:?}", refused.excluded);
+}
+
+/// The same catalog with a channel of each protocol.
+fn both_protocols() -> Catalog {
+    let mut native = Channel::clone(&catalog().channels[0]);
+    native.accounts.truncate(2);
+    native.accounts.remove(0);
+    let mut chat = native.clone();
+    (native.name, native.protocol) = ("native".to_owned(), Protocol::Gemini);
+    chat.id = tollgate_core::ChannelId::from_parts(NOW, [9; 10]);
+    (chat.name, chat.accounts) = ("chat".to_owned(), vec![Arc::new(account(3))]);
+    let mut group = tollgate_core::Group::clone(&catalog().groups[0]);
+    group.channels = vec![native.id, chat.id];
+    Catalog::from_parts(Revision(3), vec![native, chat], vec![group], Vec::new())
+}
+
+#[test]
+fn what_a_protocol_cannot_express_is_known_by_the_fields_name_both_ways() {
+    let catalog = both_protocols();
+    let of = |from, field: &str| {
+        let explained = asked_of(&catalog, &Question { from, ..question("m", &[field]) }, &Known::default());
+        let planned: Vec<_> = explained.planned.iter().map(|it| it.channel.clone()).collect();
+        let excluded: Vec<_> = explained.excluded.iter().map(|it| (it.channel.clone(), it.code, it.detail.clone())).collect();
+        (planned, excluded)
+    };
+    let refused = |channel: &str, field: &str| vec![(channel.to_owned(), "cannot_translate", Some(field.to_owned()))];
+    assert_eq!(of(Protocol::OpenAi, "logit_bias"), (vec!["chat".to_owned()], refused("native", "logit_bias")));
+    let top_k = "generationConfig.topK";
+    assert_eq!(of(Protocol::Gemini, top_k), (vec!["native".to_owned()], refused("chat", top_k)));
+    assert_eq!(of(Protocol::OpenAi, "temperature").0.len(), 2);
+    assert_eq!(of(Protocol::Gemini, "generationConfig.temperature").0.len(), 2);
+}
+
+#[test]
+fn where_nobody_can_express_a_field_the_request_would_be_refused_unless_the_group_lets_it_go() {
+    let mut row = Channel::clone(&catalog().channels[0]);
+    row.protocol = Protocol::Gemini;
+    let mut group = tollgate_core::Group::clone(&catalog().groups[0]);
+    let of = |group: &tollgate_core::Group| {
+        let catalog = Catalog::from_parts(Revision(3), vec![row.clone()], vec![group.clone()], Vec::new());
+        asked_of(&catalog, &question("m", &["logit_bias"]), &Known::default())
+    };
+    let refused = of(&group);
+    assert_eq!(refused.refusal.unwrap().error, "E17");
+    assert_eq!((refused.excluded.len(), refused.excluded[0].code), (1, "cannot_translate"));
+    group.translation = TranslationPolicy::Lenient;
+    assert_eq!(of(&group).refusal, None);
+}
+
+#[test]
+fn a_key_that_does_not_work_is_said_before_anything_else() {
+    let catalog = catalog();
+    let known = Known::default();
+    let of = |change: &dyn Fn(&mut Key)| {
+        let mut key = key();
+        change(&mut key);
+        let sight = Sight { catalog: &catalog, health: &FirstCools, known: &known, now: NOW };
+        let explained = explain(&question("m", &[]), Arc::new(key), &sight).unwrap();
+        assert!(explained.planned.is_empty());
+        explained.refusal.unwrap().error
+    };
+    assert_eq!(of(&|key| key.expires_at = Some(NOW)), "E3");
+    assert_eq!(of(&|key| key.status = KeyStatus::Revoked), "E4");
+    assert_eq!(of(&|key| key.status = KeyStatus::Disabled), "E4");
+    assert_eq!(of(&|key| key.member.status = MemberStatus::Suspended), "E6");
 }

@@ -355,20 +355,7 @@ pub(super) fn fit(hold: &Hold, micros: u64, mut meter: impl FnMut(Subject) -> Me
 
 /// Whether all of a hold fits. Of several budgets that do not suffice, the one with least left.
 pub(super) fn check(hold: &Hold, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<(), Exhausted> {
-    let mut least: Option<Short> = None;
-    for limit in hold.limits.iter().filter(|limit| limit.bounds_money()) {
-        let short = short_of(&meter(limit.subject), limit, hold.at);
-        if let Some(short) = short
-            && hold.amount > short.left
-            && least.is_none_or(|other| short.left < other.left)
-        {
-            least = Some(short);
-        }
-    }
-    // What costs nothing is served with nothing left.
-    if let Some(short) = least
-        && hold.amount > NanoUsd::ZERO
-    {
+    if let Some(short) = hold.short(|limit| short_of(&meter(limit.subject), limit, hold.at)) {
         return Err(Exhausted::Money(short));
     }
     for limit in &hold.limits {

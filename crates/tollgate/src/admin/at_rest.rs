@@ -10,10 +10,10 @@ use tollgate_console::{NotTested, Question, Running, Seen, Setting, Tested};
 use tollgate_core::{
     AccountHealth, AccountId, Budget, Condition, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
 };
-use tollgate_gateway::{METRICS_CONTENT_TYPE, Sight, is_public};
+use tollgate_gateway::{METRICS_CONTENT_TYPE, Sight, SpentHere, budgets, is_public};
 use tollgate_store::{Counters, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, failure::Failure, traffic_notes};
+use crate::{channel_test, compose, config::Config, console::explained, failure::Failure, traffic_notes};
 
 /// A gateway's folder, seen by a command.
 #[derive(Debug)]
@@ -85,14 +85,19 @@ impl Running for AtRest {
     }
 
     async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError> {
-        let Question { key, model, protocol, fields, max_price } = question.clone();
         let catalog = self.store.catalog.load().await?;
         let now = compose::now();
-        let known = traffic_notes::read(&self.config.data, now);
+        let mut known = traffic_notes::read(&self.config.data, now);
+        if !known.is_told() {
+            // No gateway runs here, or it has nothing to tell: what was spent is in the database then.
+            let mut spent = Vec::new();
+            for (channel, window) in budgets(&catalog) {
+                spent.push(SpentHere { channel, window, spent: self.spent(Subject::Channel(channel), window).await? });
+            }
+            known.spent_by(spent);
+        }
         let sight = Sight { catalog: &catalog, health: &self.health, known: &known, now };
-        let question = tollgate_gateway::Question { model, from: protocol, fields, max_price };
-        let explained = tollgate_gateway::explain(&question, Arc::new(key), &sight);
-        Ok(explained.map(|explained| serde_json::to_value(&explained).expect("an explanation is plain data")))
+        Ok(explained(question, &sight))
     }
 
     async fn test(

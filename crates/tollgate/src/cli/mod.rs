@@ -209,4 +209,10 @@ pub(crate) struct Explain {
     /// The request's `x-tollgate-max-price`, such as `input=1.5,output=6`
     #[arg(long, value_name = "PRICES")]
     pub(crate) max_price: Option<String>,
+    /// What the request's input is estimated at, in tokens [default: 1000]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32))]
+    pub(crate) input_tokens: Option<u32>,
+    /// The output limit it asks for, in tokens [default: none, so the model's own counts, else 16384]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) output_tokens: Option<u32>,
 }

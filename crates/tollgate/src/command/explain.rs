@@ -37,13 +37,22 @@ fn target(arguments: &Explain) -> Result<Target, Failure> {
         .with("key", &arguments.key)
         .with("protocol", &arguments.protocol)
         .maybe("fields", fields.as_deref())
-        .maybe("max_price", arguments.max_price.as_deref()))
+        .maybe("max_price", arguments.max_price.as_deref())
+        .maybe("input_tokens", arguments.input_tokens.map(|tokens| tokens.to_string()).as_deref())
+        .maybe("output_tokens", arguments.output_tokens.map(|tokens| tokens.to_string()).as_deref()))
 }
 
 fn print(explained: &Value) {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     if let Some(group) = explained["group"].as_str() {
         say::line(&format!("group {group} serves {} (catalog revision {})", text(&explained["model"]), explained["revision"]));
+    }
+    let estimate = &explained["estimate"];
+    if estimate.is_object() {
+        say::line(&format!(
+            "for {} tokens in and at most {} out (--input-tokens, --output-tokens)",
+            estimate["input_tokens"], estimate["output_tokens"]
+        ));
     }
     let refusal = &explained["refusal"];
     if refusal.is_object() {

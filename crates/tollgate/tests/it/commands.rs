@@ -211,6 +211,8 @@ fn replay_says_what_a_changed_file_would_have_done_and_writes_nothing() {
     std::fs::write(&file, many("weight = 7")).unwrap();
     let said = json(&gate.run(&["replay", &file.display().to_string(), "--json"]));
     assert_eq!((&said["replayed"], &said["moved"]), (&26.into(), &0.into()), "{said}");
+    let again = json(&gate.run(&["replay", &file.display().to_string(), "--json"]));
+    assert_eq!(again, said, "another run draws alike");
     let unchanged = gate.data().join("catalog.toml").display().to_string();
     let said = json(&gate.run(&["replay", &unchanged, "--model", "chat-model", "--json"]));
     assert_eq!((&said["moved"], &said["changes"]), (&0.into(), &serde_json::json!([])), "{said}");

@@ -17,6 +17,7 @@ mod commands;
 mod database_away;
 mod deploy;
 mod drain;
+mod explain;
 mod faults;
 mod forward;
 mod hostile;

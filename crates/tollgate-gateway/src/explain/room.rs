@@ -1,0 +1,187 @@
+//! What is left of what bounds a channel and its accounts, and whether that suffices for a request of this size.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use serde::Serialize;
+use tollgate_core::{
+    Account, BudgetAction, Channel, Excluded, Exclusion, Hold, Limit, LimitRule, NanoUsd, PlannedAttempt, RequestId, Short, Window,
+    cost_of, hold_for_attempt,
+};
+
+use super::Asked;
+
+/// One bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bound {
+    /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.
+    pub bound: &'static str,
+    /// The bound; money in nano-USD.
+    pub limit: i64,
+    /// What is left of it, 0 or less: nothing.
+    pub left: i64,
+    /// What the request wants of it; absent where that is not known, because its cost is not.
+    pub needs: Option<i64>,
+}
+
+impl Bound {
+    /// Whether what is left is something, and does not suffice.
+    const fn is_too_small(&self) -> bool {
+        matches!(self.needs, Some(needs) if self.left > 0 && needs > self.left)
+    }
+
+    /// Whether it is worth telling of an account that has room: what size decides about.
+    pub(super) fn is_about_size(&self) -> bool {
+        self.is_money() || self.bound == "tpm"
+    }
+
+    fn is_money(&self) -> bool {
+        self.bound.starts_with("budget_")
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = self.left.max(0);
+        if self.is_money() {
+            let period = match self.bound {
+                "budget_day" => " today",
+                "budget_month" => " this month",
+                _ => "",
+            };
+            let usd = |amount: i64| NanoUsd(amount).to_usd_string();
+            write!(f, "{} of {} USD left{period}", usd(left), usd(self.limit))?;
+            return match self.needs {
+                Some(needs) => write!(f, ", the request may cost {}", usd(needs)),
+                None => Ok(()),
+            };
+        }
+        let what = match self.bound {
+            "concurrency" => "places free",
+            "rpm" => "requests left this minute",
+            _ => "tokens left this minute",
+        };
+        write!(f, "{left} of {} {what}", self.limit)?;
+        match self.needs.filter(|needs| *needs > 1) {
+            Some(needs) => write!(f, ", the request may use {needs}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What would change it where the size of the request decides.
+pub(super) fn remedy(bounds: &[Bound]) -> Option<&'static str> {
+    let small = bounds.iter().find(|bound| bound.is_too_small())?;
+    Some(if small.is_money() {
+        "a smaller output limit, a larger budget, or wait for it to renew"
+    } else {
+        "a smaller output limit, more tpm, or more accounts"
+    })
+}
+
+impl Asked<'_> {
+    /// What the request is estimated at, for accounts' tokens a minute.
+    pub(super) const fn tokens(&self) -> u64 {
+        self.estimate.input_tokens.saturating_add(self.estimate.output_tokens)
+    }
+
+    /// What an attempt would set aside on the budgets of its channel.
+    fn hold(&self, planned: &PlannedAttempt) -> Option<Hold> {
+        let nobody = RequestId::from_parts(self.sight.now, [0; 10]);
+        hold_for_attempt(nobody, self.sight.now, planned, self.outline, self.offer)
+    }
+
+    /// Why an attempt would be passed over: a budget of its channel does not suffice for it.
+    pub(super) fn too_dear(&self, planned: &PlannedAttempt) -> Option<Exclusion> {
+        let short = self.hold(planned)?.short(|limit| self.left_of(&planned.channel, limit))?;
+        Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(self.sight.now)) })
+    }
+
+    fn left_of(&self, channel: &Channel, limit: &Limit) -> Option<Short> {
+        let LimitRule::Budget(budget) = limit.rule else { return None };
+        let spent = self.sight.known.spent(channel.id, budget.window);
+        let left = NanoUsd(budget.amount.0.saturating_sub(spent.0));
+        Some(Short { subject: limit.subject, budget: Some(budget), spent, left })
+    }
+
+    /// What bounds an account and its channel.
+    pub(super) fn bounds_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<Bound> {
+        let mut bounds = self.budgets_of(channel, account);
+        bounds.extend(account.into_iter().flat_map(|account| self.rates_of(account)));
+        bounds
+    }
+
+    /// Those of an exclusion by one of them.
+    pub(super) fn bounds_against(&self, it: &Excluded<'_>) -> Vec<Bound> {
+        if matches!(it.why, Exclusion::Budget { .. }) {
+            return self.budgets_of(it.channel, None);
+        }
+        if !matches!(it.why, Exclusion::Concurrency | Exclusion::Rate { .. }) {
+            return Vec::new();
+        }
+        let rates = it.account().map(|account| self.rates_of(account)).unwrap_or_default();
+        let full = |bound: &Bound| bound.left <= 0 || bound.needs.is_some_and(|needs| needs > bound.left);
+        rates.into_iter().filter(full).collect()
+    }
+
+    /// The budgets that block. What the request needs of them is what its dearest account, or this one, would charge.
+    fn budgets_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<Bound> {
+        let needs = self.cost_on(channel, account);
+        let blocking = channel.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
+        let bounds = blocking.map(|budget| {
+            let spent = self.sight.known.spent(channel.id, budget.window);
+            let bound = match budget.window {
+                Window::Day => "budget_day",
+                Window::Month => "budget_month",
+                Window::Total => "budget_total",
+            };
+            Bound { bound, limit: budget.amount.0, left: budget.amount.0.saturating_sub(spent.0), needs }
+        });
+        bounds.collect()
+    }
+
+    /// What an attempt may cost at most; `None`: its cost is not known.
+    fn cost_on(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Option<i64> {
+        let dearest = || channel.accounts.iter().filter(|it| it.on).max_by_key(|it| it.cost_multiplier);
+        let account = account.or_else(dearest)?;
+        let (_, row) = self.sight.catalog.channels.get_key_value(&channel.id)?;
+        let serves = self.offer.candidates.iter().find_map(|served| {
+            let same = self.sight.catalog.channel_at(served.channel).is_some_and(|it| it.id == channel.id);
+            same.then_some(served.serves as usize)
+        })?;
+        let cost = cost_of(channel, serves, self.sight.now).map(Cow::into_owned);
+        cost.as_ref()?;
+        let planned = PlannedAttempt {
+            channel: row.clone(),
+            account: account.clone(),
+            serves,
+            cost,
+            protocol: channel.protocol,
+            last_resort: false,
+        };
+        self.hold(&planned).map(|hold| hold.amount.0)
+    }
+
+    fn rates_of(&self, account: &Account) -> Vec<Bound> {
+        let (known, now) = (self.sight.known, self.sight.now);
+        let (in_use, micros, most) = (known.in_use(account.id), known.micros_at(now), account.bounds());
+        let bound = |bound, limit: u64, used: u64, needs: u64| {
+            let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+            (limit > 0).then(|| Bound {
+                bound,
+                limit: number(limit),
+                left: number(limit).saturating_sub(number(used)),
+                needs: Some(number(needs)),
+            })
+        };
+        // What is estimated at more than a whole minute's tokens goes when nothing else does.
+        let tokens = self.tokens().min(most.tpm);
+        [
+            bound("concurrency", u64::from(most.concurrency), u64::from(in_use.running), 1),
+            bound("rpm", u64::from(most.rpm), in_use.requests.used(micros), 1),
+            bound("tpm", most.tpm, in_use.tokens.used(micros), tokens),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
