@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::{
     AccountSpec, ChannelSpec, GroupSpec, KeySpec, Kind, MemberSpec, ModelSpec, StoreError,
     apply::credential_place,
+    proxy,
     rows::{Row, RowSecret},
     seal::Sealer,
 };
@@ -34,7 +35,7 @@ pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Resu
     let mut channel_ids = HashMap::new();
     let mut channels = Vec::new();
     for row in of(Kind::Channel) {
-        let channel = channel(row, accounts.remove(row.id.as_str()).unwrap_or_default())?;
+        let channel = channel(row, sealer, accounts.remove(row.id.as_str()).unwrap_or_default())?;
         channel_ids.insert(row.name.as_str(), channel.id);
         channels.push(channel);
     }
@@ -43,8 +44,11 @@ pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Resu
     Ok(Catalog::from_parts(revision, channels, groups, models))
 }
 
-fn channel(row: &Row, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
-    let spec: ChannelSpec = row.read()?;
+fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
+    let mut spec: ChannelSpec = row.read()?;
+    if let Some(whole) = proxy::whole(row, &spec, sealer)? {
+        spec.proxy = Some(whole.expose().to_owned());
+    }
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
     let serves = |serves: crate::ServesSpec| Serves {
         model: serves.model,
@@ -92,7 +96,7 @@ fn account(row: &Row, sealer: &Sealer) -> Result<Account, StoreError> {
     })
 }
 
-/// The opened credential of an account's row.
+/// The opened credential of an account's row, or the whole address of a channel's proxy.
 pub(crate) fn credential(row: &Row, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
     let RowSecret::Sealed(sealed) = &row.secret else { return Ok(None) };
     let opened = sealer.open(credential_place(&row.id), sealed)?;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tollgate_core::{KeyId, Owner, Revision, Secret};
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, Kind, MemberSpec, ModelSpec, StoreError, assemble,
+    AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, Kind, MemberSpec, ModelSpec, StoreError, assemble, proxy,
     rows::{Row, RowSecret},
     seal::Sealer,
 };
@@ -46,8 +46,10 @@ pub struct CurrentChannel {
     pub id: String,
     /// Who owns it and its accounts.
     pub owner: Owner,
-    /// The row.
+    /// The row; the password of its proxy is not in it.
     pub spec: ChannelSpec,
+    /// The whole address of its proxy, where that has a password.
+    pub proxy: Option<Secret>,
     /// Its accounts.
     pub accounts: Vec<CurrentAccount>,
 }
@@ -106,7 +108,10 @@ impl Current {
         let mut channels = Vec::new();
         for row in of(rows, Kind::Channel) {
             let accounts = accounts.remove(row.id.as_str()).unwrap_or_default();
-            channels.push(CurrentChannel { id: row.id.clone(), owner: row.owner, spec: row.read()?, accounts });
+            let mut spec: ChannelSpec = row.read()?;
+            let proxy = proxy::whole(row, &spec, sealer)?;
+            spec.proxy = spec.proxy.as_deref().map(proxy::shown_proxy);
+            channels.push(CurrentChannel { id: row.id.clone(), owner: row.owner, spec, proxy, accounts });
         }
         let mut keys = Vec::new();
         for row in of(rows, Kind::Key) {

@@ -22,6 +22,7 @@ mod listing;
 mod memory;
 mod open;
 mod preview;
+mod proxy;
 mod random;
 mod rollup;
 mod rows;
@@ -59,6 +60,7 @@ pub use ledger::{
 pub use listing::{AdminKey, AuditFilter, AuditPlace, Listing, RowFilter, StoredRow};
 pub use open::{Access, OpenOptions, Store, StoreUrl, move_to_postgres, open};
 pub use preview::{Preview, PreviewError, likely_mode, preview, preview_changes};
+pub use proxy::shown_proxy;
 pub use random::Random;
 pub use seal::MasterKeySource;
 pub use spec::{

@@ -132,7 +132,11 @@ fn actor(door: Door) -> Actor {
 fn copying(current: &Current) -> [Vec<(Owner, Change)>; 5] {
     let mut channels = Vec::new();
     for channel in &current.channels {
-        channels.push((channel.owner, Change::PutChannel(Box::new(channel.spec.clone()))));
+        let mut spec = channel.spec.clone();
+        if let Some(whole) = &channel.proxy {
+            spec.proxy = Some(whole.expose().to_owned());
+        }
+        channels.push((channel.owner, Change::PutChannel(Box::new(spec))));
         for account in &channel.accounts {
             let (account, credential) = (account.spec.clone(), account.credential.clone());
             channels.push((channel.owner, Change::PutAccount { channel: channel.spec.name.clone(), account, credential }));

@@ -13,7 +13,7 @@ use tollgate_store::{
 
 use super::{
     ask::Ask,
-    channels, handler,
+    handler,
     route::{Gives, Method, Route, Takes},
     shape::{COUNT, How, NAME, Object, Shape, TEXT, Usage, both, needed, read},
 };
@@ -120,12 +120,7 @@ pub(super) static ROUTES: &[Route] = &[
 async fn pull(ask: Ask) -> Result<Answer, Problem> {
     let _turn = ask.heavy().await?;
     let current = ask.within(ask.site.store.catalog.current(&KeyScope::All)).await?;
-    let mut file = catalog_file::render(&current);
-    if ask.who.scope() < AdminScope::Admin {
-        for proxy in current.channels.iter().filter_map(|channel| channel.spec.proxy.as_deref()) {
-            file = file.replace(proxy, &channels::without_password(proxy));
-        }
-    }
+    let file = catalog_file::render(&current);
     let answer = Answer::ok(json!({"revision": current.revision, "file": file}));
     Ok(answer.revision(current.revision))
 }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::IpAddr};
 use serde_json::{Map, Value, json};
 use tollgate_core::{Secret, Timeouts, TranslationSwitches};
 use tollgate_protocol::{Profile, Protocol};
-use tollgate_store::{AdminScope, Change, ChannelSpec, Kind, ServesSpec, provider_defaults};
+use tollgate_store::{AdminScope, Change, ChannelSpec, Kind, ServesSpec, provider_defaults, shown_proxy};
 
 use super::{
     accounts,
@@ -54,7 +54,7 @@ const FIELDS: &[Field] = &[
     both("first_byte_timeout_ms", MS, "Until the answer begins."),
     both("idle_timeout_ms", MS, "Between two pieces of a stream."),
     both("headers", Shape::Texts { most: 32 }, "Added to every request upstream."),
-    both("proxy", URL, "`http://…` or `socks5://…`; admins only.").or_null(),
+    both("proxy", URL, "`http://…` or `socks5://…`; admins only. Its password is shown as `***`.").or_null(),
     both("ca_file", URL, "PEM file with further roots, on the gateway's machine; admins only.").or_null(),
     both("hoist", Shape::Flag, "Translation moves later system texts to the beginning."),
     both("server_tools", Shape::Flag, "Tools that the provider runs and charges may be asked for."),
@@ -131,7 +131,7 @@ impl Named for Channels {
         }));
         members.extend(form::members(json!({
             "headers": headers,
-            "proxy": proxy,
+            "proxy": proxy.as_deref().map(shown_proxy),
             "ca_file": ca_file,
             "hoist": hoist,
             "server_tools": server_tools,
@@ -141,12 +141,6 @@ impl Named for Channels {
             "serves": serves.iter().map(show_serves).collect::<Vec<_>>(),
         })));
         members
-    }
-
-    fn hide(members: &mut Map<String, Value>) {
-        if let Some(Value::String(proxy)) = members.get_mut("proxy") {
-            *proxy = without_password(proxy);
-        }
     }
 
     fn take(sent: &Members, spec: &mut ChannelSpec) -> Result<(), Problem> {
@@ -184,8 +178,8 @@ impl Named for Channels {
                 headers.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
             spec.headers.sort();
         }
-        // What an operator was shown and sends back changes nothing.
-        if sent.text("proxy") != spec.proxy.as_deref().map(without_password).as_deref() {
+        // What was shown and is sent back changes nothing.
+        if sent.text("proxy") != spec.proxy.as_deref().map(shown_proxy).as_deref() {
             sent.set_or_null("proxy", &mut spec.proxy);
         }
         sent.set_or_null("ca_file", &mut spec.ca_file);
@@ -250,17 +244,6 @@ impl Named for Channels {
     }
 }
 
-/// A proxy's address as those see it who may not set it.
-pub(super) fn without_password(proxy: &str) -> String {
-    let Ok(mut url) = url::Url::parse(proxy) else { return proxy.to_owned() };
-    if url.password().is_none() || url.set_password(Some("***")).is_err() {
-        return proxy.to_owned();
-    }
-    // A path that was not written is none.
-    let shown = url.to_string();
-    if proxy.ends_with('/') { shown } else { shown.trim_end_matches('/').to_owned() }
-}
-
 /// The address that stands in a base URL instead of a name.
 fn literal(url: &str) -> Option<IpAddr> {
     match url::Url::parse(url).ok()?.host()? {
@@ -292,16 +275,7 @@ fn read_serves(i: usize, item: &Value) -> Result<ServesSpec, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::{literal, without_password};
-
-    #[test]
-    fn a_proxys_password_is_hidden_and_nothing_else() {
-        assert_eq!(without_password("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
-        assert_eq!(without_password("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
-        for plain in ["http://proxy:3128", "socks5://me@proxy:1080"] {
-            assert_eq!(without_password(plain), plain);
-        }
-    }
+    use super::literal;
 
     #[test]
     fn an_address_is_found_however_it_is_written() {

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use tollgate_store::{AdminScope, Change, Kind, StoredRow};
+use tollgate_store::{Change, Kind, StoredRow};
 
 use super::{
     ask::{Applied, Ask, Members},
@@ -24,9 +24,6 @@ pub(super) trait Named: Sized + Send + Sync {
 
     /// The members of an answer, but those that every row has.
     fn show(spec: &Self::Spec) -> Map<String, Value>;
-
-    /// Hides what an operator may not see of it.
-    fn hide(_members: &mut Map<String, Value>) {}
 
     /// What was sent into a spec.
     fn take(sent: &Members, spec: &mut Self::Spec) -> Result<(), Problem>;
@@ -53,17 +50,14 @@ pub(super) trait Named: Sized + Send + Sync {
     }
 }
 
-fn object<R: Named>(ask: &Ask, row: &StoredRow, spec: &R::Spec) -> Value {
+fn object<R: Named>(row: &StoredRow, spec: &R::Spec) -> Value {
     let mut members = form::row_of(row);
     members.extend(R::show(spec));
-    if ask.who.scope() < AdminScope::Admin {
-        R::hide(&mut members);
-    }
     Value::Object(members)
 }
 
-fn shown<R: Named>(ask: &Ask, row: &StoredRow) -> Result<Answer, Problem> {
-    Ok(Answer::ok(object::<R>(ask, row, &row.read()?)).revision(row.revision))
+fn shown<R: Named>(row: &StoredRow) -> Result<Answer, Problem> {
+    Ok(Answer::ok(object::<R>(row, &row.read()?)).revision(row.revision))
 }
 
 /// The part of the path that names the row.
@@ -74,11 +68,11 @@ fn named(ask: &Ask) -> &str {
 pub(super) async fn list<R: Named>(ask: Ask) -> Result<Answer, Problem> {
     let rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, R::KIND)?)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(R::Spec, StoredRow)>, Problem>>()?;
-    Ok(paging::page(rows, ask.limit(), |(_, row)| row.id.clone(), |(spec, row)| object::<R>(&ask, row, spec)))
+    Ok(paging::page(rows, ask.limit(), |(_, row)| row.id.clone(), |(spec, row)| object::<R>(row, spec)))
 }
 
 pub(super) async fn one<R: Named>(ask: Ask) -> Result<Answer, Problem> {
-    shown::<R>(&ask, &rows::find(&ask, R::KIND, None, named(&ask)).await?)
+    shown::<R>(&rows::find(&ask, R::KIND, None, named(&ask)).await?)
 }
 
 pub(super) async fn make<R: Named>(ask: Ask) -> Result<Answer, Problem> {
@@ -92,10 +86,10 @@ pub(super) async fn make<R: Named>(ask: Ask) -> Result<Answer, Problem> {
     changes.push(R::put(spec));
     changes.extend(along);
     if let Applied::Before(id) = ask.apply(&changes).await? {
-        return Ok(shown::<R>(&ask, &rows::find(&ask, R::KIND, None, &id).await?)?.header("idempotent-replayed", "true"));
+        return Ok(shown::<R>(&rows::find(&ask, R::KIND, None, &id).await?)?.header("idempotent-replayed", "true"));
     }
     let row = rows::written(&ask, R::KIND, None, &name).await?;
-    Ok(Answer::made(object::<R>(&ask, &row, &row.read()?)).revision(row.revision))
+    Ok(Answer::made(object::<R>(&row, &row.read()?)).revision(row.revision))
 }
 
 pub(super) async fn change<R: Named>(ask: Ask) -> Result<Answer, Problem> {
@@ -107,7 +101,7 @@ pub(super) async fn change<R: Named>(ask: Ask) -> Result<Answer, Problem> {
         Ok(vec![R::put(spec)])
     })
     .await?;
-    shown::<R>(&ask, &row)
+    shown::<R>(&row)
 }
 
 pub(super) async fn remove<R: Named>(ask: Ask) -> Result<Answer, Problem> {

@@ -14,6 +14,7 @@ use tollgate_core::{
 use crate::{
     AccountSpec, Actor, AuditEvent, Change, ChangeRefused, ChangedRow, ChannelSpec, Door, FieldProblem, GroupSpec, KeySecret, Kind,
     MemberSpec, Random, Refused, StoreError, Switch,
+    proxy::{ProxyPassword, shown_proxy},
     rows::{Once, Row, RowSecret, Rows, spec_text},
     seal::{Place, Sealer},
 };
@@ -79,6 +80,8 @@ struct Batch<'a> {
 enum Given<'a> {
     /// Nothing: a row that is there keeps what it has.
     Keep(NewRow),
+    /// None: a row that is there loses what it has.
+    NoSecret,
     /// A credential, to be sealed for its row.
     Credential(&'a Secret),
     /// A hashed key.
@@ -115,10 +118,7 @@ impl Batch<'_> {
             Change::ExpectRow { kind, id, revision } => self.expect_row(*kind, id, *revision).await,
             Change::ExpectNew { kind, parent, name } => self.expect_new(*kind, parent, name).await,
             Change::Once { key, fingerprint } => self.once(key, fingerprint).await,
-            Change::PutChannel(spec) => {
-                checked(Kind::Channel, &spec.name, spec.check())?;
-                self.put(Kind::Channel, "", &spec.name, spec.as_ref(), Given::Keep(NewRow::NeedsNone)).await
-            }
+            Change::PutChannel(spec) => self.put_channel(spec).await,
             Change::SwitchChannel { channel, to } => {
                 self.edit::<ChannelSpec>(Kind::Channel, "", channel, "switch", |spec| spec.on = *to == Switch::On).await
             }
@@ -165,6 +165,31 @@ impl Batch<'_> {
             Change::ReleaseFile => self.release_file().await,
             Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
             Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
+        }
+    }
+
+    async fn put_channel(&mut self, spec: &ChannelSpec) -> Result<(), StoreError> {
+        checked(Kind::Channel, &spec.name, spec.check())?;
+        let mut spec = spec.clone();
+        match ProxyPassword::take_from(&mut spec) {
+            ProxyPassword::None => self.put(Kind::Channel, "", &spec.name, &spec, Given::NoSecret).await,
+            ProxyPassword::Given(whole) => self.put(Kind::Channel, "", &spec.name, &spec, Given::Credential(&whole)).await,
+            ProxyPassword::Kept => {
+                let there = self.rows.by_name(Kind::Channel, "", &spec.name).await?;
+                let old = there.as_ref().map(|row| row.read::<ChannelSpec>()).transpose()?.and_then(|old| old.proxy);
+                let plain = old.filter(|old| shown_proxy(old) == spec.proxy.as_deref().unwrap_or_default());
+                let Some(plain) = plain else {
+                    let message = "'***' stands for the password that is there, and of this address there is none; write it";
+                    let problem = FieldProblem { field: "proxy", message: message.to_owned() };
+                    return Err(refused(Kind::Channel, &spec.name, Refused::Invalid(vec![problem])));
+                };
+                if there.is_some_and(|row| row.secret == RowSecret::None) {
+                    // Written by a version that did not seal it.
+                    let whole = Secret::new(plain);
+                    return self.put(Kind::Channel, "", &spec.name, &spec, Given::Credential(&whole)).await;
+                }
+                self.put(Kind::Channel, "", &spec.name, &spec, Given::Keep(NewRow::NeedsNone)).await
+            }
         }
     }
 
@@ -284,13 +309,18 @@ impl Batch<'_> {
         };
         let replaced = match given {
             Given::Keep(_) => None,
+            Given::NoSecret => Some(RowSecret::None).filter(|none| *none != row.secret),
             Given::Credential(secret) if self.has_credential(&row, secret) => None,
             Given::Credential(secret) => {
                 Some(RowSecret::Sealed(self.sealer.seal(credential_place(&row.id), secret.expose().as_bytes())))
             }
             Given::Key(secret) => Some(RowSecret::Key(secret.clone())).filter(|secret| *secret != row.secret),
         };
-        let note = if replaced.is_some() { "secret replaced" } else { "" };
+        let note = match &replaced {
+            None => "",
+            Some(RowSecret::None) => "secret removed",
+            Some(_) => "secret replaced",
+        };
         if let Some(secret) = replaced {
             row.secret = secret;
         }

@@ -133,6 +133,40 @@ pub(super) async fn every_change_is_in_the_audit_log_without_secrets(store: &Sto
     assert_eq!(store.catalog.audit(Some(first), 1).await.unwrap()[0].actor, "first start");
 }
 
+pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &Store) {
+    let put = |proxy: Option<&str>| {
+        Change::PutChannel(Box::new(crate::ChannelSpec { proxy: proxy.map(str::to_owned), ..channel("main") }))
+    };
+    let (plain, shown) = ("http://me:proxy-secret@127.0.0.1:3128", "http://me:***@127.0.0.1:3128");
+    let first = apply(store, &[put(Some(plain))]).await.unwrap();
+    let used = async || store.catalog.load().await.unwrap().channel_by_name("main").unwrap().proxy.clone();
+    assert_eq!(used().await.as_deref(), Some(plain));
+    let current = store.catalog.current(&KeyScope::All).await.unwrap();
+    assert_eq!(current.channels[0].spec.proxy.as_deref(), Some(shown));
+    let listed = store.listing.page(&crate::RowFilter::of(Kind::Channel, 10)).await.unwrap();
+    assert_eq!(listed[0].read::<crate::ChannelSpec>().unwrap().proxy.as_deref(), Some(shown));
+    for same in [plain, shown] {
+        assert_eq!(apply(store, &[put(Some(same))]).await.unwrap(), first, "{same} changes nothing");
+    }
+    let switched = Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off };
+    apply(store, &[switched]).await.unwrap();
+    assert_eq!(used().await.as_deref(), Some(plain));
+    // What is sent to another address is not the password that was kept for this one.
+    for proxy in ["http://me:***@127.0.0.1:3129", "http://you:***@127.0.0.1:3128"] {
+        assert!(matches!(reason(apply(store, &[put(Some(proxy))]).await.unwrap_err()), Refused::Invalid(_)), "{proxy}");
+    }
+    let other = plain.replace("proxy-secret", "other-proxy-secret");
+    apply(store, &[put(Some(&other))]).await.unwrap();
+    assert_eq!(used().await, Some(other));
+    apply(store, &[put(None)]).await.unwrap();
+    assert_eq!(used().await, None);
+    assert!(matches!(reason(apply(store, &[put(Some(shown))]).await.unwrap_err()), Refused::Invalid(_)), "it is forgotten");
+    let events = store.catalog.audit(None, 100).await.unwrap();
+    assert!(events.iter().all(|event| !event.detail.contains("proxy-secret")));
+    let notes = ["secret removed", "secret replaced"].map(|note| events.iter().filter(|it| it.detail.contains(note)).count());
+    assert_eq!(notes, [1, 2]);
+}
+
 pub(super) async fn the_last_admin_stays(store: &Store) {
     let suspend = Change::SetMemberStatus { member: "owner".to_owned(), status: MemberStatus::Suspended };
     for change in [suspend.clone(), Change::RemoveMember { member: "owner".to_owned() }] {

@@ -179,6 +179,7 @@ conformance! {
         rows_of_a_served_file_are_changed_by_the_file_only,
         a_change_for_another_revision_is_refused,
         every_change_is_in_the_audit_log_without_secrets,
+        the_password_of_a_proxy_is_kept_as_credentials_are,
         the_last_admin_stays,
         batches_at_the_same_time_follow_each_other,
         who_waits_for_a_change_learns_of_it;

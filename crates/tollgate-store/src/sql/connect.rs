@@ -17,7 +17,7 @@ use sqlx::{
 use tokio::{sync::Mutex, time::timeout};
 use tollgate_core::Timestamp;
 
-use super::{Dialect, SqlStore, booking::Books, migrate, news::News, vault};
+use super::{Dialect, SqlStore, booking::Books, migrate, news::News, plain_proxies, vault};
 use crate::{Access, MasterKeySource, Random, StoreError, folder::put_new};
 
 /// How long one waits for a connection or for SQLite's write lock.
@@ -202,10 +202,12 @@ async fn prepare(
     migrate::check(connection, dialect, place).await?;
     let opened = vault::open(connection, dialect, place, what.master, what.data, what.random).await?;
     migrate::run(connection, dialect, place, what.now, migrate::ALL).await?;
-    match opened {
-        Some(opened) => Ok(opened),
-        None => vault::fill(connection, place, what.master, what.data, what.random).await,
-    }
+    let opened = match opened {
+        Some(opened) => opened,
+        None => vault::fill(connection, place, what.master, what.data, what.random).await?,
+    };
+    plain_proxies::seal(connection, dialect, place, &opened.sealer).await?;
+    Ok(opened)
 }
 
 async fn pools(options: AnyConnectOptions, dialect: Dialect) -> Result<(AnyPool, AnyPool), Error> {

@@ -30,6 +30,7 @@ const OUTCOMES: &str = include_str!("../../migrations/0005_outcomes.sql");
 const BESIDE: &str = include_str!("../../migrations/0006_beside.sql");
 const SPENDING: &str = include_str!("../../migrations/0007_spending.sql");
 const TESTS: &str = include_str!("../../migrations/0008_tests.sql");
+const PROXIES: &str = include_str!("../../migrations/0009_proxies.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
@@ -41,6 +42,7 @@ pub(super) const ALL: &[Step] = &[
     Step { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
     Step { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
     Step { version: 8, name: "tests", sqlite: TESTS, postgres: TESTS },
+    Step { version: 9, name: "proxies", sqlite: PROXIES, postgres: PROXIES },
 ];
 
 const TABLE: &str = "_sqlx_migrations";

@@ -11,6 +11,7 @@ mod migrate;
 mod months;
 pub(crate) mod moving;
 mod news;
+mod plain_proxies;
 mod prune;
 mod rows;
 mod spending;

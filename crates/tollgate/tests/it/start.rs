@@ -96,6 +96,51 @@ fn secrets_are_not_in_the_database_file() {
 }
 
 #[test]
+fn the_password_of_a_proxy_is_nowhere_but_sealed() {
+    let upstream = Upstream::start();
+    let served = support::catalog(&upstream, "").replacen(
+        "[[channel.account]]",
+        "proxy = \"http://me:served-secret@127.0.0.1:9\"\n[[channel.account]]",
+        1,
+    );
+    let gate = Gate::of(PROGRAM).catalog(&served).spawn();
+    let admin = crate::admin::make_key(&gate, "root", "admin");
+    let send = |method: &str, path: &str, body: &serde_json::Value| {
+        let answer = gate.send(&Request::post(path, body).method(method).bearer(&admin));
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(answer.status < 300, "{said}");
+        said
+    };
+    let body = serde_json::json!({"name": "made", "provider": "openai", "proxy": "http://me:posted-secret@127.0.0.1:9"});
+    let mut said = send("POST", "/admin/v1/channels", &body);
+    said += &send("PATCH", "/admin/v1/channels/made", &serde_json::json!({"proxy": "socks5://me:patched-secret@127.0.0.1:9"}));
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 502);
+    for path in ["/admin/v1/channels", "/admin/v1/catalog", "/admin/v1/audit", "/metrics"] {
+        said += &String::from_utf8_lossy(&gate.send(&Request::get(path).bearer(&admin)).body);
+    }
+    for command in [&["doctor"][..], &["pull"], &["audit"], &["channel", "list"]] {
+        let output = gate.run(command);
+        said += &String::from_utf8_lossy(&output.stdout);
+        said += &String::from_utf8_lossy(&output.stderr);
+    }
+    said += &gate.log();
+    assert!(said.contains("http://me:***@127.0.0.1:9") && said.contains("socks5://me:***@127.0.0.1:9"), "{said}");
+    let data = gate.kill();
+    let files = std::fs::read_dir(data.path()).unwrap().flatten().map(|entry| entry.path());
+    let mut seen = vec![("what it says".to_owned(), said.into_bytes())];
+    seen.extend(files.filter(|path| path.is_file() && !path.ends_with("catalog.toml")).map(|path| {
+        let bytes = std::fs::read(&path).unwrap();
+        (path.display().to_string(), bytes)
+    }));
+    for (place, bytes) in seen {
+        for secret in ["served-secret", "posted-secret", "patched-secret"] {
+            let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!found, "{place} holds {secret} in clear text");
+        }
+    }
+}
+
+#[test]
 fn a_busy_port_is_said_with_the_next_step() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap().to_string();

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Change, ChannelSpec, CurrentAccount, CurrentChannel, Kind,
     catalog_file::{FileAccount, FileChannel},
+    proxy::ProxyPassword,
 };
 
 impl Planner<'_> {
@@ -49,9 +50,16 @@ impl Planner<'_> {
                     spec.serves.extend(old.spec.serves.iter().filter(|serves| !named.contains(serves.model.as_str())).cloned());
                     spec = in_old_order(spec, &old.spec);
                 }
-                let mut details = differences(&old.spec, &spec);
+                let mut named = spec.clone();
+                let password = ProxyPassword::take_from(&mut named);
+                let mut details = differences(&old.spec, &named);
                 details.extend(served_differences(&old.spec, &spec));
-                if details.is_empty() && old.spec != spec {
+                if let ProxyPassword::Given(whole) = password
+                    && !old.proxy.as_ref().is_some_and(|kept| is_same(kept, &whole))
+                {
+                    details.push("password of its proxy replaced".to_owned());
+                }
+                if details.is_empty() && old.spec != named {
                     details.push("order of its models".to_owned());
                 }
                 if self.may_write(Kind::Channel, name, old.owner, &details, file.row.place)

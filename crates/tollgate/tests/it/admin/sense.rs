@@ -116,19 +116,22 @@ fn a_tag_that_a_proxy_made_weak_still_names_its_revision() {
 }
 
 #[test]
-fn a_proxys_password_is_for_those_who_may_set_it() {
+fn a_proxys_password_is_shown_to_nobody() {
     let admin = Admin::echo();
     let (plain, hidden) = ("http://me:proxy-secret@127.0.0.1:3128", "http://me:***@127.0.0.1:3128");
     admin.post("/admin/v1/channels", &json!({"name": "c", "provider": "openai", "proxy": plain}));
     let path = "/admin/v1/channels/c";
-    assert_eq!(admin.get(path)["proxy"], plain);
+    assert_eq!(admin.get(path)["proxy"], hidden);
     for path in [path, "/admin/v1/channels", "/admin/v1/catalog"] {
         let seen = text(&admin.as_operator("GET", path, None));
+        assert!(!seen.contains("proxy-secret") && seen.contains(hidden), "{path}: {seen}");
+        let seen = admin.get(path).to_string();
         assert!(!seen.contains("proxy-secret") && seen.contains(hidden), "{path}: {seen}");
     }
     let same = admin.as_operator("PATCH", path, Some(&json!({"proxy": hidden, "priority": 2})));
     assert_eq!(same.status, 200, "what was shown and comes back changes nothing: {}", text(&same));
-    assert_eq!(admin.get(path)["proxy"], plain);
+    let log = admin.get("/admin/v1/audit").to_string();
+    assert!(!log.contains("proxy-secret") && log.contains(hidden), "{log}");
     let other = admin.as_operator("PATCH", path, Some(&json!({"proxy": "http://127.0.0.1:1"})));
     assert_eq!(refusal(&other), refused_whole(403, "admin_only"));
 }
