@@ -171,6 +171,7 @@ fn an_asked_limit_is_held_and_left_alone_unless_it_is_above_the_models() {
     assert_eq!(asked(50, 1), (50 * 2_000, None));
     assert_eq!(asked(50, 3), (150 * 2_000, None));
     assert_eq!(asked(7_000, 1), (1_000 * 2_000, Some(1_000)));
+    assert_eq!(asked(0, 1), (1_000 * 2_000, None), "held as if there were none, and passed on as it is");
 }
 
 #[test]

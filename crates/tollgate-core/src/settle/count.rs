@@ -70,15 +70,17 @@ pub fn estimate_input(outline: &Outline) -> u64 {
     outline.text_bytes.div_ceil(LEAST_TEXT_BYTES).saturating_add(turns).saturating_add(media_input(outline))
 }
 
-/// Most output tokens a request can have; for holds. The asked limit within the model's own, else the model's, for each
-/// candidate; 0 where nothing is generated.
+/// Most output tokens a request can have; for holds. The asked limit within the model's own, else the model's (so for a limit
+/// of 0), for each candidate; 0 where nothing is generated.
 #[must_use]
 pub fn estimate_output(outline: &Outline, model: &Model) -> u64 {
     if !outline.method.generates() {
         return 0;
     }
     let most = model.max_output.unwrap_or(u64::MAX);
-    let each = outline.max_output.map_or_else(|| model.max_output.unwrap_or(OPEN_OUTPUT), |asked| asked.min(most));
+    // Anthropic writes nothing for a limit of 0, some other upstreams take it for none: the worst of both is meant.
+    let asked = outline.max_output.filter(|asked| *asked > 0);
+    let each = asked.map_or_else(|| model.max_output.unwrap_or(OPEN_OUTPUT), |asked| asked.min(most));
     each.saturating_mul(u64::from(outline.candidates.max(1)))
 }
 

@@ -121,6 +121,8 @@ fn the_output_estimate_is_the_asked_limit_within_the_models() {
     assert_eq!(estimate_output(&asked(Some(50), 1), &bounded), 50);
     assert_eq!(estimate_output(&asked(Some(5_000), 1), &bounded), 1_000);
     assert_eq!(estimate_output(&asked(None, 3), &bounded), 3_000);
+    assert_eq!(estimate_output(&asked(Some(0), 3), &bounded), 3_000, "some upstreams take 0 for no limit");
+    assert_eq!(estimate_output(&asked(Some(0), 1), &Model::default()), 16_384);
     assert_eq!(estimate_output(&asked(None, 1), &Model::default()), 16_384);
     assert_eq!(estimate_output(&asked(Some(70_000), 2), &Model::default()), 140_000);
     assert_eq!(estimate_output(&outline("m", Method::CountTokens), &bounded), 0);
