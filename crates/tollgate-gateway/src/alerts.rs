@@ -16,7 +16,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{Catalog, Crossed, RequestId, Subject, Timestamp};
+use tollgate_core::{Catalog, Crossed, MemberId, RequestId, Subject, Timestamp};
+use tollgate_store::{Kind, Listing};
 use url::Url;
 
 use crate::{
@@ -28,6 +29,8 @@ use crate::{
 const QUEUE: usize = 256;
 /// Time for one try.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Time for looking up a member's name.
+const NAME_LIMIT: Duration = Duration::from_secs(2);
 /// Waits between tries.
 const WAITS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 const SIGNATURE: &str = "x-tollgate-signature";
@@ -45,13 +48,22 @@ pub struct Webhook {
 
 /// The requests' end of the queue; without a webhook alerts are logged only.
 #[derive(Clone, Debug, Default)]
-pub struct AlertQueue(Option<mpsc::Sender<Bytes>>);
+pub struct AlertQueue(Option<mpsc::Sender<Told>>);
+
+/// An alert that waits.
+#[derive(Debug)]
+struct Told {
+    said: Value,
+    /// Whose name is looked up before it is sent: requests know their key's only.
+    member: Option<MemberId>,
+}
 
 /// The other end.
 #[derive(Debug)]
 pub struct Alerts {
     webhook: Webhook,
-    queue: mpsc::Receiver<Bytes>,
+    queue: mpsc::Receiver<Told>,
+    rows: Arc<dyn Listing>,
     trust: Trust,
     tasks: TaskTracker,
 }
@@ -68,8 +80,9 @@ impl AlertQueue {
             "a budget is spent; it alerts and does not block"
         );
         let Some(queue) = &self.0 else { return };
-        let told = told(request, key, crossed, &shared.catalog.load(), shared.clock.now());
-        if queue.try_send(Bytes::from(told.to_string())).is_err() {
+        let said = told(request, key, crossed, &shared.catalog.load(), shared.clock.now());
+        let member = if let Subject::Member(id) = crossed.subject { Some(id) } else { None };
+        if queue.try_send(Told { said, member }).is_err() {
             shared.metrics.alert("lost");
             tracing::warn!(request.id = %request, "too many alerts wait for the webhook; this one is lost");
         }
@@ -77,24 +90,24 @@ impl AlertQueue {
 }
 
 impl Alerts {
-    /// A queue and what empties it.
+    /// A queue and what empties it; members' names are looked up in `rows`.
     #[must_use]
-    pub fn to(webhook: Webhook) -> (AlertQueue, Self) {
+    pub fn to(webhook: Webhook, rows: Arc<dyn Listing>) -> (AlertQueue, Self) {
         let (sender, queue) = mpsc::channel(QUEUE);
-        (AlertQueue(Some(sender)), Self { webhook, queue, trust: Trust::default(), tasks: TaskTracker::new() })
+        (AlertQueue(Some(sender)), Self { webhook, queue, rows, trust: Trust::default(), tasks: TaskTracker::new() })
     }
 
     /// Sends what comes until `stop` is cancelled; what waits then is lost, and said so.
     pub async fn run(mut self, shared: Arc<Shared>, stop: CancellationToken) {
         loop {
-            let body = tokio::select! {
+            let told = tokio::select! {
                 () = stop.cancelled() => break,
-                body = self.queue.recv() => body,
+                told = self.queue.recv() => told,
             };
-            let Some(body) = body else { break };
+            let Some(told) = told else { break };
             let sent = tokio::select! {
                 () = stop.cancelled() => false,
-                sent = self.send(&body) => sent,
+                sent = async { self.send(&self.body(told).await).await } => sent,
             };
             shared.metrics.alert(if sent { "sent" } else { "lost" });
         }
@@ -103,6 +116,18 @@ impl Alerts {
             shared.metrics.alert("lost");
             tracing::warn!("an alert was not sent before the end of the process");
         }
+    }
+
+    /// What is sent. Without a database a member stays without a name: the alert does not wait for it.
+    async fn body(&self, told: Told) -> Bytes {
+        let Told { mut said, member } = told;
+        if let Some(id) = member {
+            let found = timeout(NAME_LIMIT, self.rows.row(Kind::Member, &id.to_string())).await;
+            if let Ok(Ok(Some(row))) = found {
+                said["name"] = row.name.into();
+            }
+        }
+        Bytes::from(said.to_string())
     }
 
     async fn send(&self, body: &Bytes) -> bool {

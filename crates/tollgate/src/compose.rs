@@ -186,14 +186,14 @@ pub(crate) fn hold_life(config: &Config) -> Duration {
 ///
 /// # Errors
 /// When its secret cannot be read.
-pub(crate) fn alerts(config: &Config) -> Result<(AlertQueue, Option<Alerts>), Failure> {
+pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Option<Alerts>), Failure> {
     let Some(url) = &config.webhook else { return Ok((AlertQueue::default(), None)) };
     let secret = match config.text("alerts.secret") {
         "" => None,
         text => Some(Secret::new(config::reference(text).map_err(|fault| Failure::written(format!("alerts.secret: {fault}")))?)),
     };
     let webhook = Webhook { url: url.clone(), secret, private_network: config.flag("alerts.private_network") };
-    let (queue, alerts) = Alerts::to(webhook);
+    let (queue, alerts) = Alerts::to(webhook, Arc::clone(&store.listing));
     Ok((queue, Some(alerts)))
 }
 

@@ -2,6 +2,7 @@
 
 use tokio::io::AsyncWriteExt as _;
 use tollgate_core::{Budget, BudgetAction, NanoUsd, Secret, Window};
+use tollgate_store::{Access, MasterKeySource, OpenOptions, Random, RowFilter, Store, StoreUrl};
 
 use super::*;
 use crate::{
@@ -31,16 +32,49 @@ async fn receiver(statuses: &'static [u16]) -> (RawUpstream, mpsc::Receiver<Stri
     (server, heard)
 }
 
-fn to(server: &RawUpstream, private_network: bool) -> (AlertQueue, Alerts) {
+/// A store in memory, with the member `owner`.
+async fn store() -> Store {
+    let options = OpenOptions {
+        url: StoreUrl::Memory,
+        data: std::path::PathBuf::new(),
+        master: MasterKeySource::DataFolder,
+        access: Access::Command,
+        random: Random::system(),
+        now: Timestamp(0),
+        without_database: None,
+    };
+    tollgate_store::open(options).await.unwrap()
+}
+
+async fn to(server: &RawUpstream, private_network: bool) -> (AlertQueue, Alerts) {
     let secret = Some(Secret::new("a shared secret".to_owned()));
-    Alerts::to(Webhook { url: Url::parse(&server.url).unwrap(), secret, private_network })
+    Alerts::to(Webhook { url: Url::parse(&server.url).unwrap(), secret, private_network }, store().await.listing)
+}
+
+#[tokio::test]
+async fn a_members_alert_has_his_name_and_goes_out_without_where_he_is_not_known() {
+    let (server, _heard) = receiver(&[204]).await;
+    let store = store().await;
+    let (_, alerts) = Alerts::to(
+        Webhook { url: Url::parse(&server.url).unwrap(), secret: None, private_network: true },
+        Arc::clone(&store.listing),
+    );
+    let owner = store.listing.page(&RowFilter::of(Kind::Member, 1)).await.unwrap().remove(0);
+    let known = MemberId::parse(&owner.id).unwrap();
+    for (member, name) in [(known, json!("owner")), (MemberId::from_parts(Timestamp(9), [9; 10]), Value::Null)] {
+        let crossed = Crossed { subject: Subject::Member(member), ..crossed() };
+        let said = told(usage_record("m").id, "ci", &crossed, &Catalog::default(), Timestamp(0));
+        let body = alerts.body(Told { said, member: Some(member) }).await;
+        let said: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&said["of"], &said["id"], &said["name"]), (&json!("member"), &json!(member.to_string()), &name));
+    }
 }
 
 #[tokio::test]
 async fn a_spent_budget_is_told_signed_and_again_until_it_is_taken() {
     let (server, mut heard) = receiver(&[500, 204]).await;
     let shared = shared(Settings::default(), Catalog::default());
-    let (queue, alerts) = to(&server, true);
+    let (queue, alerts) = to(&server, true).await;
     let record = usage_record("m");
     queue.tell(&shared, record.id, &record.key_name, &crossed());
     let stop = CancellationToken::new();
@@ -69,7 +103,7 @@ async fn a_spent_budget_is_told_signed_and_again_until_it_is_taken() {
 #[tokio::test]
 async fn a_private_address_is_not_reached_without_leave() {
     let (server, mut heard) = receiver(&[204]).await;
-    let (_, alerts) = to(&server, false);
+    let (_, alerts) = to(&server, false).await;
     assert_eq!(alerts.post(Bytes::from_static(b"{}")).await, Err(ConnectFault::Denied));
     assert!(heard.try_recv().is_err());
 }
@@ -78,7 +112,7 @@ async fn a_private_address_is_not_reached_without_leave() {
 async fn more_alerts_than_the_queue_holds_are_lost_and_counted() {
     let (server, _heard) = receiver(&[204]).await;
     let shared = shared(Settings::default(), Catalog::default());
-    let (queue, alerts) = to(&server, true);
+    let (queue, alerts) = to(&server, true).await;
     for _ in 0..QUEUE + 3 {
         queue.tell(&shared, usage_record("m").id, "ci", &crossed());
     }
