@@ -300,7 +300,7 @@ fn says_otherwise(headers: &HeaderMap, framing: Framing) -> bool {
 }
 
 /// Whether the head lets the body be JSON. Servers that say nothing, or that they do not know, are believed by their bytes.
-fn may_be_json(headers: &HeaderMap) -> bool {
+pub(super) fn may_be_json(headers: &HeaderMap) -> bool {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return true };
     let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
     matches!(&*kind, b"" | b"application/json" | b"text/json" | b"application/octet-stream" | b"binary/octet-stream")

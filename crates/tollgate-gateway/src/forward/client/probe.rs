@@ -20,7 +20,7 @@ use super::{
     resolver::Addresses,
     tls::{self, Trust},
 };
-use crate::forward::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError};
+use crate::forward::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError, answer::may_be_json};
 
 /// Largest answer to a test.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -148,6 +148,7 @@ async fn ask(
         UpstreamError::Lost | UpstreamError::Unreadable(_) => ProbeFault::Broken(error.to_string()),
     })?;
     seen(ProbeStep::Answered(answer.status), begin.elapsed());
+    let is_json = may_be_json(&answer.headers);
     let mut body = Limited::new(answer.body, MOST_BYTES);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -163,6 +164,9 @@ async fn ask(
     if !(200..300).contains(&answer.status) {
         let problem = codec.decode_problem(answer.status, &bytes);
         return Err(ProbeFault::Refused { status: answer.status, message: problem.message });
+    }
+    if !is_json {
+        return Err(ProbeFault::Unreadable("its content type is not JSON".to_owned()));
     }
     let read =
         codec.read_reply(method, &bytes, &ReplyEdits::default()).map_err(|fault| ProbeFault::Unreadable(fault.to_string()))?;
@@ -215,6 +219,14 @@ mod tests {
         assert!(matches!(steps[0], ProbeStep::Resolved(_)));
         assert_eq!(steps[1..5], [ProbeStep::Connected, ProbeStep::Secured(None), ProbeStep::Answered(200), ProbeStep::FirstByte]);
         assert!(matches!(steps[5], ProbeStep::Usage(Some(usage)) if usage.completion_total == 2));
+    }
+
+    #[tokio::test]
+    async fn what_no_caller_would_get_is_no_answer_to_a_test_either() {
+        let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"pong"},"finish_reason":"stop"}]}"#;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", body.len());
+        let (_, result) = check(&(head + body)).await;
+        assert_eq!(result, Err(ProbeFault::Unreadable("its content type is not JSON".to_owned())));
     }
 
     #[tokio::test]
