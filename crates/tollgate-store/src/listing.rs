@@ -105,6 +105,23 @@ pub struct StoredRow {
 }
 
 impl StoredRow {
+    /// A row that is not there, as it would be: its id is all zeros, its revision 0.
+    #[must_use]
+    pub fn draft(kind: Kind, prefix: &str, name: &str, now: Timestamp) -> Self {
+        Self {
+            id: format!("{prefix}{}", "0".repeat(26)),
+            parent: String::new(),
+            name: name.to_owned(),
+            owner: Owner::Database,
+            shown: None,
+            created_at: now,
+            removed_at: None,
+            revision: Revision(0),
+            kind,
+            spec: String::new(),
+        }
+    }
+
     pub(crate) fn of(row: &Row, revision: Revision) -> Self {
         let shown = match &row.secret {
             RowSecret::Key(secret) => Some((secret.prefix.clone(), secret.suffix.clone())),

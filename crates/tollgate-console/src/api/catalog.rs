@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use serde_json::{Value, json};
-use tollgate_core::{PriceEffect, PriceSubject, price_effects};
+use tollgate_core::{PriceEffect, price_effects};
 use tollgate_store::{
     AdminScope, Change, KeyScope, Kind, PreviewError, Random,
     catalog_file::{self, CatalogFile, CatalogPlan, FileError, Mode},
@@ -13,9 +13,9 @@ use tollgate_store::{
 
 use super::{
     ask::Ask,
-    handler,
+    handler, previews,
     route::{Gives, Method, Route, Takes},
-    shape::{COUNT, How, NAME, Object, Shape, TEXT, Usage, both, needed, read},
+    shape::{COUNT, How, Object, Shape, TEXT, Usage, both, needed, read},
 };
 use crate::{answer::Answer, problem::Problem};
 
@@ -44,33 +44,13 @@ static LINE: Object = Object {
         read("detail", TEXT, "Which fields change."),
     ],
 };
-static EXCLUDED: Object = Object {
-    name: "PricedOut",
-    fields: &[
-        read("channel", NAME, "Channel."),
-        read("account", NAME, "Account; null: all of them.").or_null(),
-        read("code", TEXT, "Why."),
-        read("detail", TEXT, "More about it.").or_null(),
-    ],
-};
-static EFFECT: Object = Object {
-    name: "PriceEffect",
-    fields: &[
-        read("subject", Shape::Word(&["group", "key"]), "Whose requests."),
-        read("name", TEXT, "Its name."),
-        read("member", TEXT, "Of a key: its member.").or_null(),
-        read("model", TEXT, "For this model."),
-        read("nothing_left", Shape::Flag, "Callers would get 503 (E41)."),
-        read("excluded", Shape::List { of: &Shape::Of(&EXCLUDED), most: 100_000 }, "What they could no longer use."),
-    ],
-};
 static PLAN: Object = Object {
     name: "CatalogPlan",
     fields: &[
         read("revision", COUNT, "The last change: before it is applied, or afterwards."),
         read("changes", COUNT, "How many changes."),
         read("lines", Shape::List { of: &Shape::Of(&LINE), most: 1_000_000 }, "Row by row."),
-        read("effects", Shape::List { of: &Shape::Of(&EFFECT), most: 1_000_000 }, "What price limits would exclude after it."),
+        read("effects", previews::EFFECTS, "What price limits would exclude after it."),
     ],
 };
 
@@ -198,24 +178,8 @@ fn show(planned: &Planned, revision: tollgate_core::Revision) -> Value {
             json!({"action": action, "kind": Kind::as_str(line.kind), "name": line.name, "detail": line.detail})
         })
         .collect();
-    let effects: Vec<Value> = planned.effects.iter().map(show_effect).collect();
+    let effects = previews::show(&planned.effects);
     json!({"revision": revision, "changes": count, "lines": lines, "effects": effects})
-}
-
-fn show_effect(effect: &PriceEffect) -> Value {
-    let (subject, name, member) = match &effect.subject {
-        PriceSubject::Group(name) => ("group", name, None),
-        PriceSubject::Key { member, key } => ("key", key, Some(member)),
-    };
-    let excluded: Vec<Value> = effect
-        .accounts
-        .iter()
-        .map(|it| json!({"channel": it.channel, "account": it.account, "code": it.code, "detail": it.detail}))
-        .collect();
-    json!({
-        "subject": subject, "name": name, "member": member, "model": effect.model, "nothing_left": effect.nothing_left,
-        "excluded": excluded,
-    })
 }
 
 async fn preview_file(ask: Ask) -> Result<Answer, Problem> {

@@ -12,7 +12,7 @@ use tollgate_store::StoredRow;
 use super::{
     ask::{Ask, Members},
     serve::shown_time,
-    shape::{COUNT, COUNT_32, FACTOR, Field, Object, POSITIVE_NANO_USD, POSITIVE_USD, Shape, both, needed},
+    shape::{COUNT, COUNT_32, FACTOR, Field, Object, POSITIVE_NANO_USD, POSITIVE_USD, Shape, Usage, both, needed},
 };
 use crate::problem::Problem;
 
@@ -20,8 +20,11 @@ pub(super) const RPM: Field = both("rpm", COUNT_32, "Requests a minute; 0: no bo
 pub(super) const TPM: Field = both("tpm", COUNT, "Tokens a minute; 0: no bound.");
 pub(super) const CONCURRENCY: Field = both("concurrency", COUNT_32, "Requests at once; 0: no bound.");
 pub(super) const BUDGETS: Field = both("budgets", BUDGET_LIST, "Money over time.");
-pub(super) const PRICE_LIMIT: Field =
-    both("price_limit", Shape::Of(&PRICE_LIMIT_OBJECT), "Which channels are accepted by price.").or_null();
+pub(super) const PRICE_LIMIT: Field = both("price_limit", Shape::Of(&PRICE_LIMIT_OBJECT), PRICE_LIMIT_DOC).or_null();
+
+const PRICE_LIMIT_DOC: &str = "Which channels are accepted by price, such as {\"mode\":\"ceiling\",\"max_input\":\"1.5\",\
+                               \"max_output\":\"6\",\"on\":\"cost\"}, {\"mode\":\"min_margin\",\"min_margin\":\"0.2\"} or \
+                               {\"mode\":\"priced_only\"}.";
 
 const BUDGET_LIST: Shape = Shape::List { of: &BUDGET_ITEM, most: 8 };
 static BUDGET_ITEM: Shape = Shape::Of(&BUDGET);
@@ -42,6 +45,8 @@ static PRICE_LIMIT_OBJECT: Object = Object {
         both("on", Shape::Word(&["sale", "cost"]), "Which price it looks at; `sale` where it is left out."),
         both("max_input_nano_usd", POSITIVE_NANO_USD, "Bound of `ceiling` on input, nano-USD per million tokens.").or_null(),
         both("max_input_usd", POSITIVE_USD, "The same in USD.").or_null(),
+        both("max_input", POSITIVE_USD, "As `max_input_usd`, in the catalog file's word.").or_null().with(Usage::Write),
+        both("max_output", POSITIVE_USD, "As `max_output_usd`, in the catalog file's word.").or_null().with(Usage::Write),
         both("max_output_nano_usd", POSITIVE_NANO_USD, "Bound of `ceiling` on output, nano-USD per million tokens.").or_null(),
         both("max_output_usd", POSITIVE_USD, "The same in USD.").or_null(),
         both("min_margin", FACTOR, "Of `min_margin`: (sale - cost) / sale, between 0 and 1.").or_null(),
@@ -303,7 +308,7 @@ pub(super) fn set_price_limit(from: &Members, to: &mut Option<PriceLimit>) -> Re
         *to = None;
         return Ok(());
     };
-    let members = Members::of(sent);
+    let members = in_our_words(Members::of(sent))?;
     only_of_its_mode(&members)?;
     let mode = match members.text("mode") {
         Some("ceiling") => PriceLimitMode::Ceiling {
@@ -323,6 +328,21 @@ pub(super) fn set_price_limit(from: &Members, to: &mut Option<PriceLimit>) -> Re
     members.set_word("on", &mut on);
     *to = Some(PriceLimit { mode, on });
     Ok(())
+}
+
+/// The catalog file's words for bounds as our own.
+fn in_our_words(mut members: Members) -> Result<Members, Problem> {
+    for (theirs, ours, nano) in
+        [("max_input", "max_input_usd", "max_input_nano_usd"), ("max_output", "max_output_usd", "max_output_nano_usd")]
+    {
+        let Some(bound) = members.0.remove(theirs).filter(|bound| !bound.is_null()) else { continue };
+        if let Some(twice) = [ours, nano].into_iter().find(|name| members.has(name)) {
+            let at = format!("price_limit.{theirs}");
+            return Err(Problem::value(&at, format_args!("'{twice}' says the same; send one of them")));
+        }
+        members.0.insert(ours.to_owned(), bound);
+    }
+    Ok(members)
 }
 
 /// A bound that the mode does not look at would be taken for one that holds.

@@ -8,8 +8,11 @@ use super::{
     ask::Members,
     form::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
     named::{self, Named, named_routes},
+    previews,
     route::{AFTER, Gives, LIMIT, Method, Route, Takes},
-    shape::{CREATED_AT, FACTOR, How, NAME, OWNER, Object, POSITIVE_NANO_USD, POSITIVE_USD, REVISION, Shape, both, fixed, read},
+    shape::{
+        CREATED_AT, FACTOR, Field, How, NAME, OWNER, Object, POSITIVE_NANO_USD, POSITIVE_USD, REVISION, Shape, both, fixed, read,
+    },
 };
 use crate::problem::Problem;
 
@@ -48,6 +51,7 @@ static GROUP: Object = Object {
         OWNER,
         CREATED_AT,
         REVISION,
+        previews::WITH_ROW,
     ],
 };
 
@@ -67,6 +71,7 @@ struct Groups;
 impl Named for Groups {
     type Spec = GroupSpec;
     const KIND: Kind = Kind::Group;
+    const CHANGE_QUERY: &'static [Field] = previews::QUERY;
 
     fn name(spec: &GroupSpec) -> &str {
         &spec.name

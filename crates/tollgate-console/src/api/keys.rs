@@ -10,7 +10,7 @@ use tollgate_store::{AdminScope, Change, KeySpec, Kind, NewKey, Random, StoredRo
 use super::{
     ask::{Applied, Ask, Members},
     form::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
-    handler, paging,
+    handler, paging, previews,
     route::{AFTER, Gives, LIMIT, Method, Route, Takes},
     rows,
     serve::shown_time,
@@ -51,6 +51,7 @@ static KEY: Object = Object {
         read("revoked_at", Shape::Time, "When it was revoked.").or_null(),
         REVISION,
         read("key", TEXT, "The key itself, this once.").with(Usage::Once),
+        previews::WITH_ROW,
     ],
 };
 
@@ -83,6 +84,7 @@ pub(super) static ROUTES: &[Route] = &[
         ..route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.")
     },
     Route {
+        query: previews::QUERY,
         takes: Takes::Body(&KEY, How::New),
         gives: Gives::Made(&KEY),
         handler: handler!(make),
@@ -90,6 +92,7 @@ pub(super) static ROUTES: &[Route] = &[
     },
     route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key."),
     Route {
+        query: previews::QUERY,
         takes: Takes::Body(&KEY, How::Part),
         handler: handler!(change),
         ..route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.")
@@ -191,7 +194,12 @@ async fn make(ask: Ask) -> Result<Answer, Problem> {
     let (member, name) = (spec.member.clone(), spec.name.clone());
     let mut changes = Vec::from_iter(ask.once()?);
     changes.push(Change::ExpectNew { kind: Kind::Key, parent: member.clone(), name: name.clone() });
-    changes.push(Change::PutKey { key: Box::new(spec), secret });
+    changes.push(Change::PutKey { key: Box::new(spec.clone()), secret });
+    let effects = previews::weigh(&ask, &changes).await?;
+    if previews::is_dry(&ask) {
+        let row = StoredRow::draft(Kind::Key, rows::prefix(Kind::Key), &name, ask.now());
+        return Ok(Answer::ok(previews::beside(show(&row, &spec), &effects)));
+    }
     if let Applied::Before(id) = ask.apply(&changes).await? {
         let row = rows::find(&ask, Kind::Key, None, &id).await?;
         return Ok(shown(&row)?.header("idempotent-replayed", "true"));
@@ -200,20 +208,27 @@ async fn make(ask: Ask) -> Result<Answer, Problem> {
     let row = rows::written(&ask, Kind::Key, Some(&member.id), &name).await?;
     let mut shown = show(&row, &row.read()?);
     shown.insert("key".to_owned(), new.expose_once().into());
-    Ok(Answer::made(shown).revision(row.revision))
+    Ok(Answer::made(previews::beside(shown, &effects)).revision(row.revision))
 }
 
 async fn change(ask: Ask) -> Result<Answer, Problem> {
-    let row = rows::edit(&ask, Kind::Key, None, ask.at("key"), |row| {
+    let changed = |row: &StoredRow| {
         if row.removed_at.is_some() {
             return Err(Problem::conflict("key_revoked", "The key is revoked, which is for good; make a new one."));
         }
         let mut spec: KeySpec = row.read()?;
         take(&ask.body, &mut spec)?;
-        Ok(vec![Change::PutKey { key: Box::new(spec), secret: None }])
-    })
-    .await?;
-    shown(&row)
+        Ok(spec)
+    };
+    let put = |spec: KeySpec| vec![Change::PutKey { key: Box::new(spec), secret: None }];
+    let row = rows::find(&ask, Kind::Key, None, ask.at("key")).await?;
+    let spec = changed(&row)?;
+    let effects = previews::weigh(&ask, &put(spec.clone())).await?;
+    if previews::is_dry(&ask) {
+        return Ok(Answer::ok(previews::beside(show(&row, &spec), &effects)).revision(row.revision));
+    }
+    let row = rows::edit(&ask, Kind::Key, None, ask.at("key"), |row| Ok(put(changed(row)?))).await?;
+    Ok(Answer::ok(previews::beside(show(&row, &row.read()?), &effects)).revision(row.revision))
 }
 
 async fn revoke(ask: Ask) -> Result<Answer, Problem> {

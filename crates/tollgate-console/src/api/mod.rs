@@ -27,6 +27,7 @@ mod me;
 mod members;
 mod models;
 mod named;
+mod previews;
 mod prices;
 mod settings;
 mod usage;

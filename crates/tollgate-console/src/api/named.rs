@@ -4,11 +4,13 @@ use std::{future::Future, pin::Pin};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
+use tollgate_core::PriceEffect;
 use tollgate_store::{Change, Kind, StoredRow};
 
 use super::{
     ask::{Applied, Ask, Members},
-    form, paging, rows,
+    form, paging, previews, rows,
+    shape::Field,
 };
 use crate::{answer::Answer, problem::Problem};
 
@@ -18,6 +20,9 @@ pub(super) trait Named: Sized + Send + Sync {
     type Spec: Default + Clone + Serialize + DeserializeOwned + Send + Sync;
     /// What kind of row.
     const KIND: Kind;
+
+    /// What a request that makes or changes one may ask for: where it is a preview, price limits are weighed first.
+    const CHANGE_QUERY: &'static [Field] = &[];
 
     /// Its name.
     fn name(spec: &Self::Spec) -> &str;
@@ -50,14 +55,14 @@ pub(super) trait Named: Sized + Send + Sync {
     }
 }
 
-fn object<R: Named>(row: &StoredRow, spec: &R::Spec) -> Value {
+fn object<R: Named>(row: &StoredRow, spec: &R::Spec) -> Map<String, Value> {
     let mut members = form::row_of(row);
     members.extend(R::show(spec));
-    Value::Object(members)
+    members
 }
 
 fn shown<R: Named>(row: &StoredRow) -> Result<Answer, Problem> {
-    Ok(Answer::ok(object::<R>(row, &row.read()?)).revision(row.revision))
+    Ok(Answer::ok(Value::Object(object::<R>(row, &row.read()?))).revision(row.revision))
 }
 
 /// The part of the path that names the row.
@@ -68,7 +73,7 @@ fn named(ask: &Ask) -> &str {
 pub(super) async fn list<R: Named>(ask: Ask) -> Result<Answer, Problem> {
     let rows = ask.within(ask.site.store.listing.page(&rows::filter(&ask, R::KIND)?)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(R::Spec, StoredRow)>, Problem>>()?;
-    Ok(paging::page(rows, ask.limit(), |(_, row)| row.id.clone(), |(spec, row)| object::<R>(row, spec)))
+    Ok(paging::page(rows, ask.limit(), |(_, row)| row.id.clone(), |(spec, row)| object::<R>(row, spec).into()))
 }
 
 pub(super) async fn one<R: Named>(ask: Ask) -> Result<Answer, Problem> {
@@ -83,25 +88,48 @@ pub(super) async fn make<R: Named>(ask: Ask) -> Result<Answer, Problem> {
     let mut changes = Vec::from_iter(ask.once()?);
     changes.push(Change::ExpectNew { kind: R::KIND, parent: String::new(), name: name.clone() });
     let along = R::along(&ask, &spec)?;
-    changes.push(R::put(spec));
+    changes.push(R::put(spec.clone()));
     changes.extend(along);
+    let effects = weighed::<R>(&ask, &changes).await?;
+    if previews::is_dry(&ask) {
+        let row = StoredRow::draft(R::KIND, rows::prefix(R::KIND), &name, ask.now());
+        return Ok(with_effects::<R>(object::<R>(&row, &spec), &effects, Answer::ok));
+    }
     if let Applied::Before(id) = ask.apply(&changes).await? {
         return Ok(shown::<R>(&rows::find(&ask, R::KIND, None, &id).await?)?.header("idempotent-replayed", "true"));
     }
     let row = rows::written(&ask, R::KIND, None, &name).await?;
-    Ok(Answer::made(object::<R>(&row, &row.read()?)).revision(row.revision))
+    Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, Answer::made).revision(row.revision))
+}
+
+/// What price limits would do, where that is asked of this resource.
+async fn weighed<R: Named>(ask: &Ask, changes: &[Change]) -> Result<Vec<PriceEffect>, Problem> {
+    if R::CHANGE_QUERY.is_empty() { Ok(Vec::new()) } else { previews::weigh(ask, changes).await }
+}
+
+fn with_effects<R: Named>(shown: Map<String, Value>, effects: &[PriceEffect], answer: fn(Value) -> Answer) -> Answer {
+    answer(Value::Object(if R::CHANGE_QUERY.is_empty() { shown } else { previews::beside(shown, effects) }))
 }
 
 pub(super) async fn change<R: Named>(ask: Ask) -> Result<Answer, Problem> {
-    let row = rows::edit(&ask, R::KIND, None, named(&ask), |row| {
+    let changed = |row: &StoredRow| {
         let before: R::Spec = row.read()?;
         let mut spec = before.clone();
         R::take(&ask.body, &mut spec)?;
         R::allowed(&ask, Some(&before), &spec)?;
-        Ok(vec![R::put(spec)])
-    })
-    .await?;
-    shown::<R>(&row)
+        Ok::<_, Problem>(spec)
+    };
+    let mut effects = Vec::new();
+    if !R::CHANGE_QUERY.is_empty() {
+        let row = rows::find(&ask, R::KIND, None, named(&ask)).await?;
+        let spec = changed(&row)?;
+        effects = weighed::<R>(&ask, &[R::put(spec.clone())]).await?;
+        if previews::is_dry(&ask) {
+            return Ok(with_effects::<R>(object::<R>(&row, &spec), &effects, Answer::ok).revision(row.revision));
+        }
+    }
+    let row = rows::edit(&ask, R::KIND, None, named(&ask), |row| Ok(vec![R::put(changed(row)?)])).await?;
+    Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, Answer::ok).revision(row.revision))
 }
 
 pub(super) async fn remove<R: Named>(ask: Ask) -> Result<Answer, Problem> {
@@ -135,7 +163,7 @@ macro_rules! named_routes {
                 needs: $change_needs,
                 id: named_routes!(@id $ids, 1),
                 doc: concat!("Makes a ", $name, "."),
-                query: &[],
+                query: <$resource as named::Named>::CHANGE_QUERY,
                 takes: Takes::Body($object, How::New),
                 gives: Gives::Made($object),
                 handler: |ask| Box::pin(named::make::<$resource>(ask)) as named::Later,
@@ -159,7 +187,7 @@ macro_rules! named_routes {
                 needs: $change_needs,
                 id: named_routes!(@id $ids, 3),
                 doc: "Changes what is sent; the rest stays.",
-                query: &[],
+                query: <$resource as named::Named>::CHANGE_QUERY,
                 takes: Takes::Body($object, How::Part),
                 gives: Gives::One($object),
                 handler: |ask| Box::pin(named::change::<$resource>(ask)) as named::Later,

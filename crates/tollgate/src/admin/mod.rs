@@ -47,6 +47,7 @@ pub(crate) enum Folder {
 }
 
 /// A request that changes something, or may.
+#[derive(Clone)]
 pub(crate) struct Sending<'a> {
     /// Method.
     pub(crate) method: Method,

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use tollgate_core::Secret;
 
 pub(crate) use books::{Audit, Budget, BudgetOf, By, Ledger, LedgerPosting, Settings, Usage, UsageFilter};
-pub(crate) use rows::{Account, AdminKey, Channel, Key, Members, Model, Named, Scope};
+pub(crate) use rows::{Account, AdminKey, Channel, Key, Members, Model, Named, Saving, Scope};
 
 /// A model gateway: one key, both protocols, every upstream.
 #[derive(Debug, Parser)]

@@ -40,6 +40,8 @@ pub(crate) enum Key {
         key: String,
         #[command(flatten)]
         members: Members,
+        #[command(flatten)]
+        saving: Saving,
     },
     /// End a key for good
     Revoke {
@@ -82,10 +84,22 @@ pub(crate) enum Scope {
     Admin,
 }
 
+/// How a group or a key is saved whose price limits exclude somebody.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Saving {
+    /// Groups and keys: only show whom price limits would exclude
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Groups and keys: save it though price limits exclude somebody
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
 /// What a row is made of or changed to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Members {
-    /// Such as rpm=60 or groups=a,b; lists have commas between, what is nested is JSON, as the admin API spells it
+    /// Such as rpm=60 or groups=a,b; lists have commas between, what is nested is JSON, as the admin API spells it:
+    /// `price_limit={"mode":"ceiling","max_input":"1.5"}`
     #[arg(value_name = "MEMBER=VALUE")]
     pub(crate) words: Vec<String>,
 }
@@ -108,6 +122,8 @@ pub(crate) enum Named {
         name: String,
         #[command(flatten)]
         members: Members,
+        #[command(flatten)]
+        saving: Saving,
     },
     /// Change one; what is not named stays
     Set {
@@ -116,6 +132,8 @@ pub(crate) enum Named {
         name: String,
         #[command(flatten)]
         members: Members,
+        #[command(flatten)]
+        saving: Saving,
     },
     /// Remove one; the usage log keeps its name
     Remove {

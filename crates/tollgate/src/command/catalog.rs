@@ -1,9 +1,6 @@
 //! `apply` and `pull`: the catalog as a file, both ways.
 
-use std::{
-    io::{IsTerminal, Write},
-    path::Path,
-};
+use std::path::Path;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -91,7 +88,7 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             }
             return Ok(());
         }
-        if !arguments.yes && !confirmed(lines.len())? {
+        if !arguments.yes && !effects::confirmed(&format!("apply these {} changes?", lines.len()))? {
             return Ok(());
         }
         let applied = send("apply", plan["revision"].as_u64()).await?;
@@ -127,18 +124,6 @@ fn not_applied(trouble: Trouble, path: &Path) -> Failure {
         }
         trouble @ (Trouble::Refused(_) | Trouble::Failed(_)) => trouble.into(),
     }
-}
-
-/// Asks on a terminal; without one `--yes` is needed.
-fn confirmed(lines: usize) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage("there is no terminal to confirm on; look at the plan and repeat with --yes".to_owned()));
-    }
-    say::raw(format!("apply these {lines} changes? [y/N] ").as_bytes());
-    let _ = std::io::stdout().flush();
-    let mut answer = String::new();
-    let _ = std::io::stdin().read_line(&mut answer);
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Prints the current catalog.

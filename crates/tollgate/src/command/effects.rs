@@ -1,6 +1,9 @@
 //! What a change does beyond its own rows, told before it is saved: accounts that price limits would exclude.
 
-use std::path::Path;
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+};
 
 use serde_json::Value;
 use tollgate_store::PreviewError;
@@ -46,6 +49,18 @@ pub(crate) fn print(effects: &Value) {
     if more > 0 {
         say::line(&format!("… {more} more; --json has all"));
     }
+}
+
+/// Asks on a terminal; without one `--yes` is needed.
+pub(crate) fn confirmed(question: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage("there is no terminal to confirm on; look at the plan and repeat with --yes".to_owned()));
+    }
+    say::raw(format!("{question} [y/N] ").as_bytes());
+    let _ = std::io::stdout().flush();
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn whose(effect: &Value) -> String {

@@ -29,7 +29,9 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
             }
             cli::Key::List => list(common, &admin).await,
             cli::Key::Show { key } => row::show(common, &admin, &["keys", &id(&admin, &key).await?]).await,
-            cli::Key::Set { key, members } => row::set(common, &admin, KEYS, &["keys", &id(&admin, &key).await?], &members).await,
+            cli::Key::Set { key, members, saving } => {
+                row::set_weighed(common, &admin, KEYS, &["keys", &id(&admin, &key).await?], &members, saving).await
+            }
             cli::Key::Revoke { key } => revoke(common, &admin, &key).await,
         }
     })

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::{Admin, Folder, Target},
-    cli::{Common, Model, Named},
+    cli::{Common, Model, Named, Saving},
     command::row::{self, Resource},
     compose,
     failure::Failure,
@@ -18,8 +18,8 @@ pub(crate) fn run(common: &Common, verb: Model) -> Result<(), Failure> {
     match verb {
         Model::List => compose::block_on(async { list(common, &Admin::open(common, Folder::MustExist).await?).await }),
         Model::Show { name } => row::named(common, MODELS, Named::Show { name }),
-        Model::Add { name, members } => row::named(common, MODELS, Named::Add { name, members }),
-        Model::Set { name, members } => row::named(common, MODELS, Named::Set { name, members }),
+        Model::Add { name, members } => row::named(common, MODELS, Named::Add { name, members, saving: Saving::default() }),
+        Model::Set { name, members } => row::named(common, MODELS, Named::Set { name, members, saving: Saving::default() }),
         Model::Remove { name } => row::named(common, MODELS, Named::Remove { name }),
     }
 }

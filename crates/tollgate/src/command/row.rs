@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     admin::{Admin, Folder, Sending, Target},
-    cli::{Account, Common, Members, Named},
+    cli::{Account, Common, Members, Named, Saving},
+    command::effects,
     compose, config,
     failure::Failure,
     say,
@@ -71,8 +72,12 @@ pub(crate) fn named(common: &Common, resource: Resource, verb: Named) -> Result<
         match verb {
             Named::List => list(common, &admin, resource).await,
             Named::Show { name } => show(common, &admin, &[resource.path, &name]).await,
-            Named::Add { name, members } => add(common, &admin, resource, &[resource.path], &name, &members).await,
-            Named::Set { name, members } => set(common, &admin, resource, &[resource.path, &name], &members).await,
+            Named::Add { name, members, saving } => {
+                add_weighed(common, &admin, resource, &[resource.path], &name, &members, saving).await
+            }
+            Named::Set { name, members, saving } => {
+                set_weighed(common, &admin, resource, &[resource.path, &name], &members, saving).await
+            }
             Named::Remove { name } => remove(common, &admin, resource, &[resource.path, &name]).await,
         }
     })
@@ -142,13 +147,26 @@ pub(crate) async fn add(
     name: &str,
     members: &Members,
 ) -> Result<(), Failure> {
+    add_weighed(common, admin, resource, path, name, members, Saving::default()).await
+}
+
+async fn add_weighed(
+    common: &Common,
+    admin: &Admin,
+    resource: Resource,
+    path: &[&str],
+    name: &str,
+    members: &Members,
+    saving: Saving,
+) -> Result<(), Failure> {
     let mut body = written(&format!("make_{}", resource.word), members)?;
     if body.insert("name".to_owned(), name.into()).is_some() {
         return Err(Failure::Usage("the name stands before the members; leave name= away".to_owned()));
     }
     let (target, body) = (Target::of(path), Value::Object(body));
-    let row = admin.send(Sending::of(Method::POST, &target, &body)).await?.body;
-    told(common, &row, &format!("made {} {name}", resource.word));
+    if let Some(row) = save(common, admin, resource, Sending::of(Method::POST, &target, &body), saving).await? {
+        told(common, &row, &format!("made {} {name}", resource.word));
+    }
     Ok(())
 }
 
@@ -160,6 +178,18 @@ pub(crate) async fn set(
     path: &[&str],
     members: &Members,
 ) -> Result<(), Failure> {
+    set_weighed(common, admin, resource, path, members, Saving::default()).await
+}
+
+/// The same for rows whose price limits are looked at first.
+pub(crate) async fn set_weighed(
+    common: &Common,
+    admin: &Admin,
+    resource: Resource,
+    path: &[&str],
+    members: &Members,
+    saving: Saving,
+) -> Result<(), Failure> {
     let route = format!("change_{}", resource.word);
     let body = written(&route, members)?;
     if body.is_empty() {
@@ -167,10 +197,49 @@ pub(crate) async fn set(
         return Err(Failure::Usage(format!("say what to change, such as rpm=60; there are {}", known.join(", "))));
     }
     let (target, body) = (Target::of(path), Value::Object(body));
-    let row = admin.send(Sending::of(Method::PATCH, &target, &body)).await?.body;
-    let name = row["name"].as_str().unwrap_or_default();
-    told(common, &row, &format!("changed {} {name}", resource.word));
+    if let Some(row) = save(common, admin, resource, Sending::of(Method::PATCH, &target, &body), saving).await? {
+        let name = row["name"].as_str().unwrap_or_default();
+        told(common, &row, &format!("changed {} {name}", resource.word));
+    }
     Ok(())
+}
+
+/// Sends what makes or changes a row. Where price limits would exclude somebody by it, that is shown first, and confirmed.
+/// `None`: nothing was saved, as it was asked for.
+async fn save(
+    common: &Common,
+    admin: &Admin,
+    resource: Resource,
+    sending: Sending<'_>,
+    saving: Saving,
+) -> Result<Option<Value>, Failure> {
+    if !["group", "key"].contains(&resource.word) {
+        if saving.dry_run {
+            return Err(Failure::Usage(format!("--dry-run shows what price limits do; a {} has none", resource.word)));
+        }
+        return Ok(Some(admin.send(sending).await?.body));
+    }
+    let dry = sending.target.clone().with("dry_run", "true");
+    let would_be = admin.send(Sending { target: &dry, ..sending.clone() }).await?.body;
+    let excludes = would_be["effects"].as_array().is_some_and(|effects| !effects.is_empty());
+    if saving.dry_run {
+        if common.json {
+            say::json(&would_be);
+        } else if excludes {
+            effects::print(&would_be["effects"]);
+        } else {
+            say::line("price limits would exclude nobody whom they do not exclude now");
+        }
+        return Ok(None);
+    }
+    if excludes && !common.json {
+        effects::print(&would_be["effects"]);
+    }
+    if excludes && !saving.yes && !effects::confirmed(&format!("save this {}?", resource.word))? {
+        return Ok(None);
+    }
+    let confirmed = if excludes { sending.target.clone().with("confirm", "true") } else { sending.target.clone() };
+    Ok(Some(admin.send(Sending { target: &confirmed, ..sending }).await?.body))
 }
 
 async fn remove(common: &Common, admin: &Admin, resource: Resource, path: &[&str]) -> Result<(), Failure> {

@@ -32,6 +32,7 @@ mod money;
 mod nodes;
 mod outages;
 mod price_header;
+mod price_limits;
 mod relay;
 mod retention;
 mod start;
