@@ -20,11 +20,14 @@ use crate::{
 
 /// How often a follower looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Newest records in which a follower looks for new ones. Records stand in order of arrival and come when they end: a long
-/// stream is shown as long as no more than so many requests arrived after it.
+/// Records that a follower looks at together, the newest first. Records stand in order of arrival and come when they end: it
+/// goes on to older ones while some were new, and so shows a burst whole; a long stream is shown as long as no more than so many
+/// requests arrived after it and are known.
 const WINDOW: usize = 500;
 /// Records that are remembered as shown.
 const REMEMBERED: usize = 20_000;
+/// New records of one look: half of what is remembered.
+const MOST_NEW: usize = REMEMBERED / 2;
 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: Usage) -> Result<(), Failure> {
@@ -72,13 +75,32 @@ pub(crate) fn time(flag: &str, text: &str) -> Result<Timestamp, Failure> {
 struct Shown {
     order: VecDeque<String>,
     ids: HashSet<String>,
+    /// Where older records were not looked at in the beginning: they arrived before the first time, and are old if they ended
+    /// before the second.
+    behind: Option<(Timestamp, Timestamp)>,
 }
 
 impl Shown {
+    /// What is there in the beginning, newest first; `whole`: there is nothing else.
+    fn begin(&mut self, records: &[Value], whole: bool) {
+        for record in records.iter().rev() {
+            self.add(record);
+        }
+        let oldest = records.last().and_then(arrived);
+        let newest_end = records.iter().filter_map(ended).max();
+        self.behind = oldest.zip(newest_end).filter(|_| !whole);
+    }
+
+    /// Whether it was there in the beginning, and only not looked at.
+    fn is_old(&self, record: &Value) -> bool {
+        let times = self.behind.zip(arrived(record)).zip(ended(record));
+        times.is_some_and(|(((oldest, newest_end), arrived), ended)| arrived <= oldest && ended <= newest_end)
+    }
+
     /// Whether it is new.
     fn add(&mut self, record: &Value) -> bool {
         let id = record["id"].as_str().unwrap_or_default().to_owned();
-        if !self.ids.insert(id.clone()) {
+        if self.is_old(record) || !self.ids.insert(id.clone()) {
             return false;
         }
         self.order.push_back(id);
@@ -91,15 +113,23 @@ impl Shown {
     }
 }
 
+/// When a shown record arrived.
+fn arrived(record: &Value) -> Option<Timestamp> {
+    time("at", record["at"].as_str()?).ok()
+}
+
+/// When it ended.
+fn ended(record: &Value) -> Option<Timestamp> {
+    Some(Timestamp(arrived(record)?.0.saturating_add(record["duration_us"].as_i64()?)))
+}
+
 async fn tail(common: &Common, admin: &Admin, asked: &Asked, lines: usize, follow: bool) -> Result<(), Failure> {
     let target = narrowed(Target::of(&["usage"]), asked)?;
-    // A follower knows the whole window from the beginning, so that nothing old of it seems new later.
+    // A follower knows a whole window from the beginning, so that nothing old of it seems new later.
     let first = if follow { lines.max(WINDOW) } else { lines };
     let mut records = newest(admin, &target, first).await?;
     let mut shown = Shown::default();
-    for record in records.iter().rev() {
-        shown.add(record);
-    }
+    shown.begin(&records, records.len() < first);
     records.truncate(lines);
     records.reverse();
     if !show(common, &records, true) || !follow {
@@ -107,7 +137,11 @@ async fn tail(common: &Common, admin: &Admin, asked: &Asked, lines: usize, follo
     }
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        if !show(common, &unseen(admin, &target, &mut shown).await?, false) {
+        let page = async |after: Option<String>| -> Result<_, Failure> {
+            let page = target.clone().with("limit", &WINDOW.to_string()).maybe("after", after.as_deref());
+            Ok(admin.page(&page).await?)
+        };
+        if !show(common, &unseen(page, &mut shown).await?, false) {
             return Ok(());
         }
     }
@@ -117,17 +151,21 @@ async fn newest(admin: &Admin, target: &Target, count: usize) -> Result<Vec<Valu
     Ok(admin.page(&target.clone().with("limit", &count.to_string())).await?.0)
 }
 
-/// Records that were not shown yet, oldest first. Further pages are looked at while all of one is new.
-async fn unseen(admin: &Admin, target: &Target, shown: &mut Shown) -> Result<Vec<Value>, Failure> {
-    let target = target.clone().with("limit", &WINDOW.to_string());
-    let (mut new, mut next) = (Vec::new(), Some(target.clone()));
-    while let Some(page_target) = next {
-        let (items, after) = admin.page(&page_target).await?;
-        let asked = items.len();
+/// Records that were not shown yet, oldest first. `page` gives those behind a place, newest first, and the next place; older
+/// ones are looked at while some of a page are new.
+async fn unseen(
+    page: impl AsyncFn(Option<String>) -> Result<(Vec<Value>, Option<String>), Failure>,
+    shown: &mut Shown,
+) -> Result<Vec<Value>, Failure> {
+    let (mut new, mut after) = (Vec::new(), None);
+    loop {
+        let (items, next) = page(after).await?;
         let before = new.len();
         new.extend(items.into_iter().filter(|record| shown.add(record)));
-        let all_new = asked > 0 && new.len() - before == asked && new.len() < REMEMBERED / 2;
-        next = after.filter(|_| all_new).map(|after| target.clone().with("after", &after));
+        after = next;
+        if after.is_none() || new.len() == before || new.len() >= MOST_NEW {
+            break;
+        }
     }
     new.reverse();
     Ok(new)
@@ -280,5 +318,46 @@ mod tests {
         }
         assert_eq!((shown.ids.len(), shown.order.len()), (REMEMBERED, REMEMBERED));
         assert!(shown.add(&json!({"id": "a"})));
+    }
+
+    /// A log of records by their arrival in seconds, with how long they took, as pages say it.
+    async fn looked(log: &[(u32, u64)], shown: &mut Shown) -> Vec<String> {
+        let mut newest: Vec<Value> = log.iter().map(record).collect();
+        newest.reverse();
+        let page = async |after: Option<String>| -> Result<_, Failure> {
+            let from = after.map_or(0, |after| after.parse().unwrap());
+            let to = newest.len().min(from + WINDOW);
+            Ok((newest[from..to].to_vec(), (to < newest.len()).then(|| to.to_string())))
+        };
+        let new = unseen(page, shown).await.unwrap_or_else(|_| panic!("pages do not fail here"));
+        new.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn record((arrived, seconds): &(u32, u64)) -> Value {
+        let at = format!("2026-11-30T{:02}:{:02}:{:02}Z", arrived / 3_600, arrived / 60 % 60, arrived % 60);
+        json!({"id": arrived.to_string(), "at": at, "duration_us": seconds * 1_000_000})
+    }
+
+    #[tokio::test]
+    async fn a_burst_between_two_looks_is_shown_whole_even_around_one_that_was_shown() {
+        // More than a window of old ones, of which the first look sees the newest.
+        let mut log: Vec<(u32, u64)> = (0..800).filter(|second| *second != 200).map(|second| (second, 1)).collect();
+        let mut shown = Shown::default();
+        let newest: Vec<Value> = log.iter().rev().take(WINDOW).map(record).collect();
+        shown.begin(&newest, false);
+        assert_eq!(looked(&log, &mut shown).await, Vec::<String>::new());
+        // One that arrived last is done first; the 1,200 before it come at once.
+        log.push((5_000, 1));
+        assert_eq!(looked(&log, &mut shown).await, ["5000"]);
+        let burst: Vec<(u32, u64)> = (1_000..2_200).map(|second| (second, 6_000)).collect();
+        log.splice(799..799, burst.iter().copied());
+        log.push((5_001, 1));
+        // A long stream that arrived before all that was looked at is new when it ends; its neighbours ended before.
+        log.insert(200, (200, 9_000));
+        let mut expected = vec!["200".to_owned()];
+        expected.extend(burst.iter().map(|(second, _)| second.to_string()));
+        expected.push("5001".to_owned());
+        assert_eq!(looked(&log, &mut shown).await, expected);
+        assert_eq!(looked(&log, &mut shown).await, Vec::<String>::new());
     }
 }
