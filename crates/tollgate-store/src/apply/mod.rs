@@ -176,7 +176,7 @@ impl Batch<'_> {
             ProxyPassword::Given(whole) => self.put(Kind::Channel, "", &spec.name, &spec, Given::Credential(&whole)).await,
             ProxyPassword::Kept => {
                 let there = self.rows.by_name(Kind::Channel, "", &spec.name).await?;
-                let old = there.as_ref().map(|row| row.read::<ChannelSpec>()).transpose()?.and_then(|old| old.proxy);
+                let old = there.as_ref().map(Row::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
                 let plain = old.filter(|old| shown_proxy(old) == spec.proxy.as_deref().unwrap_or_default());
                 let Some(plain) = plain else {
                     let message = "'***' stands for the password that is there, and of this address there is none; write it";
