@@ -10,7 +10,6 @@ mod line;
 mod queue;
 
 use std::{
-    collections::HashMap,
     mem,
     sync::{
         Arc, Mutex, PoisonError,
@@ -18,12 +17,14 @@ use std::{
     },
 };
 
-use arc_swap::{ArcSwap, Guard};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, IdHash, Sliding, Timestamp};
+use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, Sliding, Timestamp};
 
-use crate::Clock;
+use crate::{
+    Clock,
+    account_places::{AccountPlaces, PlacesLook},
+};
 use queue::Queue;
 
 pub(crate) use line::{Joined, Line};
@@ -33,13 +34,9 @@ pub(crate) use line::{Joined, Line};
 pub(crate) struct AccountRooms {
     clock: Arc<dyn Clock>,
     begun: Instant,
-    places: ArcSwap<Places>,
-    /// Held while the map is replaced, which an account's first request does if the catalog did not bring it.
-    replacing: Mutex<()>,
+    places: AccountPlaces<Place>,
     waits: AtomicU64,
 }
-
-type Places = HashMap<AccountId, Arc<Place>, IdHash>;
 
 /// One account's room. Changing it locks it; whether there is some can mostly be read without.
 #[derive(Debug, Default)]
@@ -137,13 +134,12 @@ enum Full {
 impl AccountRooms {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let begun = clock.instant();
-        let (places, replacing) = (ArcSwap::default(), Mutex::default());
-        Arc::new(Self { clock, begun, places, replacing, waits: AtomicU64::new(0) })
+        Arc::new(Self { clock, begun, places: AccountPlaces::default(), waits: AtomicU64::new(0) })
     }
 
     /// All accounts as they are, for one choice.
     pub(crate) fn look(&self) -> RoomsLook<'_> {
-        RoomsLook { rooms: self, places: self.places.load() }
+        RoomsLook { rooms: self, places: self.places.look() }
     }
 
     /// Whether an account has room for a request that is estimated at `tokens`.
@@ -157,33 +153,15 @@ impl AccountRooms {
         if !bounds.any() {
             return Some(Slot(None));
         }
-        let (place, now) = (self.place(account.id), self.micros());
+        let (place, now) = (self.places.get_or_make(account.id), self.micros());
         place.with(now, |room| room.full(bounds, tokens, now).is_none().then(|| self.occupy(&place, room, account.id, tokens, now)))
     }
 
     /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
     /// others that nobody uses.
     pub(crate) fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
-        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.places.load();
-        let in_use = known.iter().filter(|(_, place)| place.running.load(Ordering::Relaxed) > 0);
-        let mut places: Places = in_use.map(|(account, place)| (*account, Arc::clone(place))).collect();
-        for account in accounts.into_iter().filter(|account| account.bounds().any()) {
-            places.insert(account.id, known.get(&account.id).cloned().unwrap_or_default());
-        }
-        self.places.store(Arc::new(places));
-    }
-
-    /// The place of an account, which is made for one that nobody has heard of.
-    fn place(&self, account: AccountId) -> Arc<Place> {
-        if let Some(place) = self.places.load().get(&account) {
-            return Arc::clone(place);
-        }
-        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut places = Places::clone(&self.places.load());
-        let place = Arc::clone(places.entry(account).or_default());
-        self.places.store(Arc::new(places));
-        place
+        let bounded = accounts.into_iter().filter(|account| account.bounds().any()).map(|account| account.id);
+        self.places.configure(bounded, |place| place.running.load(Ordering::Relaxed) > 0);
     }
 
     fn occupy(self: &Arc<Self>, place: &Arc<Place>, room: &mut Room, account: AccountId, tokens: u64, now: u64) -> Slot {
@@ -218,19 +196,18 @@ impl AccountRooms {
     /// Requests that hold room on an account.
     #[cfg(test)]
     pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.place(account).with(0, |room| room.in_use.running)
+        self.places.get_or_make(account).with(0, |room| room.in_use.running)
     }
 
     /// Requests that wait for room on an account.
     #[cfg(test)]
     pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.place(account).with(0, |room| room.queue.len())
+        self.places.get_or_make(account).with(0, |room| room.queue.len())
     }
 
     /// What is in use of an account.
     pub(crate) fn in_use(&self, account: AccountId) -> InUse {
-        let places = self.places.load();
-        let Some(place) = places.get(&account) else { return InUse::default() };
+        let Some(place) = self.places.get(account) else { return InUse::default() };
         place.room.lock().unwrap_or_else(PoisonError::into_inner).in_use
     }
 
@@ -243,7 +220,7 @@ impl AccountRooms {
 /// All accounts' room as choosing reads it: for one choice, not to be kept.
 pub(crate) struct RoomsLook<'a> {
     rooms: &'a AccountRooms,
-    places: Guard<Arc<Places>>,
+    places: PlacesLook<Place>,
 }
 
 impl RoomsLook<'_> {
@@ -252,7 +229,7 @@ impl RoomsLook<'_> {
         if !bounds.any() {
             return AccountLoad::Free;
         }
-        let Some(place) = self.places.get(&account) else { return AccountLoad::Free };
+        let Some(place) = self.places.get(account) else { return AccountLoad::Free };
         match place.full(bounds, tokens, || self.rooms.micros()) {
             None => AccountLoad::Free,
             Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,

@@ -1,32 +1,27 @@
 //! What is known of accounts' health, shared by all cores. Changing one account locks that account; choosing reads all of
 //! them without a lock.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use arc_swap::{ArcSwap, Guard};
 use tollgate_core::{
-    AccountHealth, AccountId, Condition, Glance, HealthState, HealthView, IdHash, Observation, Timestamp, observe, start_probe,
+    AccountHealth, AccountId, Condition, Glance, HealthState, HealthView, Observation, Timestamp, observe, start_probe,
 };
 
-use crate::news::News;
+use crate::{
+    account_places::{AccountPlaces, PlacesLook},
+    news::News,
+};
 
 /// Health of accounts. An account nothing is known of is healthy.
 #[derive(Debug, Default)]
 pub struct HealthBoard {
-    places: ArcSwap<Places>,
-    /// Held while the map is replaced, which an account's first observation does if the catalog did not bring it.
-    replacing: Mutex<()>,
+    places: AccountPlaces<Place>,
     /// That an account may be used again, or probed, sooner than was known.
     pub(crate) recoveries: News,
 }
-
-type Places = HashMap<AccountId, Arc<Place>, IdHash>;
 
 /// What is known of one account.
 #[derive(Debug, Default)]
@@ -77,24 +72,24 @@ impl HealthBoard {
             }
             (account, Arc::new(Place::new(health)))
         });
-        Self { places: ArcSwap::from_pointee(places.collect()), ..Self::default() }
+        Self { places: places.collect(), ..Self::default() }
     }
 
     /// What is known of an account.
     #[must_use]
     pub fn of(&self, account: AccountId) -> AccountHealth {
-        self.places.load().get(&account).map_or_else(AccountHealth::default, |place| *place.health())
+        self.places.get(account).map_or_else(AccountHealth::default, |place| *place.health())
     }
 
     /// All accounts as they are, for one choice.
     #[must_use]
     pub fn look(&self) -> HealthLook {
-        HealthLook(self.places.load())
+        HealthLook(self.places.look())
     }
 
     /// An attempt showed something of its account. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
-        let place = self.place(account);
+        let place = self.places.get_or_make(account);
         let mut health = place.health();
         let before = *health;
         let after = observe(&before, what, cooling_on, now);
@@ -114,8 +109,7 @@ impl HealthBoard {
 
     /// An attempt on an account begins: when a probe is due it is the probe, and others keep away.
     pub fn begin(&self, account: AccountId, now: Timestamp) {
-        let places = self.places.load();
-        let Some(place) = places.get(&account) else { return };
+        let Some(place) = self.places.get(account) else { return };
         let mut health = place.health();
         if let Some(after) = start_probe(&health, now) {
             place.put(&mut health, after);
@@ -130,7 +124,7 @@ impl HealthBoard {
             if ends(&theirs.state) <= ends(&ours.state) {
                 continue;
             }
-            let place = self.place(account);
+            let place = self.places.get_or_make(account);
             let mut health = place.health();
             let ours = *health;
             if ends(&theirs.state) > ends(&ours.state) {
@@ -143,51 +137,35 @@ impl HealthBoard {
 
     /// Accounts that cool or rest.
     pub fn resting(&self, now: Timestamp) -> Vec<(AccountId, AccountHealth)> {
-        let places = self.places.load();
-        let all = places.iter().map(|(account, place)| (*account, *place.health()));
+        let places = self.places.look();
+        let all = places.iter().map(|(account, place)| (account, *place.health()));
         all.filter(|(_, health)| ends(&health.state) > now.0).collect()
     }
 
     /// Takes what has changed since the last call, for saving.
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
-        let places = self.places.load();
+        let places = self.places.look();
         let changed = places.iter().filter(|(_, place)| place.unsaved.swap(false, Ordering::AcqRel));
-        changed.map(|(account, place)| (*account, *place.health())).collect()
+        changed.map(|(account, place)| (account, *place.health())).collect()
     }
 
     /// Saving failed: they are to be taken again.
     pub fn put_back(&self, accounts: impl IntoIterator<Item = AccountId>) {
-        let places = self.places.load();
-        accounts.into_iter().filter_map(|account| places.get(&account)).for_each(|place| place.mark());
+        accounts.into_iter().filter_map(|account| self.places.get(account)).for_each(|place| place.mark());
     }
 
     /// These accounts are configured now: makes room for them, so that no request has to, and forgets all others.
     pub fn configure(&self, accounts: impl IntoIterator<Item = AccountId>) {
-        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.places.load();
-        let places = accounts.into_iter().map(|account| (account, known.get(&account).cloned().unwrap_or_default()));
-        self.places.store(Arc::new(places.collect()));
-    }
-
-    /// The place of an account, which is made for one that nobody has heard of.
-    fn place(&self, account: AccountId) -> Arc<Place> {
-        if let Some(place) = self.places.load().get(&account) {
-            return Arc::clone(place);
-        }
-        let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut places = Places::clone(&self.places.load());
-        let place = Arc::clone(places.entry(account).or_default());
-        self.places.store(Arc::new(places));
-        place
+        self.places.configure(accounts, |_| false);
     }
 }
 
 /// All accounts' health as choosing reads it: for one choice, not to be kept.
-pub struct HealthLook(Guard<Arc<Places>>);
+pub struct HealthLook(PlacesLook<Place>);
 
 impl HealthView for HealthLook {
     fn of(&self, account: AccountId, now: Timestamp) -> Condition {
-        self.0.get(&account).map_or(Condition::WELL, |place| place.glance().condition(now))
+        self.0.get(account).map_or(Condition::WELL, |place| place.glance().condition(now))
     }
 }
 
@@ -293,7 +271,7 @@ mod tests {
         assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
         again.configure([account(1), account(99)]);
         assert_eq!(again.of(account(2)), AccountHealth::default());
-        assert_eq!((again.of(account(1)), again.places.load().len()), (board.of(account(1)), 2));
+        assert_eq!((again.of(account(1)), again.places.look().iter().count()), (board.of(account(1)), 2));
         assert_eq!(again.take_unsaved(), [], "who is merely configured is not saved");
     }
 

@@ -34,6 +34,7 @@ mod elsewhere;
 mod explain;
 mod known;
 
+mod account_places;
 mod account_room;
 mod alerts;
 mod clock;

@@ -50,7 +50,7 @@ impl AccountRooms {
         let mut line = Line { places: Places { number, queues: Vec::new() }, receiver, accounts: awaited(accounts).collect() };
         for account in accounts.iter().take(MOST_AWAITED) {
             let bounds = account.bounds();
-            let (place, now) = (self.place(account.id), self.micros());
+            let (place, now) = (self.places.get_or_make(account.id), self.micros());
             let (slot, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
                 None => (Some(self.occupy(&place, room, account.id, tokens, now)), false),
                 Some(Full::AtRate { .. }) => (None, false),
