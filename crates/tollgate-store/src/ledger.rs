@@ -34,8 +34,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// Of whom what was spent changed behind a place, a bounded number of entries at a time: until [`Changed::until`].
     async fn spending_since(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError>;
 
-    /// Whether ledger, balances, records, attempts and roll-ups agree. Reads all of them, as of one moment.
-    async fn verify(&self) -> Result<Verified, StoreError>;
+    /// Whether ledger, balances, records, attempts and roll-ups agree. Reads all of them, as of one moment; `now` bounds how far
+    /// records can have been removed for their age.
+    async fn verify(&self, now: Timestamp) -> Result<Verified, StoreError>;
 }
 
 /// A place in the ledger; entries become visible in this order.

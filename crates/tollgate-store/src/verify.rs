@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollgate_core::NanoUsd;
+use tollgate_core::{NanoUsd, Timestamp};
 
 /// Most differences that are listed; the rest is counted.
 pub(crate) const MOST_DIFFERENCES: usize = 100;
@@ -18,6 +18,8 @@ pub struct Verified {
     pub records: u64,
     /// Attempts.
     pub attempts: u64,
+    /// Records that arrived before were removed for their age; `None`: none was.
+    pub removed_before: Option<Timestamp>,
     /// What does not agree; at most 100.
     pub differences: Vec<Difference>,
     /// How many more there are.
@@ -76,13 +78,18 @@ pub enum Rule {
     Rollup,
     /// The roll-ups of attempts are the sums of the attempts.
     AttemptRollup,
+    /// Records are removed for their age by whole days, and those of the last day never are.
+    Removed,
+    /// Of days whose records were removed the ledger has what the roll-ups say was sold to each member, and no more records are
+    /// left than the roll-ups count.
+    RemovedDays,
     /// What the journal still holds of a booked request is what was booked.
     Journal,
 }
 
 impl Rule {
     /// Every rule, in the order in which they are checked.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Balance,
         Self::Running,
         Self::Settled,
@@ -93,6 +100,8 @@ impl Rule {
         Self::Attempts,
         Self::Rollup,
         Self::AttemptRollup,
+        Self::Removed,
+        Self::RemovedDays,
         Self::Journal,
     ];
 
@@ -110,6 +119,8 @@ impl Rule {
             Self::Attempts => "attempts",
             Self::Rollup => "rollup",
             Self::AttemptRollup => "attempt_rollup",
+            Self::Removed => "removed",
+            Self::RemovedDays => "removed_days",
             Self::Journal => "journal",
         }
     }
@@ -130,6 +141,13 @@ impl fmt::Display for Difference {
             Rule::Attempts => write!(f, "request {what}: {expected} attempts are expected and {found} are there"),
             Rule::Rollup => write!(f, "roll-up {what}: the records come to {expected}, the roll-up says {found}"),
             Rule::AttemptRollup => write!(f, "roll-up {what}: the attempts come to {expected}, the roll-up says {found}"),
+            Rule::Removed => write!(
+                f,
+                "records before {} are said to have been removed for their age; it can have been those before {} at most, whole days",
+                Timestamp(*found),
+                Timestamp(*expected)
+            ),
+            Rule::RemovedDays => write!(f, "removed records of {what}: the roll-up says {expected}, there is {found}"),
             Rule::Journal => write!(f, "request {what}: the journal says {usd} USD, the database {is} USD"),
         }
     }

@@ -77,7 +77,7 @@ fn believed(now: Timestamp, known: Timestamp, passed: Duration) -> Timestamp {
 }
 
 /// What arrived before goes: whole UTC days, so that at least `days` of them are kept.
-fn before(now: Timestamp, days: u64) -> Timestamp {
+pub(crate) fn before(now: Timestamp, days: u64) -> Timestamp {
     let days = i64::try_from(days).unwrap_or(i64::MAX).saturating_mul(DAY_US);
     Timestamp::of_day(Timestamp(now.0.saturating_sub(days)).day())
 }

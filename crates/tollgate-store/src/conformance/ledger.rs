@@ -47,7 +47,7 @@ async fn balance(store: &Store, member: MemberId) -> NanoUsd {
 }
 
 async fn agrees(store: &Store) {
-    let verified = store.ledger.verify().await.unwrap();
+    let verified = store.ledger.verify(NOON).await.unwrap();
     assert!(verified.agrees(), "{:#?}", verified.differences);
 }
 

@@ -188,7 +188,7 @@ impl LedgerStore for MemoryStore {
         Ok(Changed { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
 
-    async fn verify(&self) -> Result<Verified, StoreError> {
+    async fn verify(&self, _now: Timestamp) -> Result<Verified, StoreError> {
         let usage = self.usage.lock().await;
         let books = self.books.lock().await;
         let mut verified = Verified {

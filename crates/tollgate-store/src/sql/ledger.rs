@@ -177,8 +177,8 @@ impl LedgerStore for SqlStore {
         rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
     }
 
-    async fn verify(&self) -> Result<Verified, StoreError> {
-        self.verify_books().await
+    async fn verify(&self, now: Timestamp) -> Result<Verified, StoreError> {
+        self.verify_books(now).await
     }
 }
 

@@ -223,7 +223,7 @@ mod tests {
         let store = open_store().await.unwrap();
         assert_eq!(store.ledger.balances().await.unwrap(), balances);
         assert_eq!(store.ledger.spending(NOON).await.unwrap(), spending);
-        let verified = store.ledger.verify().await.unwrap();
+        let verified = store.ledger.verify(NOON).await.unwrap();
         assert!(verified.agrees() && verified.records == 60, "{verified:#?}");
         store.usage.append(&[record(100)]).await.unwrap();
         assert_eq!(backups(&dir).len(), 1);

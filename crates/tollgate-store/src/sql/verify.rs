@@ -1,10 +1,13 @@
 //! Whether the books agree, asked of the database in one snapshot. Each rule is a query for what breaks it: an id or a
 //! place, what should be there, what is there. Roll-ups are compared figure by figure ([`rollups`]). Where records were removed for their age, their ledger entries and sums
-//! stand alone and are not asked for them.
+//! are not asked for them, but held to each other ([`removed`]).
 
+mod removed;
 mod rollups;
 
 use sqlx::{Any, Row as _, Transaction};
+
+use tollgate_core::Timestamp;
 
 use super::SqlStore;
 use crate::{
@@ -74,7 +77,7 @@ const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) F
      (SELECT COUNT(*) FROM attempts)";
 
 impl SqlStore {
-    pub(super) async fn verify_books(&self) -> Result<Verified, StoreError> {
+    pub(super) async fn verify_books(&self, now: Timestamp) -> Result<Verified, StoreError> {
         let failed = |error| self.failed(VERIFY, error);
         let mut snapshot = self.snapshot(VERIFY).await?;
         let row = sqlx::query(COUNTS).fetch_one(&mut *snapshot).await.map_err(failed)?;
@@ -87,6 +90,7 @@ impl SqlStore {
         for rollup in rollups::ALL {
             self.verify_rollup(&mut snapshot, rollup, &mut verified).await?;
         }
+        self.verify_removed(&mut snapshot, now, &mut verified).await?;
         Ok(verified)
     }
 
@@ -119,12 +123,12 @@ mod tests {
     use crate::{
         conformance::{options, sqlite},
         open,
-        samples::record,
+        samples::{NOON, record},
         verify::Rule,
     };
 
     /// Does this to sound books, and tells which rules it broke.
-    async fn broken_by(tampering: &str) -> Vec<(Rule, i64, i64)> {
+    pub(super) async fn broken_by(tampering: &str) -> Vec<(Rule, i64, i64)> {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
         let mut records: Vec<_> = (1..6).map(record).collect();
@@ -140,7 +144,7 @@ mod tests {
         let tampering = tampering.replace("FIRST", &records[0].id.to_string()).replace("SECOND", &records[1].id.to_string());
         sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
-        let verified = store.ledger.verify().await.unwrap();
+        let verified = store.ledger.verify(NOON).await.unwrap();
         assert_eq!((verified.records, verified.members), (verified.records, 2));
         verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
     }

@@ -167,8 +167,8 @@ impl LedgerStore for Standby {
         self.within(WORK, self.sql()?.spending_since(place, now)).await
     }
 
-    async fn verify(&self) -> Result<Verified, StoreError> {
-        self.sql()?.verify().await
+    async fn verify(&self, now: Timestamp) -> Result<Verified, StoreError> {
+        self.sql()?.verify(now).await
     }
 }
 

@@ -7,10 +7,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tollgate_core::{NanoUsd, RequestId, UsageRecord};
+use tollgate_core::{NanoUsd, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{Difference, FolderLock, Rule, Store, Verified, Written};
 
-use crate::{cli::Common, compose, failure::Failure, say, traffic_notes, unbooked};
+use crate::{cli::Common, compose, failure::Failure, retention, say, traffic_notes, unbooked};
 
 /// Records of the journal that are compared at once.
 const AT_ONCE: usize = 1_000;
@@ -21,18 +21,19 @@ const MOST_NAMED: usize = 100;
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     compose::block_on(async {
         let store = compose::open(common).await?;
-        let data = compose::settings(common, &[])?.data;
+        let config = compose::settings(common, &[])?;
+        let data = config.data.clone();
         // The journal first: what is booked in between is in both, and must be the same.
         let mut journal = Look::default();
         journal.take(&store, &compose::journal_folder(&data)).await?;
         journal.is_served = FolderLock::is_taken(&data);
         journal.in_memory_only = traffic_notes::read(&data, compose::now()).in_memory_only;
-        let mut verified = store.ledger.verify().await?;
+        let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);
         if common.json {
             print_json(&verified, &journal);
         } else {
-            print(&verified, &journal);
+            print(&verified, &journal, config.number("usage.retention_days"));
         }
         judge(&verified, &journal)
     })
@@ -117,9 +118,26 @@ impl Look {
     }
 }
 
-fn print(verified: &Verified, journal: &Look) {
-    let Verified { members, entries, records, attempts, .. } = verified;
+/// What was removed for its age, beside what the setting of now would remove: it may have been another one then.
+fn removed(before: Timestamp, days: u64) -> String {
+    if days == 0 {
+        return format!("records before {before} were removed for their age; usage.retention_days = 0 as it is now removes none");
+    }
+    let due = retention::before(compose::now(), days);
+    let now = if before > due {
+        format!("; usage.retention_days = {days} as it is now removes those before {due}")
+    } else {
+        String::new()
+    };
+    format!("records before {before} were removed for their age{now}")
+}
+
+fn print(verified: &Verified, journal: &Look, days: u64) {
+    let Verified { members, entries, records, attempts, removed_before, .. } = verified;
     say::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
+    if let Some(before) = removed_before {
+        say::line(&removed(*before, days));
+    }
     if journal.waiting() > 0 {
         let who = if journal.is_served { "the running gateway" } else { "the next start" };
         say::line(&format!("{} records wait in the journal; {who} books them", journal.waiting()));
@@ -140,7 +158,7 @@ fn print(verified: &Verified, journal: &Look) {
 }
 
 fn print_json(verified: &Verified, journal: &Look) {
-    let Verified { members, entries, records, attempts, differences, more } = verified;
+    let Verified { members, entries, records, attempts, removed_before, differences, more } = verified;
     let items: Vec<Value> = differences
         .iter()
         .map(|it| {
@@ -151,7 +169,7 @@ fn print_json(verified: &Verified, journal: &Look) {
         .collect();
     say::json(&json!({
         "agrees": verified.agrees() && journal.is_well(), "members": members, "ledger_entries": entries, "records": records,
-        "attempts": attempts, "waiting_in_journal": journal.waiting(), "begun_in_journal": journal.begun.len(),
+        "attempts": attempts, "removed_before": removed_before.map(|at| at.to_string()), "waiting_in_journal": journal.waiting(), "begun_in_journal": journal.begun.len(),
         "refused_by_database": journal.refused, "in_memory_only": journal.in_memory_only, "journal_faults": journal.faults,
         "differences": items, "more_differences": more,
     }));

@@ -90,8 +90,8 @@ async fn a_gateway_moves_whole_and_a_second_pass_brings_what_came_since() {
     assert_eq!(everything(&there).await, everything(&store).await);
     let hash = there.hasher.hash("tk-imported-0123456789");
     assert_eq!(there.keys.find(&hash).await.unwrap().unwrap().name, "ci");
-    let verified = there.ledger.verify().await.unwrap();
-    assert_eq!((verified.records, verified), (42, store.ledger.verify().await.unwrap()));
+    let verified = there.ledger.verify(NOON).await.unwrap();
+    assert_eq!((verified.records, verified), (42, store.ledger.verify(NOON).await.unwrap()));
     // What the journal still holds is booked by the first start there: known records stay as they are.
     assert_eq!(there.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
     there.close().await;
