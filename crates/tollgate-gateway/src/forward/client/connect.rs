@@ -24,7 +24,14 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::{destination::Destination, proxy, resolver::Addresses, tls, tls::Trust};
+use super::{
+    destination::Destination,
+    proxy,
+    resolver::Addresses,
+    tls,
+    tls::Trust,
+    watched::{Line, OverTcp, Watched},
+};
 use crate::forward::ConnectFault;
 
 /// Head start of an address over the next one (RFC 8305, section 5).
@@ -41,7 +48,7 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// A connection that may carry requests. Its task is aborted to close it at once.
 pub(crate) enum Connected {
     /// HTTP/1.1: one request at a time.
-    Http1(http1::SendRequest<Full<Bytes>>, AbortHandle),
+    Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<Line>),
     /// HTTP/2: as many at once as the far side allows at the moment.
     Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
 }
@@ -82,10 +89,8 @@ async fn speak(
     http1(stream, tasks).await
 }
 
-async fn http1<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFault>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {
+    let (stream, line) = Watched::new(stream);
     let (sender, connection) = http1::Builder::new()
         .max_headers(MOST_HEADERS)
         .max_buf_size(BUFFER_BYTES)
@@ -98,7 +103,7 @@ where
             tracing::debug!(%fault, "upstream connection ended");
         }
     });
-    Ok(Connected::Http1(sender, task.abort_handle()))
+    Ok(Connected::Http1(sender, task.abort_handle(), line))
 }
 
 async fn http2<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFault>

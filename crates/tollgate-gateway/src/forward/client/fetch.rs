@@ -92,7 +92,7 @@ pub(crate) async fn send(url: &Url, sent: Sent, reach: Reach, trust: &Trust, tas
         Ok(request)
     };
     let (answer, connection) = match connect(&destination, &Addresses::default(), trust, tasks).await?.0 {
-        Connected::Http1(mut sender, task) => {
+        Connected::Http1(mut sender, task, _) => {
             let connection = Connection(Some(task));
             (sender.send_request(request(TargetForm::Origin)?).await, connection)
         }

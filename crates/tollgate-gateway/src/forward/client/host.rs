@@ -2,23 +2,21 @@
 
 use std::{
     collections::VecDeque,
+    io,
     net::IpAddr,
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::{
     body::Incoming,
-    client::conn::{TrySendError, http1, http2},
+    client::conn::{http1, http2},
 };
 use tokio::{
     sync::{Mutex as TurnMutex, Semaphore},
@@ -32,8 +30,9 @@ use super::{
     destination::{Destination, TargetForm},
     resolver::Addresses,
     tls::Trust,
+    watched::Line,
 };
-use crate::forward::{ConnectFault, UpstreamBodyFault, UpstreamError};
+use crate::forward::{ConnectFault, SentMark, UpstreamError};
 
 /// Idle connections kept to one channel, per core.
 const MOST_IDLE: usize = 512;
@@ -41,6 +40,9 @@ const MOST_IDLE: usize = 512;
 const OLDEST_IDLE: Duration = Duration::from_secs(50);
 /// Idle for longer than this, a connection may have been closed without our having looked.
 const LOOK_AFTER: Duration = Duration::from_millis(200);
+/// Who closes an idle connection while a request is on its way there is heard of after one way to him and back; what ends
+/// later had the request before it.
+const RACE: Duration = Duration::from_secs(1);
 /// Connections made at once to one channel, per core.
 const MOST_DIALS: usize = 256;
 /// HTTP/2 connections to one channel, per core.
@@ -57,11 +59,17 @@ pub(crate) struct Host {
     http2_turn: TurnMutex<()>,
 }
 
-struct Idle {
+/// An HTTP/1.1 connection.
+struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,
-    since: Instant,
+    line: Arc<Line>,
     peer: Option<IpAddr>,
+}
+
+struct Idle {
+    wire: Wire,
+    since: Instant,
 }
 
 struct Shared {
@@ -88,15 +96,28 @@ pub(crate) struct Lease {
 }
 
 enum Grip {
-    Http1 { sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle, peer: Option<IpAddr> },
-    Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: Arc<AtomicUsize> },
+    /// `kept`: since when it had lain idle, if it was used before.
+    Http1 { wire: Wire, kept: Option<Instant> },
+    /// `kept`: it was used before, and nothing was under way on it.
+    Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: Arc<AtomicUsize>, kept: bool },
 }
 
 /// Why a request got no answer's head.
 pub(crate) struct SendFault {
-    /// Nothing of it was processed: it may be sent again, on another connection.
-    pub(crate) untouched: bool,
+    pub(crate) fate: Fate,
     pub(crate) error: UpstreamError,
+}
+
+/// What is known of a request that got no answer's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// No byte of it left, or the far side says that it was not looked at: it may be sent again, on another connection.
+    Untouched,
+    /// It left on a connection that had lain idle and ended at once, without a byte of an answer: almost certainly it was
+    /// closed before the request came there, but nobody can know (RFC 9110, section 9.2.2).
+    Unanswered,
+    /// It was lost on its way or later, or what came is no answer.
+    Lost,
 }
 
 impl Host {
@@ -144,13 +165,13 @@ impl Host {
         // Boxed: making a connection takes kilobytes, which requests on an idle one would all carry.
         let (connected, peer) = Box::pin(connect(&self.destination, &self.addresses, trust, tasks)).await?;
         let grip = match connected {
-            Connected::Http1(sender, close) => Grip::Http1 { sender, close, peer },
+            Connected::Http1(sender, close, line) => Grip::Http1 { wire: Wire { sender, close, line, peer }, kept: None },
             Connected::Http2(sender, most) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
                 let in_flight = Arc::new(AtomicUsize::new(1));
                 let kept = Shared { peer, made: Instant::now(), sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-                Grip::Http2 { sender, in_flight }
+                Grip::Http2 { sender, in_flight, kept: false }
             }
         };
         Ok(Lease { host: Arc::clone(self), grip: Some(grip) })
@@ -158,17 +179,17 @@ impl Host {
 
     async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {
         loop {
-            let Idle { mut sender, close, since, peer } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
+            let Idle { mut wire, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
             let age = since.elapsed();
-            if sender.is_closed() || age > OLDEST_IDLE {
+            if wire.sender.is_closed() || age > OLDEST_IDLE {
                 continue;
             }
             if age > LOOK_AFTER {
                 // One turn of the reactor: if the far side has closed meanwhile, the connection's task learns it now.
                 tokio::task::yield_now().await;
             }
-            if !sender.is_closed() && (sender.is_ready() || sender.ready().await.is_ok()) {
-                let grip = Some(Grip::Http1 { sender, close, peer });
+            if !wire.sender.is_closed() && (wire.sender.is_ready() || wire.sender.ready().await.is_ok()) {
+                let grip = Some(Grip::Http1 { wire, kept: Some(since) });
                 return Some(Lease { host: Arc::clone(self), grip });
             }
         }
@@ -188,8 +209,8 @@ impl Host {
         if !room && !at_bound {
             return None;
         }
-        least.in_flight.fetch_add(1, Ordering::Relaxed);
-        let grip = Grip::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight) };
+        let kept = least.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
+        let grip = Grip::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight), kept };
         Some(Lease { host: Arc::clone(self), grip: Some(grip) })
     }
 
@@ -199,8 +220,13 @@ impl Host {
         shared.retain(|one| !Arc::ptr_eq(&one.in_flight, in_flight));
     }
 
-    fn keep(&self, sender: http1::SendRequest<Full<Bytes>>, close: AbortHandle, peer: Option<IpAddr>) {
-        if peer.is_some_and(|peer| !self.addresses.names(peer)) {
+    /// A connection that had lain idle since then was closed by the far side: those that lay idle for longer are no better.
+    fn let_go(&self, since: Instant) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| one.since > since);
+    }
+
+    fn keep(&self, wire: Wire) {
+        if wire.peer.is_some_and(|peer| !self.addresses.names(peer)) {
             return;
         }
         let now = Instant::now();
@@ -208,7 +234,7 @@ impl Host {
         while idle.front().is_some_and(|oldest| idle.len() >= MOST_IDLE || now.duration_since(oldest.since) > OLDEST_IDLE) {
             idle.pop_front();
         }
-        idle.push_back(Idle { sender, close, since: now, peer });
+        idle.push_back(Idle { wire, since: now });
     }
 
     /// Looks the name up anew and lets connections go to addresses it no longer stands for; requests under way on them
@@ -224,7 +250,7 @@ impl Host {
 
     fn drop_unnamed(&self) {
         let stays = |peer: Option<IpAddr>| peer.is_none_or(|peer| self.addresses.names(peer));
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.peer));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.wire.peer));
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.peer));
     }
 
@@ -238,7 +264,7 @@ impl Host {
     pub(crate) fn sweep(&self) -> bool {
         let now = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|one| !one.sender.is_closed() && now.duration_since(one.since) <= OLDEST_IDLE);
+        idle.retain(|one| !one.wire.sender.is_closed() && now.duration_since(one.since) <= OLDEST_IDLE);
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|one| !one.sender.is_closed());
         !idle.is_empty() || !shared.is_empty()
@@ -259,27 +285,55 @@ impl Lease {
         }
     }
 
-    /// Sends one request and waits for the head of its answer.
-    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, SendFault> {
-        let done = match self.grip.as_mut().expect("a lease holds its connection until it is dropped") {
-            Grip::Http1 { sender, .. } => sender.try_send_request(request).await,
-            Grip::Http2 { sender, in_flight } => {
-                let done = sender.try_send_request(request).await;
-                if done.as_ref().is_err_and(|fault| http2_fault(fault.error()).is_some_and(h2::Error::is_go_away)) {
-                    self.host.forget(in_flight);
-                }
-                done
+    /// Sends one request and waits for the head of its answer; `mark` is set when its bytes begin to leave.
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>, mark: &SentMark) -> Result<Response<Incoming>, SendFault> {
+        let host = Arc::clone(&self.host);
+        let began = Instant::now();
+        match self.grip.as_mut().expect("a lease holds its connection until it is dropped") {
+            Grip::Http1 { wire, kept } => {
+                wire.line.begin(mark.clone(), kept.is_some());
+                let done = wire.sender.try_send_request(request).await;
+                done.map_err(|fault| {
+                    let silent = !wire.line.is_answered() && began.elapsed() < RACE;
+                    let fate = match kept {
+                        _ if fault.message().is_some() || !wire.line.is_written() => Fate::Untouched,
+                        Some(_) if silent => Fate::Unanswered,
+                        _ => Fate::Lost,
+                    };
+                    if let (Some(since), Fate::Untouched | Fate::Unanswered) = (kept, fate) {
+                        host.let_go(*since);
+                    }
+                    judge(fault.error(), fate)
+                })
             }
-        };
-        done.map_err(|fault| judge(&fault))
+            Grip::Http2 { sender, in_flight, kept } => {
+                mark.set();
+                let done = sender.try_send_request(request).await;
+                done.map_err(|fault| {
+                    let cause = cause_of::<h2::Error>(fault.error());
+                    if cause.is_some_and(h2::Error::is_go_away) {
+                        host.forget(in_flight);
+                    }
+                    let ended = cause_of::<io::Error>(fault.error()).is_some() && began.elapsed() < RACE;
+                    let fate = if fault.message().is_some() || cause.is_some_and(not_looked_at) {
+                        Fate::Untouched
+                    } else if *kept && ended {
+                        Fate::Unanswered
+                    } else {
+                        Fate::Lost
+                    };
+                    judge(fault.error(), fate)
+                })
+            }
+        }
     }
 
     /// The answer has ended properly: the connection may carry the next request.
-    fn give_back(mut self) {
-        if let Some(Grip::Http1 { sender, close, peer }) = self.grip.take_if(|grip| matches!(grip, Grip::Http1 { .. }))
-            && !sender.is_closed()
+    pub(crate) fn give_back(mut self) {
+        if let Some(Grip::Http1 { wire, .. }) = self.grip.take_if(|grip| matches!(grip, Grip::Http1 { .. }))
+            && !wire.sender.is_closed()
         {
-            self.host.keep(sender, close, peer);
+            self.host.keep(wire);
         }
     }
 }
@@ -287,7 +341,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         match self.grip.take() {
-            Some(Grip::Http1 { close, .. }) => close.abort(),
+            Some(Grip::Http1 { wire, .. }) => wire.close.abort(),
             Some(Grip::Http2 { in_flight, .. }) => {
                 in_flight.fetch_sub(1, Ordering::Relaxed);
             }
@@ -296,98 +350,33 @@ impl Drop for Lease {
     }
 }
 
-fn judge(fault: &TrySendError<Request<Full<Bytes>>>) -> SendFault {
-    let error = fault.error();
-    if fault.message().is_some() || not_looked_at(error) {
-        return SendFault { untouched: true, error: UpstreamError::NotSent(ConnectFault::Closed) };
-    }
-    let error = if error.is_parse_too_large() {
+fn judge(error: &hyper::Error, fate: Fate) -> SendFault {
+    let error = if fate == Fate::Untouched {
+        UpstreamError::NotSent(ConnectFault::Closed)
+    } else if error.is_parse_too_large() {
         UpstreamError::Unreadable("answer head too large")
     } else if error.is_parse() {
         UpstreamError::Unreadable("not an HTTP answer")
     } else {
         UpstreamError::Lost
     };
-    SendFault { untouched: false, error }
+    SendFault { fate, error }
 }
 
 /// HTTP/2 says of some streams that they were never looked at (RFC 9113, sections 6.8 and 8.7): those it refuses, and
 /// at a GOAWAY, whatever its reason, those above the last one it names. h2 ends only these with the far side's GOAWAY;
 /// the others go on, and end with the connection's error where they do not.
-fn not_looked_at(error: &hyper::Error) -> bool {
-    http2_fault(error)
-        .is_some_and(|fault| fault.is_remote() && (fault.is_go_away() || fault.reason() == Some(h2::Reason::REFUSED_STREAM)))
+fn not_looked_at(fault: &h2::Error) -> bool {
+    fault.is_remote() && (fault.is_go_away() || fault.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
-fn http2_fault(error: &hyper::Error) -> Option<&h2::Error> {
+fn cause_of<E: std::error::Error + 'static>(error: &hyper::Error) -> Option<&E> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
-        if let Some(fault) = cause.downcast_ref::<h2::Error>() {
+        if let Some(fault) = cause.downcast_ref::<E>() {
             return Some(fault);
         }
         source = cause.source();
     }
     None
-}
-
-/// An answer's body. At its end the connection goes back; dropped before, the connection is closed.
-pub(crate) struct LeasedBody {
-    body: Incoming,
-    lease: Option<Lease>,
-}
-
-impl LeasedBody {
-    pub(crate) fn new(body: Incoming, lease: Lease) -> Self {
-        Self { body, lease: Some(lease) }
-    }
-
-    fn give_back_at_end(&mut self) {
-        if self.body.is_end_stream()
-            && let Some(lease) = self.lease.take()
-        {
-            lease.give_back();
-        }
-    }
-}
-
-impl Body for LeasedBody {
-    type Data = Bytes;
-    type Error = UpstreamBodyFault;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyFault>>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(context);
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => {
-                if let Some(lease) = this.lease.take() {
-                    lease.give_back();
-                }
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Ok(frame))) => {
-                this.give_back_at_end();
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(fault))) => {
-                this.lease = None;
-                let fault = if fault.is_parse() { UpstreamBodyFault::Unreadable } else { UpstreamBodyFault::Lost };
-                Poll::Ready(Some(Err(fault)))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for LeasedBody {
-    fn drop(&mut self) {
-        self.give_back_at_end();
-    }
 }

@@ -9,10 +9,12 @@ mod destination;
 pub(crate) mod fetch;
 mod guard;
 mod host;
+mod leased;
 mod probe;
 mod proxy;
 mod resolver;
 mod tls;
+mod watched;
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,8 @@ use tollgate_core::{Channel, ChannelId};
 pub(crate) use self::guard::Reach;
 use self::{
     destination::{Destination, TargetForm},
-    host::{Freshness, Host, LeasedBody},
+    host::{Fate, Freshness, Host},
+    leased::LeasedBody,
 };
 pub use self::{
     guard::is_public,
@@ -131,8 +134,7 @@ impl Upstream for Client {
                 Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
             };
             let request = request(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
-            call.sent.set();
-            match lease.send(request).await {
+            match lease.send(request, &call.sent).await {
                 Ok(answer) => {
                     let (head, body) = answer.into_parts();
                     let body = Box::pin(LeasedBody::new(body, lease));
@@ -140,12 +142,22 @@ impl Upstream for Client {
                 }
                 // The far side closed while we took the connection up (the keep-alive race), or refused the stream
                 // unseen, or went away before it. Once more, on a connection that did not stand until now.
-                Err(fault) if fault.untouched && wanted == Freshness::Reused => {
+                Err(fault) if wanted == Freshness::Reused && may_go_again(fault.fate, &call.channel) => {
+                    tracing::debug!(fate = ?fault.fate, "a kept connection was closed; sending on a new one");
                     wanted = Freshness::NewerThan(Instant::now());
                 }
                 Err(fault) => return Err(fault.error),
             }
         }
+    }
+}
+
+/// Whether a request may be sent once more. What nobody can know is the channel's to decide, as for every other attempt.
+fn may_go_again(fate: Fate, channel: &Channel) -> bool {
+    match fate {
+        Fate::Untouched => true,
+        Fate::Unanswered => channel.retry_uncertain,
+        Fate::Lost => false,
     }
 }
 

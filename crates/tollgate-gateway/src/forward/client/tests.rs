@@ -1,5 +1,6 @@
 //! The pool against sockets that misbehave: every test has an upstream of its own on a free loopback port.
 
+mod kept;
 mod tls;
 
 use std::{sync::Arc, time::Duration};

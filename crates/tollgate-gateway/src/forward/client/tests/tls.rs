@@ -263,3 +263,38 @@ async fn goaway_in_the_middle_ends_the_body_and_the_next_request_gets_a_new_conn
     let answer = ask(&client, &call).await.expect("a new connection");
     assert_eq!(read(answer.body).await.unwrap(), "{}");
 }
+
+#[tokio::test]
+async fn an_idle_connection_that_ends_without_a_word_costs_no_request() {
+    for firm in [false, true] {
+        let acceptor = acceptor("server.pem", &[b"h2"]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let tasks = TaskTracker::new();
+        tasks.spawn(async move {
+            for first in [true, false] {
+                let (socket, _) = listener.accept().await.unwrap();
+                let mut connection = h2::server::handshake(acceptor.accept(socket).await.unwrap()).await.unwrap();
+                while let Some(Ok((_request, respond))) = connection.accept().await {
+                    // The second request on the first connection finds nobody: no GOAWAY, no reset, just the end.
+                    if count.fetch_add(1, Ordering::SeqCst) == 1 && first {
+                        break;
+                    }
+                    respond_well(respond);
+                }
+            }
+        });
+        let (client, mut call) = (client(), trusting_call(&url));
+        let mut row = (*call.channel).clone();
+        row.retry_uncertain = !firm;
+        call.channel = row.into();
+        read(ask(&client, &call).await.unwrap().body).await.unwrap();
+        match ask(&client, &call).await {
+            Ok(answer) => assert!(!firm && read(answer.body).await.unwrap() == "{}"),
+            Err(fault) => assert!(firm && fault == UpstreamError::Lost, "{fault}"),
+        }
+        assert_eq!(requests.load(Ordering::SeqCst), if firm { 2 } else { 3 });
+    }
+}
