@@ -113,7 +113,7 @@ pub struct Channel {
     /// Added to every request upstream.
     pub headers: Vec<(String, String)>,
     /// `http://` (CONNECT) or `socks5://`.
-    pub proxy: Option<String>,
+    pub proxy: Option<Secret>,
     /// PEM file with further roots.
     pub ca_file: Option<String>,
     /// Budgets on cost.

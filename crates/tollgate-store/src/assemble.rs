@@ -45,10 +45,8 @@ pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Resu
 }
 
 fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
-    let mut spec: ChannelSpec = row.read()?;
-    if let Some(whole) = proxy::whole(row, &spec, sealer)? {
-        spec.proxy = Some(whole.expose().to_owned());
-    }
+    let spec: ChannelSpec = row.read()?;
+    let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
     let serves = |serves: crate::ServesSpec| Serves {
         model: serves.model,
@@ -74,7 +72,7 @@ fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Resul
         retry_uncertain: spec.retry_uncertain,
         probe_interval_s: spec.probe_interval_s,
         headers: spec.headers,
-        proxy: spec.proxy,
+        proxy,
         ca_file: spec.ca_file,
         budgets: spec.budgets,
         accounts,

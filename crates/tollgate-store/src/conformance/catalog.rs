@@ -140,7 +140,7 @@ pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &S
     let (plain, shown) = ("http://me:proxy-secret@127.0.0.1:3128", "http://me:***@127.0.0.1:3128");
     let first = apply(store, &[put(Some(plain))]).await.unwrap();
     let used = async || store.catalog.load().await.unwrap().channel_by_name("main").unwrap().proxy.clone();
-    assert_eq!(used().await.as_deref(), Some(plain));
+    assert_eq!(used().await.as_ref().map(tollgate_core::Secret::expose), Some(plain));
     let current = store.catalog.current(&KeyScope::All).await.unwrap();
     assert_eq!(current.channels[0].spec.proxy.as_deref(), Some(shown));
     let listed = store.listing.page(&crate::RowFilter::of(Kind::Channel, 10)).await.unwrap();
@@ -150,14 +150,14 @@ pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &S
     }
     let switched = Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off };
     apply(store, &[switched]).await.unwrap();
-    assert_eq!(used().await.as_deref(), Some(plain));
+    assert_eq!(used().await.as_ref().map(tollgate_core::Secret::expose), Some(plain));
     // What is sent to another address is not the password that was kept for this one.
     for proxy in ["http://me:***@127.0.0.1:3129", "http://you:***@127.0.0.1:3128"] {
         assert!(matches!(reason(apply(store, &[put(Some(proxy))]).await.unwrap_err()), Refused::Invalid(_)), "{proxy}");
     }
     let other = plain.replace("proxy-secret", "other-proxy-secret");
     apply(store, &[put(Some(&other))]).await.unwrap();
-    assert_eq!(used().await, Some(other));
+    assert_eq!(used().await, Some(tollgate_core::Secret::new(other)));
     apply(store, &[put(None)]).await.unwrap();
     assert_eq!(used().await, None);
     assert!(matches!(reason(apply(store, &[put(Some(shown))]).await.unwrap_err()), Refused::Invalid(_)), "it is forgotten");

@@ -39,7 +39,7 @@ impl Destination {
     /// Reads a channel's row.
     pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
         let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
-        let proxy = channel.proxy.as_deref().map(Url::parse).transpose().map_err(|_| ConnectFault::Proxy)?;
+        let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
         let base_path = url.path().trim_end_matches('/').to_owned();
         let destination = Self::of_url(&url, Reach::of(channel))?;
         Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.ca_file.clone(), proxy, ..destination })
