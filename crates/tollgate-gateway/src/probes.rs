@@ -240,6 +240,8 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> Seen {
     match problem.status {
         _ if problem.spent => Seen::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) }),
         _ if problem.account_refused => Seen::Refused,
+        // A firewall's page says nothing of the credential.
+        _ if problem.foreign => Seen::Nothing,
         401..=403 => Seen::Refused,
         408 | 504 | 524 => Seen::Failure(Observation::Timeout),
         501 => Seen::Nothing,

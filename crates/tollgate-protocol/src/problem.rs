@@ -87,7 +87,8 @@ pub struct UpstreamProblem {
     pub param: Option<String>,
     /// Whether the body had the shape of the protocol's error object.
     pub recognised: bool,
-    /// A 4xx whose body is no model server's word about the request: a page, a proxy's answer, a bare `Not Found`.
+    /// A 4xx whose body is no model server's word about the request: a page, a proxy's answer, a bare `Not Found`, a
+    /// firewall's 403.
     pub foreign: bool,
     /// Native `details`, each a raw JSON object.
     pub details: Vec<String>,

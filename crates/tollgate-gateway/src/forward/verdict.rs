@@ -329,7 +329,7 @@ mod tests {
     fn what_no_model_server_wrote_is_the_addresss_fault_and_not_the_requests() {
         let page = |status| problem(UpstreamProblem { status, foreign: true, ..UpstreamProblem::default() }, None);
         let (bad, refused) = (Some(Observation::BadAnswer), AttemptResult::Refused);
-        for code in [400, 404, 405, 409, 410, 415, 421, 422, 426] {
+        for code in [400, 403, 404, 405, 409, 410, 415, 421, 422, 426] {
             check(&page(code), "E55", Next::Attempt, bad, refused);
         }
         // A proxy's limits are no sign that the address is wrong.

@@ -182,6 +182,7 @@ fn what_answers_mean() {
         (401, error("no"), Seen::Refused),
         (402, error("no"), Seen::Refused),
         (403, error("no"), Seen::Refused),
+        (403, "<html>blocked</html>".to_owned(), Seen::Nothing),
         (404, error("no"), Seen::Nothing),
         (405, error("no"), Seen::Nothing),
         (429, error("slow down"), Seen::Nothing),

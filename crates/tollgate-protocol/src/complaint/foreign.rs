@@ -1,6 +1,8 @@
 //! Whose words an error answer is: a model server's, or those of whatever else answers at an address that is wrong (a web
 //! server's page, a proxy's, a framework that knows no such path). The latter say nothing of the request.
 
+use serde_json::Value;
+
 use super::Complaint;
 
 /// How a body puts its complaint.
@@ -37,13 +39,34 @@ const PHRASES: &[&str] = &[
 ];
 /// What model servers say of a path they do not know.
 const NO_SUCH_PATH: &[&str] = &["invalid url", "unknown url", "unknown request url", "unrecognized request url"];
+/// What a bare text is about that speaks of our account.
+const OF_AN_ACCOUNT: &[&str] = &[
+    "key",
+    "token",
+    "credential",
+    "authoriz",
+    "authoris",
+    "authentic",
+    "permission",
+    "account",
+    "subscri",
+    "billing",
+    "balance",
+    "quota",
+    "project",
+    "organi",
+    "suspend",
+];
 
 impl Complaint {
     /// Whether a 4xx with this body is no model server's word about the request. Never for what is about keys, money and
-    /// pace (401, 402, 403, 408, 429), whoever says it.
+    /// pace (401, 402, 408, 429), whoever says it; for a 403 where a firewall said it.
     pub(super) fn is_foreign(&self, status: u16) -> bool {
-        if !(400..500).contains(&status) || matches!(status, 401 | 402 | 403 | 408 | 429) {
+        if !(400..500).contains(&status) || matches!(status, 401 | 402 | 408 | 429) {
             return false;
+        }
+        if status == 403 {
+            return self.is_firewalls();
         }
         let phrase = self.is_phrase();
         // All that is ever asked is to post to a path that every model server has.
@@ -57,6 +80,19 @@ impl Complaint {
             // A path that is not there is told in words of all kinds; a model that is not there is called one.
             Shape::Words if about_path => phrase || !self.says(status, &["model"]),
             Shape::Words => phrase,
+        }
+    }
+
+    /// Whether a 403 is no word about our account: a page, nothing at all, JSON without any complaint in it, Cloudflare's own
+    /// JSON, or a bare text that names nothing of an account. A complaint in JSON stays the account's, even the mere
+    /// `{"message":"Forbidden"}` that Amazon's API gateway says to a wrong key.
+    fn is_firewalls(&self) -> bool {
+        match &self.object {
+            Value::Object(object) => {
+                let complains = self.recognised || !self.message.is_empty();
+                !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
+            }
+            _ => !self.says(403, OF_AN_ACCOUNT),
         }
     }
 
@@ -134,8 +170,40 @@ mod tests {
 
     #[test]
     fn keys_money_and_pace_are_nobodys_path() {
-        for status in [200, 401, 402, 403, 408, 429, 500, 503] {
+        for status in [200, 401, 402, 408, 429, 500, 503] {
             assert!(!foreign(status, "<html>"), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_403_is_a_firewalls_where_no_api_speaks() {
+        for body in [
+            "",
+            "<!DOCTYPE html><title>Attention Required! | Cloudflare</title>Sorry, you have been blocked",
+            "<html><head><title>403 Forbidden</title></head></html>",
+            "error code: 1020",
+            "Forbidden",
+            "RBAC: access denied",
+            "{}",
+            "{\"cut",
+            "null",
+            r#"{"url":"https://geo.example.com/captcha/?cid=1"}"#,
+            r#"{"type":"https://developers.cloudflare.com/x/","title":"Error 1020: Access denied","status":403,"detail":"The site owner has blocked you","cloudflare_error":true}"#,
+        ] {
+            assert!(foreign(403, body), "{body}");
+        }
+        for body in [
+            r#"{"error":{"message":"no","type":"permission_error"}}"#,
+            r#"{"error":{"code":"unsupported_country_region_territory","message":"Country not supported","type":"request_forbidden"}}"#,
+            r#"[{"error":{"code":403,"message":"m","status":"PERMISSION_DENIED"}}]"#,
+            r#"{"error":"Forbidden"}"#,
+            r#"{"message":"Forbidden"}"#,
+            r#"{"detail":"Not authenticated"}"#,
+            r#"{"type":"error","error":{"type":"permission_error","message":"m"}}"#,
+            "Invalid API key",
+            "Your account has been suspended",
+        ] {
+            assert!(!foreign(403, body), "{body}");
         }
     }
 }

@@ -172,7 +172,8 @@ fn ends(name: &str, upstream: &Upstream, gate: &Gate, reply: Reply, end: impl Fn
 #[test]
 fn an_accounts_room_is_given_back_in_every_ending() {
     let upstream = Upstream::start();
-    let lines = "cooling = false\nfirst_byte_timeout_ms = 2000\nidle_timeout_ms = 2000";
+    // A kept connection that hangs up would have its request sent again.
+    let lines = "cooling = false\nretry_uncertain = false\nfirst_byte_timeout_ms = 2000\nidle_timeout_ms = 2000";
     let catalog =
         (channel("only", "openai", &upstream.openai(), "chat-model", lines) + &prices(&["chat-model"]) + &group(&["only"]))
             .replace("name = \"only-account\"", "name = \"only-account\"\nconcurrency = 1");

@@ -133,6 +133,8 @@ fn a_page_where_an_error_should_be_is_the_addresss_fault() {
         Reply::status(405).body("Method Not Allowed", "text/plain"),
         Reply::error(404, &json!({"message": "Not Found"})),
         Reply::error(404, &json!({"detail": "Not Found"})),
+        Reply::status(403).body("<html><title>Attention Required!</title>You have been blocked</html>", "text/html"),
+        Reply::error(403, &json!({"title": "Error 1020: Access denied", "status": 403, "cloudflare_error": true})),
     ];
     for page in pages {
         let (first, _second, gate) = pair("");
@@ -146,9 +148,33 @@ fn a_page_where_an_error_should_be_is_the_addresss_fault() {
     }
     // Where nobody else is left, the caller is told that the upstream failed, and not that the request is wrong.
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::status(404).body("<html>", "text/html"));
-    let answer = support::before(&upstream).chat(&support::chat("chat-model"));
-    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("upstream_error")), "{}", answer.text());
+    for status in [404, 403] {
+        upstream.otherwise(Reply::status(status).body("<html>", "text/html"));
+        let answer = support::before(&upstream).chat(&support::chat("chat-model"));
+        assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("upstream_error")), "{}", answer.text());
+    }
+}
+
+#[test]
+fn an_account_that_met_a_firewall_serves_again_without_a_test() {
+    let upstream = Upstream::start();
+    let gate = support::builder(&upstream, "").spawn();
+    for _ in 0..3 {
+        upstream.next(Reply::status(403).body("<html>blocked</html>", "text/html"));
+    }
+    for _ in 0..3 {
+        assert_eq!(gate.chat(&support::chat("chat-model")).status, 502);
+    }
+    // Three in a row cool it for ten seconds; the next request after that is the probe.
+    tollgate_testkit::wait_for("the account serves again", Duration::from_secs(30), || {
+        gate.chat(&support::chat("chat-model")).status == 200
+    });
+    // What the provider itself says with a 403 rests it, as ever.
+    upstream.next(Reply::error(403, &json!({"error": {"message": "no", "type": "permission_error"}})));
+    let answer = gate.chat(&support::chat("chat-model"));
+    assert_eq!(answer.json()["error"]["code"], "upstream_account_error", "{}", answer.text());
+    let answer = gate.chat(&support::chat("chat-model"));
+    assert_eq!((answer.status, answer.header("x-tollgate-cause")), (503, Some("disabled")), "{}", answer.text());
 }
 
 #[test]
