@@ -87,13 +87,9 @@ impl Complaint {
     /// JSON, or a bare text that names nothing of an account. A complaint in JSON stays the account's, even the mere
     /// `{"message":"Forbidden"}` that Amazon's API gateway says to a wrong key.
     fn is_firewalls(&self) -> bool {
-        match &self.object {
-            Value::Object(object) => {
-                let complains = self.recognised || !self.message.is_empty();
-                !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
-            }
-            _ => !self.says(403, OF_AN_ACCOUNT),
-        }
+        let Some(object) = self.object.as_object() else { return !self.says(403, OF_AN_ACCOUNT) };
+        let complains = self.recognised || !self.message.is_empty();
+        !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
     }
 
     /// Whether the text is nothing but what its status is called.
