@@ -4,13 +4,16 @@
 //! counting is here too ([`Spent`], [`Sliding`]), so that every backend counts alike.
 
 mod counting;
+mod meter;
 mod worst;
 
 use std::{fmt, mem};
 
+use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
 
 pub use counting::{PackedSpent, Sliding, Spent};
+pub use meter::{Meter, Rate, rooms};
 use worst::Worst;
 
 use crate::{
@@ -25,7 +28,7 @@ pub const LEAST_OUTPUT: u64 = 256;
 pub const MOST_AHEAD: usize = 6;
 
 /// Whose limit, whose money.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Subject {
     /// A key's.
     Key(KeyId),

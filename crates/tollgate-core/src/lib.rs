@@ -23,8 +23,9 @@ mod time;
 mod samples;
 
 pub use admit::{
-    AdmitInput, Busy, Crossed, Exhausted, Hold, LEAST_OUTPUT, Limit, LimitRule, MOST_AHEAD, PackedSpent, Rated, Room, Rooms, Short,
-    Sliding, Spent, Subject, Taken, hold_for, hold_for_attempt, holds_ahead, most_of_attempt, output_limit_field,
+    AdmitInput, Busy, Crossed, Exhausted, Hold, LEAST_OUTPUT, Limit, LimitRule, MOST_AHEAD, Meter, PackedSpent, Rate, Rated, Room,
+    Rooms, Short, Sliding, Spent, Subject, Taken, hold_for, hold_for_attempt, holds_ahead, most_of_attempt, output_limit_field,
+    rooms,
 };
 pub use catalog::{
     Account, AccountBounds, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member,

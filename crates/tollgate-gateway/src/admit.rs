@@ -9,8 +9,8 @@ use crate::{
     ticket::Ticket, translate::OutputLimit,
 };
 use tollgate_core::{
-    AdmitInput, Busy, Exclusion, Exhausted, Hold, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Taken, Window, hold_for,
-    hold_for_attempt, holds_ahead, output_limit_field,
+    AdmitInput, Busy, Exclusion, Exhausted, Hold, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Taken, Timestamp, Window,
+    hold_for, hold_for_attempt, holds_ahead, output_limit_field,
 };
 
 /// What was set aside for a request.
@@ -35,8 +35,7 @@ pub(crate) async fn admit(core: &Core, head: &Head, terms: &Terms, ticket: &mut 
             ticket.admitted(figures_of(&taken.rooms));
             Ok(Admitted { hold: Some(hold), limit: output_limit(taken.output, head, terms) })
         }
-        Err(Exhausted::Rate(busy)) => Err(rate_limited(&busy)),
-        Err(Exhausted::Money(short)) => Err(too_little(&short, head)),
+        Err(exhausted) => Err(refusal_of(&exhausted, head.arrived)),
     }
 }
 
@@ -114,6 +113,14 @@ async fn take(core: &Core, hold: &Hold, ahead: &[Hold], ticket: &mut Ticket) -> 
     })
 }
 
+/// How a request is refused that arrived at `at`.
+pub(crate) fn refusal_of(exhausted: &Exhausted, at: Timestamp) -> Refusal {
+    match exhausted {
+        Exhausted::Rate(busy) => rate_limited(busy),
+        Exhausted::Money(short) => too_little(short, at),
+    }
+}
+
 fn rate_limited(busy: &Busy) -> Refusal {
     let subject = match busy.subject {
         Subject::Key(_) => LimitSubject::Key,
@@ -132,7 +139,7 @@ fn rate_limited(busy: &Busy) -> Refusal {
 }
 
 /// Nothing is left (E32), or not enough for this request (E33).
-fn too_little(short: &Short, head: &Head) -> Refusal {
+fn too_little(short: &Short, at: Timestamp) -> Refusal {
     let subject = match short.subject {
         Subject::Member(_) if short.budget.is_none() => BudgetSubject::Balance,
         Subject::Key(_) => BudgetSubject::Key,
@@ -145,13 +152,9 @@ fn too_little(short: &Short, head: &Head) -> Refusal {
         return Refusal::TooDear(subject);
     }
     let spent = match short.budget {
-        Some(budget) => Spent {
-            subject,
-            window: budget.window,
-            spent: short.spent,
-            amount: budget.amount,
-            renews_at: budget.window.ends(head.arrived),
-        },
+        Some(budget) => {
+            Spent { subject, window: budget.window, spent: short.spent, amount: budget.amount, renews_at: budget.window.ends(at) }
+        }
         None => Spent { subject, window: Window::Total, spent: short.spent, amount: short.left, renews_at: None },
     };
     Refusal::Spent(Box::new(spent))

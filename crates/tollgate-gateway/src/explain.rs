@@ -1,21 +1,27 @@
-//! Which accounts a request would use, in order, and why not the others: the same functions as on the path, asked for
-//! nobody in particular.
+//! Whether a request would be let in, which accounts it would use, in order, and why not the others: the same functions as
+//! on the path, asked for nobody in particular.
 
 mod asked;
+mod counted;
+mod limits;
+mod refused;
 mod room;
 
 use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 use tollgate_core::{
-    Caller, Catalog, Excluded, HealthView, Key, NoRoute, NotOffered, Offer, Past, Plan, PlannedAttempt, PriceLimit, Revision,
-    RouteInput, Timestamp, estimate_input, estimate_output, rank_all, resolve,
+    Caller, Catalog, Excluded, HealthView, Key, NoRoute, Offer, Past, Plan, PlannedAttempt, PriceLimit, Revision, RouteInput,
+    Timestamp, estimate_input, estimate_output, rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Outline, Protocol};
 
+pub use counted::{Counted, CountedBy, Counts, subjects_of};
+pub use limits::CallerLimit;
+pub use refused::Refused;
 pub use room::Bound;
 
-use crate::{Known, Refusal, authenticate::check};
+use crate::{Known, authenticate::check};
 
 /// Input tokens of a request of which nothing is said.
 pub const USUAL_INPUT: u64 = 1_000;
@@ -46,6 +52,8 @@ pub struct Sight<'a> {
     pub health: &'a dyn HealthView,
     /// What the running gateway knows besides.
     pub known: &'a Known,
+    /// How those stand that the key's requests are measured by.
+    pub counted: &'a Counted,
     /// Now.
     pub now: Timestamp,
 }
@@ -71,7 +79,13 @@ pub struct Explanation {
     pub estimate: Option<Estimate>,
     /// How it would be refused.
     pub refusal: Option<Refused>,
-    /// Accounts in the order in which they would be tried. Among equals the order is drawn for each conversation.
+    /// What bounds the caller.
+    pub limits: Vec<CallerLimit>,
+    /// The output limit, in tokens, that the gateway writes into the request, so that it costs no more than what is set
+    /// aside for it; lower than estimated where less money is left. Absent: it writes none.
+    pub output_limit: Option<u64>,
+    /// Accounts in the order in which they would be tried, also where limits of the caller refuse the request for now. Among
+    /// equals the order is drawn for each conversation.
     pub planned: Vec<Candidate>,
     /// Accounts that would not be tried.
     pub excluded: Vec<NotTried>,
@@ -86,19 +100,6 @@ pub struct Estimate {
     pub input_tokens: u64,
     /// Most tokens out.
     pub output_tokens: u64,
-}
-
-/// A refusal to be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
-    /// Error id.
-    pub error: &'static str,
-    /// Machine-readable cause, as in `x-tollgate-cause`.
-    pub cause: Option<&'static str>,
-    /// Whether waiting helps of itself.
-    pub retryable: bool,
-    /// The same for people.
-    pub text: String,
 }
 
 /// An account that may be tried.
@@ -163,19 +164,21 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
         revision: sight.catalog.revision,
         estimate: None,
         refusal: None,
+        limits: Vec::new(),
+        output_limit: None,
         planned: Vec::new(),
         excluded: Vec::new(),
         learned: Vec::new(),
     };
     if let Err(refusal) = check(&key, None, sight.now) {
-        explanation.refusal = Some(not_let_in(&refusal, question.from));
+        explanation.refusal = Some(refused::not_let_in(&refusal, question.from));
         return Ok(explanation);
     }
     let caller = Caller::of(sight.catalog, key);
     let offer = match resolve(sight.catalog, &caller, &outline, question.from, sight.now) {
         Ok(offer) => offer,
         Err(reason) => {
-            explanation.refusal = Some(not_offered(&reason));
+            explanation.refusal = Some(refused::not_offered(&reason));
             return Ok(explanation);
         }
     };
@@ -184,6 +187,8 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
     explanation.estimate = Some(estimate);
     explanation.learned = learned(&offer, sight);
     let asked = Asked { question, outline: &outline, offer: &offer, caller: &caller, sight, estimate };
+    let limits::Said { limits, refusal, output_limit } = asked.limits();
+    (explanation.limits, explanation.refusal, explanation.output_limit) = (limits, refusal, output_limit);
     let mut past = Past::default();
     match asked.rank(&mut past) {
         Ok(plan) => {
@@ -191,7 +196,8 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
             explanation.excluded = plan.excluded.iter().map(|it| asked.not_tried(it)).collect();
         }
         Err(none) => {
-            explanation.refusal = Some(none_usable(&none));
+            // Who is not let in does not come so far.
+            explanation.refusal.get_or_insert_with(|| refused::none_usable(&none));
             explanation.excluded = none.excluded.iter().map(|it| asked.not_tried(it)).collect();
         }
     }
@@ -288,43 +294,6 @@ fn learned(offer: &Offer, sight: &Sight<'_>) -> Vec<RefusedField> {
         }));
     }
     fields
-}
-
-/// The key does not open the door.
-fn not_let_in(refusal: &Refusal, from: Protocol) -> Refused {
-    let text = if let Refusal::KeyExpired(at) = refusal {
-        format!("the key expired at {at}")
-    } else if matches!(refusal, Refusal::KeyDisabled) {
-        "the key is off by hand, or revoked".to_owned()
-    } else {
-        "the member behind the key is suspended".to_owned()
-    };
-    Refused { error: refusal.id(from), cause: None, retryable: false, text }
-}
-
-fn none_usable(none: &NoRoute<'_>) -> Refused {
-    if let Some(fields) = none.all_translate() {
-        let text = format!("no channel takes {}", fields.join(", "));
-        return Refused { error: "E17", cause: None, retryable: false, text };
-    }
-    if let Some(supports) = none.only_other_protocol() {
-        let text = format!("the model is offered for {} only", supports.join(", "));
-        return Refused { error: "E15", cause: None, retryable: false, text };
-    }
-    let cause = none.cause();
-    let error = if none.price_limit_alone() { "E41" } else { "E40" };
-    let text = format!("no account is usable: {}", cause.as_str());
-    Refused { error, cause: Some(cause.as_str()), retryable: cause.retryable(), text }
-}
-
-fn not_offered(reason: &NotOffered) -> Refused {
-    let (error, text) = match reason {
-        NotOffered::Unknown => ("E13", "no channel serves a model of this name".to_owned()),
-        NotOffered::OutsideGroup => ("E14", "the model exists, but in no group of this key, or the key may not use it".to_owned()),
-        NotOffered::Method { supports } => ("E15", format!("the model is offered for {} only", supports.join(", "))),
-        NotOffered::Unsupported { fields } => ("E17", format!("unsupported fields: {}", fields.join(", "))),
-    };
-    Refused { error, cause: None, retryable: false, text }
 }
 
 #[cfg(test)]

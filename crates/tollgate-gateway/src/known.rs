@@ -3,14 +3,17 @@
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Catalog, Channel, ChannelBudget, ChannelId, Learned, NanoUsd,
-    Subject, Timestamp, Window,
+    AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Catalog, Channel, ChannelBudget, ChannelId, Learned, Meter,
+    NanoUsd, Subject, Timestamp, Window,
 };
+use tollgate_store::Look;
 
 use crate::{InUse, Shared};
 
 /// Most accounts that are told of.
 const MOST_ACCOUNTS: usize = 10_000;
+/// Most subjects of limits that are told of.
+const MOST_COUNTED: usize = 2_000;
 /// Most models with refused fields that are told of.
 const MOST_TOLD: usize = 1_000;
 
@@ -30,6 +33,24 @@ pub struct Known {
     /// Requests that are recorded in memory only, because the journal has no room.
     #[serde(default)]
     pub in_memory_only: usize,
+    /// Callers, and whoever else has limits, that have something set aside, under way or counted in the last minutes.
+    #[serde(default)]
+    pub counted: Vec<CountedHere>,
+    /// `at` in the microseconds that their minutes are counted in.
+    #[serde(default)]
+    pub counted_micros: u64,
+    /// Whether there are more of them.
+    #[serde(default)]
+    pub counts_more: bool,
+}
+
+/// How one subject of limits stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedHere {
+    /// Whose.
+    pub subject: Subject,
+    /// As it is counted.
+    pub meter: Meter,
 }
 
 /// Fields that one channel's model refused.
@@ -67,14 +88,18 @@ impl Known {
     /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.learned.is_empty() && self.accounts.is_empty() && self.spent.is_empty() && self.in_memory_only == 0
+        self.learned.is_empty()
+            && self.accounts.is_empty()
+            && self.spent.is_empty()
+            && self.in_memory_only == 0
+            && self.counted.is_empty()
     }
 
     /// Whether the same is told, whenever it was.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        (&self.learned, &self.accounts, &self.spent, self.in_memory_only)
-            == (&other.learned, &other.accounts, &other.spent, other.in_memory_only)
+        (&self.learned, &self.accounts, &self.spent, self.in_memory_only, &self.counted, self.counts_more)
+            == (&other.learned, &other.accounts, &other.spent, other.in_memory_only, &other.counted, other.counts_more)
     }
 
     /// Whether a gateway told it.
@@ -116,6 +141,11 @@ impl Known {
         self.in_use(account).load(bounds, tokens, self.micros_at(now), now)
     }
 
+    /// A time in the microseconds that callers' minutes are counted in.
+    pub(crate) fn counted_micros_at(&self, now: Timestamp) -> u64 {
+        self.counted_micros.saturating_add(u64::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0))
+    }
+
     /// A time in the microseconds that accounts' minutes are counted in.
     pub(crate) fn micros_at(&self, now: Timestamp) -> u64 {
         self.micros.saturating_add(u64::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0))
@@ -135,9 +165,17 @@ impl Known {
         });
         let learned = shared.traffic.lessons.all(MOST_TOLD, now).into_iter();
         let learned = learned.map(|((channel, upstream_model), fields)| LearnedHere { channel, upstream_model, fields });
+        let Look { micros: counted_micros, meters, is_all } = shared.counters.in_use(MOST_COUNTED, shared.clock.instant());
+        // What was spent on channels is told above.
+        let counted = meters.into_iter().filter(|(subject, _)| !matches!(subject, Subject::Channel(_)));
+        let mut counted: Vec<_> = counted.map(|(subject, meter)| CountedHere { subject, meter }).collect();
+        counted.sort_unstable_by_key(|it| it.subject);
         Self {
             at: now,
             micros,
+            counted,
+            counted_micros,
+            counts_more: !is_all,
             learned: learned.collect(),
             accounts: accounts.filter(|it| it.in_use.any(micros)).take(MOST_ACCOUNTS).collect(),
             spent: spent.filter(|it| it.spent != NanoUsd::ZERO).collect(),

@@ -59,7 +59,8 @@ pub use authenticate::{KeyDoor, Unwelcome, authenticate};
 pub use clock::{Clock, Dice, SystemClock};
 pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
 pub use explain::{
-    Bound, Candidate, Estimate, Explanation, NotTried, Question, Refused, RefusedField, Sight, USUAL_INPUT, explain,
+    Bound, CallerLimit, Candidate, Counted, CountedBy, Counts, Estimate, Explanation, NotTried, Question, Refused, RefusedField,
+    Sight, USUAL_INPUT, explain, subjects_of,
 };
 pub use forward::{
     Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
@@ -67,7 +68,7 @@ pub use forward::{
 };
 pub use health_board::{HealthBoard, HealthLook};
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
-pub use known::{AccountInUse, Known, LearnedHere, SpentHere, budgets};
+pub use known::{AccountInUse, CountedHere, Known, LearnedHere, SpentHere, budgets};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
 pub use probes::Probes;

@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Crossed, Exhausted, Hold, MemberId, NanoUsd, RequestId, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
+    Crossed, Exhausted, Hold, MemberId, Meter, NanoUsd, RequestId, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
 };
 
 use crate::{LedgerPlace, StoreError};
@@ -39,6 +39,17 @@ pub trait Counters: Send + Sync + fmt::Debug {
     /// Money spent and set aside in the period that `at` lies in, as far as it is known here.
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd;
 
+    /// How these subjects stand, as far as it is known here.
+    fn look(&self, subjects: &[Subject], now: Instant) -> Look;
+
+    /// Who has something set aside, under way or counted in the last minutes, as far as it is known here.
+    fn in_use(&self, most: usize, now: Instant) -> Look;
+
+    /// Whether other nodes count with this one, so that what is known here may lag behind.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Money was posted to a member's balance by hand.
     fn posted(&self, member: MemberId, amount: NanoUsd);
 
@@ -58,6 +69,25 @@ pub use redis::{RedisOptions, RedisPlace, RedisWork, SharedHealth, check_redis, 
 #[must_use]
 pub fn counters_in_memory(spending: &Spending, life: Duration) -> Arc<dyn Counters> {
     Arc::new(memory::MemoryCounters::new(spending, life))
+}
+
+/// How subjects stand at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The moment, in the microseconds that their minutes are counted in.
+    pub micros: u64,
+    /// Each with its meter.
+    pub meters: Vec<(Subject, Meter)>,
+    /// Whether nobody is left out for want of room.
+    pub is_all: bool,
+}
+
+impl Look {
+    fn at_most(mut self, most: usize) -> Self {
+        self.is_all = self.meters.len() <= most;
+        self.meters.truncate(most);
+        self
+    }
 }
 
 /// A request that spent something.

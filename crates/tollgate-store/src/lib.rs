@@ -43,7 +43,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision,
 
 pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
 pub use counters::{
-    Changed, Counters, RedisOptions, RedisPlace, RedisWork, SharedHealth, Spender, Spending, check_redis, counters_in_memory,
+    Changed, Counters, Look, RedisOptions, RedisPlace, RedisWork, SharedHealth, Spender, Spending, check_redis, counters_in_memory,
     counters_in_redis,
 };
 pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};

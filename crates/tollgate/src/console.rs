@@ -24,8 +24,8 @@ use tollgate_console::{
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
-    Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, USUAL_INPUT, Visit,
-    Visited, Visits, is_public, queue, tls_acceptor,
+    Counted, Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, USUAL_INPUT,
+    Visit, Visited, Visits, is_public, queue, tls_acceptor,
 };
 use tollgate_store::{Kind, RowFilter, Store, StoreError};
 
@@ -258,7 +258,8 @@ impl Running for Process {
     async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError> {
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = Known::of(&self.shared);
-        let sight = Sight { catalog: &catalog, health: &self.board.look(), known: &known, now };
+        let counted = Counted::of(&self.shared, &catalog, &question.key);
+        let sight = Sight { catalog: &catalog, health: &self.board.look(), known: &known, counted: &counted, now };
         Ok(explained(question, &sight))
     }
 

@@ -23,7 +23,7 @@ pub(super) static ROUTES: &[Route] = &[Route {
     resource: "explain",
     needs: AdminScope::Operator,
     id: "explain",
-    doc: "Which accounts a request would use, in order, and why not the others.",
+    doc: "Whether limits of its caller refuse a request, which accounts it would use, in order, and why not the others.",
     query: &[
         needed("model", MODEL_NAME, "As a caller names it."),
         needed("key", NAME, "Key id, or its name where only one has it."),

@@ -6,7 +6,7 @@ use crate::{NanoUsd, Timestamp, Window};
 
 /// Settled money of one subject. Days and months are those of a request's arrival; some are kept beside the current one, for
 /// requests that arrived just before midnight, and because a clock may step forward and back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     day: Periods,
     month: Periods,
@@ -18,7 +18,7 @@ const KEPT: usize = 4;
 
 /// What was spent in the last periods that something was spent in, by their numbers, highest first. Where there is no room for
 /// another one, the lowest goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Periods([Option<(i64, i64)>; KEPT]);
 
 impl Periods {

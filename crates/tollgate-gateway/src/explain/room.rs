@@ -78,6 +78,15 @@ pub(super) fn remedy(bounds: &[Bound]) -> Option<&'static str> {
     })
 }
 
+/// The word for a budget in figures.
+pub(super) const fn budget_word(window: Window) -> &'static str {
+    match window {
+        Window::Day => "budget_day",
+        Window::Month => "budget_month",
+        Window::Total => "budget_total",
+    }
+}
+
 impl Asked<'_> {
     /// What the request is estimated at, for accounts' tokens a minute.
     pub(super) const fn tokens(&self) -> u64 {
@@ -129,11 +138,7 @@ impl Asked<'_> {
         let blocking = channel.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
         let bounds = blocking.map(|budget| {
             let spent = self.sight.known.spent(channel.id, budget.window);
-            let bound = match budget.window {
-                Window::Day => "budget_day",
-                Window::Month => "budget_month",
-                Window::Total => "budget_total",
-            };
+            let bound = budget_word(budget.window);
             Bound { bound, limit: budget.amount.0, left: budget.amount.0.saturating_sub(spent.0), needs }
         });
         bounds.collect()

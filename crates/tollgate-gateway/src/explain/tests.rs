@@ -6,6 +6,8 @@ use tollgate_core::{
     Visibility, Window,
 };
 
+mod limits;
+
 use super::*;
 use crate::{
     AccountInUse, InUse, LearnedHere, SpentHere,
@@ -65,7 +67,7 @@ fn asked(model: &str, fields: &[&str], known: &Known) -> Explanation {
 fn asked_of(catalog: &Catalog, question: &Question, known: &Known) -> Explanation {
     let mut key = key();
     key.groups = vec![catalog.groups[0].id];
-    let sight = Sight { catalog, health: &FirstCools, known, now: NOW };
+    let sight = Sight { catalog, health: &FirstCools, known, counted: &Counted::default(), now: NOW };
     explain(question, Arc::new(key), &sight).unwrap()
 }
 
@@ -228,7 +230,7 @@ fn a_key_that_does_not_work_is_said_before_anything_else() {
     let of = |change: &dyn Fn(&mut Key)| {
         let mut key = key();
         change(&mut key);
-        let sight = Sight { catalog: &catalog, health: &FirstCools, known: &known, now: NOW };
+        let sight = Sight { catalog: &catalog, health: &FirstCools, known: &known, counted: &Counted::default(), now: NOW };
         let explained = explain(&question("m", &[]), Arc::new(key), &sight).unwrap();
         assert!(explained.planned.is_empty());
         explained.refusal.unwrap().error

@@ -303,6 +303,33 @@ async fn a_slot_is_free_again_when_its_request_ends(bench: &Bench) {
     rate(bench.take(&asker.hold(4, 1), now).await);
 }
 
+async fn who_is_in_use_is_told_and_who_only_spent_is_not(bench: &Bench) {
+    let now = Instant::now();
+    let asker = Asker::new(|it| {
+        it.key.budgets = budget(1_000, BudgetAction::Block);
+        it.key.limits = Limits { rpm: 9, tpm: 0, concurrency: 3 };
+        it.key.member.budgets = budget(1_000, BudgetAction::Block);
+    });
+    let (of_key, of_member) = (Subject::Key(asker.key.id), Subject::Member(asker.key.member.id));
+    assert_eq!(bench.counters.in_use(10, now).meters, []);
+    bench.take(&asker.hold(1, 600), now).await.unwrap();
+    let look = bench.counters.in_use(10, now);
+    let of = |subject| look.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap();
+    assert_eq!((of(of_key).held, of(of_key).running, of(of_key).requests.used(look.micros), look.is_all), (600, 1, 1, true));
+    assert_eq!((look.meters.len(), of(of_member).held), (2, 600));
+    let one = bench.counters.in_use(1, now);
+    assert_eq!((one.meters.len(), one.is_all), (1, false));
+    bench.counters.give_back(&asker.spent(1, 100), now);
+    // The minute's request is still counted, the member has only spent something.
+    bench.spent(of_member, Window::Month, 100).await;
+    let in_use: Vec<_> = bench.counters.in_use(10, now).meters.iter().map(|(of, _)| *of).collect();
+    assert_eq!(in_use, [of_key]);
+    let look = bench.counters.look(&[of_member], now);
+    assert_eq!((look.meters[0].1.held, look.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
+    bench.take(&asker.hold(2, 10), now).await.unwrap();
+    assert_eq!(bench.counters.in_use(10, now).meters.len(), 2, "whoever asks again is told again");
+}
+
 async fn what_was_spent_before_the_start_counts(bench: &Bench) {
     // The bench begins with this; see `spent_before`.
     let asker = Asker::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
@@ -401,6 +428,7 @@ conformance! {
     an_alerting_budget_is_told_once_when_it_is_crossed,
     requests_and_tokens_of_a_minute_are_bounded_and_put_right,
     a_slot_is_free_again_when_its_request_ends,
+    who_is_in_use_is_told_and_who_only_spent_is_not,
     what_was_spent_before_the_start_counts,
     a_request_that_ended_before_its_hold_was_granted_holds_nothing,
     many_at_once_do_not_pass_a_bound,

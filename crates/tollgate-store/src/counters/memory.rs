@@ -13,11 +13,11 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAction, Busy, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, NanoUsd, PackedSpent, Rated, RequestId, Room,
-    Rooms, Short, Sliding, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
+    Budget, BudgetAction, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, Meter, NanoUsd, PackedSpent, RequestId, Rooms,
+    Subject, Taken, Timestamp, UsageRecord, Window, rooms,
 };
 
-use super::{Counters, Spending};
+use super::{Counters, Look, Spending};
 use crate::StoreError;
 
 pub(super) const SHARDS: usize = 64;
@@ -38,9 +38,19 @@ pub(crate) struct MemoryCounters {
 /// The meters of a shard.
 #[derive(Debug, Default)]
 struct Meters {
-    live: HashMap<Subject, Meter>,
+    live: HashMap<Subject, Kept>,
     /// Who was known at the start, in order, in little room; whoever is asked for gets a meter.
     before: Vec<(Subject, Before)>,
+    /// Whose meters are marked as used lately.
+    lately: Vec<Subject>,
+}
+
+/// A meter of a subject.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    meter: Meter,
+    /// Whether it is among those used lately.
+    lately: bool,
 }
 
 /// What was known of a subject at the start.
@@ -53,11 +63,30 @@ struct Before {
 impl Meters {
     fn meter(&mut self, subject: Subject) -> &mut Meter {
         let before = &self.before;
-        self.live.entry(subject).or_insert_with(|| known_before(before, subject).unwrap_or_default())
+        let new = || Kept { meter: known_before(before, subject).unwrap_or_default(), lately: false };
+        let kept = self.live.entry(subject).or_insert_with(new);
+        if !kept.lately {
+            kept.lately = true;
+            self.lately.push(subject);
+        }
+        &mut kept.meter
     }
 
     fn get(&self, subject: Subject) -> Option<Meter> {
-        self.live.get(&subject).copied().or_else(|| known_before(&self.before, subject))
+        self.live.get(&subject).map(|kept| kept.meter).or_else(|| known_before(&self.before, subject))
+    }
+
+    /// Who is in use; whoever no longer is, is no longer looked at.
+    fn in_use(&mut self, micros: u64, mut each: impl FnMut(Subject, Meter)) {
+        let live = &mut self.live;
+        self.lately.retain(|subject| {
+            let Some(kept) = live.get_mut(subject) else { return false };
+            kept.lately = kept.meter.in_use(micros);
+            if kept.lately {
+                each(*subject, kept.meter);
+            }
+            kept.lately
+        });
     }
 
     /// Begins with the balance of a subject.
@@ -74,17 +103,6 @@ fn known_before(before: &[(Subject, Before)], subject: Subject) -> Option<Meter>
     let at = before.binary_search_by_key(&subject, |(of, _)| *of).ok()?;
     let Before { spent, balance } = before[at].1;
     Some(Meter { spent: spent.unpacked(), balance, ..Meter::default() })
-}
-
-/// What one subject has used and holds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Meter {
-    pub(super) spent: Spent,
-    pub(super) balance: i64,
-    pub(super) held: i64,
-    pub(super) requests: Sliding,
-    pub(super) tokens: Sliding,
-    pub(super) running: u64,
 }
 
 #[derive(Debug, Default)]
@@ -163,7 +181,7 @@ impl MemoryCounters {
     pub(super) fn take_as(&self, hold: &Hold, now: Instant) -> Result<(Taken, Hold), Exhausted> {
         let micros = self.micros(now);
         let mut locks = Locked::all(self, hold.limits.iter().map(|limit| limit.subject));
-        let hold = fit(hold, micros, |subject| *locks.meter(subject))?;
+        let hold = hold.fit(micros, |subject| *locks.meter(subject))?;
         let buckets = locks.commit(&hold, micros);
         let rooms = locks.rooms(&hold.limits, micros);
         drop(locks);
@@ -222,6 +240,19 @@ impl Counters for MemoryCounters {
         let shard = self.shard(subject);
         let Some(meter) = shard.get(subject) else { return NanoUsd::ZERO };
         NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
+    }
+
+    fn look(&self, subjects: &[Subject], now: Instant) -> Look {
+        let meters = subjects.iter().map(|subject| (*subject, self.shard(*subject).get(*subject).unwrap_or_default()));
+        Look { micros: self.micros(now), meters: meters.collect(), is_all: true }
+    }
+
+    fn in_use(&self, most: usize, now: Instant) -> Look {
+        let mut look = Look { micros: self.micros(now), meters: Vec::new(), is_all: true };
+        for shard in &self.meters {
+            locked(shard).in_use(look.micros, |subject, meter| look.meters.push((subject, meter)));
+        }
+        look.at_most(most)
     }
 
     fn posted(&self, member: MemberId, amount: NanoUsd) {
@@ -341,50 +372,6 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// A hold as it fits: lowered to what is left where it may be, and otherwise whole.
-pub(super) fn fit(hold: &Hold, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Hold, Exhausted> {
-    let short = match check(hold, micros, &mut meter) {
-        Ok(()) => return Ok(hold.clone()),
-        Err(Exhausted::Money(short)) => short,
-        Err(busy @ Exhausted::Rate(_)) => return Err(busy),
-    };
-    // The money with least left, so that all other money suffices too.
-    let lower = hold.within(short.left).ok_or(Exhausted::Money(short))?;
-    check(&lower, micros, meter).map(|()| lower)
-}
-
-/// Whether all of a hold fits. Of several budgets that do not suffice, the one with least left.
-pub(super) fn check(hold: &Hold, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<(), Exhausted> {
-    if let Some(short) = hold.short(|limit| short_of(&meter(limit.subject), limit, hold.at)) {
-        return Err(Exhausted::Money(short));
-    }
-    for limit in &hold.limits {
-        if let Some((rated, limit_is, used, wait_ms)) = busy(&meter(limit.subject), limit.rule, hold.tokens, micros) {
-            let rooms = rooms(&hold.limits, micros, meter);
-            return Err(Exhausted::Rate(Busy { subject: limit.subject, rated, limit: limit_is, used, wait_ms, rooms }));
-        }
-    }
-    Ok(())
-}
-
-/// The rates with least room.
-pub(super) fn rooms(limits: &[Limit], micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Rooms {
-    let mut rooms = Rooms::default();
-    for limit in limits {
-        let (room, most, sliding) = match limit.rule {
-            LimitRule::Requests(most) => (&mut rooms.requests, most, meter(limit.subject).requests),
-            LimitRule::Tokens(most) => (&mut rooms.tokens, most, meter(limit.subject).tokens),
-            LimitRule::Concurrency(_) | LimitRule::Budget(_) | LimitRule::Balance => continue,
-        };
-        let found = Room { limit: most, used: sliding.used(micros), reset_ms: sliding.reset_ms(micros) };
-        let left = |room: &Room| room.limit.saturating_sub(room.used);
-        if room.as_ref().is_none_or(|other| left(&found) < left(other)) {
-            *room = Some(found);
-        }
-    }
-    rooms
-}
-
 /// Who spends how much with a request: the sale on key, member, group and gateway, the cost on each attempt's channel.
 pub(super) fn spends_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
     let sale = record.sale.unwrap_or_default();
@@ -406,39 +393,6 @@ pub(super) fn alerts<'a>(limits: impl Iterator<Item = &'a Limit>) -> Vec<(Subjec
         }
     }
     alerts
-}
-
-/// What is left of some money.
-fn short_of(meter: &Meter, limit: &Limit, at: Timestamp) -> Option<Short> {
-    let (budget, spent, left) = match limit.rule {
-        LimitRule::Budget(budget) => {
-            let spent = meter.spent.within(budget.window, at).0.saturating_add(meter.held);
-            (Some(budget), spent, budget.amount.0.saturating_sub(spent))
-        }
-        LimitRule::Balance => {
-            let left = meter.balance.saturating_sub(meter.held);
-            (None, left, left)
-        }
-        LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => return None,
-    };
-    Some(Short { subject: limit.subject, budget, spent: NanoUsd(spent), left: NanoUsd(left) })
-}
-
-/// What stands against one more request: limit, used, and the wait in milliseconds.
-fn busy(meter: &Meter, rule: LimitRule, tokens: u64, micros: u64) -> Option<(Rated, u64, u64, u64)> {
-    match rule {
-        LimitRule::Requests(most) => {
-            let used = meter.requests.used(micros);
-            (used >= most).then(|| (Rated::Requests, most, used, meter.requests.wait_ms(1, most, micros)))
-        }
-        LimitRule::Tokens(most) => {
-            // More than the whole limit waits for an empty minute, instead of being refused for ever.
-            let (used, wanted) = (meter.tokens.used(micros), tokens.min(most));
-            (used.saturating_add(wanted) > most).then(|| (Rated::Tokens, most, used, meter.tokens.wait_ms(wanted, most, micros)))
-        }
-        LimitRule::Concurrency(most) => (meter.running >= most).then_some((Rated::Concurrency, most, meter.running, 1_000)),
-        LimitRule::Budget(_) | LimitRule::Balance => None,
-    }
 }
 
 /// Whose money is bounded, each once.

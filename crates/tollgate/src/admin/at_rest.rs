@@ -5,12 +5,12 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 use tollgate_console::{NotTested, Question, Running, Seen, Setting, Tested};
 use tollgate_core::{
     AccountHealth, AccountId, Budget, Condition, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
 };
-use tollgate_gateway::{METRICS_CONTENT_TYPE, Sight, SpentHere, budgets, is_public};
+use tollgate_gateway::{Counted, METRICS_CONTENT_TYPE, Sight, SpentHere, budgets, is_public, subjects_of};
 use tollgate_store::{Counters, Store, StoreError};
 
 use crate::{channel_test, compose, config::Config, console::explained, failure::Failure, traffic_notes};
@@ -46,6 +46,11 @@ impl AtRest {
         let health = Remembered(store.health.load_health().await?.into_iter().collect());
         Ok(Self { store, config, health, counters: OnceCell::new() })
     }
+
+    async fn counters(&self) -> Result<&Arc<dyn Counters>, StoreError> {
+        let read = || async { Ok(self.store.counters(compose::now(), compose::hold_life(&self.config)).await?.0) };
+        self.counters.get_or_try_init(read).await
+    }
 }
 
 #[async_trait]
@@ -63,9 +68,7 @@ impl Running for AtRest {
     }
 
     async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError> {
-        let now = compose::now();
-        let read = || async { Ok::<_, StoreError>(self.store.counters(now, compose::hold_life(&self.config)).await?.0) };
-        Ok(self.counters.get_or_try_init(read).await?.spent(subject, window, now))
+        Ok(self.counters().await?.spent(subject, window, compose::now()))
     }
 
     fn budgets(&self) -> Vec<Budget> {
@@ -96,7 +99,9 @@ impl Running for AtRest {
             }
             known.spent_by(spent);
         }
-        let sight = Sight { catalog: &catalog, health: &self.health, known: &known, now };
+        let booked = self.counters().await?.look(&subjects_of(&catalog, &question.key), Instant::now()).meters;
+        let counted = Counted::at_rest(booked, &known, now, self.config.budgets.clone());
+        let sight = Sight { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
         Ok(explained(question, &sight))
     }
 

@@ -1,8 +1,9 @@
-//! `explain`: which accounts a request would use, in order, and why not the others. The same functions decide here
+//! `explain`: whether a request would be let in, which accounts it would use, in order, and why not the others. The same functions decide here
 //! and on the path. A running gateway answers from what it knows; a command on its folder takes health from the database,
 //! and what the gateway knows besides from the folder.
 
 use serde_json::Value;
+use tollgate_core::NanoUsd;
 
 use crate::{
     admin::{Admin, Folder, Target},
@@ -56,9 +57,14 @@ fn print(explained: &Value) {
     }
     let refusal = &explained["refusal"];
     if refusal.is_object() {
-        let waits = if refusal["retryable"] == true { "; waiting helps" } else { "" };
+        let waits = match refusal["remedy"].as_str() {
+            Some(remedy) => format!("; {remedy}"),
+            None if refusal["retryable"] == true => "; waiting helps".to_owned(),
+            None => String::new(),
+        };
         say::line(&format!("refused with {}: {}{waits}", text(&refusal["error"]), text(&refusal["text"])));
     }
+    print_limits(explained);
     let mut rows = vec![["", "channel", "account", "priority", "why", "what would change it"].map(str::to_owned).to_vec()];
     for (number, it) in explained["planned"].as_array().into_iter().flatten().enumerate() {
         rows.push(row(&(number + 1).to_string(), it, &it["priority"].to_string(), ""));
@@ -78,6 +84,35 @@ fn print(explained: &Value) {
             text(&it["until"])
         ));
     }
+}
+
+/// What bounds the caller, and how much of the output the money that is left affords.
+fn print_limits(explained: &Value) {
+    let limits = explained["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !limits.is_empty() {
+        let mut rows = vec![["limit of", "limit", "left", "the request takes", "as counted by"].map(str::to_owned).to_vec()];
+        rows.extend(limits.iter().map(limit_row));
+        say::table(&rows);
+    }
+    let (given, asked) = (explained["output_limit"].as_u64(), explained["estimate"]["output_tokens"].as_u64());
+    if let (Some(given), Some(asked)) = (given, asked)
+        && given < asked
+    {
+        say::line(&format!("its output is limited to {given} tokens: the money that is left affords no more"));
+    }
+}
+
+fn limit_row(it: &Value) -> Vec<String> {
+    let word = |member: &str| it[member].as_str().unwrap_or_default();
+    let is_money = word("limit").starts_with('b');
+    let number = |member: &str| {
+        let number = it[member].as_i64()?;
+        Some(if is_money { format!("{} USD", NanoUsd(number).to_usd_string()) } else { number.to_string() })
+    };
+    let shown = |member: &str| number(member).unwrap_or_else(|| "–".to_owned());
+    let owner = if word("name").is_empty() { word("of").to_owned() } else { format!("{} {}", word("of"), word("name")) };
+    let limit = number("amount").map_or_else(|| word("limit").to_owned(), |amount| format!("{} {amount}", word("limit")));
+    vec![owner, limit, shown("left"), shown("needs"), word("counted_by").to_owned()]
 }
 
 fn row(number: &str, it: &Value, priority: &str, remedy: &str) -> Vec<String> {

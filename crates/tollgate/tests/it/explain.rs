@@ -132,3 +132,50 @@ fn a_key_that_opens_no_door_is_said_to() {
     let said = explain(&gate, "chat-model", &[]);
     assert_eq!((&said["refusal"]["error"], &said["planned"]), (&"E3".into(), &serde_json::json!([])), "{said}");
 }
+
+/// A gate whose key has these lines.
+fn limited(upstream: &Upstream, lines: &str) -> Gate {
+    let catalog = support::catalog(upstream, "cooling = false");
+    Gate::of(PROGRAM).catalog(&catalog.replace("name = \"caller\"", &format!("name = \"caller\"\n{lines}"))).spawn()
+}
+
+#[test]
+fn a_limit_of_the_key_that_is_used_up_is_said_first() {
+    let upstream = Upstream::start();
+    let gate = limited(&upstream, "rpm = 1");
+    let said = explain(&gate, "chat-model", &[]);
+    let limit = &said["limits"][0];
+    assert_eq!((&limit["of"], &limit["limit"], &limit["left"]), (&"key".into(), &"rpm".into(), &1.into()), "{said}");
+    assert_eq!((&said["refusal"], &limit["counted_by"]), (&Value::Null, &"database".into()), "{said}");
+    // It counts for a minute at least.
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    let said = explained(&gate, &[], |said| said["refusal"]["error"] == "E31");
+    assert_eq!((&said["limits"][0]["left"], &said["limits"][0]["counted_by"]), (&0.into(), &"notes".into()), "{said}");
+    assert_eq!((&said["refusal"]["retryable"], &said["planned"][0]["code"]), (&true.into(), &"planned".into()), "{said}");
+    let people = gate.run(&["explain", "--model", "chat-model", "--key", "caller"]);
+    let people = String::from_utf8_lossy(&people.stdout).into_owned();
+    assert!(people.contains("refused with E31: key caller has 0 of 1 requests left this minute; wait "), "{people}");
+    assert!(people.contains("key caller  rpm 1  0     1                  notes"), "{people}");
+    assert_eq!(gate.chat(&support::chat("chat-model")).status, 429);
+}
+
+#[test]
+fn a_budget_of_the_key_decides_by_the_size_of_the_request_as_the_gateway_does() {
+    let upstream = Upstream::start();
+    // At 20 USD per million tokens of output, 10,000 tokens cost 0.20.
+    let mut gate = limited(&upstream, "budget = { amount = \"0.05\", window = \"total\", action = \"block\" }");
+    let large = ["--output-tokens", "10000"];
+    let said = explain(&gate, "chat-model", &large);
+    assert_eq!(said["refusal"]["error"], "E33", "{said}");
+    assert!(said["refusal"]["remedy"].as_str().unwrap().contains("smaller output limit"), "{said}");
+    assert_eq!(gate.chat(&sized(10_000)).status, 429);
+    // A request without a limit of its own is given one.
+    let said = explain(&gate, "chat-model", &[]);
+    assert!(said["refusal"].is_null() && said["output_limit"].as_u64().is_some_and(|limit| limit < 2_500), "{said}");
+    assert_eq!(gate.chat(&sized(2_000)).status, 200);
+    let left = |said: &Value| said["limits"][0]["left"].as_i64().unwrap();
+    let running = explained(&gate, &[], |said| said["limits"][0]["counted_by"] == "database" && left(said) < 50_000_000);
+    assert_eq!(gate.stop(), Some(0));
+    let stopped = explain(&gate, "chat-model", &[]);
+    assert_eq!(stopped["limits"], running["limits"]);
+}

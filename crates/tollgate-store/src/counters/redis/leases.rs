@@ -6,10 +6,10 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Hold, Limit, LimitRule, NanoUsd, Subject};
+use tollgate_core::{Hold, Limit, LimitRule, Meter, NanoUsd, Subject};
 
 use super::{
-    super::memory::{Meter, SHARDS, place_of},
+    super::memory::{SHARDS, place_of},
     book::{Delta, Deltas},
     lease::{Back, Given, Moment, Pool, Want},
 };

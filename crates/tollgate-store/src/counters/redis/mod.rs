@@ -39,14 +39,11 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Busy, Crossed, Exhausted, Hold, LimitRule, MemberId, NanoUsd, Rated, RequestId, Rooms, Short, Subject, Taken, Timestamp,
-    UsageRecord, Window,
+    Busy, Crossed, Exhausted, Hold, LimitRule, MemberId, Meter, NanoUsd, Rated, RequestId, Rooms, Short, Subject, Taken, Timestamp,
+    UsageRecord, Window, rooms,
 };
 
-use super::{
-    Counters, Spender, Spending,
-    memory::{Meter, fit, money_subjects, rooms},
-};
+use super::{Counters, Look, Spender, Spending, memory::money_subjects};
 use crate::{LedgerStore, Random, StoreError};
 
 use book::{Book, Claim, Deltas, Open, Source};
@@ -225,6 +222,11 @@ impl Inner {
         self.leases.without(of, self.views.of(of), micros)
     }
 
+    /// Redis' clock at a moment, as far as it is known.
+    fn micros_at(&self, now: Instant) -> u64 {
+        micros_by(self.seated().clock, now)
+    }
+
     /// The connection of an epoch failed.
     fn lost(&self, number: u64, why: &str) {
         let mut epoch = self.epoch_mut();
@@ -271,7 +273,7 @@ impl Inner {
         let minute = self.leases.take(hold, now)?.minute;
         self.book.add(hold.id, &[Open::new(hold, Source::Lease(epoch.number), minute, self.book.until(now))]);
         drop(epoch);
-        let micros = clock.map_or(0, |(at, micros)| micros + micros_of(now.saturating_duration_since(at)));
+        let micros = micros_by(clock, now);
         Some(Taken { rooms: rooms(&hold.limits, micros, |of| self.meter(of, micros)), output: hold.output })
     }
 
@@ -296,7 +298,7 @@ impl Inner {
 
     /// As a subject stood when it was asked.
     fn too_little(&self, hold: &Hold) -> Exhausted {
-        if let Err(exhausted) = fit(hold, 0, |of| self.views.of(of)) {
+        if let Err(exhausted) = hold.fit(0, |of| self.views.of(of)) {
             return exhausted;
         }
         let limit = hold.limits.iter().find(|limit| limit.bounds_money());
@@ -348,7 +350,7 @@ impl Inner {
             // The script says no where rounding here says yes: then it is a matter of an instant.
             let rooms = rooms(&hold.limits, answer.micros, meter);
             let busy = Busy { subject: hold.limits[0].subject, rated: Rated::Requests, limit: 0, used: 0, wait_ms: 1_000, rooms };
-            return Err(fit(hold, answer.micros, meter).err().unwrap_or(Exhausted::Rate(busy)));
+            return Err(hold.fit(answer.micros, meter).err().unwrap_or(Exhausted::Rate(busy)));
         }
         let until = self.book.until(now);
         let lower = if *amount < asking.hold.amount.0 { asking.hold.within(NanoUsd(*amount)) } else { None };
@@ -443,6 +445,11 @@ impl Inner {
     }
 }
 
+/// Redis' clock at a moment, by what it said at another; 0: it never said.
+fn micros_by(clock: Option<(Instant, u64)>, now: Instant) -> u64 {
+    clock.map_or(0, |(at, micros)| micros + micros_of(now.saturating_duration_since(at)))
+}
+
 /// In whole microseconds.
 fn micros_of(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -516,6 +523,26 @@ impl Counters for RedisCounters {
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
         let meter = self.0.meter(subject, 0);
         NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
+    }
+
+    fn look(&self, subjects: &[Subject], now: Instant) -> Look {
+        let micros = self.0.micros_at(now);
+        let meters = subjects.iter().map(|of| (*of, self.0.meter(*of, micros)));
+        Look { micros, meters: meters.collect(), is_all: true }
+    }
+
+    fn in_use(&self, most: usize, now: Instant) -> Look {
+        let micros = self.0.micros_at(now);
+        let (meters, is_all) = self.0.views.lately(|of| {
+            let meter = self.0.meter(of, micros);
+            meter.in_use(micros).then_some(meter)
+        });
+        let look = Look { micros, meters, is_all: true }.at_most(most);
+        Look { is_all: look.is_all && is_all, ..look }
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     /// Every node hears of it; what was posted is read from the database, as of one place in the ledger.

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use redis::{FromRedisValue, RedisError, RedisResult, Script, aio::MultiplexedConnection};
-use tollgate_core::{Hold, Limit, LimitRule, NanoUsd, Sliding, Spent, Subject, Timestamp, Window};
+use tollgate_core::{Hold, Limit, LimitRule, Meter, NanoUsd, Sliding, Spent, Subject, Timestamp, Window};
 
 use super::{
-    super::memory::Meter,
     book::{Delta, Watch},
     lease::{Back, Given, Want},
     leases::{binding, subjects_of},

@@ -8,13 +8,10 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Budget, BudgetAction, Exhausted, Hold, Limit, LimitRule, NanoUsd, Subject, Taken, UsageRecord, Window};
+use tollgate_core::{Budget, BudgetAction, Exhausted, Hold, Limit, LimitRule, Meter, NanoUsd, Subject, Taken, UsageRecord, Window};
 
 use super::{
-    super::{
-        Counters as _, Spending,
-        memory::{MemoryCounters, Meter},
-    },
+    super::{Counters as _, Spending, memory::MemoryCounters},
     leases::Kept,
 };
 

@@ -5,9 +5,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use tollgate_core::{MemberId, NanoUsd, Subject, Timestamp};
+use tollgate_core::{MemberId, Meter, NanoUsd, Subject, Timestamp};
 
-use super::{super::memory::Meter, script::Metered};
+use super::script::Metered;
 use crate::{Spending, subject};
 
 const SHARDS: usize = 64;
@@ -15,18 +15,22 @@ const SHARDS: usize = 64;
 const MOST: usize = 5_000;
 /// Most subjects that are looked at again after a second.
 const TOUCHED: usize = 256;
+/// Most subjects that are known to be in use.
+const LATELY: usize = 10_000;
 
 /// The views.
 #[derive(Debug)]
 pub(super) struct Views {
     shards: [Mutex<HashMap<Subject, Meter>>; SHARDS],
     touched: Mutex<HashSet<Subject>>,
+    /// Who was asked for and may be in use still.
+    lately: Mutex<HashSet<Subject>>,
 }
 
 impl Views {
     /// Beginning with what the database says.
     pub(super) fn new(spending: &Spending) -> Self {
-        let views = Self { shards: std::array::from_fn(|_| Mutex::default()), touched: Mutex::default() };
+        let views = Self { shards: std::array::from_fn(|_| Mutex::default()), touched: Mutex::default(), lately: Mutex::default() };
         for (of, spent) in &spending.spent {
             views.put(*of, &Meter { spent: *spent, ..Meter::default() });
         }
@@ -62,12 +66,34 @@ impl Views {
             let mut touched = locked(&self.touched);
             let room = TOUCHED.saturating_sub(touched.len());
             touched.extend(meters.iter().map(|(of, _)| *of).take(room));
+            drop(touched);
+            let mut lately = locked(&self.lately);
+            let room = LATELY.saturating_sub(lately.len());
+            lately.extend(meters.iter().map(|(of, _)| *of).take(room));
         }
     }
 
     /// What was asked for since the last call.
     pub(super) fn take_touched(&self) -> Vec<Subject> {
         std::mem::take(&mut *locked(&self.touched)).into_iter().collect()
+    }
+
+    /// Who is in use, with how they stand, and whether that is everybody; `stands` says `None` of whoever no longer is.
+    pub(super) fn lately(&self, stands: impl Fn(Subject) -> Option<Meter>) -> (Vec<(Subject, Meter)>, bool) {
+        let subjects: Vec<Subject> = locked(&self.lately).iter().copied().collect();
+        let is_all = subjects.len() < LATELY;
+        let (mut found, mut over) = (Vec::new(), Vec::new());
+        for of in subjects {
+            match stands(of) {
+                Some(meter) => found.push((of, meter)),
+                None => over.push(of),
+            }
+        }
+        let mut lately = locked(&self.lately);
+        for of in over {
+            lately.remove(&of);
+        }
+        (found, is_all)
     }
 
     /// Money was spent that Redis has not counted yet.

@@ -85,3 +85,16 @@ fn explain_tells_what_the_running_gateway_would_do() {
         assert_eq!((found, at.as_deref()), (status, param), "{query}");
     }
 }
+
+#[test]
+fn explain_counts_as_the_gateway_does_at_that_moment() {
+    let admin = Admin::echo();
+    let made = admin.post("/admin/v1/keys", &json!({"name": "ci", "groups": ["default"], "rpm": 1}));
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(made["secret"].as_str().unwrap());
+    within_a_second("the key works", || admin.gate.send(&chat).status == 200);
+    let explained = admin.get("/admin/v1/explain?model=echo&key=ci");
+    assert_eq!(explained["refusal"]["error"], "E31", "{explained}");
+    let limit = &explained["limits"][0];
+    assert_eq!((&limit["name"], &limit["left"], &limit["counted_by"]), (&json!("ci"), &json!(0), &json!("gateway")), "{explained}");
+    assert_eq!(admin.gate.send(&chat).status, 429);
+}

@@ -1,0 +1,204 @@
+//! Limits of the caller: what is left, what the request takes, and who refuses.
+
+use tollgate_core::{Billing, Meter, Model, Spent, Subject};
+
+use super::*;
+use crate::CountedHere;
+
+/// Ten seconds into a minute.
+const MICROS: u64 = 70_000_000;
+
+/// A key that `change` gives limits, and how it and its member stand.
+struct Case {
+    key: Key,
+    of_key: Meter,
+    of_member: Meter,
+    gateway: Vec<Budget>,
+    output_tokens: Option<u64>,
+}
+
+impl Case {
+    fn new(change: impl FnOnce(&mut Self)) -> Self {
+        let (of_key, of_member) = (Meter::default(), Meter::default());
+        let mut case = Self { key: key(), of_key, of_member, gateway: Vec::new(), output_tokens: None };
+        change(&mut case);
+        case
+    }
+
+    fn counted(&self) -> Counted {
+        let counts = |subject, meter| Counts { subject, meter, by: CountedBy::Gateway, knows_rates: true };
+        let counts =
+            vec![counts(Subject::Key(self.key.id), self.of_key), counts(Subject::Member(self.key.member.id), self.of_member)];
+        Counted { counts, micros: MICROS, budgets: self.gateway.clone() }
+    }
+
+    fn explained(&self) -> Explanation {
+        self.explained_by(&self.counted())
+    }
+
+    /// Asks for a model that is sold at 1 USD per million tokens in and 2 out.
+    fn explained_by(&self, counted: &Counted) -> Explanation {
+        let rows = catalog();
+        let channels = rows.channels.values().map(|channel| Channel::clone(channel)).collect();
+        let groups = rows.groups.values().map(|group| tollgate_core::Group::clone(group)).collect();
+        let price = Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() };
+        let schedule = PriceSchedule(vec![PricedAt { valid_from: None, price }]);
+        let model = Model { name: "m".to_owned(), price: Some(schedule), max_output: Some(1_000), ..Model::default() };
+        let catalog = Catalog::from_parts(Revision(3), channels, groups, vec![model]);
+        let mut key = self.key.clone();
+        key.groups = vec![catalog.groups[0].id];
+        let known = Known::default();
+        let sight = Sight { catalog: &catalog, health: &FirstCools, known: &known, counted, now: NOW };
+        let question = Question { output_tokens: self.output_tokens, ..question("m", &[]) };
+        explain(&question, Arc::new(key), &sight).unwrap()
+    }
+}
+
+fn budget(usd: &str, window: Window) -> Vec<Budget> {
+    vec![Budget { amount: NanoUsd::parse(usd).unwrap(), window, action: BudgetAction::Block }]
+}
+
+fn spent(nano: i64) -> Meter {
+    let amount = NanoUsd(nano);
+    Meter { spent: Spent::loaded(NOW, amount, amount, amount), ..Meter::default() }
+}
+
+fn refusal(explained: &Explanation) -> (&'static str, bool, String, String) {
+    let refused = explained.refusal.clone().unwrap_or_else(|| panic!("{explained:?}"));
+    (refused.error, refused.retryable, refused.text, refused.remedy.unwrap())
+}
+
+#[test]
+fn a_key_without_limits_has_none_to_tell_of() {
+    let explained = Case::new(|_| {}).explained();
+    assert_eq!((explained.limits, explained.refusal, explained.output_limit), (Vec::new(), None, None));
+}
+
+#[test]
+fn each_limit_is_told_with_what_is_left_and_what_the_request_takes() {
+    let explained = Case::new(|it| {
+        it.key.limits = Limits { rpm: 5, tpm: 1_500, concurrency: 2 };
+        it.key.budgets = budget("1", Window::Month);
+        it.key.budgets.push(Budget { action: BudgetAction::Alert, ..it.key.budgets[0] });
+        it.of_key = Meter { running: 1, held: 100_000_000, ..spent(400_000_000) };
+        it.of_key.requests.take(3, MICROS);
+        it.gateway = budget("9", Window::Day);
+    })
+    .explained();
+    let told: Vec<_> = explained.limits.iter().map(|it| (it.of, it.limit, it.amount, it.left, it.needs)).collect();
+    let costs = 1_000 * 1_000 + 1_000 * 2_000;
+    assert_eq!(
+        told,
+        [
+            ("key", "budget_month", Some(1_000_000_000), 500_000_000, costs),
+            ("gateway", "budget_day", Some(9_000_000_000), 9_000_000_000, costs),
+            ("key", "rpm", Some(5), 2, 1),
+            ("key", "tpm", Some(1_500), 1_500, 1_500),
+            ("key", "concurrency", Some(2), 1, 1),
+        ]
+    );
+    assert_eq!(explained.limits[0].name.as_deref(), Some("first"));
+    assert_eq!((explained.refusal, explained.output_limit), (None, Some(1_000)));
+}
+
+#[test]
+fn a_rate_that_is_used_up_refuses_before_any_account_is_looked_for() {
+    let case = Case::new(|it| {
+        it.key.limits.rpm = 2;
+        it.of_key.requests.take(2, MICROS);
+    });
+    let explained = case.explained();
+    let (error, retryable, text, remedy) = refusal(&explained);
+    assert_eq!((error, retryable), ("E31", true));
+    assert!(text.contains("key first has 0 of 2 requests left this minute"), "{text}");
+    assert!(remedy.starts_with("wait 80 s") && remedy.contains("the key's rpm"), "{remedy}");
+    assert_eq!(explained.planned.len(), 4, "who would serve it is told all the same");
+}
+
+#[test]
+fn tokens_and_places_refuse_by_the_size_of_the_request() {
+    let mut case = Case::new(|it| {
+        it.key.limits.tpm = 3_000;
+        it.of_key.tokens.take(1_500, MICROS);
+    });
+    let (error, _, text, remedy) = refusal(&case.explained());
+    assert!(error == "E31" && text.contains("1500 of 3000 tokens left") && text.contains("may use 2000"), "{text}");
+    assert!(remedy.contains("a smaller output limit"), "{remedy}");
+    case.output_tokens = Some(400);
+    assert_eq!(case.explained().refusal, None);
+    let (error, _, text, _) = refusal(
+        &Case::new(|it| {
+            it.key.member.limits.concurrency = 1;
+            it.of_member.running = 1;
+        })
+        .explained(),
+    );
+    assert!(error == "E31" && text == "member owner has 1 of 1 requests under way", "{text}");
+}
+
+#[test]
+fn money_refuses_as_the_path_does_spent_too_dear_or_with_less_output() {
+    let with_left = |left: i64, output: Option<u64>| {
+        Case::new(|it| {
+            it.key.budgets = budget("1", Window::Day);
+            it.of_key = spent(1_000_000_000 - left);
+            it.output_tokens = output;
+        })
+        .explained()
+    };
+    let (error, retryable, text, remedy) = refusal(&with_left(0, None));
+    assert_eq!((error, retryable), ("E32", false));
+    assert!(text.contains("key first has 0 of 1 USD left today, the request may cost 0.003"), "{text}");
+    assert!(remedy.starts_with("wait until it renews at 20") && remedy.ends_with("raise the key's budget"), "{remedy}");
+    let (error, _, _, remedy) = refusal(&with_left(2_000_000, Some(1_000)));
+    assert!(error == "E33" && remedy.starts_with("set a smaller output limit"), "{remedy}");
+    // Without an output limit of its own the request gets one that the money affords.
+    let lowered = with_left(2_000_000, None);
+    assert_eq!((lowered.refusal, lowered.output_limit), (None, Some(500)));
+    assert_eq!(with_left(2_000_000, Some(500)).refusal, None);
+}
+
+#[test]
+fn a_prepaid_balance_refuses_when_it_does_not_suffice() {
+    let mut case = Case::new(|it| {
+        it.key.member.billing = Billing::Prepaid;
+        it.output_tokens = Some(1_000);
+        it.of_member.balance = 3_000_000;
+    });
+    assert_eq!(case.explained().refusal, None);
+    case.of_member.held = 1_000_000;
+    let explained = case.explained();
+    let (error, _, text, remedy) = refusal(&explained);
+    assert!(
+        error == "E33" && text.contains("0.002 USD left of its balance") && remedy.contains("ledger top-up"),
+        "{text}; {remedy}"
+    );
+    assert_eq!((explained.limits[0].limit, explained.limits[0].amount, explained.limits[0].left), ("balance", None, 2_000_000));
+    case.of_member.balance = 0;
+    assert_eq!(refusal(&case.explained()).0, "E32");
+}
+
+#[test]
+fn beside_a_gateway_its_notes_count_and_the_database_for_who_is_not_in_them() {
+    let case = Case::new(|it| {
+        it.key.limits.rpm = 1;
+        it.key.member.limits.rpm = 1;
+    });
+    let (of_key, of_member) = (Subject::Key(case.key.id), Subject::Member(case.key.member.id));
+    let mut used = Meter::default();
+    used.requests.take(1, MICROS);
+    let booked = vec![(of_key, Meter::default()), (of_member, Meter::default())];
+    let counted = vec![CountedHere { subject: of_key, meter: used }];
+    let mut known = Known { at: NOW, counted, counted_micros: MICROS, ..Known::default() };
+    let explained = case.explained_by(&Counted::at_rest(booked.clone(), &known, NOW.plus_ms(5_000), Vec::new()));
+    assert_eq!(refusal(&explained).0, "E31");
+    let by: Vec<_> = explained.limits.iter().map(|it| (it.of, it.left, it.counted_by)).collect();
+    assert_eq!(by, [("key", 0, CountedBy::Notes), ("member", 1, CountedBy::Database)]);
+    // Two minutes later nothing of it counts any more.
+    let later = Counted::at_rest(booked.clone(), &known, NOW.plus_ms(120_000), Vec::new());
+    assert_eq!(case.explained_by(&later).refusal, None);
+    // Where not everybody is noted, nothing is known of the minutes of those who are not.
+    known.counts_more = true;
+    let explained = case.explained_by(&Counted::at_rest(booked, &known, NOW, Vec::new()));
+    assert_eq!(explained.limits.iter().map(|it| it.of).collect::<Vec<_>>(), ["key"]);
+}
