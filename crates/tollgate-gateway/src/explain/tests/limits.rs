@@ -148,7 +148,7 @@ fn money_refuses_as_the_path_does_spent_too_dear_or_with_less_output() {
     };
     let (error, retryable, text, remedy) = refusal(&with_left(0, None));
     assert_eq!((error, retryable), ("E32", false));
-    assert!(text.contains("key first has 0 of 1 USD left today, the request may cost 0.003"), "{text}");
+    assert!(text.contains("key first has 0.00 of 1.00 USD left today, the request may cost 0.003"), "{text}");
     assert!(remedy.starts_with("wait until it renews at 20") && remedy.ends_with("raise the key's budget"), "{remedy}");
     let (error, _, _, remedy) = refusal(&with_left(2_000_000, Some(1_000)));
     assert!(error == "E33" && remedy.starts_with("set a smaller output limit"), "{remedy}");

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc, thread};
 
 use proptest::prelude::*;
-use tollgate_core::{Billing, KeyId, Limits};
+use tollgate_core::{Billing, KeyId, Limits, Rated, Spent};
 
 use super::{
     super::askers::{Asker, LIFE, budget, money, rate},

@@ -90,7 +90,7 @@ fn explain_tells_what_the_running_gateway_would_do() {
 fn explain_counts_as_the_gateway_does_at_that_moment() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/keys", &json!({"name": "ci", "groups": ["default"], "rpm": 1}));
-    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(made["secret"].as_str().unwrap());
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(made["key"].as_str().unwrap());
     within_a_second("the key works", || admin.gate.send(&chat).status == 200);
     let explained = admin.get("/admin/v1/explain?model=echo&key=ci");
     assert_eq!(explained["refusal"]["error"], "E31", "{explained}");
