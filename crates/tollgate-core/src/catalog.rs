@@ -3,22 +3,24 @@
 //! Keys are not in it, since they may number millions; they come one by one through a bounded cache and carry
 //! their member with them.
 
+mod channel;
 mod glob;
 pub(crate) mod lanes;
+mod people;
 mod routing;
 mod snapshot;
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use indexmap::IndexMap;
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{Profile, Protocol};
 
+pub use channel::{Account, Channel, Provider, Serves, Timeouts, TranslationSwitches};
 pub use lanes::AccountBounds;
+pub use people::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
 
-use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, PriceSchedule, Revision, Secret, Timestamp};
+use crate::{ChannelId, GroupId, Multiplier, NanoUsd, PriceSchedule, Revision};
 
 /// One consistent snapshot. Cheap to share, never changed.
 #[derive(Clone, Debug, Default)]
@@ -56,137 +58,6 @@ pub enum Owner {
     File,
     /// Changed by console and CLI.
     Database,
-}
-
-/// What runs models at a channel's far end; sets defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Provider {
-    /// api.openai.com.
-    #[serde(rename = "openai")]
-    OpenAi,
-    /// generativelanguage.googleapis.com.
-    Gemini,
-    /// api.anthropic.com.
-    Anthropic,
-    /// Anything that speaks one of the protocols.
-    Compatible,
-    /// The built-in channel that answers with what it was told.
-    Echo,
-}
-
-/// A priced way to reach a provider.
-#[derive(Clone, Debug)]
-pub struct Channel {
-    /// Id.
-    pub id: ChannelId,
-    /// Name; unique.
-    pub name: String,
-    /// Who owns the row.
-    pub owner: Owner,
-    /// Provider.
-    pub provider: Provider,
-    /// Wire format. Meaningless for [`Provider::Echo`], which speaks the caller's.
-    pub protocol: Protocol,
-    /// Base URL with the version, no trailing slash. Empty for echo.
-    pub base_url: String,
-    /// `false`: off by hand.
-    pub on: bool,
-    /// `false`: failures never rest its accounts.
-    pub cooling: bool,
-    /// `false`: refusals are not remembered.
-    pub learn_unsupported: bool,
-    /// What translation may do on the way to it.
-    pub translation: TranslationSwitches,
-    /// May reach loopback and private addresses.
-    pub private_network: bool,
-    /// Lower is tried first.
-    pub priority: i32,
-    /// Share within its tier.
-    pub weight: u32,
-    /// Waiting limits.
-    pub timeouts: Timeouts,
-    /// Another attempt after "sent, but no answer".
-    pub retry_uncertain: bool,
-    /// Seconds between two probes of each of its accounts; 0: only accounts that rest are probed.
-    pub probe_interval_s: u32,
-    /// Added to every request upstream.
-    pub headers: Vec<(String, String)>,
-    /// `http://` (CONNECT) or `socks5://`.
-    pub proxy: Option<Secret>,
-    /// PEM file with further roots.
-    pub ca_file: Option<String>,
-    /// Budgets on cost.
-    pub budgets: Vec<Budget>,
-    /// Its credentials.
-    pub accounts: Vec<Arc<Account>>,
-    /// The models it serves.
-    pub serves: Vec<Serves>,
-}
-
-/// What translation may do on the way to a channel; everything is off unless said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TranslationSwitches {
-    /// Later system texts go to the beginning; off, they stay in place, which keeps prompt caches.
-    pub hoist: bool,
-    /// Tools the provider runs and charges itself (web search) may be asked for.
-    pub server_tools: bool,
-    /// The id of the person behind the caller travels (`metadata.user_id`).
-    pub pass_user: bool,
-    /// The gateway fetches addresses of media that the upstream does not read itself.
-    pub fetch_media: bool,
-}
-
-/// Waiting limits of a channel, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Timeouts {
-    /// TCP and TLS.
-    pub connect_ms: u64,
-    /// Until the first byte of an answer.
-    pub first_byte_ms: u64,
-    /// Between bytes.
-    pub idle_ms: u64,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self { connect_ms: 3_000, first_byte_ms: 120_000, idle_ms: 90_000 }
-    }
-}
-
-/// One credential under a channel; the unit of concurrency, cooling and health.
-#[derive(Clone, Debug)]
-pub struct Account {
-    /// Id.
-    pub id: AccountId,
-    /// Name; unique in its channel.
-    pub name: String,
-    /// `None` for echo.
-    pub credential: Option<Secret>,
-    /// `false`: off by hand.
-    pub on: bool,
-    /// Requests at once; 0 unbounded.
-    pub concurrency: u32,
-    /// Requests a minute; 0 unbounded.
-    pub rpm: u32,
-    /// Tokens a minute; 0 unbounded.
-    pub tpm: u64,
-    /// Factor on the channel's cost prices.
-    pub cost_multiplier: Multiplier,
-}
-
-/// A model as a channel serves it.
-#[derive(Clone, Debug)]
-pub struct Serves {
-    /// Public name.
-    pub model: String,
-    /// Name sent upstream.
-    pub upstream: String,
-    /// What the provider charges; `None`: not known.
-    pub cost: Option<PriceSchedule>,
-    /// Facts about the upstream model, as stated.
-    pub profile: Profile,
 }
 
 /// Prices and facts of a public model.
@@ -397,122 +268,3 @@ pub enum PriceLimitOn {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Glob(pub String);
-
-/// A service key with all that deciding needs, its member included. Shared from the cache.
-#[derive(Clone, Debug)]
-pub struct Key {
-    /// Id.
-    pub id: KeyId,
-    /// Name.
-    pub name: String,
-    /// Who owns the row.
-    pub owner: Owner,
-    /// First 10 characters of the secret, for display.
-    pub prefix: String,
-    /// Last 4 characters.
-    pub suffix: String,
-    /// Status.
-    pub status: KeyStatus,
-    /// When it ends.
-    pub expires_at: Option<Timestamp>,
-    /// Groups in order; empty: the member's default group.
-    pub groups: Vec<GroupId>,
-    /// Which models it may use; empty: all its groups offer.
-    pub models: Vec<Glob>,
-    /// Addresses it may be used from; empty: any.
-    pub ip_allow: Vec<IpNet>,
-    /// Requests, tokens, concurrency.
-    pub limits: Limits,
-    /// Money over time.
-    pub budgets: Vec<Budget>,
-    /// Its own price limit.
-    pub price_limit: Option<PriceLimit>,
-    /// Whether thought signatures travel behind the ids of tool calls; `None`: as its group says.
-    pub signatures_in_ids: Option<bool>,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// Whose it is.
-    pub member: Member,
-}
-
-impl Key {
-    /// Whether an address may use it.
-    #[must_use]
-    pub fn allows_address(&self, address: IpAddr) -> bool {
-        let address = match address {
-            IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4),
-            IpAddr::V4(_) => address,
-        };
-        self.ip_allow.is_empty() || self.ip_allow.iter().any(|net| net.contains(&address))
-    }
-}
-
-/// Whether a key works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KeyStatus {
-    /// It works.
-    Active,
-    /// Switched off for now.
-    Disabled,
-    /// Ended for good.
-    Revoked,
-}
-
-/// A person.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Id.
-    pub id: MemberId,
-    /// Name.
-    pub name: String,
-    /// Role.
-    pub role: Role,
-    /// Whether they may use the gateway.
-    pub status: MemberStatus,
-    /// Private groups granted.
-    pub granted: Vec<GroupId>,
-    /// Used by keys that name no group.
-    pub default_group: Option<GroupId>,
-    /// How they pay.
-    pub billing: Billing,
-    /// Requests, tokens, concurrency.
-    pub limits: Limits,
-    /// Money over time.
-    pub budgets: Vec<Budget>,
-}
-
-/// What a member may do in the console.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Everything.
-    Admin,
-    /// Channels, groups, models, prices, all keys, all usage.
-    Operator,
-    /// Own keys, own usage.
-    #[default]
-    Member,
-}
-
-/// Whether a member may use the gateway.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemberStatus {
-    /// Yes.
-    #[default]
-    Active,
-    /// No.
-    Suspended,
-}
-
-/// How a member pays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Billing {
-    /// The balance may go below zero.
-    #[default]
-    Postpaid,
-    /// The balance bounds.
-    Prepaid,
-}

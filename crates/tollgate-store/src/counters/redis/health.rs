@@ -6,7 +6,7 @@ use redis::{Client, Script, aio::MultiplexedConnection};
 use tokio::time::timeout;
 use tollgate_core::{AccountHealth, AccountId, HealthState, Timestamp};
 
-use super::{RedisPlace, work};
+use super::{RedisPlace, link};
 use crate::StoreError;
 
 const ANSWER: Duration = Duration::from_secs(2);
@@ -32,8 +32,8 @@ impl SharedHealth {
     /// When the address cannot be read.
     pub fn new(place: &RedisPlace, namespace: &str) -> Result<Self, StoreError> {
         Ok(Self {
-            client: work::client(place)?,
-            place: work::shown(&place.url),
+            client: link::client(place)?,
+            place: link::shown(&place.url),
             name: format!("tollgate:{{{namespace}}}:health"),
             script: Script::new(include_str!("health.lua")),
             link: None,
@@ -79,7 +79,7 @@ impl SharedHealth {
     async fn ask(&mut self, ours: &[(AccountId, AccountHealth)], now: Timestamp) -> redis::RedisResult<Vec<String>> {
         let mut link = match self.link.take() {
             Some(link) => link,
-            None => work::connect(&self.client).await?,
+            None => link::connect(&self.client).await?,
         };
         let mut asked = self.script.prepare_invoke();
         asked.key(&self.name).arg(now.0);

@@ -16,6 +16,8 @@ mod book;
 mod health;
 mod lease;
 mod leases;
+mod link;
+mod options;
 mod script;
 mod share;
 mod views;
@@ -44,7 +46,7 @@ use tollgate_core::{
 };
 
 use super::{Counters, Look, Spender, Spending, memory::money_subjects};
-use crate::{LedgerStore, Random, StoreError};
+use crate::{LedgerStore, StoreError};
 
 use book::{Book, Claim, Deltas, Open, Source};
 use lease::Moment;
@@ -54,50 +56,14 @@ use share::Share;
 use views::Views;
 
 pub use health::SharedHealth;
+pub use link::RedisPlace;
+pub use options::RedisOptions;
 pub use work::RedisWork;
 
 /// Longest wait for a hold; then the node goes on with its share.
 const TAKE: Duration = Duration::from_millis(300);
 /// Microseconds of a minute.
 const MINUTE: u64 = 60_000_000;
-
-/// Where Redis is.
-#[derive(Clone)]
-pub struct RedisPlace {
-    /// `redis://…` or `rediss://…`, its user and password included.
-    pub url: String,
-    /// Who signs its certificate, as PEM; `None`: one of those everybody trusts. For `rediss://` only.
-    pub ca: Option<Vec<u8>>,
-}
-
-impl fmt::Debug for RedisPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RedisPlace").field(&work::shown(&self.url)).finish()
-    }
-}
-
-/// What counting in Redis needs.
-#[derive(Clone)]
-pub struct RedisOptions {
-    /// Where it is.
-    pub place: RedisPlace,
-    /// Tells gateways apart that use one Redis; the same for all nodes of one.
-    pub namespace: String,
-    /// How long a hold lives without a sign of life.
-    pub life: Duration,
-    /// How many nodes are assumed where Redis was never reached.
-    pub nodes: u64,
-    /// Draws names of nodes and generations.
-    pub random: Random,
-    /// The time it is.
-    pub clock: fn() -> Timestamp,
-}
-
-impl fmt::Debug for RedisOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions").field("namespace", &self.namespace).field("nodes", &self.nodes).finish_non_exhaustive()
-    }
-}
 
 /// Counters in Redis, and the work behind them, which has to run. Waits a moment for the first connection. `spending` is
 /// what the database says; it counts where Redis does not know better.
@@ -119,7 +85,7 @@ pub async fn counters_in_redis(
 /// # Errors
 /// When nobody does, or the address cannot be read.
 pub async fn check_redis(place: &RedisPlace) -> Result<(), StoreError> {
-    work::check(place).await
+    link::check(place).await
 }
 
 /// The counters.

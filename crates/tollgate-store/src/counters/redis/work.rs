@@ -3,28 +3,29 @@
 //! Bounds: 200 subjects a message; a message at once, the next when it is answered; 2 s for an answer; a new try after
 //! 0.5 s; a look at what was asked for lately every second; what changed in the database every 30 s, in pages.
 
+mod news;
+
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Client, TlsCertificates, aio::MultiplexedConnection};
+use redis::{Client, aio::MultiplexedConnection};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{Crossed, LimitRule, MemberId, NanoUsd, Spent, Subject, Timestamp, Window};
+use tollgate_core::{Crossed, LimitRule, NanoUsd, Spent, Subject};
 
 use super::{
-    Epoch, Inner, RedisPlace, Share, State,
+    Epoch, Inner, Share, State,
     book::Delta,
     lease::Pool,
-    script::{Answer, Fault, Loaded, Seat, Sign, ask},
+    link,
+    script::{Answer, Fault, Seat, Sign, ask},
 };
 use crate::{LedgerPlace, LedgerStore, Random, Spending, StoreError};
 
-const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
-const CONNECT: Duration = Duration::from_secs(1);
-const ANSWER: Duration = Duration::from_secs(2);
+pub(super) const ANSWER: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest time to join, the database's word included.
 const JOIN: Duration = Duration::from_mins(1);
@@ -39,9 +40,6 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(30);
 /// How long the database's word is one node's to bring.
 const TURN_MS: u64 = 60_000;
 const SUBJECTS: usize = 200;
-/// Longest wait for a page of what the database knows, and most pages in one turn.
-const NEWS: Duration = Duration::from_secs(10);
-const MOST_PAGES: usize = 50;
 
 /// Has to run for as long as the counters are used.
 #[derive(Debug)]
@@ -88,46 +86,6 @@ impl From<Fault> for Ended {
     }
 }
 
-/// Whether somebody answers at an address.
-pub(super) async fn check(place: &RedisPlace) -> Result<(), StoreError> {
-    let client = client(place)?;
-    let away = |detail: String| StoreError::Unreachable { place: shown(&place.url), detail };
-    let asked = async {
-        let mut link = connect(&client).await?;
-        ask::<String>(&mut link, &mut redis::cmd("PING")).await
-    };
-    match timeout(ANSWER, asked).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(away(error.to_string())),
-        Err(_) => Err(away("it did not answer in time".to_owned())),
-    }
-}
-
-pub(super) fn client(place: &RedisPlace) -> Result<Client, StoreError> {
-    let unread = |detail: String| StoreError::BadRedisUrl { url: shown(&place.url), detail };
-    let made = match &place.ca {
-        None => Client::open(place.url.as_str()),
-        Some(ca) if !ca.windows(CERTIFICATE.len()).any(|part| part == CERTIFICATE) => {
-            return Err(unread("there is no certificate in the PEM file of who signs its own".to_owned()));
-        }
-        Some(ca) => {
-            let certificates = TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) };
-            Client::build_with_tls(place.url.as_str(), certificates)
-        }
-    };
-    made.map_err(|error| unread(error.to_string()))
-}
-
-/// An address without what is secret in it.
-pub(super) fn shown(url: &str) -> String {
-    crate::open::without_password(url)
-}
-
-pub(super) async fn connect(client: &Client) -> redis::RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(Some(ANSWER));
-    client.get_multiplexed_async_connection_with_config(&config).await
-}
-
 fn draw(random: &Random) -> String {
     let bytes: [u8; 12] = random.bytes();
     hex::encode(bytes)
@@ -135,7 +93,7 @@ fn draw(random: &Random) -> String {
 
 impl RedisWork {
     pub(super) async fn begin(shared: Arc<Inner>, ledger: Arc<dyn LedgerStore>, spending: Spending) -> Result<Self, StoreError> {
-        let client = client(&shared.options.place)?;
+        let client = link::client(&shared.options.place)?;
         let process = draw(&shared.options.random);
         let mut work = Self {
             shared,
@@ -215,7 +173,7 @@ impl RedisWork {
 
     /// Takes a new seat: nodes there are.
     async fn join(&mut self) -> Result<u64, Ended> {
-        let mut link = connect(&self.client).await?;
+        let mut link = link::connect(&self.client).await?;
         let node = draw(&self.shared.options.random);
         let replaced = std::mem::replace(&mut self.node, node.clone());
         let mut begun = Instant::now();
@@ -445,111 +403,5 @@ impl RedisWork {
             self.shared.seated().until = Some(sent + LEASES_LAST);
         }
         Ok(())
-    }
-
-    // === what the database knows ===
-
-    /// One node at a time brings the database's word; a database that is away has none. `now`: there is news.
-    async fn reconcile(&mut self, link: &mut MultiplexedConnection, seat: &Seat, news: bool) -> Result<(), Ended> {
-        let turn = self.shared.scripts.name("reconciling");
-        let mut command = redis::cmd("SET");
-        command.arg(&turn).arg(&seat.node).arg("NX").arg("PX").arg(TURN_MS);
-        if ask::<Option<String>>(link, &mut command).await?.is_none() {
-            if news {
-                // Whoever has the turn may have asked before the news.
-                sleep(Duration::from_millis(50)).await;
-                self.shared.stale.notify_one();
-            }
-            return Ok(());
-        }
-        let brought = self.bring_news(link).await;
-        ask::<i64>(link, redis::cmd("DEL").arg(&turn)).await?;
-        brought
-    }
-
-    /// Groups and the gateway, and how far the ledger had come.
-    fn know(&mut self, spending: &Spending) {
-        let many = spending.spent.iter().filter(|(of, _)| matches!(of, Subject::Group(_) | Subject::Gateway));
-        self.shared_by_many = many.copied().collect();
-        self.place = spending.ledger;
-    }
-
-    /// Brings what the database said at the start, and then only of whom it says something new, page by page.
-    async fn bring_news(&mut self, link: &mut MultiplexedConnection) -> Result<(), Ended> {
-        let now = (self.shared.options.clock)();
-        if let Some(first) = self.first.take() {
-            let brought = self.bring(link, &first.spent, &first.balances, first.ledger, now).await;
-            if brought.is_err() {
-                self.first = Some(first);
-            }
-            brought?;
-        }
-        for _ in 0..MOST_PAGES {
-            // A database that is away has no news.
-            let Ok(Ok(changed)) = timeout(NEWS, self.ledger.spending_since(self.place, now)).await else { return Ok(()) };
-            let mut spent = changed.spent;
-            for (of, at, amount) in changed.added {
-                let sum = self.shared_by_many.entry(of).or_default();
-                sum.add(amount, at);
-                if let Some(told) = spent.iter_mut().find(|(told, _)| *told == of) {
-                    told.1 = *sum;
-                } else {
-                    spent.push((of, *sum));
-                }
-            }
-            // From here on it counts as read: what is not told now for want of a connection, a new one finds in no page.
-            self.place = changed.until;
-            if let Err(ended) = self.bring(link, &spent, &changed.balances, changed.ledger, now).await {
-                self.first = Some(Spending { spent, balances: changed.balances, ledger: changed.ledger });
-                return Err(ended);
-            }
-            if changed.until >= changed.ledger {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Brings what was spent and posted; both are of one moment.
-    async fn bring(
-        &self,
-        link: &mut MultiplexedConnection,
-        spent: &[(Subject, Spent)],
-        balances: &[(MemberId, NanoUsd)],
-        ledger: LedgerPlace,
-        now: Timestamp,
-    ) -> Result<(), Ended> {
-        let mut balances: HashMap<Subject, i64> =
-            balances.iter().map(|(member, balance)| (Subject::Member(*member), balance.0)).collect();
-        for spent in spent.chunks(SUBJECTS) {
-            let loaded = spent.iter().map(|(subject, spent)| {
-                let within = |window| spent.within(window, now).0;
-                let total = within(Window::Total);
-                // What was posted is the balance without what was spent.
-                let posted = balances.remove(subject).map(|balance| balance.saturating_add(total));
-                Loaded { subject: *subject, day: within(Window::Day), month: within(Window::Month), total, posted }
-            });
-            self.load(link, &loaded.collect::<Vec<_>>(), ledger, now).await?;
-        }
-        // Members who spent nothing.
-        let rest: Vec<Loaded> = balances
-            .into_iter()
-            .map(|(subject, balance)| Loaded { subject, day: 0, month: 0, total: 0, posted: Some(balance) })
-            .collect();
-        for loaded in rest.chunks(SUBJECTS) {
-            self.load(link, loaded, ledger, now).await?;
-        }
-        Ok(())
-    }
-
-    async fn load(
-        &self,
-        link: &mut MultiplexedConnection,
-        loaded: &[Loaded],
-        ledger: LedgerPlace,
-        now: Timestamp,
-    ) -> Result<(), Ended> {
-        let told = self.shared.scripts.load(link, loaded, now, ledger.0);
-        timeout(ANSWER, told).await.map_err(|_| Ended::Late)?.map_err(Ended::Away)
     }
 }
