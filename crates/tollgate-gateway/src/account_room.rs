@@ -6,8 +6,10 @@
 //!
 //! Bounds: 100 waiters an account, each for as long as its caller says, at no more than 16 accounts.
 
+mod in_use;
 mod line;
 mod queue;
+mod slot;
 
 use std::{
     mem,
@@ -17,17 +19,20 @@ use std::{
     },
 };
 
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad, Sliding, Timestamp};
+use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad};
 
 use crate::{
     Clock,
     account_places::{AccountPlaces, PlacesLook},
 };
+use in_use::Full;
 use queue::Queue;
+use slot::{Held, Used};
 
+pub use in_use::InUse;
 pub(crate) use line::{Joined, Line};
+pub use slot::Slot;
 
 /// Room on the accounts that have a bound.
 #[derive(Debug)]
@@ -79,56 +84,6 @@ impl Place {
 struct Room {
     in_use: InUse,
     queue: Queue,
-}
-
-/// What of an account's bounds is in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InUse {
-    /// Requests at once.
-    pub running: u32,
-    /// Requests of a minute.
-    pub requests: Sliding,
-    /// Tokens of a minute.
-    pub tokens: Sliding,
-}
-
-impl InUse {
-    /// Whether anything is, at a time in monotonic microseconds.
-    pub(crate) fn any(&self, now: u64) -> bool {
-        self.running > 0 || self.requests.used(now) > 0 || self.tokens.used(now) > 0
-    }
-
-    /// Whether a request that is estimated at `tokens` finds room. `now` is a time in monotonic microseconds, `at` the same
-    /// by the clock.
-    pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> AccountLoad {
-        match self.full(bounds, tokens, now) {
-            None => AccountLoad::Free,
-            Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,
-            Some(Full::AtRate { wait_ms }) => AccountLoad::AtRate { until: at.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
-        }
-    }
-
-    fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<Full> {
-        if bounds.concurrency != 0 && self.running >= bounds.concurrency {
-            return Some(Full::AtConcurrency);
-        }
-        let mut wait_ms = 0;
-        if bounds.rpm != 0 {
-            wait_ms = self.requests.wait_ms(1, u64::from(bounds.rpm), now);
-        }
-        if bounds.tpm != 0 {
-            // What is estimated at more than a whole minute's tokens goes when nothing else does.
-            wait_ms = wait_ms.max(self.tokens.wait_ms(tokens.min(bounds.tpm), bounds.tpm, now));
-        }
-        (wait_ms > 0).then_some(Full::AtRate { wait_ms })
-    }
-}
-
-/// Why there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
-    AtConcurrency,
-    AtRate { wait_ms: u64 },
 }
 
 impl AccountRooms {
@@ -255,74 +210,6 @@ impl Room {
             }
             Used::Request => {}
             Used::Tokens(actual) => self.in_use.tokens.correct(held.tokens_at, held.tokens, actual, now),
-        }
-    }
-}
-
-/// Room on one account, given back when dropped. Empty for an account without a bound.
-#[derive(Debug)]
-pub struct Slot(Option<Held>);
-
-#[derive(Debug)]
-struct Held {
-    rooms: Arc<AccountRooms>,
-    place: Arc<Place>,
-    account: AccountId,
-    tokens: u64,
-    requests_at: u64,
-    tokens_at: u64,
-    used: Used,
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug)]
-enum Used {
-    /// Nothing was sent: nothing counts.
-    Nothing,
-    /// A request was sent; what it used is not known, so the estimate counts.
-    Request,
-    /// A request was sent and used so many tokens.
-    Tokens(u64),
-}
-
-impl Slot {
-    /// Whether it is room on this account.
-    pub(crate) fn is_on(&self, account: AccountId) -> bool {
-        self.0.as_ref().is_some_and(|held| held.account == account)
-    }
-
-    /// Whether anybody wants to know what it was used for.
-    pub(crate) const fn counts(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// The attempt begins.
-    pub(crate) fn begin(&mut self) {
-        self.used(Used::Request);
-    }
-
-    /// Nothing was sent after all.
-    pub(crate) fn not_sent(&mut self) {
-        self.used(Used::Nothing);
-    }
-
-    /// The attempt used so many tokens.
-    pub(crate) fn used_tokens(&mut self, tokens: u64) {
-        self.used(Used::Tokens(tokens));
-    }
-
-    fn used(&mut self, used: Used) {
-        if let Some(held) = &mut self.0 {
-            held.used = used;
-        }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        if let Some(held) = self.0.take() {
-            let rooms = Arc::clone(&held.rooms);
-            rooms.release(&held);
         }
     }
 }
