@@ -35,6 +35,8 @@ pub struct AccountHealth {
     pub error_average: u32,
     /// Moving average of the time to the first content, in microseconds; 0 when not known.
     pub first_token_average_us: u64,
+    /// Moving average of the time to a whole answer that was not streamed, in microseconds; 0 when not known.
+    pub whole_answer_average_us: u64,
 }
 
 /// Answers and failures of 10 seconds.
@@ -112,8 +114,8 @@ pub enum RestingReason {
 pub enum Observation {
     /// A usable answer.
     Success {
-        /// Microseconds to the first content, where it was measured.
-        first_token_us: Option<u64>,
+        /// How long it took, where that was measured.
+        pace: Option<Pace>,
     },
     /// No connection; nothing was sent.
     ConnectFailure,
@@ -148,6 +150,15 @@ pub enum Observation {
     TestPassed,
 }
 
+/// How long an answer took, in microseconds. The two kinds say different things and are never compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// To the first content of a stream.
+    FirstToken(u64),
+    /// To the end of an answer that came whole.
+    WholeAnswer(u64),
+}
+
 /// Whether an account may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -180,11 +191,13 @@ pub struct Condition {
     pub share: u32,
     /// Average time to the first content, in microseconds; 0: not known.
     pub first_token_us: u64,
+    /// Average time to a whole answer, in microseconds; 0: not known.
+    pub whole_answer_us: u64,
 }
 
 impl Condition {
     /// Of an account nothing is known of.
-    pub const WELL: Self = Self { standing: Standing::Usable, share: 1_000, first_token_us: 0 };
+    pub const WELL: Self = Self { standing: Standing::Usable, share: 1_000, first_token_us: 0, whole_answer_us: 0 };
 }
 
 /// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]: when it is `false` nothing ever
@@ -193,7 +206,7 @@ impl Condition {
 pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now: Timestamp) -> AccountHealth {
     let mut next = *health;
     match *what {
-        Observation::Success { first_token_us } => next.succeed(first_token_us, now),
+        Observation::Success { pace } => next.succeed(pace, now),
         Observation::ConnectFailure => next.fail(CoolingReason::ConnectFailure, now),
         Observation::ServerError => next.fail(CoolingReason::ServerError, now),
         Observation::Overloaded { until } => next.overload(until, now),
@@ -205,7 +218,8 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
         Observation::RequestRefused => next.end_probe(HealthState::Usable),
         Observation::Abandoned => next.repeat_probe(now),
         Observation::TestPassed => {
-            next = AccountHealth { first_token_average_us: next.first_token_average_us, ..AccountHealth::default() }
+            let AccountHealth { first_token_average_us, whole_answer_average_us, .. } = next;
+            next = AccountHealth { first_token_average_us, whole_answer_average_us, ..AccountHealth::default() };
         }
     }
     if !cooling_on {

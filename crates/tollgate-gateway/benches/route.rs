@@ -8,7 +8,7 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
-    Account, Caller, CandidateView as _, Catalog, HealthView as _, Observation, Past, RouteInput, Standing, resolve, route,
+    Account, Caller, CandidateView as _, Catalog, HealthView as _, Observation, Pace, Past, RouteInput, Standing, resolve, route,
 };
 use tollgate_gateway::{Clock, HealthBoard, Slot, SystemClock, Traffic};
 use tollgate_protocol::Protocol;
@@ -32,7 +32,7 @@ impl Gateway {
         let board = HealthBoard::default();
         board.configure(catalog.accounts().map(|account| account.id));
         for (at, account) in catalog.accounts().enumerate() {
-            board.observe(account.id, &Observation::Success { first_token_us: Some(200_000) }, true, NOW);
+            board.observe(account.id, &Observation::Success { pace: Some(Pace::FirstToken(200_000)) }, true, NOW);
             if at % 7 == 0 {
                 board.observe(account.id, &Observation::ServerError, true, NOW);
             }

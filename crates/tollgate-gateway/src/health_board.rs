@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(board.of(account(1)).standing(later), Standing::ProbeDue);
         board.begin(account(1), later);
         assert!(!matches!(board.of(account(1)).standing(later), Standing::ProbeDue | Standing::Usable));
-        board.observe(account(1), &Observation::Success { first_token_us: None }, true, later);
+        board.observe(account(1), &Observation::Success { pace: None }, true, later);
         assert_eq!(board.of(account(1)).standing(later), Standing::Usable);
     }
 

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep};
-use tollgate_core::{AttemptResult, Observation, Outcome};
+use tollgate_core::{AttemptResult, Observation, Outcome, Pace};
 use tollgate_protocol::{Reading, StreamFault, StreamRelay};
 
 use crate::{
@@ -352,7 +352,7 @@ impl Relayed {
     }
 
     fn complete(&mut self) {
-        let observation = Observation::Success { first_token_us: self.first_content_us };
+        let observation = Observation::Success { pace: self.first_content_us.map(Pace::FirstToken) };
         self.end(AttemptResult::Answered, None, observation, Ending::completed(), Close::Cleanly);
     }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, Delivered, Facts, InputCount, Key, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, Progress, Provider,
-    Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
+    AttemptResult, Delivered, Facts, InputCount, Key, NanoUsd, Observation, Offer, Outcome, Pace, PlannedAttempt, Progress,
+    Provider, Revision, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, Outline, Reading};
 use tollgate_store::{Journal, JournalError, JournalWriter, SyncTicket};
@@ -430,7 +430,10 @@ impl Ticket {
 
     /// The attempt under way gave a complete answer.
     pub(crate) fn succeeded(&mut self) {
-        let observation = Observation::Success { first_token_us: None };
+        // Counts and vectors take what they take, and a stream that came whole has no first token.
+        let plain = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
+        let took = if plain { self.open.as_deref().map(Open::elapsed_us) } else { None };
+        let observation = Observation::Success { pace: took.map(Pace::WholeAnswer) };
         self.end_attempt(AttemptResult::Answered, None, Some(observation));
     }
 
@@ -475,7 +478,7 @@ impl Ticket {
         if self.open.is_some() {
             let content = self.open.as_deref().and_then(Open::reading).is_some_and(|reading| reading.content);
             // An account that was answering is well, whoever hung up.
-            let seen = if content { Observation::Success { first_token_us: None } } else { Observation::Abandoned };
+            let seen = if content { Observation::Success { pace: None } } else { Observation::Abandoned };
             self.end_attempt(AttemptResult::Cancelled, None, Some(seen));
         }
         let (status, outcome, reason) = if std::thread::panicking() {

@@ -41,7 +41,8 @@ static HEALTH: Object = Object {
         read("until", Shape::Time, "Until when; null while it rests: until a test passes.").or_null(),
         read("failures", COUNT, "Failures in a row."),
         read("error_rate", Shape::Number, "Moving average of failures, 0 to 1."),
-        read("first_token_average_us", COUNT, "Moving average of microseconds to the first content.").or_null(),
+        read("first_token_average_us", COUNT, "Moving average of microseconds to the first content of streams.").or_null(),
+        read("whole_answer_average_us", COUNT, "Moving average of microseconds to whole answers that were not streamed.").or_null(),
     ],
 };
 
@@ -135,11 +136,13 @@ fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHeal
         HealthState::Resting { why, since, until } => ("resting", json!(why), Some(since), until),
         HealthState::Probing { since, why } => ("probing", json!(why), Some(since), None),
     };
-    let first_token = Some(health.first_token_average_us).filter(|average| *average > 0);
+    let known = |average: u64| Some(average).filter(|average| *average > 0);
+    let (first_token, whole_answer) = (known(health.first_token_average_us), known(health.whole_answer_average_us));
     json!({
         "id": row.id, "channel": channel, "account": row.name, "status": if spec.on { "on" } else { "off" }, "state": state,
         "reason": reason, "since": since.map(shown_time), "until": until.map(shown_time), "failures": health.failures,
         "error_rate": f64::from(health.error_average) / 1e6, "first_token_average_us": first_token,
+        "whole_answer_average_us": whole_answer,
     })
 }
 

@@ -9,14 +9,17 @@ use crate::Timestamp;
 pub struct Glance {
     /// The state: eight bits of kind and reason, 56 of microseconds since 1970. 0: usable.
     pub state: u64,
-    /// Ten bits of what is missing from its weight, in thousandths, 54 of microseconds to the first content. 0: nothing
-    /// is missing, and the time is not known.
+    /// Ten bits of what is missing from its weight, in thousandths, 27 of the time to the first content and 27 of that to a
+    /// whole answer, both in units of 16 µs. 0: nothing is missing, and neither time is known.
     pub pace: u64,
 }
 
-/// Bits below kind and reason, and below the missing share.
+/// Bits below kind and reason, below the missing share, and of each time.
 const STATE_BITS: u32 = 56;
 const PACE_BITS: u32 = 54;
+const TIME_BITS: u32 = 27;
+/// Microseconds in a unit of time: 27 bits of it are more than half an hour.
+const UNIT_US: u64 = 16;
 const FOR_EVER: u64 = low(u64::MAX, STATE_BITS);
 
 const USABLE: u8 = 0;
@@ -26,6 +29,11 @@ const PROBING: u8 = 3 << 4;
 
 const fn low(value: u64, bits: u32) -> u64 {
     value & ((1 << bits) - 1)
+}
+
+/// A time in units: rounded up, so that one that is known stays known.
+fn units(us: u64) -> u64 {
+    us.div_ceil(UNIT_US).min(low(u64::MAX, TIME_BITS))
 }
 
 impl Glance {
@@ -42,7 +50,7 @@ impl Glance {
         let missing = u64::from(1_000_u32.saturating_sub(health.share()));
         Self {
             state: u64::from(kind) << STATE_BITS | time,
-            pace: missing << PACE_BITS | health.first_token_average_us.min(low(u64::MAX, PACE_BITS)),
+            pace: missing << PACE_BITS | units(health.first_token_average_us) << TIME_BITS | units(health.whole_answer_average_us),
         }
     }
 
@@ -56,7 +64,8 @@ impl Glance {
         Condition {
             standing: self.state().standing(now),
             share: 1_000_u32.saturating_sub(missing),
-            first_token_us: low(self.pace, PACE_BITS),
+            first_token_us: low(self.pace >> TIME_BITS, TIME_BITS) * UNIT_US,
+            whole_answer_us: low(self.pace, TIME_BITS) * UNIT_US,
         }
     }
 
@@ -136,13 +145,24 @@ mod tests {
         fn a_glance_says_what_the_whole_health_says(
             state in states(),
             error_average in 0_u32..=1_000_000,
-            first_token_average_us in 0_u64..1_000_000_000,
+            first_token_units in 0_u64..60_000_000,
+            whole_answer_units in 0_u64..120_000_000,
             later in 0_i64..2_000_000,
         ) {
-            let health = AccountHealth { state, error_average, first_token_average_us, ..AccountHealth::default() };
+            let (first_token_average_us, whole_answer_average_us) = (first_token_units * UNIT_US, whole_answer_units * UNIT_US);
+            let health =
+                AccountHealth { state, error_average, first_token_average_us, whole_answer_average_us, ..AccountHealth::default() };
             let now = NOW.plus_ms(later);
             prop_assert_eq!(Glance::of(&health).condition(now), health.condition(now));
         }
+    }
+
+    #[test]
+    fn a_time_that_is_known_stays_known_and_the_longest_ones_stay_apart() {
+        let health = AccountHealth { first_token_average_us: 1, whole_answer_average_us: u64::MAX, ..AccountHealth::default() };
+        let seen = Glance::of(&health).condition(NOW);
+        assert_eq!((seen.first_token_us, seen.share), (UNIT_US, 1_000));
+        assert!(seen.whole_answer_us > 1_800_000_000, "{seen:?}");
     }
 
     #[test]

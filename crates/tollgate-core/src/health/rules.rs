@@ -1,7 +1,7 @@
 //! The figures, and what each observation does.
 
 use super::{
-    AccountHealth, Bucket, Condition, CoolingReason, HealthState, RestingReason, Standing,
+    AccountHealth, Bucket, Condition, CoolingReason, HealthState, Pace, RestingReason, Standing,
     quota::{LONGEST_MS, UNKNOWN_MS},
 };
 use crate::Timestamp;
@@ -65,7 +65,12 @@ impl AccountHealth {
     /// What choosing looks at of it.
     #[must_use]
     pub fn condition(&self, now: Timestamp) -> Condition {
-        Condition { standing: self.standing(now), share: self.share(), first_token_us: self.first_token_average_us }
+        Condition {
+            standing: self.standing(now),
+            share: self.share(),
+            first_token_us: self.first_token_average_us,
+            whole_answer_us: self.whole_answer_average_us,
+        }
     }
 
     /// Of two nodes' views of one account the one that keeps away longer.
@@ -88,11 +93,13 @@ impl AccountHealth {
         !matches!(self.state, HealthState::Usable | HealthState::Probing { .. }) && self.away_until() > now
     }
 
-    pub(super) fn succeed(&mut self, first_token_us: Option<u64>, now: Timestamp) {
+    pub(super) fn succeed(&mut self, pace: Option<Pace>, now: Timestamp) {
         self.count(Ended::Well, now);
-        if let Some(us) = first_token_us {
-            let old = self.first_token_average_us;
-            self.first_token_average_us = if old == 0 { us } else { old - old / 8 + us / 8 };
+        let moved = |old: u64, us: u64| if old == 0 { us } else { old - old / 8 + us / 8 };
+        match pace {
+            Some(Pace::FirstToken(us)) => self.first_token_average_us = moved(self.first_token_average_us, us),
+            Some(Pace::WholeAnswer(us)) => self.whole_answer_average_us = moved(self.whole_answer_average_us, us),
+            None => {}
         }
         (self.failures, self.streak) = (0, None);
         // An answer to a request that was sent before says nothing about a limit or a credential that was refused since.

@@ -26,7 +26,7 @@ fn fresh() -> AccountHealth {
     AccountHealth::default()
 }
 
-const SUCCESS: Observation = Observation::Success { first_token_us: Some(800) };
+const SUCCESS: Observation = Observation::Success { pace: Some(Pace::FirstToken(800)) };
 
 #[test]
 fn a_connect_failure_cools_five_seconds_at_once() {
@@ -259,8 +259,14 @@ fn one_silence_in_a_row_of_server_errors_makes_it_more_than_a_hiccup() {
 fn averages_follow_what_happens() {
     let mut health = see(fresh(), SUCCESS, NOW);
     assert_eq!((health.first_token_average_us, health.share()), (800, 1_000));
-    health = see(health, Observation::Success { first_token_us: Some(1_600) }, NOW);
-    assert_eq!(health.first_token_average_us, 900);
+    health = see(health, Observation::Success { pace: Some(Pace::FirstToken(1_600)) }, NOW);
+    assert_eq!((health.first_token_average_us, health.whole_answer_average_us), (900, 0));
+    for us in [80_000, 160_000] {
+        health = see(health, Observation::Success { pace: Some(Pace::WholeAnswer(us)) }, NOW);
+    }
+    assert_eq!((health.first_token_average_us, health.whole_answer_average_us), (900, 90_000), "each kind by itself");
+    let tested = see(health, Observation::TestPassed, NOW);
+    assert_eq!((tested.first_token_average_us, tested.whole_answer_average_us), (900, 90_000));
     for _ in 0..40 {
         health = see(health, Observation::ServerError, NOW);
     }
@@ -278,7 +284,9 @@ fn of_two_nodes_the_one_that_keeps_away_longer_wins() {
 fn observation() -> impl Strategy<Value = Observation> {
     let time = proptest::option::of((-4_000_000_000i64..40_000_000_000).prop_map(|us| Timestamp(NOW.0 + us)));
     prop_oneof![
-        proptest::option::of(any::<u64>()).prop_map(|first_token_us| Observation::Success { first_token_us }),
+        proptest::option::of(any::<u64>()).prop_map(|us| Observation::Success {
+            pace: us.map(|us| if us % 2 == 0 { Pace::FirstToken(us) } else { Pace::WholeAnswer(us) })
+        }),
         Just(Observation::ConnectFailure),
         Just(Observation::ServerError),
         (-10_000_000i64..10_000_000).prop_map(|ms| Observation::Overloaded { until: after(ms) }),

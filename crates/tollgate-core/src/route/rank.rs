@@ -18,8 +18,8 @@ pub(super) struct Usable {
     pub(super) share: u32,
     /// For rendezvous hashing.
     pub(super) id: AccountId,
-    /// Average time to the first token, in microseconds; 0: not measured, or not asked for.
-    pub(super) first_token_us: u64,
+    /// What requests of this kind take on average, in microseconds; 0: not measured, or not asked for.
+    pub(super) pace_us: u64,
     /// Its channel speaks another protocol than the caller.
     pub(super) foreign: bool,
 }
@@ -108,7 +108,7 @@ impl<'a> Tier<'a> {
             return first.member;
         }
         let Some(second) = self.next(dice) else { return first.member };
-        let sooner = second.member.first_token_us < first.member.first_token_us;
+        let sooner = second.member.pace_us < first.member.pace_us;
         let (chosen, other) = if sooner { (second, first) } else { (first, second) };
         self.total += other.member.part();
         self.members.push(other.member);

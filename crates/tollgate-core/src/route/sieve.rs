@@ -34,6 +34,10 @@ pub(super) struct Sieve<'r, 'c, 'a> {
     asked: Vec<(u32, bool)>,
     /// Whether the speed of accounts matters.
     fastest: bool,
+    /// Whether requests of this kind are measured: those for text are, counts and vectors take what they take.
+    paced: bool,
+    /// Whether the answer streams, so that its first token is what counts.
+    streams: bool,
     /// Whether a limit looks at what an account costs.
     cost_counts: bool,
     /// Whether vectors are asked for.
@@ -62,12 +66,28 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
         let fastest = input.offer.group.routing == Routing::Fastest;
+        let (paced, streams) = (fastest && input.outline.method.generates(), input.outline.stream);
         let usable = Vec::with_capacity(input.offer.candidates.len().min(MOST_RESERVED));
         let (excluded, asked) = (Vec::new(), Vec::new());
         let cost_counts = prices.looks_at_cost();
         let embeds = Use::asked(input.outline.method) == Use::Embedding;
         let plain = sale.is_none() && input.newer.is_none() && input.past.is_empty() && !input.view.has_learned();
-        Self { input, prices, prompt_tokens, sale, usable, excluded, foreign: false, asked, fastest, cost_counts, embeds, plain }
+        Self {
+            input,
+            prices,
+            prompt_tokens,
+            sale,
+            usable,
+            excluded,
+            foreign: false,
+            asked,
+            fastest,
+            paced,
+            streams,
+            cost_counts,
+            embeds,
+            plain,
+        }
     }
 
     /// Whether a candidate's channel can express the request; where it cannot, the whole channel is excluded.
@@ -134,7 +154,7 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
             weight: 0,
             share: 0,
             id: last.account()?.id,
-            first_token_us: 0,
+            pace_us: 0,
             foreign: !last.channel.speaks(self.input.from),
         })
     }
@@ -165,14 +185,14 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
                 continue;
             }
             match self.account_exclusion(channel, lane, at, *seat, cost.as_deref()) {
-                Ok((share, first_token_us)) => self.usable.push(Usable {
+                Ok((share, pace_us)) => self.usable.push(Usable {
                     candidate,
                     account: at,
                     priority,
                     weight: lane.weight,
                     share,
                     id: seat.id,
-                    first_token_us,
+                    pace_us,
                     foreign,
                 }),
                 Err(why) => self.exclude(channel, Some(at), why, candidate),
@@ -266,7 +286,8 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
                 AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
             }
         }
-        Ok((if lane.cooling { condition.share } else { 1_000 }, condition.first_token_us))
+        let pace_us = if self.streams { condition.first_token_us } else { condition.whole_answer_us };
+        Ok((if lane.cooling { condition.share } else { 1_000 }, if self.paced { pace_us } else { 0 }))
     }
 }
 

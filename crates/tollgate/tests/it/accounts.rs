@@ -264,15 +264,24 @@ fn weights_share_requests_out_and_the_cheapest_gets_them_all() {
 
 #[test]
 fn the_faster_one_of_two_gets_what_comes_once_both_are_measured() {
+    the_faster_one_gets_what_comes(&Reply::chat_stream(&["slow"]), support::chat_stream);
+}
+
+#[test]
+fn answers_that_come_whole_are_measured_by_themselves() {
+    the_faster_one_gets_what_comes(&Reply::chat("slow"), support::chat);
+}
+
+fn the_faster_one_gets_what_comes(reply: &Reply, body: impl Fn(&str) -> Value) {
     let (slow, fast) = (Upstream::start(), Upstream::start());
-    slow.otherwise(Reply::chat_stream(&["slow"]).after(Duration::from_millis(400)));
+    slow.otherwise(reply.clone().after(Duration::from_millis(400)));
     let catalog = channel("slow", "openai", &slow.openai(), "chat-model", "weight = 9")
         + &channel("fast", "openai", &fast.openai(), "chat-model", "")
         + &prices(&["chat-model"])
         + &group(&["slow", "fast"]).replace("[[group]]\n", "[[group]]\nrouting = \"fastest\"\n");
     let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
     let ask = |number: usize| {
-        let mut body = support::chat_stream("chat-model");
+        let mut body = body("chat-model");
         body["messages"][0]["content"] = format!("prompt-canary {number}").into();
         assert_eq!(gate.chat(&body).status, 200);
     };

@@ -22,6 +22,7 @@ fn routed(routing: Routing, case: Case) -> Case {
 
 /// Average time to the first token, milliseconds.
 fn speed(mut case: Case, account: &str, ms: u64) -> Case {
+    case.outline.stream = true;
     case.health.0.entry(account_id(account)).or_default().first_token_average_us = ms * 1_000;
     case
 }
@@ -89,6 +90,27 @@ fn speed_counts_where_cooling_is_off_and_says_nothing_elsewhere() {
     assert!(near(firsts(&mut case, false).get("c/1"), 50), "weighted looks at weights alone");
     let mut case = routed(Routing::Fastest, case);
     assert_eq!(firsts(&mut case, false).get("c/1"), Some(&4_000));
+}
+
+/// Average time to a whole answer, milliseconds.
+fn plain_speed(mut case: Case, account: &str, ms: u64) -> Case {
+    case.health.0.entry(account_id(account)).or_default().whole_answer_average_us = ms * 1_000;
+    case
+}
+
+#[test]
+fn streams_are_compared_by_first_tokens_plain_answers_by_whole_ones_and_nothing_else_is() {
+    let case = speed(speed(routed(Routing::Fastest, Case::accounts(2)), "c/0", 100), "c/1", 900);
+    let mut case = plain_speed(plain_speed(case, "c/0", 9_000), "c/1", 1_000);
+    case.outline.stream = true;
+    assert_eq!(firsts(&mut case, false).get("c/0"), Some(&4_000));
+    case.outline.stream = false;
+    assert_eq!(firsts(&mut case, false).get("c/1"), Some(&4_000));
+    // Who is known by the other kind only is measured first.
+    case.health.0.entry(account_id("c/0")).or_default().whole_answer_average_us = 0;
+    assert_eq!(firsts(&mut case, false).get("c/0"), Some(&4_000));
+    case.outline.method = Method::CountTokens;
+    assert!(near(firsts(&mut case, false).get("c/0"), 50), "by weights alone");
 }
 
 proptest! {
