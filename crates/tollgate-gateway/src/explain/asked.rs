@@ -23,7 +23,7 @@ pub(super) fn outline_of(question: &Question) -> Result<Outline, String> {
     let mut outline = codec(question.from).outline(&target, body.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
     outline.affinity = None;
     outline.fields.extend(question.fields.iter().cloned());
-    // Where speed counts, streams are what is compared.
+    // Where speed counts for the order, it is that of streams.
     outline.stream = true;
     outline.turns = 0;
     outline.text_bytes = question.input_tokens.saturating_mul(BYTES_A_TOKEN);
