@@ -131,7 +131,6 @@ fn what_is_asked_is_answered_with_the_same_words_in_both_places() {
         vec!["usage", "summary", "--by", "member", "--member", "owner"],
         vec!["usage", "export"],
         vec!["usage", "export", "--outcome", "refused", "--key", "first"],
-        vec!["explain", "--model", "chat-model", "--key", "caller"],
         vec!["pull"],
     ];
     for verb in &verbs {
@@ -139,6 +138,15 @@ fn what_is_asked_is_answered_with_the_same_words_in_both_places() {
         assert!(people.lines().count() > 1, "{verb:?}: {people}");
         let machines = both.same_and_good(&[&verb[..], &["--json"]].concat());
         assert!(machines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{verb:?}: {machines}");
+    }
+    // What a folder is asked it reads from the database, and says so.
+    let explain = ["explain", "--model", "chat-model", "--key", "caller"];
+    for (more, counted) in [(&[][..], "  {}\n"), (&["--json"], "\"counted_by\":\"{}\"")] {
+        let arguments = [&explain[..], more].concat();
+        let (here, there) = (good(&both.here(&arguments)), good(&both.there(&arguments)));
+        let by = |who: &str| counted.replace("{}", who);
+        assert!(here.contains(&by("database")) && there.contains(&by("gateway")), "{here}{there}");
+        assert_eq!(here.replace(&by("database"), &by("gateway")), there);
     }
     let last: Value = serde_json::from_str(&good(&both.there(&["usage", "tail", "-n", "1", "--json"]))).unwrap();
     let hour = format!("{}:00:00Z", &last["at"].as_str().unwrap()[..13]);
