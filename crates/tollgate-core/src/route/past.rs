@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Exclusion, PlannedAttempt};
-use crate::{AccountId, Channel, ChannelId};
+use crate::{Account, AccountId, Channel, ChannelId, Multiplier};
 
 /// Most channels that are passed over before a request gives up: each costs a choice.
 const MOST_PASSED_OVER: usize = 32;
@@ -12,12 +12,27 @@ const MOST_PASSED_OVER: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     tried: Vec<AccountId>,
-    passed_over: Vec<(ChannelId, Exclusion)>,
+    passed_over: Vec<PassedOver>,
     /// Channels where nobody took a connection.
     unreachable: Vec<Arc<Channel>>,
     last_resort: bool,
     /// How many of the tried were sent nothing.
     unsent: usize,
+}
+
+/// A channel that turned out not to serve the request.
+#[derive(Clone, Debug)]
+struct PassedOver {
+    channel: ChannelId,
+    /// Only its accounts that charge so much, and more. What is left of a budget may suffice for a cheaper one.
+    from: Option<Multiplier>,
+    why: Exclusion,
+}
+
+impl PassedOver {
+    fn is_about(&self, account: &Account) -> bool {
+        self.from.is_none_or(|from| account.cost_multiplier >= from)
+    }
 }
 
 impl Past {
@@ -32,10 +47,12 @@ impl Past {
         self.unreachable.push(Arc::clone(&attempt.channel));
     }
 
-    /// The channel of a planned attempt turned out not to serve the request. `false`: that was so often enough.
+    /// The channel of a planned attempt turned out not to serve the request; where its budget does not suffice, those of its
+    /// accounts that charge no less. `false`: that was so often enough.
     #[must_use]
     pub fn pass_over(&mut self, attempt: &PlannedAttempt, why: Exclusion) -> bool {
-        self.passed_over.push((attempt.channel.id, why));
+        let from = matches!(why, Exclusion::Budget { .. }).then_some(attempt.account.cost_multiplier);
+        self.passed_over.push(PassedOver { channel: attempt.channel.id, from, why });
         self.passed_over.len() < MOST_PASSED_OVER
     }
 
@@ -59,8 +76,17 @@ impl Past {
         self.tried.contains(&account)
     }
 
-    pub(super) fn exclusion(&self, channel: ChannelId) -> Option<Exclusion> {
-        self.passed_over.iter().find(|(passed, _)| *passed == channel).map(|(_, why)| why.clone())
+    /// What excludes a channel with all its accounts that are on.
+    pub(super) fn exclusion(&self, channel: &Channel) -> Option<Exclusion> {
+        let mut passed = self.passed_over.iter().filter(|it| it.channel == channel.id);
+        let whole = passed.find(|it| channel.accounts.iter().filter(|account| account.on).all(|account| it.is_about(account)))?;
+        Some(whole.why.clone())
+    }
+
+    /// What excludes one account of a channel that has others.
+    pub(super) fn account_exclusion(&self, channel: ChannelId, account: &Account) -> Option<Exclusion> {
+        let passed = self.passed_over.iter().find(|it| it.channel == channel && it.is_about(account))?;
+        Some(passed.why.clone())
     }
 
     pub(super) fn is_unreachable(&self, channel: &Channel) -> bool {

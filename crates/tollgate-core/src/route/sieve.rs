@@ -184,6 +184,14 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
             if !self.plain && input.past.is_tried(seat.id) {
                 continue;
             }
+            if !self.plain
+                && seat.on
+                && let Some(account) = channel.accounts.get(at as usize)
+                && let Some(why) = input.past.account_exclusion(channel.id, account)
+            {
+                self.exclude(channel, Some(at), why, candidate);
+                continue;
+            }
             match self.account_exclusion(channel, lane, at, *seat, cost.as_deref()) {
                 Ok((share, pace_us)) => self.usable.push(Usable {
                     candidate,
@@ -231,7 +239,7 @@ impl<'r, 'c, 'a> Sieve<'r, 'c, 'a> {
         if !channel.on || input.newer.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.on)) {
             return Some(Exclusion::Disabled);
         }
-        if let Some(why) = input.past.exclusion(channel.id) {
+        if let Some(why) = input.past.exclusion(channel) {
             return Some(why);
         }
         let learned = input.view.learned(channel, mapping);

@@ -122,7 +122,7 @@ impl Asked<'_> {
     /// Those of an exclusion by one of them.
     pub(super) fn bounds_against(&self, it: &Excluded<'_>) -> Vec<Bound> {
         if matches!(it.why, Exclusion::Budget { .. }) {
-            return self.budgets_of(it.channel, None);
+            return self.budgets_of(it.channel, it.account());
         }
         if !matches!(it.why, Exclusion::Concurrency | Exclusion::Rate { .. }) {
             return Vec::new();

@@ -134,6 +134,28 @@ fn a_late_first_token_is_overtaken_by_a_second_account() {
 }
 
 #[test]
+fn a_budget_that_a_dear_account_would_break_is_served_by_a_cheap_one() {
+    let upstream = Upstream::start();
+    // 1,000 tokens of output at 2 USD per million: 0.006 USD on the dear account, 0.002 on the cheap one.
+    let budget = "budget = { amount = \"0.005\", window = \"total\", action = \"block\" }";
+    let dear = "name = \"only-account\"\ncost_multiplier = 3.0";
+    let cheap = "[[channel.account]]\nname = \"cheap-account\"\ncredential = \"{credential}\"\n[[channel.serves]]";
+    let catalog =
+        (channel("only", "openai", &upstream.openai(), "chat-model", budget) + &prices(&["chat-model"]) + &group(&["only"]))
+            .replace("name = \"only-account\"", dear)
+            .replace("[[channel.serves]]", cheap);
+    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    for number in 0..12 {
+        let mut body = support::chat("chat-model");
+        body["messages"][0]["content"] = format!("prompt-canary {number}").into();
+        body["max_tokens"] = 1_000.into();
+        let answer = gate.chat(&body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(gate.record_of(&answer)["attempts"][0]["account"], "cheap-account");
+    }
+}
+
+#[test]
 fn what_second_attempts_cost_is_remembered_over_a_kill() {
     let (first, second) = (Upstream::start(), Upstream::start());
     // About a thousand tokens of input at 1 USD per million and output for nothing: one second attempt fits, and what it

@@ -65,6 +65,24 @@ fn a_channel_that_is_passed_over_is_excluded_whole_with_its_reason() {
 }
 
 #[test]
+fn where_a_budget_does_not_suffice_cheaper_accounts_are_asked() {
+    let mut row = with_accounts(channel("a", &["m"]), 3);
+    for (at, millionths) in [(0, 3_000_000), (1, 1_000_000), (2, 2_000_000)] {
+        row.accounts[at] = Arc::new(Account { cost_multiplier: Multiplier(millionths), ..account("a", at) });
+    }
+    let mut case = Case::over(vec![row]);
+    let all = case.run().unwrap();
+    let middle = all.attempts().find(|it| it.account.cost_multiplier == Multiplier(2_000_000)).unwrap().clone();
+    assert!(case.past.pass_over(&middle, Exclusion::Budget { until: None }));
+    let plan = case.run().unwrap();
+    let left: Vec<_> = plan.attempts().map(|it| it.account.cost_multiplier).collect();
+    assert_eq!(left, [Multiplier::ONE]);
+    assert!(case.past.pass_over(&plan.first.clone(), Exclusion::Budget { until: None }));
+    let no = case.fails();
+    assert_eq!((no.cause(), no.excluded.len(), no.excluded[0].account().is_none()), (Cause::UpstreamQuota, 1, true));
+}
+
+#[test]
 fn passing_over_has_an_end() {
     let (first, mut past) = (Case::accounts(1).run().unwrap().first, Past::default());
     let passed = (0..1_000).take_while(|_| past.pass_over(&first, Exclusion::NoMapping)).count();
