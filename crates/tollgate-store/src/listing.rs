@@ -94,6 +94,8 @@ pub struct StoredRow {
     pub owner: Owner,
     /// First and last characters of a key's secret.
     pub shown: Option<(String, String)>,
+    /// Whether a secret is kept with it that goes to others: an account's credential, the password of a channel's proxy.
+    pub keeps_secret: bool,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it was removed or revoked.
@@ -114,6 +116,7 @@ impl StoredRow {
             name: name.to_owned(),
             owner: Owner::Database,
             shown: None,
+            keeps_secret: false,
             created_at: now,
             removed_at: None,
             revision: Revision(0),
@@ -133,6 +136,7 @@ impl StoredRow {
             name: row.name.clone(),
             owner: row.owner,
             shown,
+            keeps_secret: matches!(row.secret, RowSecret::Sealed(_)),
             created_at: row.created_at,
             removed_at: row.removed_at,
             revision,

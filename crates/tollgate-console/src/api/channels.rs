@@ -5,19 +5,21 @@ use std::{collections::HashSet, net::IpAddr};
 use serde_json::{Map, Value, json};
 use tollgate_core::{Secret, Timeouts, TranslationSwitches};
 use tollgate_protocol::{Profile, Protocol};
-use tollgate_store::{AdminScope, Change, ChannelSpec, Kind, ServesSpec, provider_defaults, shown_proxy};
+use tollgate_store::{AdminScope, Change, ChannelSpec, Kind, RowFilter, ServesSpec, StoredRow, provider_defaults, shown_proxy};
 
 use super::{
     accounts,
     ask::{Ask, Members},
     form::{self, BUDGETS, SCHEDULE},
-    named::{self, Named, named_routes},
+    named::{self, Before, Named, named_routes},
     route::{AFTER, Gives, LIMIT, Method, Route, Takes},
     shape::{COUNT_32, CREATED_AT, Field, How, MODEL_NAME, NAME, OWNER, Object, REVISION, Shape, Usage, both, fixed, needed, read},
 };
 use crate::problem::Problem;
 
 const MS: Shape = Shape::Whole { least: 1, most: 86_400_000 };
+/// How many accounts are looked at for credentials: a page.
+const MOST_ACCOUNTS: u32 = 1_001;
 const URL: Shape = Shape::Text { least: 0, most: 1_000 };
 
 static SERVES: Object = Object {
@@ -41,7 +43,7 @@ const FIELDS: &[Field] = &[
         "Decides protocol and address of a new channel.",
     ),
     both("protocol", Shape::Word(&["openai", "gemini", "anthropic"]), "What it speaks."),
-    both("base_url", URL, "With the version: `https://api.openai.com/v1`."),
+    both("base_url", URL, "With the version: `https://api.openai.com/v1`. Once accounts have credentials, only admins change it."),
     both("status", Shape::Word(&["on", "off"]), "off: by hand."),
     both("priority", Shape::Whole { least: i32::MIN as i64, most: i32::MAX as i64 }, "Lower is tried first."),
     both("weight", Shape::Whole { least: 1, most: 1_000_000 }, "Share among channels of one priority."),
@@ -222,9 +224,31 @@ impl Named for Channels {
             .collect()
     }
 
-    fn allowed(ask: &Ask, before: Option<&ChannelSpec>, after: &ChannelSpec) -> Result<(), Problem> {
+    /// Whether an account has a credential. Of a page that is full nobody looks further.
+    async fn keeps_secrets(ask: &Ask, row: &StoredRow) -> Result<bool, Problem> {
+        if !ask.body.has("base_url") {
+            return Ok(false);
+        }
+        let accounts = RowFilter { parent: Some(row.id.clone()), ..RowFilter::of(Kind::Account, MOST_ACCOUNTS) };
+        let accounts = ask.within(ask.site.store.listing.page(&accounts)).await?;
+        Ok(accounts.len() >= MOST_ACCOUNTS as usize || accounts.iter().any(|account| account.keeps_secret))
+    }
+
+    fn allowed(ask: &Ask, there: Option<&Before<ChannelSpec>>, after: &ChannelSpec) -> Result<(), Problem> {
         let plain = ChannelSpec::default();
-        let before = before.unwrap_or(&plain);
+        let before = there.map_or(&plain, |there| &there.spec);
+        if let Some(there) = there
+            && after.base_url != before.base_url
+        {
+            // Requests carry the credentials to wherever it says.
+            if there.keeps_secrets {
+                ask.admins_only("Changing the base_url of a channel whose accounts have credentials")?;
+            }
+            // An admin allowed this channel to reach further, and its address with it.
+            if before.private_network || before.proxy.is_some() {
+                ask.admins_only("Changing the base_url of a channel with private_network or a proxy")?;
+            }
+        }
         if after.private_network && !before.private_network {
             ask.admins_only("Reaching private addresses")?;
         }

@@ -50,9 +50,22 @@ pub(super) trait Named: Sized + Send + Sync {
     }
 
     /// Whether who asks may make this of that; `None`: of nothing.
-    fn allowed(_ask: &Ask, _before: Option<&Self::Spec>, _after: &Self::Spec) -> Result<(), Problem> {
+    fn allowed(_ask: &Ask, _before: Option<&Before<Self::Spec>>, _after: &Self::Spec) -> Result<(), Problem> {
         Ok(())
     }
+
+    /// Whether secrets are kept with a row that a change of it could send elsewhere.
+    fn keeps_secrets(_ask: &Ask, _row: &StoredRow) -> impl Future<Output = Result<bool, Problem>> + Send {
+        async { Ok(false) }
+    }
+}
+
+/// What is there before a change.
+pub(super) struct Before<T> {
+    /// The row.
+    pub(super) spec: T,
+    /// What [`Named::keeps_secrets`] says of it.
+    pub(super) keeps_secrets: bool,
 }
 
 fn object<R: Named>(row: &StoredRow, spec: &R::Spec) -> Map<String, Value> {
@@ -112,9 +125,10 @@ fn with_effects<R: Named>(shown: Map<String, Value>, effects: &[PriceEffect], an
 }
 
 pub(super) async fn change<R: Named>(ask: Ask) -> Result<Answer, Problem> {
+    let keeps_secrets = R::keeps_secrets(&ask, &rows::find(&ask, R::KIND, None, named(&ask)).await?).await?;
     let changed = |row: &StoredRow| {
-        let before: R::Spec = row.read()?;
-        let mut spec = before.clone();
+        let before = Before { spec: row.read::<R::Spec>()?, keeps_secrets };
+        let mut spec = before.spec.clone();
         R::take(&ask.body, &mut spec)?;
         R::allowed(&ask, Some(&before), &spec)?;
         Ok::<_, Problem>(spec)

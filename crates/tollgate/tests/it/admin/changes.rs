@@ -111,9 +111,64 @@ fn destinations_are_checked_and_private_ones_are_the_admins() {
     ok(&admin.as_operator("POST", "/admin/v1/channels", Some(&with("weight", json!(2)))));
     admin.patch("/admin/v1/channels/c", &json!({"private_network": true}));
     ok(&admin.as_operator("PATCH", "/admin/v1/channels/c", Some(&json!({"weight": 3}))));
+    let elsewhere = json!({"base_url": "https://elsewhere.example.com/v1"});
+    let answer = admin.as_operator("PATCH", "/admin/v1/channels/c", Some(&elsewhere));
+    assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "an admin allowed it private addresses");
     let xss = with("name", json!("<img src=x onerror=alert(1)>"));
     let answer = admin.call("POST", "/admin/v1/channels", Some(&xss));
     assert!(answer.status == 201 && answer.header("x-content-type-options") == Some("nosniff"), "{}", text(&answer));
+}
+
+#[test]
+fn an_operator_sends_no_credential_to_another_address() {
+    let (known, other) = (Upstream::start(), Upstream::start());
+    let admin = Admin::echo();
+    admin.post(
+        "/admin/v1/channels",
+        &json!({
+            "name": "main", "provider": "compatible", "base_url": known.openai(), "private_network": true,
+            "accounts": [{"name": "a", "credential": "stored-credential"}], "serves": [{"model": "m"}],
+        }),
+    );
+    admin.post(
+        "/admin/v1/channels",
+        &json!({
+            "name": "public", "provider": "compatible", "base_url": "https://one.example.com/v1",
+            "accounts": [{"name": "a", "credential": "stored-credential"}],
+        }),
+    );
+    let there = |name: &str| admin.get(&format!("/admin/v1/channels/{name}"))["base_url"].clone();
+    for (name, url) in
+        [("main", other.openai()), ("main", "https://x.example.com".into()), ("public", "https://x.example.com".into())]
+    {
+        let (path, before) = (format!("/admin/v1/channels/{name}"), there(name));
+        for body in [json!({"base_url": url}), json!({"base_url": url, "private_network": false})] {
+            let answer = admin.as_operator("PATCH", &path, Some(&body));
+            assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "{name} to {url}");
+        }
+        assert_eq!(there(name), before);
+        // What was read may be sent back whole.
+        ok(&admin.as_operator("PATCH", &path, Some(&json!({"base_url": before, "weight": 7}))));
+        for file in ["/admin/v1/catalog/apply", "/admin/v1/catalog/preview"] {
+            let answer = admin.as_operator("POST", file, Some(&json!({"file": ""})));
+            assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "{file}");
+        }
+    }
+    assert_eq!(other.seen().len(), 0);
+    admin.patch("/admin/v1/channels/public", &json!({"base_url": "https://two.example.com/v1"}));
+    assert_eq!(there("public"), "https://two.example.com/v1");
+
+    // Their own channels they make as they like, and an address may change until it gets credentials.
+    let own = json!({"name": "own", "provider": "compatible", "base_url": "https://one.example.com/v1"});
+    ok(&admin.as_operator("POST", "/admin/v1/channels", Some(&own)));
+    let path = "/admin/v1/channels/own";
+    ok(&admin.as_operator("PATCH", path, Some(&json!({"base_url": "https://three.example.com/v1"}))));
+    let account = json!({"name": "a", "credential": "their-own"});
+    ok(&admin.as_operator("POST", &format!("{path}/accounts"), Some(&account)));
+    let answer = admin.as_operator("PATCH", path, Some(&json!({"base_url": "https://four.example.com/v1"})));
+    assert_eq!(refusal(&answer), refused_whole(403, "admin_only"));
+    ok(&admin.as_operator("DELETE", &format!("{path}/accounts/a"), None));
+    ok(&admin.as_operator("PATCH", path, Some(&json!({"base_url": "https://four.example.com/v1"}))));
 }
 
 #[test]
