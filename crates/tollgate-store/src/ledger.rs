@@ -192,7 +192,7 @@ pub enum PostingRefused {
     #[error("{0}")]
     Text(&'static str),
     /// A balance that cannot be written down.
-    #[error("the balance would be out of bounds")]
+    #[error("the balance would pass 1,000,000,000 USD, which no posting may")]
     Overflow,
 }
 
@@ -227,6 +227,22 @@ impl Posting {
             Err(PostingRefused::KeyTaken(entry.idempotency_key.unwrap_or_default()))
         }
     }
+}
+
+/// Most that a posting may make of a balance, above and below zero. What is sold on top of it comes to at most 10,000 USD a
+/// request, so that 64 bits are out of reach.
+const MOST_POSTED: u64 = 1_000_000_000_000_000_000;
+
+/// The balance after a posting.
+///
+/// # Errors
+/// When that is out of bounds, and farther out than before.
+pub(crate) fn posted(balance: NanoUsd, amount: NanoUsd) -> Result<NanoUsd, PostingRefused> {
+    let after = balance.0.checked_add(amount.0).ok_or(PostingRefused::Overflow)?;
+    if after.unsigned_abs() > MOST_POSTED && after.unsigned_abs() >= balance.0.unsigned_abs() {
+        return Err(PostingRefused::Overflow);
+    }
+    Ok(NanoUsd(after))
 }
 
 /// The sum of a balance and an amount, and what of the amount fits: amounts that a ledger cannot hold do not occur, and

@@ -115,10 +115,20 @@ pub(super) async fn postings_that_make_no_sense_are_refused(store: &Store) {
         let answer = store.ledger.post(&posting, NOON).await;
         assert!(matches!(answer, Err(StoreError::Posting(_))), "{posting:?}: {answer:?}");
     }
-    store.ledger.post(&top_up(owner, i64::MAX, None), NOON).await.unwrap();
-    let over = store.ledger.post(&top_up(owner, 1, None), NOON).await;
-    assert!(matches!(over, Err(StoreError::Posting(PostingRefused::Overflow))), "{over:?}");
-    assert_eq!(entries(store, &LedgerFilter::default()).await.len(), 1);
+    // A billion USD, above zero and below.
+    const MOST: i64 = 1_000_000_000_000_000_000;
+    let adjust = |amount| Posting { kind: PostingKind::Adjust, ..top_up(owner, amount, None) };
+    let out_of_bounds = async |posting: Posting| {
+        let answer = store.ledger.post(&posting, NOON).await;
+        assert!(matches!(answer, Err(StoreError::Posting(PostingRefused::Overflow))), "{posting:?}: {answer:?}");
+    };
+    out_of_bounds(top_up(owner, i64::MAX, None)).await;
+    out_of_bounds(adjust(i64::MIN)).await;
+    store.ledger.post(&top_up(owner, MOST, None), NOON).await.unwrap();
+    out_of_bounds(top_up(owner, 1, None)).await;
+    store.ledger.post(&adjust(-2 * MOST), NOON).await.unwrap();
+    out_of_bounds(adjust(-1)).await;
+    assert_eq!(entries(store, &LedgerFilter::default()).await.len(), 2);
 }
 
 pub(super) async fn entries_come_newest_first_and_are_filtered(store: &Store) {

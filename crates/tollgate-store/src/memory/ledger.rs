@@ -8,7 +8,9 @@ use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, Spent, Subject, T
 use super::MemoryStore;
 use crate::{
     Balance, Changed, Kind, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused,
-    Spending, StoreError, Verified, ledger::settled, verify::Rule,
+    Spending, StoreError, Verified,
+    ledger::{posted, settled},
+    verify::Rule,
 };
 
 /// How many entries are kept.
@@ -106,9 +108,7 @@ impl LedgerStore for MemoryStore {
         {
             return Ok(posting.repeats(entry.clone())?);
         }
-        if settled(books.balance(posting.member), posting.amount).1 != posting.amount {
-            return Err(PostingRefused::Overflow.into());
-        }
+        posted(books.balance(posting.member), posting.amount)?;
         let entry = books.enter(LedgerEntry {
             place: LedgerPlace::default(),
             member: posting.member,

@@ -8,7 +8,7 @@ use super::{Dialect, SqlStore, booking::NEXT_PLACES};
 use crate::{
     Balance, Changed, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
     StoreError, Verified,
-    ledger::settled,
+    ledger::posted,
     rollup::{DAY, bucket},
 };
 
@@ -58,10 +58,7 @@ impl SqlStore {
         let sql = "SELECT balance FROM balances WHERE member_id = $1";
         let row = sqlx::query(sql).bind(posting.member.to_string()).fetch_optional(&mut **transaction).await.map_err(failed)?;
         let before = row.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
-        let (balance, fits) = settled(NanoUsd(before), posting.amount);
-        if fits != posting.amount {
-            return Err(PostingRefused::Overflow.into());
-        }
+        let balance = posted(NanoUsd(before), posting.amount)?;
         let entry = LedgerEntry {
             place: LedgerPlace(seq),
             member: posting.member,

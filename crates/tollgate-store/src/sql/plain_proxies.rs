@@ -10,6 +10,8 @@ use crate::{StoreError, apply::credential_place, proxy, seal::Sealer};
 const OPERATION: &str = "seal the passwords of proxies";
 /// Lines of the audit log that are looked at together.
 const LINES_AT_ONCE: i64 = 500;
+/// Largest file that is written anew at a start; a larger one would hold it up.
+const MOST_REWRITTEN: i64 = 1 << 30;
 
 /// Seals them where that is still to do.
 pub(super) async fn seal(connection: &mut AnyConnection, dialect: Dialect, place: &str, sealer: &Sealer) -> Result<(), StoreError> {
@@ -25,10 +27,25 @@ pub(super) async fn seal(connection: &mut AnyConnection, dialect: Dialect, place
     }
     let sealed = seal_all(connection, sealer).await.map_err(query)?;
     if sealed && dialect == Dialect::Sqlite {
-        // Where another process reads just now, the log is emptied when that is done.
-        let _ = sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE);").execute(connection).await;
+        rewrite(connection, place).await;
     }
     Ok(())
+}
+
+/// Writes the file anew: what earlier versions wrote over still stands in the slack of its pages.
+async fn rewrite(connection: &mut AnyConnection, place: &str) {
+    let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
+    let size: Result<i64, _> = sqlx::query(size).fetch_one(&mut *connection).await.and_then(|row| row.try_get(0));
+    let small = size.is_ok_and(|size| size <= MOST_REWRITTEN);
+    if !small || sqlx::raw_sql("VACUUM;").execute(&mut *connection).await.is_err() {
+        tracing::warn!(
+            place,
+            "passwords of proxies are sealed now, but what was written over may still stand in the file: stop the gateway and \
+             run `sqlite3 FILE VACUUM`, or change the passwords"
+        );
+    }
+    // Where another process reads just now, the log is emptied when that is done.
+    let _ = sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE);").execute(connection).await;
 }
 
 /// Whether there was anything to seal or to hide.
@@ -102,8 +119,11 @@ mod tests {
         let before = store.catalog.revision().await.unwrap();
         store.close().await;
         let mut connection = AnyConnection::connect_with(&AnyConnectOptions::from_str(address).unwrap()).await.unwrap();
+        // Written twice, the second time shorter: what is left of the first stands in the slack of the page.
+        let longer = PLAIN.replace("proxy-secret", &"proxy-secret".repeat(40));
         let older = format!(
-            "UPDATE catalog_rows SET spec = REPLACE(spec, '{SHOWN}', '{PLAIN}'), credential = NULL WHERE kind = 'channel'; \
+            "UPDATE catalog_rows SET spec = REPLACE(spec, '{SHOWN}', '{longer}'), credential = NULL WHERE kind = 'channel'; \
+             UPDATE catalog_rows SET spec = REPLACE(spec, '{longer}', '{PLAIN}') WHERE kind = 'channel'; \
              UPDATE audit SET detail = REPLACE(detail, '{SHOWN}', '{PLAIN}'); \
              UPDATE counters SET value = 1 WHERE name = 'plain_proxies';"
         );
