@@ -107,7 +107,8 @@ pub trait KeyStore: Send + Sync + fmt::Debug {
     async fn list(&self) -> Result<Vec<Key>, StoreError>;
 }
 
-/// Remembers usage records, each exactly once.
+/// Remembers usage records, each exactly once. Nothing here has a body of its own: what stands before another store would
+/// answer with it instead of asking.
 #[async_trait]
 pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Adds records with their attempts in one transaction, and in the same one their ledger entries, balances and
@@ -116,17 +117,11 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
 
     /// Makes room for the records of the coming months where the database keeps months apart; to be asked for now and
     /// then. How many months were new.
-    async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
-        let _ = now;
-        Ok(0)
-    }
+    async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError>;
 
     /// Removes some of the records that arrived before the UTC day of `before` began, with their attempts; what they came to
     /// stays in ledger and roll-ups. To be called until it says 0. How many were removed.
-    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let _ = before;
-        Ok(0)
-    }
+    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError>;
 
     /// One page of records; continue with [`Page::next`] in [`UsageFilter::after`].
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError>;

@@ -68,6 +68,14 @@ impl UsageStore for Memory {
         Ok(records.len() as u64)
     }
 
+    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn prune(&self, _before: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         Ok(Page { items: Vec::new(), next: None })
     }

@@ -171,6 +171,10 @@ impl UsageStore for MemoryStore {
         Ok(new.len() as u64)
     }
 
+    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
         Ok(self.usage.lock().await.prune(before))
     }

@@ -116,6 +116,11 @@ impl UsageStore for Standby {
         self.within(WORK, self.sql()?.make_room(now)).await
     }
 
+    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
+        // Cut off or not: a slice is one transaction, and what is left is found the next time.
+        self.within(WORK, self.sql()?.prune(before)).await
+    }
+
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         self.within(WORK, UsageStore::page(&*self.sql()?, filter)).await
     }
