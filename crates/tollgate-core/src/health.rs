@@ -37,7 +37,14 @@ pub struct AccountHealth {
     pub first_token_average_us: u64,
     /// Moving average of the time to a whole answer that was not streamed, in microseconds; 0 when not known.
     pub whole_answer_average_us: u64,
+    /// The credential that was refused, while the account rests for that.
+    pub refused: Option<CredentialMark>,
 }
+
+/// What tells an account's credential from the ones before and after it. It says nothing else of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CredentialMark(pub u32);
 
 /// Answers and failures of 10 seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,6 +231,9 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
     }
     if !cooling_on {
         next = AccountHealth { state: HealthState::Usable, failures: 0, coolings: 0, streak: None, ..next };
+    }
+    if !next.is_refused() {
+        next.refused = None;
     }
     next
 }

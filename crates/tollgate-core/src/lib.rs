@@ -33,8 +33,8 @@ pub use catalog::{
     ServedBy, Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use health::{
-    AccountHealth, Bucket, Condition, CoolingReason, Glance, HealthState, Observation, Pace, RestingReason, Standing, observe,
-    quota_end, start_probe,
+    AccountHealth, Bucket, Condition, CoolingReason, CredentialMark, Glance, HealthState, Observation, Pace, RestingReason,
+    Standing, observe, quota_end, start_probe,
 };
 pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, KeyId, MemberId, ModelId, RequestId, Revision};
 pub use learned::Learned;

@@ -30,7 +30,7 @@ impl Gateway {
     /// Every account has answered lately, one in seven failed once.
     fn over(catalog: Catalog) -> Self {
         let board = HealthBoard::default();
-        board.configure(catalog.accounts().map(|account| account.id));
+        board.configure(catalog.accounts().map(|account| &**account));
         for (at, account) in catalog.accounts().enumerate() {
             board.observe(account.id, &Observation::Success { pace: Some(Pace::FirstToken(200_000)) }, true, NOW);
             if at % 7 == 0 {

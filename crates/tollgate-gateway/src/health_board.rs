@@ -1,14 +1,19 @@
 //! What is known of accounts' health, shared by all cores. Changing one account locks that account; choosing reads all of
 //! them without a lock.
 
+mod mark;
+
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use tollgate_core::{
-    AccountHealth, AccountId, Condition, Glance, HealthState, HealthView, Observation, Timestamp, observe, start_probe,
+    Account, AccountHealth, AccountId, Condition, CredentialMark, Glance, HealthState, HealthView, Observation, Timestamp, observe,
+    start_probe,
 };
+
+use self::mark::{InForce, mark};
 
 use crate::{
     account_places::{AccountPlaces, PlacesLook},
@@ -30,6 +35,8 @@ struct Place {
     /// What choosing looks at of it ([`Glance`]), written whenever it changes.
     state: AtomicU64,
     pace: AtomicU64,
+    /// The credential in force. Read and written under the lock of `health`.
+    in_force: InForce,
     /// Changed since it was last taken for saving.
     unsaved: AtomicBool,
 }
@@ -56,7 +63,7 @@ impl Place {
         Glance { state: self.state.load(Ordering::Relaxed), pace: self.pace.load(Ordering::Relaxed) }
     }
 
-    fn mark(&self) {
+    fn to_save(&self) {
         self.unsaved.store(true, Ordering::Release);
     }
 }
@@ -87,18 +94,38 @@ impl HealthBoard {
         HealthLook(self.places.look())
     }
 
-    /// An attempt showed something of its account. `cooling_on` is the channel's switch.
+    /// Something showed of an account, whatever credential it was got with. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
+        self.change(account, what, cooling_on, now, None);
+    }
+
+    /// An attempt that was sent at `sent` showed something of the account it was sent with. What is said of a credential
+    /// counts against that one alone: once it is replaced, its refusal says nothing. A refusal counts from the time it was
+    /// asked for, so that a test that passed since then is the newer word.
+    pub fn observe_sent(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
+        let refused = *what == Observation::Refused;
+        let of_credential = refused || *what == Observation::TestPassed;
+        self.change(account.id, what, cooling_on, if refused { sent } else { now }, of_credential.then(|| mark(account)));
+    }
+
+    /// `got_with`: the credential, where the observation is about one.
+    fn change(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp, got_with: Option<CredentialMark>) {
         let place = self.places.get_or_make(account);
         let mut health = place.health();
         let before = *health;
-        let after = observe(&before, what, cooling_on, now);
+        let in_force = place.in_force.get();
+        let is_old = got_with.is_some() && in_force.is_some() && got_with != in_force;
+        // A probe that went out with the old credential is to be repeated.
+        let mut after = observe(&before, if is_old { &Observation::Abandoned } else { what }, cooling_on, now);
+        if after.is_refused() && !before.is_refused() {
+            after.refused = got_with.or(in_force);
+        }
         if before == after {
             return;
         }
         place.put(&mut health, after);
         drop(health);
-        place.mark();
+        place.to_save();
         if before.state != after.state && usable(&after) {
             self.recoveries.tell();
         }
@@ -113,11 +140,12 @@ impl HealthBoard {
         let mut health = place.health();
         if let Some(after) = start_probe(&health, now) {
             place.put(&mut health, after);
-            place.mark();
+            place.to_save();
         }
     }
 
-    /// What another node knows of accounts: the later end of a rest or a cooling wins.
+    /// What another node knows of accounts: the later end of a rest or a cooling wins. That a credential was refused which is
+    /// replaced here is no news.
     pub fn merge(&self, known: impl IntoIterator<Item = (AccountId, AccountHealth)>) {
         for (account, theirs) in known {
             let ours = self.of(account);
@@ -127,8 +155,9 @@ impl HealthBoard {
             let place = self.places.get_or_make(account);
             let mut health = place.health();
             let ours = *health;
-            if ends(&theirs.state) > ends(&ours.state) {
-                place.put(&mut health, AccountHealth { state: theirs.state, coolings: theirs.coolings, ..ours });
+            if ends(&theirs.state) > ends(&ours.state) && !place.in_force.replaced(theirs.refused) {
+                let AccountHealth { state, coolings, refused, .. } = theirs;
+                place.put(&mut health, AccountHealth { state, coolings, refused, ..ours });
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
@@ -151,12 +180,38 @@ impl HealthBoard {
 
     /// Saving failed: they are to be taken again.
     pub fn put_back(&self, accounts: impl IntoIterator<Item = AccountId>) {
-        accounts.into_iter().filter_map(|account| self.places.get(account)).for_each(|place| place.mark());
+        accounts.into_iter().filter_map(|account| self.places.get(account)).for_each(|place| place.to_save());
     }
 
-    /// These accounts are configured now: makes room for them, so that no request has to, and forgets all others.
-    pub fn configure(&self, accounts: impl IntoIterator<Item = AccountId>) {
-        self.places.configure(accounts, |_| false);
+    /// These accounts are in force now: makes room for them, so that no request has to, and forgets all others. A rest ends
+    /// whose credential was replaced.
+    pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
+        let marks: Vec<_> = accounts.into_iter().map(|account| (account.id, mark(account))).collect();
+        self.places.configure(marks.iter().map(|(account, _)| *account), |_| false);
+        let places = self.places.look();
+        let mut ended = false;
+        for (account, now_in_force) in marks {
+            let Some(place) = places.get(account) else { continue };
+            let mut health = place.health();
+            place.in_force.set(now_in_force);
+            if !health.is_refused() {
+                continue;
+            }
+            if place.in_force.replaced(health.refused) {
+                // As good as new, and a test that passed makes it so at any time.
+                let after = observe(&health, &Observation::TestPassed, true, Timestamp(0));
+                place.put(&mut health, after);
+                place.to_save();
+                ended = true;
+                tracing::warn!(account.id = %account, state = state_word(&after.state), "account has another credential");
+            } else {
+                // Of a rest from before credentials were told apart it is the one that is there.
+                health.refused = Some(now_in_force);
+            }
+        }
+        if ended {
+            self.recoveries.tell();
+        }
     }
 }
 
@@ -198,106 +253,4 @@ const fn state_word(state: &HealthState) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use tollgate_core::{CoolingReason, Standing};
-
-    use super::*;
-
-    const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
-
-    fn account(number: u8) -> AccountId {
-        AccountId::from_parts(Timestamp(1), [number; 10])
-    }
-
-    #[test]
-    fn of_two_nodes_the_later_end_wins() {
-        let (one, other) = (HealthBoard::default(), HealthBoard::default());
-        one.observe(account(1), &Observation::ConnectFailure, true, NOW);
-        other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
-        let until = NOW.plus_ms(7_000);
-        one.merge(other.take_unsaved());
-        assert_eq!(one.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
-        other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
-        assert_eq!(other.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
-        assert_eq!(one.take_unsaved().len(), 1, "what came from another node is saved by that one");
-    }
-
-    #[test]
-    fn a_probe_of_the_last_process_is_nobody_s_after_a_start() {
-        let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
-        let board = HealthBoard::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
-        assert_eq!(board.of(account(1)).standing(NOW), Standing::ProbeDue);
-        board.begin(account(1), NOW);
-        assert!(matches!(board.of(account(1)).standing(NOW), Standing::Cooling { .. }), "the next request is the probe");
-    }
-
-    #[test]
-    fn nothing_known_is_healthy_and_a_failure_is_seen_by_everybody() {
-        let board = HealthBoard::default();
-        assert_eq!(board.of(account(1)).standing(NOW), Standing::Usable);
-        board.observe(account(1), &Observation::ConnectFailure, true, NOW);
-        let until = NOW.plus_ms(5_000);
-        assert_eq!(board.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
-        assert_eq!(board.of(account(2)).standing(NOW), Standing::Usable);
-        board.observe(account(2), &Observation::ConnectFailure, false, NOW);
-        assert_eq!(board.of(account(2)).standing(NOW), Standing::Usable, "cooling is switched off on its channel");
-    }
-
-    #[test]
-    fn after_cooling_one_request_is_the_probe() {
-        let board = HealthBoard::default();
-        board.observe(account(1), &Observation::ConnectFailure, true, NOW);
-        let later = NOW.plus_ms(6_000);
-        assert_eq!(board.of(account(1)).standing(later), Standing::ProbeDue);
-        board.begin(account(1), later);
-        assert!(!matches!(board.of(account(1)).standing(later), Standing::ProbeDue | Standing::Usable));
-        board.observe(account(1), &Observation::Success { pace: None }, true, later);
-        assert_eq!(board.of(account(1)).standing(later), Standing::Usable);
-    }
-
-    #[test]
-    fn what_changed_is_taken_once_and_can_be_put_back() {
-        let board = HealthBoard::default();
-        for number in 1..=40 {
-            board.observe(account(number), &Observation::ServerError, true, NOW);
-            board.observe(account(number), &Observation::ServerError, true, NOW);
-        }
-        let taken = board.take_unsaved();
-        assert_eq!(taken.len(), 40);
-        assert_eq!(board.take_unsaved().len(), 0);
-        board.put_back(taken.iter().map(|(account, _)| *account));
-        assert_eq!(board.take_unsaved().len(), 40);
-        let again = HealthBoard::from_saved(taken.clone());
-        assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
-        again.configure([account(1), account(99)]);
-        assert_eq!(again.of(account(2)), AccountHealth::default());
-        assert_eq!((again.of(account(1)), again.places.look().iter().count()), (board.of(account(1)), 2));
-        assert_eq!(again.take_unsaved(), [], "who is merely configured is not saved");
-    }
-
-    #[test]
-    fn a_look_sees_every_change() {
-        let board = HealthBoard::default();
-        board.configure((1..=200).map(account));
-        for (at, what) in [Observation::ConnectFailure, Observation::Refused, Observation::TestPassed].iter().enumerate() {
-            for number in 1..=200 {
-                let now = NOW.plus_ms(i64::try_from(at).unwrap() * 1_000);
-                board.observe(account(number), what, true, now);
-                assert_eq!(board.look().of(account(number), now), board.of(account(number)).condition(now));
-            }
-        }
-        assert_eq!(board.look().of(account(250), NOW), Condition::WELL);
-    }
-
-    #[test]
-    fn cores_that_observe_accounts_at_once_lose_nothing() {
-        let board = HealthBoard::default();
-        std::thread::scope(|threads| {
-            for _ in 0..4 {
-                threads.spawn(|| (0..200).for_each(|number| board.observe(account(number), &Observation::ServerError, false, NOW)));
-            }
-        });
-        let seen = |number| board.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
-        assert!((0..200).all(|number| seen(number) == 4));
-    }
-}
+mod tests;

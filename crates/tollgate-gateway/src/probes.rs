@@ -2,8 +2,8 @@
 //! credential was refused, every ten minutes; those of channels that ask for it (`probe_interval_s`), all the time, so
 //! that a dead one cools before a caller meets it. Probes leave no usage record; they are counted and logged as probes.
 //!
-//! A test that passed elsewhere (`tollgate channel test` notes it in the database) ends a rest or a cooling here within 2 s, and
-//! a new credential ends the rest of the one that was refused.
+//! A test that passed elsewhere (`tollgate channel test` and the consoles of all nodes note it in the database) ends a rest or a
+//! cooling here within 2 s.
 //!
 //! Bounds: 16 probes at once; each within the channel's connect limit and 10 s.
 
@@ -17,20 +17,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{
-    Account, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RequestId, RestingReason, Secret, Timestamp,
-    quota_end,
+    Account, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RequestId, RestingReason, Timestamp, quota_end,
 };
 use tollgate_protocol::{Method, Protocol, codec};
 use tollgate_store::HealthStore;
 
 use crate::{HealthBoard, SentMark, Shared, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
 
-/// How often it is looked who is due.
+/// How often it is looked who is due, and asked, while an account rests or cools, whether a test has passed elsewhere.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often an account that rests is probed.
 const RESTING_EVERY: Duration = Duration::from_mins(10);
-/// How often it is asked whether a test has passed elsewhere, while an account rests or cools.
-const ASK_EVERY: Duration = Duration::from_secs(2);
 /// Probes at once.
 const MOST: usize = 16;
 /// Longest wait for the head of an answer, and then for its body.
@@ -82,24 +79,19 @@ impl Probes {
         let mut running = JoinSet::new();
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut refused = HashMap::new();
-        let mut asked = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(_) = running.join_next() => continue,
                 _ = ticks.tick() => {}
             }
-            self.forgive_replaced(&mut refused);
-            if asked.elapsed() >= ASK_EVERY {
-                asked = Instant::now();
-                self.ask_for_tests().await;
-            }
+            self.ask_for_tests().await;
             for Due { channel, account } in self.due(&mut next, MOST.saturating_sub(running.len())) {
                 let (upstream, board, shared) = (Arc::clone(&self.upstream), Arc::clone(&self.board), Arc::clone(&self.shared));
                 running.spawn(async move {
-                    let seen = look(&*upstream, &channel, &account, shared.clock.now()).await;
-                    note(&shared, &board, &channel, &account, seen);
+                    let sent = shared.clock.now();
+                    let seen = look(&*upstream, &channel, &account, sent).await;
+                    note(&shared, &board, &channel, &account, seen, sent);
                 });
             }
         }
@@ -171,27 +163,6 @@ impl Probes {
             HealthState::Resting { since, .. } | HealthState::Cooling { since, .. } => Some(since),
             HealthState::Usable | HealthState::Probing { .. } => None,
         }
-    }
-
-    /// Ends rests of credentials that were replaced since they were refused. `refused`: the credentials that rest.
-    fn forgive_replaced(&self, refused: &mut HashMap<AccountId, Option<Secret>>) {
-        let now = self.shared.clock.now();
-        let catalog = self.shared.catalog.load_full();
-        let mut resting = HashMap::new();
-        for channel in catalog.channels.values() {
-            for account in &channel.accounts {
-                if !matches!(self.board.of(account.id).state, HealthState::Resting { why: RestingReason::Refused, .. }) {
-                    continue;
-                }
-                match refused.remove(&account.id) {
-                    Some(before) if before != account.credential => {
-                        self.board.observe(account.id, &Observation::TestPassed, channel.cooling, now);
-                    }
-                    Some(_) | None => drop(resting.insert(account.id, account.credential.clone())),
-                }
-            }
-        }
-        *refused = resting;
     }
 }
 
@@ -280,7 +251,7 @@ fn meaning(state: &HealthState, seen: Seen) -> Option<Observation> {
     }
 }
 
-fn note(shared: &Shared, board: &HealthBoard, channel: &Channel, account: &Account, seen: Seen) {
+fn note(shared: &Shared, board: &HealthBoard, channel: &Channel, account: &Account, seen: Seen, sent: Timestamp) {
     let word = match seen {
         Seen::List => "well",
         Seen::Refused => "refused",
@@ -290,7 +261,7 @@ fn note(shared: &Shared, board: &HealthBoard, channel: &Channel, account: &Accou
     shared.metrics.probed(&channel.name, word);
     tracing::debug!(probe = true, channel.name = channel.name, account.id = %account.id, result = word, "an account was probed");
     if let Some(observation) = meaning(&board.of(account.id).state, seen) {
-        board.observe(account.id, &observation, channel.cooling, shared.clock.now());
+        board.observe_sent(account, &observation, channel.cooling, sent, shared.clock.now());
     }
 }
 

@@ -356,12 +356,8 @@ impl Ticket {
         if let Some(observation) = observation
             && facts.planned.channel.provider != Provider::Echo
         {
-            self.desk.health.observe(
-                facts.planned.account.id,
-                &observation,
-                facts.planned.channel.cooling,
-                self.desk.shared.clock.now(),
-            );
+            let (planned, now) = (&facts.planned, self.desk.shared.clock.now());
+            self.desk.health.observe_sent(&planned.account, &observation, planned.channel.cooling, facts.at, now);
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {

@@ -140,9 +140,11 @@ async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revi
     let changed = store.catalog.changed_since(known).await?;
     let catalog = store.catalog.load().await?;
     let revision = catalog.revision;
-    board.configure(catalog.accounts().map(|account| account.id));
+    let catalog = Arc::new(catalog);
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
-    shared.replace_catalog(Arc::new(catalog));
+    shared.replace_catalog(Arc::clone(&catalog));
+    // Behind it: whoever hears that a rest is over finds the new credential.
+    board.configure(catalog.accounts().map(|account| &**account));
     for row in changed {
         match (row.kind, KeyId::parse(&row.id)) {
             (Kind::Key, Some(key)) => {

@@ -272,10 +272,20 @@ impl Running for Process {
     ) -> Result<Vec<Tested>, NotTested> {
         // What was changed a moment ago is tested as it is now.
         let catalog = self.store.catalog.load().await.map_err(NotTested::Store)?;
+        let mut well = Vec::new();
         let mut passed = |account, cooling| {
+            well.push(account);
             self.board.observe(account, &Observation::TestPassed, cooling, self.now());
         };
-        channel_test::run(&catalog, channel, account, model, seen, &mut passed).await
+        let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await;
+        // Other nodes rest it too, and here an answer may still come that was asked for before.
+        for account in well {
+            if let Err(fault) = self.store.health.save_test(account, self.now()).await {
+                self.shared.metrics.store_error("save_test");
+                tracing::warn!(account.id = %account, %fault, "that an account passed a test was not noted");
+            }
+        }
+        tested
     }
 }
 

@@ -49,6 +49,12 @@ impl HealthState {
 }
 
 impl AccountHealth {
+    /// Whether it rests because its credential was refused.
+    #[must_use]
+    pub const fn is_refused(&self) -> bool {
+        matches!(self.state, HealthState::Resting { why: RestingReason::Refused, .. })
+    }
+
     /// Whether the account may be used now.
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Standing {

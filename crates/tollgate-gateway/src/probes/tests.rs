@@ -158,17 +158,16 @@ async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_credential_ends_the_rest_of_the_old_one() {
-    let rig = Rig::start(Script::new(), 2, |_| {});
-    rig.rest(1);
-    rig.rest(2);
-    pass(30).await;
-    let mut channel = testing::channel("http://127.0.0.1:1/v1");
-    let replaced = Account { credential: Some(Secret::new("another".to_owned())), ..testing::account(1) };
-    channel.accounts = vec![Arc::new(replaced), Arc::new(testing::account(2))];
-    rig.shared.catalog.store(Arc::new(Catalog::from_parts(Revision(2), vec![channel], Vec::new(), Vec::new())));
+async fn a_test_that_passed_before_the_refusal_came_ends_it_if_it_was_asked_for_earlier() {
+    let rig = Rig::start(Script::new(), 1, |_| {});
+    let sent = rig.shared.clock.now();
     pass(2).await;
-    assert_eq!((rig.state(1), rig.rests(2)), (HealthState::Usable, true));
+    rig.store.note_test(testing::account(1).id, rig.shared.clock.now());
+    pass(2).await;
+    rig.board.observe_sent(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
+    assert!(rig.rests(1));
+    pass(2).await;
+    assert_eq!(rig.state(1), HealthState::Usable);
 }
 
 #[test]

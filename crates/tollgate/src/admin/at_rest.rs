@@ -113,16 +113,18 @@ impl Running for AtRest {
         seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
     ) -> Result<Vec<Tested>, NotTested> {
         let catalog = self.store.catalog.load().await.map_err(NotTested::Store)?;
-        let mut better = Vec::new();
+        let (mut better, mut well) = (Vec::new(), Vec::new());
         let mut passed = |account, cooling| {
+            well.push(account);
             let before = self.health.whole(account);
             let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
             better.extend((after != before).then_some((account, after)));
         };
         let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await?;
-        // For the next start; a gateway that runs beside this command is told by the note, which it does not write over.
+        // For the next start; a gateway that runs beside this command is told by the note, which it does not write over. It
+        // may know of a rest that is not saved yet.
         self.store.health.save_health(&better, compose::now()).await.map_err(NotTested::Store)?;
-        for (account, _) in better {
+        for account in well {
             self.store.health.save_test(account, compose::now()).await.map_err(NotTested::Store)?;
         }
         Ok(tested)

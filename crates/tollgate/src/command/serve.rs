@@ -202,7 +202,7 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     }
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
-    board.configure(catalog.accounts().map(|account| account.id));
+    board.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedged(compose::now()).await.unwrap_or_else(|fault| {
         tracing::warn!(%fault, "it is not known what second attempts have cost today; their caps begin anew");

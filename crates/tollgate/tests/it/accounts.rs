@@ -82,6 +82,48 @@ fn a_credential_that_was_refused_rests_over_a_restart() {
 }
 
 #[test]
+fn a_test_that_passes_before_the_rest_is_saved_ends_it() {
+    let (first, second) = (Upstream::start(), Upstream::start());
+    first.otherwise(error(401, "who are you"));
+    let gate = Gate::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
+    assert_eq!((chat(&gate), second.seen().len()), (200, 1));
+    first.otherwise(Reply::chat("well again"));
+    let tested = gate.run(&["channel", "test", "first"]);
+    assert!(tested.status.success(), "{tested:?}");
+    wait_for("that the account serves again", Duration::from_secs(4), || {
+        let before = second.seen().len();
+        chat(&gate) == 200 && second.seen().len() == before
+    });
+}
+
+#[test]
+fn a_new_credential_is_used_at_once_and_owes_nothing_to_answers_to_the_old_one() {
+    let (first, second) = (Upstream::start(), Upstream::start());
+    let catalog = catalog_of(&first, &second, "");
+    let replaced = |with: &str| catalog.replacen("credential = \"{credential}\"", &format!("credential = \"{with}\""), 1);
+    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let hold = Hold::default();
+    first.next(error(401, "who are you").held_after(0, &hold));
+    let late = gate.open(&request(&gate, &support::chat("chat-model")));
+    first.wait_for("the one that is refused late", |seen| seen.len() == 1);
+    first.next(error(401, "who are you"));
+    assert_eq!((chat(&gate), second.seen().len()), (200, 1), "the old credential rests");
+
+    // At once: nothing but the request's own path has heard of the rest yet.
+    gate.serve_catalog(&replaced("sk-upstream-of-tomorrow"));
+    let uses_new = || {
+        let before = second.seen().len();
+        chat(&gate) == 200 && second.seen().len() == before
+    };
+    wait_for("that the new credential is used", Duration::from_secs(4), uses_new);
+    let header = first.seen().last().unwrap().header("authorization").map(str::to_owned);
+    assert_eq!(header.as_deref(), Some("Bearer sk-upstream-of-tomorrow"));
+    hold.open();
+    assert_eq!(late.answer().unwrap().status, 200, "it is answered by the other account");
+    assert!((0..5).all(|_| uses_new()), "a late word about the old credential says nothing of the new one");
+}
+
+#[test]
 fn after_cooling_one_request_is_the_probe_and_the_others_keep_away() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.otherwise(error(429, "slow down").header("retry-after", "10"));

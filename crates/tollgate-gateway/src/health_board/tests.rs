@@ -1,0 +1,184 @@
+//! What the board keeps, tells and shares, and whose credential a refusal counts against.
+
+use tollgate_core::{CoolingReason, RestingReason, Secret, Standing};
+
+use super::*;
+use crate::forward::testing::account as row;
+
+const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+fn account(number: u8) -> AccountId {
+    AccountId::from_parts(Timestamp(1), [number; 10])
+}
+
+#[test]
+fn of_two_nodes_the_later_end_wins() {
+    let (one, other) = (HealthBoard::default(), HealthBoard::default());
+    one.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
+    let until = NOW.plus_ms(7_000);
+    one.merge(other.take_unsaved());
+    assert_eq!(one.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
+    other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
+    assert_eq!(other.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
+    assert_eq!(one.take_unsaved().len(), 1, "what came from another node is saved by that one");
+}
+
+#[test]
+fn a_probe_of_the_last_process_is_nobody_s_after_a_start() {
+    let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
+    let board = HealthBoard::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
+    assert_eq!(board.of(account(1)).standing(NOW), Standing::ProbeDue);
+    board.begin(account(1), NOW);
+    assert!(matches!(board.of(account(1)).standing(NOW), Standing::Cooling { .. }), "the next request is the probe");
+}
+
+#[test]
+fn nothing_known_is_healthy_and_a_failure_is_seen_by_everybody() {
+    let board = HealthBoard::default();
+    assert_eq!(board.of(account(1)).standing(NOW), Standing::Usable);
+    board.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    let until = NOW.plus_ms(5_000);
+    assert_eq!(board.of(account(1)).standing(NOW), Standing::Cooling { until, why: CoolingReason::ConnectFailure });
+    assert_eq!(board.of(account(2)).standing(NOW), Standing::Usable);
+    board.observe(account(2), &Observation::ConnectFailure, false, NOW);
+    assert_eq!(board.of(account(2)).standing(NOW), Standing::Usable, "cooling is switched off on its channel");
+}
+
+#[test]
+fn after_cooling_one_request_is_the_probe() {
+    let board = HealthBoard::default();
+    board.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    let later = NOW.plus_ms(6_000);
+    assert_eq!(board.of(account(1)).standing(later), Standing::ProbeDue);
+    board.begin(account(1), later);
+    assert!(!matches!(board.of(account(1)).standing(later), Standing::ProbeDue | Standing::Usable));
+    board.observe(account(1), &Observation::Success { pace: None }, true, later);
+    assert_eq!(board.of(account(1)).standing(later), Standing::Usable);
+}
+
+#[test]
+fn what_changed_is_taken_once_and_can_be_put_back() {
+    let board = HealthBoard::default();
+    for number in 1..=40 {
+        board.observe(account(number), &Observation::ServerError, true, NOW);
+        board.observe(account(number), &Observation::ServerError, true, NOW);
+    }
+    let taken = board.take_unsaved();
+    assert_eq!(taken.len(), 40);
+    assert_eq!(board.take_unsaved().len(), 0);
+    board.put_back(taken.iter().map(|(account, _)| *account));
+    assert_eq!(board.take_unsaved().len(), 40);
+    let again = HealthBoard::from_saved(taken.clone());
+    assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
+    again.configure(&[row(1), row(99)]);
+    assert_eq!(again.of(account(2)), AccountHealth::default());
+    assert_eq!((again.of(account(1)), again.places.look().iter().count()), (board.of(account(1)), 2));
+    assert_eq!(again.take_unsaved(), [], "who is merely configured is not saved");
+}
+
+#[test]
+fn a_look_sees_every_change() {
+    let board = HealthBoard::default();
+    board.configure(&(1..=200).map(row).collect::<Vec<_>>());
+    for (at, what) in [Observation::ConnectFailure, Observation::Refused, Observation::TestPassed].iter().enumerate() {
+        for number in 1..=200 {
+            let now = NOW.plus_ms(i64::try_from(at).unwrap() * 1_000);
+            board.observe(account(number), what, true, now);
+            assert_eq!(board.look().of(account(number), now), board.of(account(number)).condition(now));
+        }
+    }
+    assert_eq!(board.look().of(account(250), NOW), Condition::WELL);
+}
+
+#[test]
+fn cores_that_observe_accounts_at_once_lose_nothing() {
+    let board = HealthBoard::default();
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| (0..200).for_each(|number| board.observe(account(number), &Observation::ServerError, false, NOW)));
+        }
+    });
+    let seen = |number| board.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
+    assert!((0..200).all(|number| seen(number) == 4));
+}
+
+/// An account with this credential.
+fn with(number: u8, credential: &str) -> Account {
+    Account { credential: Some(Secret::new(credential.to_owned())), ..row(number) }
+}
+
+fn refuse(board: &HealthBoard, account: &Account, sent: Timestamp, now: Timestamp) {
+    board.observe_sent(account, &Observation::Refused, true, sent, now);
+}
+
+#[test]
+fn a_refusal_counts_against_the_credential_it_was_got_with() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let board = HealthBoard::default();
+    board.configure([&old]);
+    board.configure([&new]);
+    refuse(&board, &old, NOW, NOW);
+    assert_eq!(board.of(new.id).standing(NOW), Standing::Usable, "it came behind its replacement");
+    let before = board.recoveries.heard();
+    refuse(&board, &new, NOW, NOW);
+    board.configure([&new, &row(2)]);
+    assert!(board.of(new.id).is_refused(), "nothing was replaced");
+    board.observe_sent(&old, &Observation::TestPassed, true, NOW, NOW);
+    assert!(board.of(new.id).is_refused(), "nor does what the old one can do say anything");
+    assert_eq!(board.recoveries.heard(), before);
+    board.take_unsaved();
+    board.configure([&with(1, "newest"), &row(2)]);
+    assert_eq!(board.of(new.id), AccountHealth::default());
+    assert_ne!(board.recoveries.heard(), before, "who waits hears of it");
+    assert_eq!(board.take_unsaved(), [(new.id, AccountHealth::default())]);
+}
+
+#[test]
+fn other_failures_count_whatever_the_credential_and_a_probe_with_the_old_one_is_repeated() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let board = HealthBoard::default();
+    board.configure([&new]);
+    board.observe_sent(&old, &Observation::ConnectFailure, true, NOW, NOW);
+    let later = NOW.plus_ms(6_000);
+    assert_eq!(board.of(new.id).standing(later), Standing::ProbeDue);
+    board.begin(new.id, later);
+    refuse(&board, &old, later, later);
+    assert_eq!(board.of(new.id).standing(later), Standing::ProbeDue);
+}
+
+#[test]
+fn a_refusal_counts_from_when_it_was_asked_for() {
+    let board = HealthBoard::default();
+    refuse(&board, &row(1), NOW, NOW.plus_ms(3_000));
+    let state = HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None };
+    assert_eq!(board.of(row(1).id).state, state);
+}
+
+#[test]
+fn a_saved_or_shared_refusal_of_a_replaced_credential_says_nothing() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let board = HealthBoard::default();
+    board.configure([&old]);
+    refuse(&board, &old, NOW, NOW);
+    let saved: Vec<(AccountId, AccountHealth)> =
+        serde_json::from_str(&serde_json::to_string(&board.take_unsaved()).unwrap()).unwrap();
+
+    let again = HealthBoard::from_saved(saved.clone());
+    again.configure([&old]);
+    assert!(again.of(old.id).is_refused());
+    let again = HealthBoard::from_saved(saved.clone());
+    again.configure([&new]);
+    assert_eq!(again.of(new.id).standing(NOW), Standing::Usable);
+    again.merge(saved.clone());
+    assert_eq!(again.of(new.id).standing(NOW), Standing::Usable, "another node has not heard of the new one yet");
+
+    // What was saved before credentials were told apart counts against the one that is there.
+    let mut older = saved;
+    older[0].1.refused = None;
+    let again = HealthBoard::from_saved(older);
+    again.configure([&old]);
+    assert!(again.of(old.id).is_refused());
+    again.configure([&new]);
+    assert!(!again.of(new.id).is_refused());
+}
