@@ -12,6 +12,7 @@ mod route;
 
 mod health;
 mod learned;
+mod log_time;
 mod price_effect;
 mod record;
 mod replay;
@@ -38,6 +39,7 @@ pub use health::{
 };
 pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, KeyId, MemberId, ModelId, RequestId, Revision};
 pub use learned::Learned;
+pub use log_time::LogTime;
 pub use money::{
     Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
 };

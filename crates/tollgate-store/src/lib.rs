@@ -123,6 +123,12 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// stays in ledger and roll-ups. To be called until it says 0. How many were removed.
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError>;
 
+    /// What time it has come to be for the log, which retention believes instead of a clock. None: nobody said yet.
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError>;
+
+    /// Sets the log's time, where it still is what was `known` of it. Whether it was.
+    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError>;
+
     /// One page of records; continue with [`Page::next`] in [`UsageFilter::after`].
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError>;
 

@@ -76,6 +76,14 @@ impl UsageStore for Memory {
         Ok(0)
     }
 
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(None)
+    }
+
+    async fn move_log_time(&self, _known: Option<Timestamp>, _time: Timestamp) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         Ok(Page { items: Vec::new(), next: None })
     }

@@ -198,7 +198,8 @@ conformance! {
         records_survive_with_every_field,
         known_names_what_is_booked,
         sums_are_the_same_wherever_they_come_from,
-        old_records_go_and_do_not_come_back;
+        old_records_go_and_do_not_come_back,
+        the_time_of_the_log_moves_from_what_is_known_only;
     ledger:
         what_requests_cost_is_entered_once,
         a_record_twice_in_a_batch_is_settled_once,

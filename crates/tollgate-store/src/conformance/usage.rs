@@ -214,3 +214,15 @@ pub(super) async fn old_records_go_and_do_not_come_back(store: &Store) {
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     assert!(store.ledger.verify(NOON.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
 }
+
+pub(super) async fn the_time_of_the_log_moves_from_what_is_known_only(store: &Store) {
+    let later = NOON.plus_ms(5);
+    assert_eq!(store.usage.log_time().await.unwrap(), None);
+    assert!(!store.usage.move_log_time(Some(NOON), later).await.unwrap());
+    assert!(store.usage.move_log_time(None, NOON).await.unwrap());
+    assert!(!store.usage.move_log_time(None, later).await.unwrap());
+    assert!(!store.usage.move_log_time(Some(later), later).await.unwrap());
+    assert_eq!(store.usage.log_time().await.unwrap(), Some(NOON));
+    assert!(store.usage.move_log_time(Some(NOON), later).await.unwrap());
+    assert_eq!(store.usage.log_time().await.unwrap(), Some(later));
+}

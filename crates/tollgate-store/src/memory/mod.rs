@@ -179,6 +179,19 @@ impl UsageStore for MemoryStore {
         Ok(self.usage.lock().await.prune(before))
     }
 
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.usage.lock().await.time)
+    }
+
+    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        let log = &mut self.usage.lock().await.time;
+        let is_known = *log == known;
+        if is_known {
+            *log = Some(time);
+        }
+        Ok(is_known)
+    }
+
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         Ok(self.usage.lock().await.page(filter))
     }

@@ -18,6 +18,8 @@ pub(super) struct Log {
     arrivals: HashMap<RequestId, Timestamp>,
     /// Records that arrived before were removed.
     pruned_until: Timestamp,
+    /// What time it is for the log.
+    pub(super) time: Option<Timestamp>,
 }
 
 fn cursor(record: &UsageRecord) -> Cursor {

@@ -2,7 +2,8 @@
 //! they came to stays: the ledger, balances and roll-ups are kept for good.
 //!
 //! The time up to which records may be gone is written down before the first of them goes. From then on `verify` does not
-//! look for them, and a journal that still holds one does not bring it back.
+//! look for them, and a journal that still holds one does not bring it back. The log's time, which retention believes instead
+//! of a clock, stands beside it.
 
 use sqlx::Row as _;
 use tollgate_core::Timestamp;
@@ -13,6 +14,7 @@ use crate::{
     rollup::{DAY, bucket},
 };
 
+const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
 /// Records of one transaction.
 const SLICE: i64 = 500;
@@ -45,5 +47,25 @@ impl SqlStore {
         }
         self.commit(PRUNE, transaction).await?;
         Ok(ids.len() as u64)
+    }
+
+    pub(super) async fn read_log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'log_time'").fetch_optional(&self.reader).await;
+        let time = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());
+        time.map(|time| time.map(Timestamp)).map_err(|error| self.failed(LOG_TIME, error))
+    }
+
+    pub(super) async fn write_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        let failed = |error| self.failed(LOG_TIME, error);
+        let query = match known {
+            None => sqlx::query("INSERT INTO counters (name, value) VALUES ('log_time', $1) ON CONFLICT (name) DO NOTHING"),
+            Some(_) => sqlx::query("UPDATE counters SET value = $1 WHERE name = 'log_time' AND value = $2"),
+        };
+        let query = query.bind(time.0);
+        let query = if let Some(known) = known { query.bind(known.0) } else { query };
+        let mut transaction = self.begin(LOG_TIME).await?;
+        let changed = query.execute(&mut *transaction).await.map_err(failed)?.rows_affected();
+        self.commit(LOG_TIME, transaction).await?;
+        Ok(changed > 0)
     }
 }

@@ -128,6 +128,14 @@ impl UsageStore for SqlStore {
         self.prune_slice(before).await
     }
 
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.read_log_time().await
+    }
+
+    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        self.write_log_time(known, time).await
+    }
+
     async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.make_months(now).await
     }

@@ -121,6 +121,14 @@ impl UsageStore for Standby {
         self.within(WORK, self.sql()?.prune(before)).await
     }
 
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.within(LOOK, self.sql()?.log_time()).await
+    }
+
+    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        self.within(LOOK, self.sql()?.move_log_time(known, time)).await
+    }
+
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         self.within(WORK, UsageStore::page(&*self.sql()?, filter)).await
     }

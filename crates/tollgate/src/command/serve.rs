@@ -138,10 +138,7 @@ fn watch(background: &TaskTracker, config: &Config, put: &Put, stop: &Cancellati
         .run(stop.clone()),
     );
     background.spawn(ledger_watch::watch(put.store.clone(), Arc::clone(&put.shared), put.ledger, stop.clone()));
-    let days = config.number("usage.retention_days");
-    if days > 0 {
-        background.spawn(retention::keep(put.store.clone(), days, stop.clone()));
-    }
+    background.spawn(retention::keep(put.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_notes::keep(Arc::clone(&put.shared), config.data.clone(), stop.clone()));
 }
 

@@ -1,6 +1,6 @@
 //! Old usage records go, what they came to stays, and a clock that is ahead costs none of them.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 use sqlx::Connection as _;
@@ -14,6 +14,9 @@ const FORTY_DAYS: &str = "UPDATE usage SET at = at - 3456000000000; UPDATE ledge
      UPDATE usage_hours SET bucket = bucket - 3456000000000; UPDATE usage_days SET bucket = bucket - 3456000000000; \
      UPDATE attempt_hours SET bucket = bucket - 3456000000000; UPDATE attempt_days SET bucket = bucket - 3456000000000;";
 
+/// Writes down that it is as late for the log as its newest record says.
+const TIME: &str = "INSERT INTO counters (name, value) SELECT 'log_time', MAX(at) FROM usage;";
+
 /// Changes an SQLite database that nobody serves.
 fn change(data: &TempDir, statements: &'static str) {
     let place = format!("sqlite:{}", data.path().join("tollgate.db").display());
@@ -22,6 +25,16 @@ fn change(data: &TempDir, statements: &'static str) {
         sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
         database.close().await.unwrap();
     });
+}
+
+fn number_in(data: &Path, query: &'static str) -> i64 {
+    let place = format!("sqlite:{}?mode=ro", data.join("tollgate.db").display());
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
+        let number = sqlx::query_scalar(query).fetch_one(&mut database).await.unwrap();
+        database.close().await.unwrap();
+        number
+    })
 }
 
 fn gate(upstream: &Upstream) -> GateBuilder {
@@ -45,29 +58,25 @@ fn three_served(mut gate: Gate) -> TempDir {
     gate.take_data()
 }
 
-/// Serves three requests, ages them and goes on: they go once the log itself has moved on, and what they came to stays.
-fn old_records_go(gate: &dyn Fn() -> GateBuilder, age: &dyn Fn(&TempDir)) {
+/// Serves three requests, goes on forty days later by the log's own time: they go, and what they came to stays.
+fn old_records_go(gate: &dyn Fn() -> GateBuilder, forty_days_later: &dyn Fn(&TempDir)) {
     let data = three_served(gate().spawn());
-    age(&data);
-
-    // The newest record is forty days old: either nobody called, or the clock is wrong. Nothing goes at once.
-    let mut second = gate().on(data).spawn();
-    let answer = second.chat(&support::chat("chat-model"));
-    assert_eq!(second.record_of(&answer)["status"], 200);
-    assert_eq!(second.records().len(), 4);
-    assert_eq!(second.stop(), Some(0));
-
-    // Now a record tells that the days have passed.
-    let third = gate().on(second.take_data()).spawn();
-    wait_for("old records go", Duration::from_secs(2), || third.records().len() <= 1);
-    assert_eq!(third.records()[0]["id"], answer.header("x-request-id").unwrap());
-    assert_eq!(requests_summed_up(&third), 4);
+    forty_days_later(&data);
+    let gate = gate().on(data).spawn();
+    let answer = gate.chat(&support::chat("chat-model"));
+    assert_eq!(gate.record_of(&answer)["status"], 200);
+    wait_for("old records go", Duration::from_secs(2), || gate.records().len() == 1);
+    assert_eq!(gate.records()[0]["id"], answer.header("x-request-id").unwrap());
+    wait_for("sums", Duration::from_secs(2), || requests_summed_up(&gate) == 4);
 }
 
 #[test]
-fn old_records_go_when_the_log_itself_has_moved_on() {
+fn old_records_go_when_the_time_of_the_log_has_come() {
     let upstream = Upstream::start();
-    old_records_go(&|| gate(&upstream), &|data| change(data, FORTY_DAYS));
+    old_records_go(&|| gate(&upstream), &|data| {
+        change(data, TIME);
+        change(data, FORTY_DAYS);
+    });
 }
 
 #[test]
@@ -77,6 +86,27 @@ fn old_records_go_from_postgresql_too() {
     let gate = || gate(&upstream).env("DATABASE_URL", &postgres.url());
     old_records_go(&gate, &|_| {
         wait_for("three records", Duration::from_secs(2), || postgres.sql("SELECT COUNT(*) FROM usage") == "3");
+        postgres.sql(TIME);
         postgres.sql(FORTY_DAYS);
     });
+}
+
+#[test]
+fn a_clock_forty_days_ahead_empties_the_log_at_no_start() {
+    let upstream = Upstream::start();
+    let mut data = three_served(gate(&upstream).spawn());
+    // To these records a clock that is right is one that is ahead.
+    change(&data, FORTY_DAYS);
+    for start in 1..=3 {
+        let mut again = gate(&upstream).on(data).spawn();
+        let answer = again.chat(&support::chat("chat-model"));
+        assert_eq!(again.record_of(&answer)["status"], 200);
+        let told = || number_in(again.data(), "SELECT COUNT(*) FROM counters WHERE name = 'log_time'") == 1;
+        wait_for("the time of the log", Duration::from_secs(2), told);
+        assert_eq!(again.stop(), Some(0));
+        data = again.take_data();
+        assert_eq!(number_in(data.path(), "SELECT COUNT(*) FROM usage"), 3 + start);
+        let oldest = "SELECT value - (SELECT MIN(at) FROM usage) FROM counters WHERE name = 'log_time'";
+        assert!((0..60_000_000).contains(&number_in(data.path(), oldest)), "it is as early as it was");
+    }
 }
