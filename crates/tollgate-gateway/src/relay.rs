@@ -21,7 +21,7 @@ use tollgate_core::{AttemptResult, Observation, Outcome, Pace};
 use tollgate_protocol::{Reading, StreamFault, StreamRelay};
 
 use crate::{
-    AnswerAborted, AnswerBody, Head, Refusal, UpstreamFailure,
+    AnswerAborted, AnswerBody, Head, Refusal, UpstreamFailure, UpstreamLimits,
     forward::UpstreamBody,
     ticket::{Ending, Ticket},
 };
@@ -74,7 +74,7 @@ pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> Ans
         ticket.pace(us);
     }
     let idle = Duration::from_millis(idle_ms);
-    let keep_alive = ticket.desk().shared.settings.upstream.keep_alive;
+    let UpstreamLimits { keep_alive, total } = ticket.desk().shared.settings.upstream;
     let mut relayed = Relayed {
         relay,
         upstream: None,
@@ -84,13 +84,17 @@ pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> Ans
         head: Box::new(head),
         phase: Phase::Flowing,
         idle,
+        standstill: total.max(idle),
         keep_alive,
         first_content_us,
         received: now,
+        progress: Progress::default(),
+        progressed: now,
         sent: now,
         noted: now,
         timer: Box::pin(tokio::time::sleep_until(now + idle.min(keep_alive))),
     };
+    relayed.progress = Progress::of(&relayed.relay.reading());
     match rest {
         Rest::ToCome(upstream) => {
             relayed.upstream = Some(upstream);
@@ -122,11 +126,17 @@ struct Relayed {
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
+    /// Longest time in which nothing comes of the answer, whatever else does.
+    standstill: Duration,
     /// Longest silence towards the caller.
     keep_alive: Duration,
     first_content_us: Option<u64>,
     /// When the upstream last sent something.
     received: Instant,
+    /// How far the answer is.
+    progress: Progress,
+    /// Since when.
+    progressed: Instant,
     /// When the caller was last handed something.
     sent: Instant,
     /// When the journal last got the progress.
@@ -145,6 +155,24 @@ enum Phase {
     Closing(Close),
     /// Nothing is left. An abort waits in the server until what stood before it has left.
     Done,
+}
+
+/// How far an answer is: what comments and empty deltas do not change, nor figures of usage that only grow.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Progress {
+    text_bytes: u64,
+    media: u32,
+    unknown: u32,
+    usage: bool,
+    finish: bool,
+}
+
+impl Progress {
+    fn of(reading: &Reading) -> Self {
+        let Reading { text_bytes, media, unknown, usage, finish, .. } = reading;
+        let (text_bytes, media, unknown) = (*text_bytes, *media, *unknown);
+        Self { text_bytes, media, unknown, usage: usage.is_some(), finish: finish.is_some() }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -257,19 +285,33 @@ impl Relayed {
         }
     }
 
-    /// When the upstream has been silent for too long.
+    /// When the upstream has been silent for too long. Comments and empty deltas hold a stream for a while: the model may be
+    /// thinking. Behind a finish it is not, and they are silence.
     fn silent_by(&self) -> Instant {
-        self.received + if self.relay.settled() { self.idle.min(LATE_TERMINATOR) } else { self.idle }
+        if self.relay.settled() {
+            self.progressed + self.idle.min(LATE_TERMINATOR)
+        } else if self.progress.finish {
+            self.progressed + self.idle
+        } else {
+            (self.received + self.idle).min(self.progressed + self.standstill)
+        }
     }
 
     fn take(&mut self, data: &Bytes) {
         let pushed = self.relay.push(data, &mut self.fresh);
         self.out.extend(self.fresh.drain(..));
+        let progress = Progress::of(&self.relay.reading());
+        if progress != self.progress {
+            (self.progress, self.progressed) = (progress, self.received);
+        }
         if self.relay.complete() {
             self.phase = Phase::Ending { until: self.received + LATE_USAGE };
         } else if let Err(fault) = pushed {
             warn(&self.head, &fault);
             self.break_off(&Break::Interrupted);
+        } else if self.received >= self.silent_by() {
+            // It never pauses, so that the timer is never asked.
+            self.nothing_follows(&Break::Idle);
         } else {
             let by = self.silent_by();
             if self.relay.settled() && self.timer.deadline() > by {
@@ -310,6 +352,9 @@ impl Relayed {
                         // What stands behind a complete answer can add to it, but can no longer break it.
                         let _ = self.relay.push(&data, &mut self.fresh);
                         self.out.extend(self.fresh.drain(..));
+                    }
+                    if Instant::now() >= until {
+                        self.upstream = None;
                     }
                 }
                 Poll::Ready(Some(Err(_)) | None) => self.upstream = None,
@@ -361,10 +406,12 @@ impl Relayed {
         self.upstream = None;
         let (failure, observation) = match why {
             Break::Interrupted => (UpstreamFailure::StreamInterrupted, Observation::BadAnswer),
-            Break::Idle => (
-                UpstreamFailure::StreamIdle { limit_ms: u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX) },
-                Observation::Timeout,
-            ),
+            Break::Idle => {
+                let stands_still = Instant::now() < self.received + self.idle && !self.progress.finish;
+                let limit = if stands_still { self.standstill } else { self.idle };
+                let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+                (UpstreamFailure::StreamIdle { limit_ms }, Observation::Timeout)
+            }
         };
         let refusal = Refusal::Upstream { model: String::new(), failure };
         let problem = refusal.problem(&self.head);

@@ -3,7 +3,12 @@
 
 mod tls;
 
-use std::{io::Write as _, net::TcpListener, thread};
+use std::{
+    io::Write as _,
+    net::TcpListener,
+    thread,
+    time::{Duration, Instant},
+};
 
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
@@ -183,6 +188,24 @@ fn streams_that_break_behind_content_end_in_an_error_event() {
 }
 
 #[test]
+fn nothing_that_follows_a_finish_holds_a_stream() {
+    let upstream = Upstream::start();
+    let gate = support::builder(&upstream, "cooling = false\nidle_timeout_ms = 1500").spawn();
+    let usage = r#"{"id":"x","object":"chat.completion.chunk","created":1,"model":"upstream-model","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}"#;
+    let answer = format!("data: {}\n\ndata: {}\n\ndata: {usage}\n\n", delta("\"hé\"", "null"), delta("null", "\"stop\""));
+    for nothing in [": ping\n\n".to_owned(), format!("data: {}\n\n", delta("\"\"", "null"))] {
+        let stream = Reply::status(200).header("content-type", "text/event-stream");
+        let pieces = [answer.clone().into_bytes(), nothing.clone().into_bytes()];
+        upstream.next(stream.pieces(pieces).every(Duration::from_millis(100)).forever());
+        let begin = Instant::now();
+        let got = gate.chat(&support::chat_stream("chat-model"));
+        assert!(begin.elapsed() < Duration::from_secs(10), "{nothing}: {:?}", begin.elapsed());
+        assert_eq!((got.status, got.whole), (200, true), "{nothing}: {}", got.text());
+        assert!(got.text().ends_with("data: [DONE]\n\n"), "{nothing}: {}", got.text());
+    }
+}
+
+#[test]
 fn usage_that_cannot_be_is_counted_here_and_never_negative() {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
@@ -241,7 +264,7 @@ fn a_pause_of_ages_or_of_the_past_is_kept_within_bounds() {
         let answer = gate.chat(&support::chat("chat-model"));
         let told: u64 = answer.header("retry-after").unwrap().parse().unwrap();
         assert!(answer.status == 429 && (1..=60).contains(&told), "{asked}: {told}");
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let left = loop {
             let output = gate.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]);
             let explained: Value = serde_json::from_slice(&output.stdout).unwrap();

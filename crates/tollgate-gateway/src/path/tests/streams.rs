@@ -168,6 +168,56 @@ async fn a_short_idle_limit_is_kept_behind_a_settled_answer_too() {
     assert_eq!((began.elapsed().as_secs(), rig.record().outcome), (1, Outcome::Completed));
 }
 
+/// So many pieces, one every 400 ms.
+fn drip(piece: &str, count: usize) -> Vec<Piece> {
+    (0..count).flat_map(|_| [Piece::Wait(Duration::from_millis(400)), piece.into()]).collect()
+}
+
+const NOTHING: [&str; 2] = [
+    ": ping\n\n",
+    "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":null}]}\n\n",
+];
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_finish_comments_and_empty_deltas_are_silence() {
+    for nothing in NOTHING {
+        let endings: [(Vec<Piece>, u64, u64); 4] = [
+            (vec![FINISH.into(), USAGE.into()], 1_500, 1_500),
+            (vec![FINISH.into(), USAGE.into()], 90_000, 5_000),
+            (vec![FINISH.into()], 1_500, 1_500),
+            (vec![FINISH.into()], 90_000, 90_000),
+        ];
+        for (ending, idle_ms, ends_ms) in endings {
+            let pieces = [vec![role(), chunk("hello")], ending, drip(nothing, 3_000)].concat();
+            let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.timeouts.idle_ms = idle_ms);
+            let began = tokio::time::Instant::now();
+            let got = rig.ask(STREAM).await;
+            let took = u64::try_from(began.elapsed().as_millis()).unwrap();
+            assert!((ends_ms..ends_ms + 401).contains(&took), "{nothing} {idle_ms}: {took} ms");
+            assert!(!got.aborted && got.body.ends_with("data: [DONE]\n\n"), "{}", got.body);
+            assert_eq!((rig.record().outcome, rig.script.open()), (Outcome::Completed, 0));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_a_finish_they_hold_a_stream_for_the_total_limit() {
+    for nothing in NOTHING {
+        let thinks = [vec![role(), chunk("hello")], drip(nothing, 1_000), vec![chunk("and"), tail()]].concat();
+        let mut rig = Rig::with(Script::new().streams(thinks), 1, |channel| channel.timeouts.idle_ms = 1_500);
+        let got = rig.ask(STREAM).await;
+        assert!(!got.aborted && got.body.contains("and") && got.body.ends_with("data: [DONE]\n\n"), "{nothing}: {}", got.body);
+        rig.record();
+
+        let holds = [vec![role(), chunk("hello")], drip(nothing, 3_000)].concat();
+        let mut rig = Rig::with(Script::new().streams(holds), 1, |channel| channel.timeouts.idle_ms = 1_500);
+        let began = tokio::time::Instant::now();
+        let got = rig.ask(STREAM).await;
+        assert!(got.aborted && got.body.contains("upstream_timeout"), "{}", got.body);
+        assert_eq!((began.elapsed().as_secs(), rig.record().reason.as_deref()), (600, Some("E60")));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_break_behind_a_complete_answer_does_not_matter() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Break]), 1);
