@@ -228,7 +228,7 @@ pub enum BudgetAction {
 }
 
 /// Which channels are accepted by price.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PriceLimit {
     /// The rule.
     pub mode: PriceLimitMode,
@@ -237,7 +237,7 @@ pub struct PriceLimit {
 }
 
 /// The rule of a price limit; figures in nano-USD per million tokens, margin in millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceLimitMode {
     /// A price must exist.
@@ -254,7 +254,7 @@ pub enum PriceLimitMode {
 }
 
 /// Which price a price limit looks at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PriceLimitOn {
     /// What the caller pays.
@@ -265,6 +265,6 @@ pub enum PriceLimitOn {
 }
 
 /// A pattern of `*` and `?`, case-sensitive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Glob(pub String);

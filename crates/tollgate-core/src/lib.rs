@@ -44,7 +44,7 @@ pub use money::{
     Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
 };
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
-pub use price_effect::{PriceEffect, PriceSubject, PricedOut, price_effects};
+pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOut, price_effects};
 pub use price_limit::{BadMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};

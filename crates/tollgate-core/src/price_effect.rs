@@ -1,13 +1,16 @@
 //! What a changed catalog would price out: accounts that no price limit excludes now and one would exclude then, by group
 //! and by key. Shown before a change is saved, because nobody sees it in the numbers of a limit.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use tollgate_protocol::{Method, Protocol};
 
 use crate::{
     Billing, Caller, Catalog, Cause, Glob, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Owner, Past,
-    Role, RouteInput, Timestamp, Unloaded,
+    PriceLimit, Role, RouteInput, Timestamp, Unloaded,
     offer::resolve,
     rank_all,
     replay::{AllWell, plain_outline},
@@ -53,42 +56,125 @@ pub struct PricedOut {
     pub detail: Option<String>,
 }
 
+/// What a changed catalog would price out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PriceEffects {
+    /// Whom, of what.
+    pub effects: Vec<PriceEffect>,
+    /// Not every key was looked at: there are too many that differ.
+    pub cut: bool,
+}
+
+/// How many answers, a model for a kind of key each, are found out for each catalog; keys that change themselves are looked
+/// at in any case.
+const MOST_LOOKS: usize = 50_000;
+
 /// Compares what price limits exclude by one catalog and by another. `keys` are looked at one by one, as they are by each:
 /// before (`None`: not there) and after. Other keys have what their groups have.
 #[must_use]
-pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> Vec<PriceEffect> {
-    let mut effects = Vec::new();
-    let mut of_groups: HashSet<(GroupId, String, PricedOut)> = HashSet::new();
+pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> PriceEffects {
+    let models: Vec<&str> = after.served_by.keys().map(String::as_str).collect();
+    let mut found = PriceEffects::default();
+    let mut of_groups: HashSet<(GroupId, &str, PricedOut)> = HashSet::new();
+    let mut left_by_groups: HashSet<(GroupId, &str)> = HashSet::new();
     for group in after.groups.values() {
         let key = anybody(group.id, now);
         let there_before = before.groups.contains_key(&group.id);
-        for model in after.served_by.keys() {
+        for model in &models {
             let then = there_before.then(|| priced_out(before, &key, model, now)).flatten();
             let Some(seen) = priced_out(after, &key, model, now) else { continue };
-            if let Some(effect) = difference(PriceSubject::Group(group.name.clone()), model, then, seen, |_| true) {
-                of_groups.extend(effect.accounts.iter().map(|it| (group.id, model.clone(), it.clone())));
-                effects.push(effect);
+            if seen.nothing_left {
+                left_by_groups.insert((group.id, model));
+            }
+            if let Some(effect) = difference(&PriceSubject::Group(group.name.clone()), model, then.as_ref(), &seen, |_| true) {
+                of_groups.extend(effect.accounts.iter().map(|it| (group.id, *model, it.clone())));
+                found.effects.push(effect);
             }
         }
     }
-    for (key_before, key) in keys.iter().filter(|(_, key)| key.status == KeyStatus::Active) {
+    let mut keys: Vec<_> = keys.iter().filter(|(_, key)| key.status == KeyStatus::Active).collect();
+    // By what counts here: for another catalog the same key is another one, since it holds its member.
+    let changes = |(was, key): &(Option<Arc<Key>>, Arc<Key>)| {
+        let asks = |key: &Key| (key.groups.clone(), key.models.clone(), key.price_limit);
+        was.as_ref().is_none_or(|was| asks(was) != asks(key))
+    };
+    keys.sort_by_cached_key(|pair| !changes(pair));
+    let (mut then, mut seen) = (Looks::at(before, &models, now), Looks::at(after, &models, now));
+    for pair in keys {
+        let (key_before, key) = pair;
+        let must = changes(pair);
+        let was = key_before.as_ref().map(|key| then.of(key, must));
+        let (Some(was), Some(is)) = (was.map_or(Some(None), |was| was.map(Some)), seen.of(key, must)) else {
+            found.cut = true;
+            continue;
+        };
         let subject = PriceSubject::Key { member: key.member.name.clone(), key: key.name.clone() };
-        for model in after.served_by.keys() {
-            let then = key_before.as_ref().and_then(|key| priced_out(before, key, model, now));
-            let Some(seen) = priced_out(after, key, model, now) else { continue };
-            let group = seen.group;
-            let new = |it: &PricedOut| !of_groups.contains(&(group, model.clone(), it.clone()));
-            effects.extend(difference(subject.clone(), model, then, seen, new));
+        for (at, model) in models.iter().enumerate() {
+            let Some(is) = &is[at] else { continue };
+            let was = was.as_ref().and_then(|was| was[at].as_ref());
+            // What the group does to all of its keys is told of the group. But where it is the last straw for a key that
+            // has a limit of its own, it is told of the key.
+            let last_straw = is.leaves_nothing_of(was) && !left_by_groups.contains(&(is.group, model));
+            let new = |it: &PricedOut| last_straw || !of_groups.contains(&(is.group, model, it.clone()));
+            found.effects.extend(difference(&subject, model, was, is, new));
         }
     }
-    effects
+    found
+}
+
+/// What keys meet by one catalog. Keys alike are looked at once.
+struct Looks<'a> {
+    catalog: &'a Catalog,
+    models: &'a [&'a str],
+    now: Timestamp,
+    known: HashMap<Asks<'a>, Arc<[Option<Seen>]>>,
+    left: usize,
+}
+
+/// What of a key decides whom price limits exclude.
+#[derive(PartialEq, Eq, Hash)]
+struct Asks<'a> {
+    groups: Vec<GroupId>,
+    models: &'a [Glob],
+    limit: Option<PriceLimit>,
+}
+
+impl<'a> Looks<'a> {
+    fn at(catalog: &'a Catalog, models: &'a [&'a str], now: Timestamp) -> Self {
+        Self { catalog, models, now, known: HashMap::new(), left: MOST_LOOKS }
+    }
+
+    /// For each model; `None`: too much was looked at already.
+    fn of(&mut self, key: &'a Arc<Key>, must: bool) -> Option<Arc<[Option<Seen>]>> {
+        let groups = Caller::of(self.catalog, Arc::clone(key)).groups.iter().map(|group| group.id).collect();
+        let asks = Asks { groups, models: &key.models, limit: key.price_limit };
+        if let Some(known) = self.known.get(&asks) {
+            return Some(Arc::clone(known));
+        }
+        if self.left < self.models.len() && !must {
+            return None;
+        }
+        self.left = self.left.saturating_sub(self.models.len());
+        let seen: Arc<[Option<Seen>]> = self.models.iter().map(|model| priced_out(self.catalog, key, model, self.now)).collect();
+        self.known.insert(asks, Arc::clone(&seen));
+        Some(seen)
+    }
 }
 
 /// What price limits exclude of one model.
 struct Seen {
     group: GroupId,
     accounts: Vec<PricedOut>,
+    /// Somebody can be asked.
+    usable: bool,
     nothing_left: bool,
+}
+
+impl Seen {
+    /// Whether there was somebody, and price limits leave nobody.
+    fn leaves_nothing_of(&self, before: Option<&Self>) -> bool {
+        self.nothing_left && before.is_some_and(|before| before.usable)
+    }
 }
 
 /// `None`: the model is not offered.
@@ -113,11 +199,11 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
         translates: true,
         past: &Past::default(),
     };
-    let (excluded, nothing_left) = match rank_all(&input, &mut || 0) {
-        Ok(plan) => (plan.excluded, false),
+    let (excluded, usable, nothing_left) = match rank_all(&input, &mut || 0) {
+        Ok(plan) => (plan.excluded, true, false),
         Err(no) => {
             let alone = no.price_limit_alone();
-            (no.excluded, alone)
+            (no.excluded, false, alone)
         }
     };
     let by_price = excluded.iter().filter(|it| it.why.cause() == Some(Cause::PriceLimit)).map(|it| PricedOut {
@@ -126,24 +212,29 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
         code: it.why.code(),
         detail: it.why.detail(),
     });
-    Some(Seen { group: offer.group.id, accounts: by_price.collect(), nothing_left })
+    Some(Seen { group: offer.group.id, accounts: by_price.collect(), usable, nothing_left })
 }
 
 fn difference(
-    subject: PriceSubject,
+    subject: &PriceSubject,
     model: &str,
-    before: Option<Seen>,
-    after: Seen,
+    before: Option<&Seen>,
+    after: &Seen,
     counts: impl Fn(&PricedOut) -> bool,
 ) -> Option<PriceEffect> {
-    let known: HashSet<(String, Option<String>)> =
-        before.into_iter().flat_map(|seen| seen.accounts).map(|it| (it.channel, it.account)).collect();
+    let known: HashSet<(&str, Option<&str>)> =
+        before.into_iter().flat_map(|seen| &seen.accounts).map(|it| (it.channel.as_str(), it.account.as_deref())).collect();
     // A channel that was excluded whole was so with each of its accounts.
-    let was =
-        |it: &PricedOut| known.contains(&(it.channel.clone(), it.account.clone())) || known.contains(&(it.channel.clone(), None));
-    let accounts: Vec<PricedOut> = after.accounts.into_iter().filter(|it| !was(it) && counts(it)).collect();
+    let was = |it: &PricedOut| {
+        known.contains(&(it.channel.as_str(), it.account.as_deref())) || known.contains(&(it.channel.as_str(), None))
+    };
+    let mut accounts: Vec<PricedOut> = after.accounts.iter().filter(|it| !was(it) && counts(it)).cloned().collect();
+    if accounts.is_empty() && after.leaves_nothing_of(before) {
+        // Those that could be used are gone; those that are left were excluded before.
+        accounts = after.accounts.iter().filter(|it| counts(it)).cloned().collect();
+    }
     let nothing_left = after.nothing_left;
-    (!accounts.is_empty()).then(|| PriceEffect { subject, model: model.to_owned(), accounts, nothing_left })
+    (!accounts.is_empty()).then(|| PriceEffect { subject: subject.clone(), model: model.to_owned(), accounts, nothing_left })
 }
 
 /// A key that has nothing but its group.
@@ -183,9 +274,15 @@ fn anybody(group: GroupId, now: Timestamp) -> Arc<Key> {
 mod tests {
     use super::*;
     use crate::{
-        Channel, Group, PriceLimit, PriceLimitMode, PriceLimitOn,
+        Channel, Group, PriceLimitMode, PriceLimitOn,
         samples::{NOW, always, catalog, channel, group, key, model, price},
     };
+
+    fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> Vec<PriceEffect> {
+        let found = super::price_effects(before, after, keys, now);
+        assert!(!found.cut);
+        found.effects
+    }
 
     fn priced(name: &str, cost: &str) -> Channel {
         let mut row = channel(name, &["m"]);
@@ -249,5 +346,74 @@ mod tests {
         let after = over(|group| group.price_limit = limit);
         let effects = price_effects(&catalog, &after, &[(Some(bounded(None)), bounded(None))], NOW);
         assert_eq!(effects.len(), 1, "what the group does is told of the group: {effects:?}");
+    }
+
+    fn limited(limit: PriceLimit) -> Arc<Key> {
+        let mut key = key(&["default"]);
+        key.price_limit = Some(limit);
+        Arc::new(key)
+    }
+
+    /// `cheap` costs more for output, so that two limits can leave one each.
+    fn crossed(change: impl FnOnce(&mut Group)) -> Catalog {
+        let mut group = group("default", &["cheap", "dear"]);
+        change(&mut group);
+        let mut cheap = priced("cheap", "1");
+        cheap.serves[0].cost = Some(always(price("1", "9")));
+        catalog(vec![cheap, priced("dear", "4")], vec![group], vec![model("m")])
+    }
+
+    #[test]
+    fn what_a_group_and_a_key_exclude_only_together_is_told_of_the_key() {
+        let output = PriceLimitMode::Ceiling { max_input: None, max_output: Some(5_000_000_000) };
+        let key = limited(PriceLimit { mode: output, on: PriceLimitOn::Cost });
+        let after = crossed(|group| group.price_limit = Some(ceiling(2_000_000_000, PriceLimitOn::Cost)));
+        let effects = price_effects(&crossed(|_| {}), &after, &[(Some(Arc::clone(&key)), Arc::clone(&key))], NOW);
+        let [of_group, of_key] = effects.as_slice() else { panic!("{effects:?}") };
+        assert_eq!((channels(of_group), of_group.nothing_left), (vec!["dear"], false));
+        assert!(matches!(&of_key.subject, PriceSubject::Key { .. }));
+        assert_eq!((channels(of_key), of_key.nothing_left), (vec!["dear"], true));
+        // Where the group leaves nothing to anybody, the key is no news.
+        let none = crossed(|group| group.price_limit = Some(ceiling(500_000_000, PriceLimitOn::Cost)));
+        let effects = price_effects(&crossed(|_| {}), &none, &[(Some(Arc::clone(&key)), key)], NOW);
+        assert_eq!(effects.iter().filter(|it| it.nothing_left).count(), 1, "{effects:?}");
+    }
+
+    #[test]
+    fn that_only_excluded_channels_are_left_is_told() {
+        let limit = ceiling(2_000_000_000, PriceLimitOn::Cost);
+        let before = over(|group| group.price_limit = Some(limit));
+        let after = over(|group| {
+            group.price_limit = Some(limit);
+            group.channels.retain(|id| before.channels[id].name == "dear");
+        });
+        let effects = price_effects(&before, &after, &[], NOW);
+        assert_eq!(effects.len(), 1);
+        assert_eq!((channels(&effects[0]), effects[0].nothing_left), (vec!["dear"], true));
+        assert_eq!(price_effects(&after, &after, &[], NOW), [], "it was so before");
+        // The same by a key's own limit alone.
+        let key = limited(limit);
+        let (before, after) = (over(|_| {}), over(|group| group.channels = after.groups.values().next().unwrap().channels.clone()));
+        let effects = price_effects(&before, &after, &[(Some(Arc::clone(&key)), key)], NOW);
+        assert_eq!(effects.len(), 1);
+        assert_eq!((channels(&effects[0]), effects[0].nothing_left), (vec!["dear"], true));
+    }
+
+    #[test]
+    fn keys_that_differ_are_looked_at_up_to_a_bound_and_those_that_change_in_any_case() {
+        let names: Vec<String> = (0..500).map(|n| format!("m{n}")).collect();
+        let served: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut row = channel("one", &served);
+        row.serves.iter_mut().for_each(|serves| serves.cost = Some(always(price("4", "4"))));
+        let models = served.iter().map(|name| model(name)).collect();
+        let catalog = catalog(vec![row], vec![group("default", &["one"])], models);
+        let keys: Vec<_> = (0..200_i64).map(|n| limited(ceiling(5_000_000_000 + n, PriceLimitOn::Cost))).collect();
+        let mut pairs: Vec<_> = keys.iter().map(|key| (Some(Arc::clone(key)), Arc::clone(key))).collect();
+        assert!(super::price_effects(&catalog, &catalog, &pairs, NOW).cut);
+        pairs.push((Some(Arc::clone(&keys[0])), limited(ceiling(1, PriceLimitOn::Cost))));
+        let found = super::price_effects(&catalog, &catalog, &pairs, NOW);
+        assert_eq!((found.cut, found.effects.len()), (true, 500));
+        let alike: Vec<_> = (0..200).map(|_| pairs[0].clone()).collect();
+        assert!(!super::price_effects(&catalog, &catalog, &alike, NOW).cut);
     }
 }

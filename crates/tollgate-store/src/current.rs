@@ -25,6 +25,8 @@ pub struct Current {
     pub members: Vec<Owned<MemberSpec>>,
     /// Keys, as far as they were asked for.
     pub keys: Vec<CurrentKey>,
+    /// There are more keys with price limits of their own than were asked for.
+    pub keys_cut: bool,
     pub(crate) hasher: KeyHasher,
 }
 
@@ -85,14 +87,24 @@ pub enum KeyScope {
     All,
     /// Those a catalog file owns, and those of these names.
     FileAnd(HashSet<String>),
+    /// The same, and those that have price limits of their own.
+    Limited {
+        /// Names of keys.
+        names: HashSet<String>,
+        /// At most so many for their price limits, the oldest.
+        most: u32,
+    },
 }
 
+/// How the text of a key's row with a price limit reads.
+pub(crate) const PRICE_LIMITED: &str = "\"price_limit\":{";
+
 impl KeyScope {
-    /// Whether a key's row is among them.
+    /// Whether a key's row is among them, whatever its price limit.
     pub(crate) fn takes(&self, row: &Row) -> bool {
         match self {
             Self::All => true,
-            Self::FileAnd(names) => row.owner == Owner::File || names.contains(&row.name),
+            Self::FileAnd(names) | Self::Limited { names, .. } => row.owner == Owner::File || names.contains(&row.name),
         }
     }
 }
@@ -127,6 +139,7 @@ impl Current {
             groups: read_all(rows, Kind::Group)?,
             members: read_all(rows, Kind::Member)?,
             keys,
+            keys_cut: false,
             hasher,
         })
     }

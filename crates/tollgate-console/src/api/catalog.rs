@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use serde_json::{Value, json};
-use tollgate_core::{PriceEffect, price_effects};
+use tollgate_core::{PriceEffects, price_effects};
 use tollgate_store::{
     AdminScope, Change, KeyScope, Kind, PreviewError, Random,
     catalog_file::{self, CatalogFile, CatalogPlan, FileError, Mode},
@@ -51,6 +51,7 @@ static PLAN: Object = Object {
         read("changes", COUNT, "How many changes."),
         read("lines", Shape::List { of: &Shape::Of(&LINE), most: 1_000_000 }, "Row by row."),
         read("effects", previews::EFFECTS, "What price limits would exclude after it."),
+        previews::CUT,
     ],
 };
 
@@ -108,7 +109,7 @@ async fn pull(ask: Ask) -> Result<Answer, Problem> {
 /// A file with its plan and its effects.
 struct Planned {
     plan: CatalogPlan,
-    effects: Vec<PriceEffect>,
+    effects: PriceEffects,
     revision: tollgate_core::Revision,
 }
 
@@ -119,19 +120,16 @@ async fn planned(ask: &Ask) -> Result<Planned, Problem> {
     let file = catalog_file::parse(text, &|_| None, &refused).map_err(|faults| in_file(&as_sent(faults)))?;
     let prune = ask.body.0.get("prune").is_some_and(|prune| prune == true);
     let mode = Mode::Apply { prune };
-    let scope = if prune { KeyScope::All } else { KeyScope::FileAnd(file.key_names()) };
+    let limited = || KeyScope::Limited { names: file.key_names(), most: previews::MOST_LIMITED };
+    let scope = if prune { KeyScope::All } else { limited() };
     let current = ask.within(ask.site.store.catalog.current(&scope)).await?;
     let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| in_file(&faults))?;
-    let effects = effects(ask, &current, &file, mode).await?;
+    let mut effects = effects(ask, &current, &file, mode).await?;
+    effects.cut |= current.keys_cut;
     Ok(Planned { plan, effects, revision: current.revision })
 }
 
-async fn effects(
-    ask: &Ask,
-    current: &tollgate_store::Current,
-    file: &CatalogFile,
-    mode: Mode,
-) -> Result<Vec<PriceEffect>, Problem> {
+async fn effects(ask: &Ask, current: &tollgate_store::Current, file: &CatalogFile, mode: Mode) -> Result<PriceEffects, Problem> {
     let preview = preview(current, file, mode, Random::system(), ask.now()).await.map_err(|error| match error {
         PreviewError::File(faults) => in_file(&faults),
         PreviewError::Store(error) => Problem::store(&error, ask.site.catalog_file.as_deref()),
@@ -178,8 +176,8 @@ fn show(planned: &Planned, revision: tollgate_core::Revision) -> Value {
             json!({"action": action, "kind": Kind::as_str(line.kind), "name": line.name, "detail": line.detail})
         })
         .collect();
-    let effects = previews::show(&planned.effects);
-    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects})
+    let effects = previews::show(&planned.effects.effects);
+    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": planned.effects.cut})
 }
 
 async fn preview_file(ask: Ask) -> Result<Answer, Problem> {

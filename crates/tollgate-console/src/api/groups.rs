@@ -52,6 +52,7 @@ static GROUP: Object = Object {
         CREATED_AT,
         REVISION,
         previews::WITH_ROW,
+        previews::CUT_WITH_ROW,
     ],
 };
 

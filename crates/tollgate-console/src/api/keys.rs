@@ -52,6 +52,7 @@ static KEY: Object = Object {
         REVISION,
         read("key", TEXT, "The key itself, this once.").with(Usage::Once),
         previews::WITH_ROW,
+        previews::CUT_WITH_ROW,
     ],
 };
 

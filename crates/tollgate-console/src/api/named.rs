@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use tollgate_core::PriceEffect;
+use tollgate_core::PriceEffects;
 use tollgate_store::{Change, Kind, StoredRow};
 
 use super::{
@@ -116,11 +116,11 @@ pub(super) async fn make<R: Named>(ask: Ask) -> Result<Answer, Problem> {
 }
 
 /// What price limits would do, where that is asked of this resource.
-async fn weighed<R: Named>(ask: &Ask, changes: &[Change]) -> Result<Vec<PriceEffect>, Problem> {
-    if R::CHANGE_QUERY.is_empty() { Ok(Vec::new()) } else { previews::weigh(ask, changes).await }
+async fn weighed<R: Named>(ask: &Ask, changes: &[Change]) -> Result<PriceEffects, Problem> {
+    if R::CHANGE_QUERY.is_empty() { Ok(PriceEffects::default()) } else { previews::weigh(ask, changes).await }
 }
 
-fn with_effects<R: Named>(shown: Map<String, Value>, effects: &[PriceEffect], answer: fn(Value) -> Answer) -> Answer {
+fn with_effects<R: Named>(shown: Map<String, Value>, effects: &PriceEffects, answer: fn(Value) -> Answer) -> Answer {
     answer(Value::Object(if R::CHANGE_QUERY.is_empty() { shown } else { previews::beside(shown, effects) }))
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn change<R: Named>(ask: Ask) -> Result<Answer, Problem> {
         R::allowed(&ask, Some(&before), &spec)?;
         Ok::<_, Problem>(spec)
     };
-    let mut effects = Vec::new();
+    let mut effects = PriceEffects::default();
     if !R::CHANGE_QUERY.is_empty() {
         let row = rows::find(&ask, R::KIND, None, named(&ask)).await?;
         let spec = changed(&row)?;

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{Key, PriceEffect, PriceSubject, price_effects};
+use tollgate_core::{Key, PriceEffect, PriceEffects, PriceSubject, price_effects};
 use tollgate_store::{Change, Current, KeyScope, Preview, Random, preview_changes};
 
 use super::{
@@ -41,6 +41,15 @@ pub(super) const EFFECTS: Shape = Shape::List { of: &Shape::Of(&EFFECT), most: 1
 pub(super) const WITH_ROW: Field =
     read("effects", EFFECTS, "What price limits exclude by this change, in the answer to it.").with(Usage::Once);
 
+/// Beside them, whether there may be more.
+pub(super) const CUT: Field =
+    read("effects_cut", Shape::Flag, "Too many keys have price limits of their own to look at all of them.");
+/// The same beside a row.
+pub(super) const CUT_WITH_ROW: Field = CUT.with(Usage::Once);
+
+/// How many keys are weighed, beside those that are written, because they have price limits of their own.
+pub(super) const MOST_LIMITED: u32 = 1_000;
+
 /// What a change of a row may ask for.
 pub(super) const QUERY: &[Field] = &[
     both("dry_run", Shape::Flag, "Writes nothing: the row as it would be, and whom price limits would exclude."),
@@ -60,19 +69,25 @@ fn is_set(ask: &Ask, name: &str) -> bool {
 ///
 /// # Errors
 /// Where they would be refused, or are not confirmed.
-pub(super) async fn weigh(ask: &Ask, changes: &[Change]) -> Result<Vec<PriceEffect>, Problem> {
-    let current = ask.within(ask.site.store.catalog.current(&KeyScope::FileAnd(names(changes)))).await?;
+pub(super) async fn weigh(ask: &Ask, changes: &[Change]) -> Result<PriceEffects, Problem> {
+    // What a key's limit leaves, a group's may exclude. No other key is touched by the change of one.
+    let of_groups = changes.iter().any(|change| matches!(change, Change::PutGroup(_)));
+    let most = if of_groups { MOST_LIMITED } else { 0 };
+    let scope = KeyScope::Limited { names: names(changes), most };
+    let current = ask.within(ask.site.store.catalog.current(&scope)).await?;
     if !is_dry(ask) && !has_limits(&current, changes) {
-        return Ok(Vec::new());
+        return Ok(PriceEffects::default());
     }
+    let cut = of_groups && current.keys_cut;
     // What may have been made before, under the same idempotency key, is not new.
     let repeats = changes.iter().any(|change| matches!(change, Change::Once { .. }));
     let tried = |change: &&Change| !repeats || !matches!(change, Change::ExpectNew { .. });
     let changes: Vec<Change> = changes.iter().filter(tried).cloned().collect();
     let preview = preview_changes(&current, &changes, Random::system(), ask.now()).await;
     let preview = preview.map_err(|error| Problem::store(&error, ask.site.catalog_file.as_deref()))?;
-    let effects = of_changes(preview, ask);
-    let Some(left) = effects.iter().find(|effect| effect.nothing_left) else { return Ok(effects) };
+    let mut effects = of_changes(preview, ask);
+    effects.cut |= cut;
+    let Some(left) = effects.effects.iter().find(|effect| effect.nothing_left) else { return Ok(effects) };
     if is_dry(ask) || is_set(ask, "confirm") {
         return Ok(effects);
     }
@@ -89,7 +104,7 @@ pub(super) async fn weigh(ask: &Ask, changes: &[Change]) -> Result<Vec<PriceEffe
 }
 
 /// A new key is held against the same one without a limit: what its group excludes is no doing of the key.
-fn of_changes(preview: Preview, ask: &Ask) -> Vec<PriceEffect> {
+fn of_changes(preview: Preview, ask: &Ask) -> PriceEffects {
     let without = |key: &Key| Key { price_limit: None, ..key.clone() };
     let keys: Vec<_> = preview
         .changed
@@ -129,8 +144,9 @@ pub(super) fn show(effects: &[PriceEffect]) -> Value {
 }
 
 /// A row's members with the effects beside.
-pub(super) fn beside(mut members: Map<String, Value>, effects: &[PriceEffect]) -> Map<String, Value> {
-    members.insert("effects".to_owned(), show(effects));
+pub(super) fn beside(mut members: Map<String, Value>, found: &PriceEffects) -> Map<String, Value> {
+    members.insert("effects".to_owned(), show(&found.effects));
+    members.insert("effects_cut".to_owned(), found.cut.into());
     members
 }
 

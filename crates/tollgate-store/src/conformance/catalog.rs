@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::{MemberStatus, Owner, Revision, Role};
+use tollgate_core::{MemberStatus, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role};
 
 use super::{actor, channel, put_account, put_channel, put_group, put_key};
 use crate::{
@@ -165,6 +165,33 @@ pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &S
     assert!(events.iter().all(|event| !event.detail.contains("proxy-secret")));
     let notes = ["secret removed", "secret replaced"].map(|note| events.iter().filter(|it| it.detail.contains(note)).count());
     assert_eq!(notes, [1, 2]);
+}
+
+pub(super) async fn keys_with_price_limits_of_their_own_are_found_up_to_a_bound(store: &Store) {
+    let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
+    let ceiling = PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(1), max_output: None }, on: PriceLimitOn::Sale };
+    let mut batch = vec![put_group("default", &[])];
+    for (name, price_limit) in [("a", None), ("b", Some(limit)), ("c", Some(ceiling)), ("d", Some(limit))] {
+        let put = put_key(store, name, &[], Some(&format!("sk-of-{name}-and-more-characters")));
+        let Change::PutKey { mut key, secret } = put else { panic!("no key") };
+        key.price_limit = price_limit;
+        batch.push(Change::PutKey { key, secret });
+    }
+    apply(store, &batch).await.unwrap();
+    let found = async |names: &[&str], most| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let current = store.catalog.current(&KeyScope::Limited { names, most }).await.unwrap();
+        let names: Vec<String> = current.keys.iter().map(|key| key.spec.name.clone()).collect();
+        (names.join(" "), current.keys_cut)
+    };
+    assert_eq!(found(&[], 3).await, ("b c d".to_owned(), false));
+    assert_eq!(found(&["a", "b"], 2).await, ("a b c d".to_owned(), false), "what is named does not count");
+    let (names, cut) = found(&["a"], 2).await;
+    assert_eq!((names.split(' ').count(), cut), (3, true), "{names}");
+    assert_eq!(found(&["a"], 0).await, ("a".to_owned(), true));
+    let id = store.catalog.current(&KeyScope::All).await.unwrap().keys.iter().find(|key| key.spec.name == "b").unwrap().id;
+    apply(store, &[Change::RevokeKey { key: id }]).await.unwrap();
+    assert_eq!(found(&[], 3).await, ("c d".to_owned(), false));
 }
 
 pub(super) async fn the_last_admin_stays(store: &Store) {

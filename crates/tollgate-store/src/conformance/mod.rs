@@ -180,6 +180,7 @@ conformance! {
         a_change_for_another_revision_is_refused,
         every_change_is_in_the_audit_log_without_secrets,
         the_password_of_a_proxy_is_kept_as_credentials_are,
+        keys_with_price_limits_of_their_own_are_found_up_to_a_bound,
         the_last_admin_stays,
         batches_at_the_same_time_follow_each_other,
         who_waits_for_a_change_learns_of_it;

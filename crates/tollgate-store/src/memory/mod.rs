@@ -20,6 +20,7 @@ use crate::{
     Random, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
+    current::PRICE_LIMITED,
     rows::{Once, Row, RowSecret},
     seal::Sealer,
 };
@@ -138,9 +139,18 @@ impl CatalogStore for MemoryStore {
 
     async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {
         let state = self.catalog.lock().await;
-        let rows: Vec<Row> =
+        let mut rows: Vec<Row> =
             state.live().filter(|row| row.kind != Kind::AdminKey && (row.kind != Kind::Key || scope.takes(row))).cloned().collect();
-        Current::from_rows(state.revision, &rows, &self.sealer, self.hasher.clone())
+        let mut cut = false;
+        if let KeyScope::Limited { most, .. } = scope {
+            let is_limited = |row: &&Row| row.kind == Kind::Key && !scope.takes(row) && row.spec.contains(PRICE_LIMITED);
+            let mut limited: Vec<&Row> = state.live().filter(is_limited).collect();
+            limited.sort_by(|a, b| a.id.cmp(&b.id));
+            cut = limited.len() > *most as usize;
+            rows.extend(limited.into_iter().take(*most as usize).cloned());
+        }
+        let current = Current::from_rows(state.revision, &rows, &self.sealer, self.hasher.clone())?;
+        Ok(Current { keys_cut: cut, ..current })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The catalog in the database.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{Catalog, Revision, Timestamp};
@@ -58,7 +60,7 @@ impl SqlStore {
                 let rows = sqlx::query(select_key!("WHERE removed_at IS NULL ORDER BY name")).fetch_all(&self.reader).await;
                 rows.map_err(failed)?.iter().map(key_row).collect()
             }
-            KeyScope::FileAnd(names) => {
+            KeyScope::FileAnd(names) | KeyScope::Limited { names, .. } => {
                 let sql = select_key!("WHERE removed_at IS NULL AND owner = 'file'");
                 let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)?;
                 let mut keys = rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?;
@@ -73,6 +75,21 @@ impl SqlStore {
                 Ok(keys)
             }
         }
+    }
+
+    /// Keys of the database with price limits of their own, the oldest first, but those of these ids. At most so many, and
+    /// whether there are more.
+    async fn limited_keys(&self, most: u32, but: &HashSet<&str>) -> Result<(Vec<Row>, bool), StoreError> {
+        // As the index `service_keys_limited` has it.
+        let sql =
+            select_key!("WHERE removed_at IS NULL AND spec LIKE '%\"price_limit\":{%' AND owner <> 'file' ORDER BY id LIMIT $1");
+        let wanted = i64::from(most).saturating_add(1).saturating_add(i64::try_from(but.len()).unwrap_or(i64::MAX));
+        let rows = sqlx::query(sql).bind(wanted).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
+        let mut keys = rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?;
+        keys.retain(|key| !but.contains(key.id.as_str()));
+        let cut = keys.len() > most as usize;
+        keys.truncate(most as usize);
+        Ok((keys, cut))
     }
 }
 
@@ -136,7 +153,16 @@ impl CatalogStore for SqlStore {
 
     async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {
         let (revision, mut rows) = self.live_rows().await?;
-        rows.extend(self.live_keys(scope).await?);
-        Current::from_rows(revision, &rows, &self.sealer, self.hasher.clone())
+        let mut keys = self.live_keys(scope).await?;
+        let mut keys_cut = false;
+        if let KeyScope::Limited { most, .. } = scope {
+            let known: HashSet<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+            let (limited, cut) = self.limited_keys(*most, &known).await?;
+            keys_cut = cut;
+            keys.extend(limited);
+        }
+        rows.extend(keys);
+        let current = Current::from_rows(revision, &rows, &self.sealer, self.hasher.clone())?;
+        Ok(Current { keys_cut, ..current })
     }
 }

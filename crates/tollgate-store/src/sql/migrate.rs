@@ -31,6 +31,7 @@ const BESIDE: &str = include_str!("../../migrations/0006_beside.sql");
 const SPENDING: &str = include_str!("../../migrations/0007_spending.sql");
 const TESTS: &str = include_str!("../../migrations/0008_tests.sql");
 const PROXIES: &str = include_str!("../../migrations/0009_proxies.sql");
+const PRICE_LIMITED: &str = include_str!("../../migrations/0010_price_limited.sql");
 
 /// Every step there has been, oldest first.
 pub(super) const ALL: &[Step] = &[
@@ -43,6 +44,7 @@ pub(super) const ALL: &[Step] = &[
     Step { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
     Step { version: 8, name: "tests", sqlite: TESTS, postgres: TESTS },
     Step { version: 9, name: "proxies", sqlite: PROXIES, postgres: PROXIES },
+    Step { version: 10, name: "price_limited", sqlite: PRICE_LIMITED, postgres: PRICE_LIMITED },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -199,7 +201,7 @@ mod tests {
          DROP TABLE admin_keys; DROP TABLE once; DROP INDEX usage_group; DROP INDEX usage_failed; \
          DROP INDEX attempts_beside; ALTER TABLE attempts DROP COLUMN beside; ALTER TABLE account_health DROP COLUMN passed_at; \
          DELETE FROM counters WHERE name = 'pruned_until'; \
-         DROP INDEX changes_id; DELETE FROM _sqlx_migrations WHERE version > 1;";
+         DROP INDEX changes_id; DROP INDEX service_keys_limited; DELETE FROM _sqlx_migrations WHERE version > 1;";
 
     #[tokio::test]
     async fn what_was_recorded_before_there_was_a_ledger_is_entered() {

@@ -75,12 +75,12 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             }
             return Ok(());
         }
-        let mut told = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"]});
+        let mut told = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"]});
         if !common.json {
             for line in &lines {
                 say::line(line);
             }
-            effects::print(&plan["effects"]);
+            effects::print(&plan);
         }
         if arguments.dry_run {
             if common.json {

@@ -21,9 +21,13 @@ pub(crate) fn not_previewed(path: &Path, error: PreviewError) -> Failure {
     }
 }
 
-/// For people; nothing where there is nothing.
-pub(crate) fn print(effects: &Value) {
-    let effects = effects.as_array().map(Vec::as_slice).unwrap_or_default();
+/// For people, of an answer or a plan; nothing where there is nothing.
+pub(crate) fn print(answer: &Value) {
+    let effects = answer["effects"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if answer["effects_cut"] == true {
+        say::line("");
+        say::line("too many keys have price limits of their own to look at all of them: more may be excluded than is told");
+    }
     if effects.is_empty() {
         return;
     }

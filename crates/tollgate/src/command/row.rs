@@ -225,15 +225,15 @@ async fn save(
     if saving.dry_run {
         if common.json {
             say::json(&would_be);
-        } else if excludes {
-            effects::print(&would_be["effects"]);
+        } else if excludes || would_be["effects_cut"] == true {
+            effects::print(&would_be);
         } else {
             say::line("price limits would exclude nobody whom they do not exclude now");
         }
         return Ok(None);
     }
-    if excludes && !common.json {
-        effects::print(&would_be["effects"]);
+    if !common.json {
+        effects::print(&would_be);
     }
     if excludes && !saving.yes && !effects::confirmed(&format!("save this {}?", resource.word))? {
         return Ok(None);

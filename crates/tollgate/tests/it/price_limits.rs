@@ -1,7 +1,9 @@
 //! Whom a price limit excludes is shown before it is saved, on the command line and by the admin API.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use tollgate_testkit::{Gate, Request, Upstream};
+use tollgate_testkit::{Gate, Request, Upstream, wait_for};
 
 use crate::{
     admin,
@@ -91,6 +93,93 @@ fn the_admin_api_says_what_a_limit_excludes_and_saves_nothing_that_leaves_nobody
     assert_eq!((status, &made["effects"]), (201, &json!([])), "{made}");
     let twice = json!({"price_limit": {"mode": "ceiling", "max_input": "1", "max_input_usd": "2"}});
     assert_eq!(send("PATCH", group, &twice).0, 400);
+}
+
+/// Two channels for one model, at these costs; rows of the database.
+fn crossed(upstream: &Upstream, group_lines: &str, key_lines: &str) -> (Gate, String) {
+    let gate = Gate::of(PROGRAM).spawn();
+    let of = |name: &str, cost: &str| {
+        support::channel(name, "openai", &upstream.openai(), "chat-model", "")
+            .replace("input = \"1\", output = \"2\"", cost)
+            .replace("{credential}", "c")
+    };
+    let catalog = of("c1", "input = \"1\", output = \"4\"")
+        + &of("c2", "input = \"1.8\", output = \"2\"")
+        + &support::prices(&["chat-model"])
+        + &format!("[[group]]\nname = \"default\"\nchannels = [\"c1\", \"c2\"]\n{group_lines}\n")
+        + &format!("[[key]]\nname = \"k\"\ngroups = [\"default\"]\nsecret = \"a-secret-of-enough-characters\"\n{key_lines}\n");
+    let file = gate.data().join("catalog-to-apply.toml");
+    std::fs::write(&file, &catalog).unwrap();
+    let applied = gate.run(&["apply", &file.display().to_string(), "--yes"]);
+    assert!(applied.status.success(), "{}", words(&applied).1);
+    (gate, catalog)
+}
+
+fn applied_dry(gate: &Gate, catalog: &str) -> Value {
+    let file = gate.data().join("catalog-to-try.toml");
+    std::fs::write(&file, catalog).unwrap();
+    let output = gate.run(&["apply", &file.display().to_string(), "--dry-run", "--json"]);
+    assert!(output.status.success(), "{}", words(&output).1);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn what_a_group_and_a_key_exclude_only_together_is_shown_of_the_key() {
+    let upstream = Upstream::start();
+    let (gate, catalog) = crossed(&upstream, "", "price_limit = { mode = \"ceiling\", max_output = \"3\", on = \"cost\" }");
+    let root = admin::make_key(&gate, "root", "admin");
+    let path = "/admin/v1/groups/default";
+    let send = |method: &str, path: &str, body: &Value| {
+        let answer = gate.send(&Request::post(path, body).method(method).bearer(&root));
+        (answer.status, answer.json())
+    };
+    let chat =
+        || gate.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer("a-secret-of-enough-characters"));
+    let of_key = |effects: &Value| {
+        let found = effects.as_array().unwrap().iter().find(|it| it["subject"] == "key").cloned().unwrap_or_default();
+        (found["name"].clone(), found["nothing_left"].clone(), found["excluded"][0]["channel"].clone())
+    };
+    let told = (json!("k"), json!(true), json!("c2"));
+    let limit = json!({"price_limit": {"mode": "ceiling", "max_input_usd": "1.2", "on": "cost"}});
+    let (status, refused) = send("PATCH", path, &limit);
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("nothing_left")), "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("key 'k'"), "{refused}");
+    wait_for("nothing was saved, and the key is served", Duration::from_secs(1), || chat().status == 200);
+    let (_, dry) = send("PATCH", &format!("{path}?dry_run=true"), &limit);
+    assert_eq!((of_key(&dry["effects"]), &dry["effects_cut"]), (told.clone(), &json!(false)), "{dry}");
+    let words_of_file = r#"price_limit={"mode":"ceiling","max_input":"1.2","on":"cost"}"#;
+    let (code, said) = words(&gate.run(&["group", "set", "default", words_of_file, "--dry-run"]));
+    assert!(code == Some(0) && said.contains("key k of owner") && said.contains("nothing is left"), "{said}");
+    // A file that does not name the key.
+    let begin = catalog.find("[[group]]").unwrap();
+    let group = "[[group]]\nname = \"default\"\nchannels = [\"c1\", \"c2\"]\n\
+                 price_limit = { mode = \"ceiling\", max_input = \"1.2\", on = \"cost\" }\n";
+    let plan = applied_dry(&gate, &(catalog[..begin].to_owned() + group));
+    assert_eq!((of_key(&plan["excluded_by_price"]), &plan["excluded_by_price_cut"]), (told, &json!(false)), "{plan}");
+    assert_eq!(send("PATCH", &format!("{path}?confirm=true"), &limit).0, 200);
+    wait_for("the limit counts", Duration::from_secs(1), || chat().status == 503);
+}
+
+#[test]
+fn channels_of_a_group_that_leave_only_excluded_ones_are_noticed() {
+    let upstream = Upstream::start();
+    let (gate, catalog) = crossed(&upstream, "price_limit = { mode = \"ceiling\", max_input = \"1.2\", on = \"cost\" }", "");
+    let root = admin::make_key(&gate, "root", "admin");
+    let path = "/admin/v1/groups/default";
+    let send = |path: &str, body: &Value| {
+        let answer = gate.send(&Request::post(path, body).method("PATCH").bearer(&root));
+        (answer.status, answer.json())
+    };
+    let only = json!({"channels": ["c2"]});
+    let (status, refused) = send(path, &only);
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("nothing_left")), "{refused}");
+    let (_, dry) = send(&format!("{path}?dry_run=true"), &only);
+    let told = |effects: &Value| (effects[0]["nothing_left"].clone(), effects[0]["excluded"][0]["channel"].clone());
+    assert_eq!(told(&dry["effects"]), (json!(true), json!("c2")), "{dry}");
+    let plan = applied_dry(&gate, &catalog.replace("[\"c1\", \"c2\"]", "[\"c2\"]"));
+    assert_eq!(told(&plan["excluded_by_price"]), (json!(true), json!("c2")), "{plan}");
+    let (status, changed) = send(path, &json!({"channels": ["c1"]}));
+    assert_eq!((status, &changed["effects"]), (200, &json!([])), "{changed}");
 }
 
 #[test]
