@@ -9,7 +9,7 @@ mod room;
 
 use std::{fmt, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tollgate_core::{
     Caller, Catalog, Excluded, HealthView, Key, NoRoute, Offer, Past, Plan, PlannedAttempt, PriceLimit, Revision, RouteInput,
     Timestamp, estimate_input, estimate_output, rank_all, resolve,
@@ -147,8 +147,15 @@ pub struct RefusedField {
     pub upstream_model: String,
     /// The field, in the upstream's spelling.
     pub field: String,
-    /// When it is tried again, microseconds since 1970.
+    /// When it is tried again; RFC 3339 as text.
+    #[serde(serialize_with = "as_shown")]
     pub until: Timestamp,
+}
+
+/// A point in time as people and the admin API have it.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn as_shown<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(at)
 }
 
 /// Explains.

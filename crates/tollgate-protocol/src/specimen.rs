@@ -95,9 +95,9 @@ fn chat(field: &str) -> Members {
         "stream_options" => vec![("", json!({"include_usage": true})), ("stream", json!(true))],
         "response_format" => one(json!({"type": "json_object"})),
         "reasoning_effort" => one(json!("low")),
-        "extra_body" => one(json!({"google": {"thinking_config": {"include_thoughts": true}}})),
-        "extra_body.google" => one(json!({"thinking_config": {"include_thoughts": true}})),
-        "extra_body.google.thinking_config" => one(json!({"include_thoughts": true})),
+        "extra_body" => one(json!({"google": {"thinking_config": {"include_thoughts": true, "thinking_budget": 1_024}}})),
+        "extra_body.google" => one(json!({"thinking_config": {"include_thoughts": true, "thinking_budget": 1_024}})),
+        "extra_body.google.thinking_config" => one(json!({"include_thoughts": true, "thinking_budget": 1_024})),
         "service_tier" => one(json!("flex")),
         "logit_bias" => one(json!({"1": 1})),
         "modalities" => one(json!(["text", "audio"])),
@@ -133,7 +133,8 @@ fn native(field: &str) -> Members {
             vec![("", json!({"type": "object", "properties": {"a": {"type": "string"}}})), mime()]
         }
         "generationConfig.responseModalities" => one(json!(["IMAGE"])),
-        "generationConfig.thinkingConfig" => one(json!({"includeThoughts": true})),
+        // What holds others holds all that may be told apart from nothing: one of them may be what cannot be expressed.
+        "generationConfig.thinkingConfig" => one(json!({"includeThoughts": true, "thinkingBudget": 1_024})),
         "generationConfig.thinkingConfig.thinkingLevel" => one(json!("low")),
         "generationConfig.thinkingConfig.thinkingBudget" => one(json!(1_024)),
         _ => Vec::new(),
@@ -164,6 +165,10 @@ mod tests {
             assert_eq!(refused(Protocol::Gemini, Protocol::OpenAi, field), [field], "{field}");
         }
         assert_eq!(refused(Protocol::Gemini, Protocol::OpenAi, "generation_config.top_k"), ["generation_config.top_k"]);
+        let budget = "generationConfig.thinkingConfig.thinkingBudget";
+        for field in [budget, "generationConfig.thinkingConfig"] {
+            assert_eq!(refused(Protocol::Gemini, Protocol::OpenAi, field), [budget], "{field}");
+        }
     }
 
     #[test]

@@ -103,6 +103,9 @@ fn what_the_running_gateway_knows_counts() {
     assert_eq!(codes, ["cooling", "concurrency", "rate"]);
     assert_eq!(explained.planned.len(), 2);
     assert_eq!((explained.learned.len(), explained.learned[0].field.as_str()), (1, "logit_bias"));
+    let shown = serde_json::to_value(&explained.learned[0]).unwrap();
+    assert_eq!(shown["until"], explained.learned[0].until.to_string());
+    assert!(shown["until"].as_str().unwrap().ends_with('Z'), "{shown}");
     let explained = asked("m", &["logit_bias"], &known);
     assert_eq!(explained.refusal.unwrap().error, "E17");
     assert_eq!(explained.excluded[0].code, "capability");
