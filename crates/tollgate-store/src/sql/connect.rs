@@ -332,8 +332,8 @@ fn by_code(place: &str, code: Option<&str>, detail: String) -> Option<StoreError
         "11" | "26" | "267" | "523" | "779" => Some(StoreError::Corrupt { place, detail }),
         // SQLite: another process holds the write lock for longer than we wait (SQLITE_BUSY, SQLITE_LOCKED and kin).
         "5" | "6" | "261" | "262" | "517" | "773" => Some(StoreError::Unreachable { place, detail }),
-        // PostgreSQL: connection failures, shutting down, too many connections.
-        code if code.len() == 5 && (code.starts_with("08") || code.starts_with("57P") || code == "53300") => {
+        // PostgreSQL: connection failures, shutting down, no room (disk, memory, connections), nothing may be written now.
+        code if code.len() == 5 && (["08", "57P", "53"].iter().any(|class| code.starts_with(class)) || code == "25006") => {
             Some(StoreError::Unreachable { place, detail })
         }
         // PostgreSQL: wrong password, no such role or database.
@@ -366,6 +366,13 @@ mod tests {
         // No disk, read only, no memory, serialization, no such table, a shutdown, busy, damaged.
         let other = ["53100", "25006", "53200", "40001", "42P01", "57P01", "13", "8", "10", "1", "5", "11", "266"];
         assert!(other.iter().all(|code| !unfit(code)));
+    }
+
+    #[test]
+    fn a_database_that_takes_nothing_for_now_is_away() {
+        let away = |code| by_code("x", Some(code), String::new()).is_some_and(|error| error.is_away());
+        assert!(["53100", "53200", "53300", "25006", "57P01", "08006", "5"].iter().all(|code| away(code)));
+        assert!(["25001", "42P01", "53", "23505", "28P01"].iter().all(|code| !away(code)));
     }
 
     #[tokio::test]

@@ -135,7 +135,30 @@ pub(super) async fn run(
         })
         .collect();
     let migrator = Migrator::with_migrations(migrations);
+    // Nothing is written where nothing is due: a database that takes no writes for now can be read.
+    if is_up_to_date(connection, dialect, place, &migrator).await? {
+        return Ok(());
+    }
     migrator.run_direct(None, connection, false).await.map_err(|error| migration_failed(place, error))
+}
+
+/// Whether each step was taken, as it is here, to its end.
+async fn is_up_to_date(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    place: &str,
+    migrator: &Migrator,
+) -> Result<bool, StoreError> {
+    if !has_table(connection, dialect, place, TABLE).await? {
+        return Ok(false);
+    }
+    let wrong = |error| migration_failed(place, error);
+    if connection.dirty_version(TABLE).await.map_err(wrong)?.is_some() {
+        return Ok(false);
+    }
+    let taken = connection.list_applied_migrations(TABLE).await.map_err(wrong)?;
+    let is_taken = |step: &Migration| taken.iter().any(|it| it.version == step.version && it.checksum == step.checksum);
+    Ok(taken.len() == migrator.iter().count() && migrator.iter().all(is_taken))
 }
 
 /// Copies an SQLite file beside itself: `<name>.v<schema>-<day>.backup`.

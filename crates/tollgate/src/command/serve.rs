@@ -13,7 +13,7 @@ use tollgate_gateway::{
     Alerts, Client, Core, Desk, Drained, HealthBoard, Left, ListenError, Outside, Probes, RunError, Shared, Till, TillParts,
     TillQueue, Trust, listen, replay, run as run_cores,
 };
-use tollgate_store::{Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store};
+use tollgate_store::{Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store, StoreError};
 
 use crate::{
     catalog_watch,
@@ -184,18 +184,22 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
         // A file that is served no more owns nothing.
         None => {
             let actor = Actor { door: Door::Gateway, name: "start without a catalog file".to_owned() };
-            store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await?;
+            let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
+            unless_away(released)?;
         }
     }
     // What the last process sold counts before anything more is sold.
-    if known_at.is_none() {
-        replay(&*store.usage, &journal, recovery.records).await?;
-    }
+    let is_booked = match known_at {
+        None => unless_away(replay(&*store.usage, &journal, recovery.records).await.map(drop))?,
+        Some(_) => true,
+    };
     let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
     let recovered = backlog()?;
     let (counters, ledger, counting) = compose::counters(config, &store).await?;
     if let (Some(known_at), None) = (known_at, &counting) {
         count_unbooked(&*counters, backlog()?, known_at);
+    } else if !is_booked && counting.is_none() {
+        count_unbooked(&*counters, backlog()?, Timestamp(0));
     }
     let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
@@ -208,6 +212,18 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
     Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, counting, new_key })
+}
+
+/// Whether it was written. A database that can be read and takes no writes for now (it is full, or read only) does not keep
+/// a gateway from starting: what is to be written waits, as while it serves.
+fn unless_away(written: Result<(), StoreError>) -> Result<bool, StoreError> {
+    match written {
+        Err(fault) if fault.is_away() => {
+            tracing::warn!("the database takes no writes; what is to be written waits: {fault}");
+            Ok(false)
+        }
+        other => other.map(|()| true),
+    }
 }
 
 /// Counts what was sold after the spending that is known was read, and is not booked yet. What ended just before that may

@@ -135,3 +135,26 @@ fn a_file_of_another_database_or_of_another_key_does_not_serve() {
     postgres.start_again();
     assert_eq!(chat(&starting.join().unwrap(), &key).status, 200);
 }
+
+#[test]
+fn a_gateway_starts_on_a_database_that_may_only_be_read() {
+    let Some(postgres) = Postgres::start("a_database_that_may_only_be_read") else { return };
+    let gate = on(&postgres, None).spawn();
+    let key = gate.key().to_owned();
+    assert_eq!(chat(&gate, &key).status, 200);
+    wait_for("the record", Duration::from_secs(5), || postgres.sql("SELECT COUNT(*) FROM usage") == "1");
+    wait_for_cache(&gate);
+    let data = gate.kill();
+    postgres.sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    let gate = on(&postgres, Some(data)).spawn();
+    assert_eq!(chat(&gate, &key).status, 200);
+    // What waits in the journal does not keep the next one from starting either.
+    let gate = on(&postgres, Some(gate.kill())).spawn();
+    assert_eq!(chat(&gate, &key).status, 200);
+    assert_eq!(postgres.sql("SELECT COUNT(*) FROM usage"), "1");
+
+    postgres.sql("SET transaction_read_only = off; ALTER DATABASE postgres RESET default_transaction_read_only");
+    postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'postgres'");
+    wait_for("every record", Duration::from_secs(30), || postgres.sql("SELECT COUNT(*) FROM usage") == "3");
+    wait_for("ready", Duration::from_secs(15), || ready(&gate) == (200, "ready".to_owned()));
+}
