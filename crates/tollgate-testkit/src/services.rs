@@ -14,7 +14,7 @@ use std::{
 use tempfile::TempDir;
 
 /// How long a server may take to start.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_mins(1);
 
 /// A PostgreSQL server.
 #[derive(Debug)]
@@ -44,9 +44,14 @@ impl Postgres {
         let data = folder.path().join("data");
         let data = data.to_str().expect("temporary folders have plain names");
         run(&mut as_postgres(&programs.join("initdb"), &["-D", data, "-A", "trust", "-U", "postgres", "--no-sync"]));
-        let mut server = Self { process: None, programs, folder, port: free_port() };
-        server.start_again();
-        Some(server)
+        let mut server = Self { process: None, programs, folder, port: 0 };
+        for _ in 0..5 {
+            server.port = free_port();
+            if server.starts() {
+                return Some(server);
+            }
+        }
+        panic!("postgres does not start")
     }
 
     /// Its address.
@@ -67,9 +72,13 @@ impl Postgres {
     }
 
     /// Lets nobody in and says nothing, like a machine that hangs.
+    ///
+    /// # Panics
+    /// When it goes on.
     pub fn freeze(&self) {
         if let Some(process) = &self.process {
             signal("STOP", process.id());
+            wait_until("a postgres that stands still", || is_stopped(process.id()));
         }
     }
 
@@ -85,16 +94,29 @@ impl Postgres {
     /// # Panics
     /// When it does not start.
     pub fn start_again(&mut self) {
+        assert!(self.starts(), "postgres does not start again at port {}", self.port);
+    }
+
+    /// Starts it; `false` when it ended instead. Somebody else may have taken the port since it was found to be free: then
+    /// who answers there is another server.
+    fn starts(&mut self) -> bool {
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
         let data = format!("{folder}/data");
         let arguments = ["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder, "-c", "fsync=off"];
         let mut command = as_postgres(&self.programs.join("postgres"), &arguments);
-        self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts"));
-        let ready = || {
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts");
+        let is_ready = || {
             let mut command = Command::new(self.programs.join("pg_isready"));
             command.args(["-q", "-h", "127.0.0.1", "-p", &port]).status().is_ok_and(|status| status.success())
         };
-        wait_until("postgres", ready);
+        let mut ended = false;
+        wait_until("postgres", || {
+            let ready = is_ready();
+            ended = process.try_wait().expect("its state can be asked").is_some();
+            ended || ready
+        });
+        self.process = (!ended).then_some(process);
+        !ended
     }
 
     /// Runs statements; what `psql` prints, without headings.
@@ -249,7 +271,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it has an address").port()
 }
 
-fn wait_until(what: &str, ready: impl Fn() -> bool) {
+fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !ready() {
         assert!(begin.elapsed() < START, "{what} was not ready within {START:?}");
@@ -264,6 +286,12 @@ fn run(command: &mut Command) {
 
 fn signal(name: &str, process: u32) {
     let _ = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
+}
+
+/// Whether a process was stopped by a signal, as `/proc` says.
+fn is_stopped(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
 }
 
 fn is_root() -> bool {
