@@ -7,7 +7,7 @@ use std::{
 };
 
 use tollgate_core::Timestamp;
-use tollgate_store::{Access, MasterKeySource, OpenOptions, Random, Store, StoreUrl, open};
+use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, open};
 
 /// Opens the database that a generator of books works on, from its arguments `FOLDER COUNT [DATABASE_URL]`; gives the count too.
 ///
@@ -21,7 +21,7 @@ pub async fn books(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn 
         Some(url) => StoreUrl::parse(&url)?,
         None => StoreUrl::parse(&format!("sqlite:{}", data.join("tollgate.db").display()))?,
     };
-    let (master, access, random) = (MasterKeySource::DataFolder, Access::Command, Random::system());
+    let (master, access, random) = (MasterKeySource::DataFolder, AccessMode::Command, RandomSource::system());
     let store = open(OpenOptions { url, data, master, access, random, now, without_database: None }).await?;
     Ok((store, count.parse()?))
 }

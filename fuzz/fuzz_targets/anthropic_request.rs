@@ -17,17 +17,17 @@ fuzz_target!(|input: &[u8]| {
     pass(&Bytes::copy_from_slice(body));
 });
 
-/// There are no callers of this protocol yet, so nothing has an outline; the edits look at the body alone.
+/// There are no callers of this protocol yet, so nothing has a summary; the edits look at the body alone.
 fn pass(body: &Bytes) {
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
     let plain = br#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
-    let outline = codec(Protocol::OpenAi).outline(&target, plain).expect("a plain body has an outline");
+    let summary = codec(Protocol::OpenAi).summarise(&target, plain).expect("a plain body has a summary");
     let edits = [
         RequestEdits::default(),
         RequestEdits { upstream_model: Some("other \"model\""), max_output: Some(7), ..RequestEdits::default() },
     ];
     for edits in edits {
-        let passed = codec(Protocol::Anthropic).forward_request(body, &outline, &edits);
+        let passed = codec(Protocol::Anthropic).forward_request(body, &summary, &edits);
         assert_eq!(is_json(&passed), is_json(body), "edits neither break nor mend a body");
     }
 }

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tollgate_fuzz::{choices, cut};
-use tollgate_protocol::{StreamFault, sse::SseParser};
+use tollgate_protocol::{StreamError, sse::SseParser};
 
 /// Name and data of an event.
 type Event = (Vec<u8>, Vec<u8>);
@@ -24,7 +24,7 @@ fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
     let mut events = Vec::new();
     let mut parser = SseParser::new();
     for chunk in cut(stream, seed) {
-        let pushed = parser.push(&chunk, |event| -> Result<(), StreamFault> {
+        let pushed = parser.push(&chunk, |event| -> Result<(), StreamError> {
             if let Some(sent) = event.as_sent() {
                 let data = sent.strip_prefix(b"data:").and_then(|rest| rest.strip_suffix(b"\n\n")).expect("one data line");
                 let data = if event.has_space() { &data[1..] } else { data };
@@ -38,7 +38,7 @@ fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
         });
         pushed.expect("no event here is above the limit");
     }
-    let finished = parser.finish(|event| -> Result<(), StreamFault> {
+    let finished = parser.finish(|event| -> Result<(), StreamError> {
         assert!(event.as_sent().is_none(), "an event without its end is not forwarded as it is");
         events.push((event.name.to_vec(), event.data.to_vec()));
         Ok(())

@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use tollgate_fuzz::{PROTOCOLS, choices, context, cut, written_events};
-use tollgate_protocol::{Framing, Protocol, Reading, ReplyEdits, StreamFault, StreamRelay, codec, translating_relay};
+use tollgate_protocol::{Framing, Protocol, ReplySummary, ReplyEdits, StreamError, StreamRelay, codec, translating_relay};
 
 fuzz_target!(|input: &[u8]| {
     let Some(([way, seed, flags], stream)) = choices(input) else { return };
@@ -38,8 +38,8 @@ fn relay(upstream: Protocol, caller: Protocol, flags: u8) -> Box<dyn StreamRelay
 #[derive(PartialEq)]
 struct Went {
     sent: Vec<u8>,
-    fault: Option<StreamFault>,
-    reading: Reading,
+    fault: Option<StreamError>,
+    reading: ReplySummary,
     complete: bool,
 }
 

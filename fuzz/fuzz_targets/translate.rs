@@ -10,9 +10,9 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate_fuzz::{PROTOCOLS, choices, context, cut, protocol, written_events};
 use tollgate_protocol::{
-    Framing, Method, NativeFace, OpenAiFace, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions, codec,
+    Framing, Method, GeminiErrorFields, OpenAiErrorFields, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions, codec,
     decode_request, effective_profile, encode_request,
-    neutral::{AnswerKind, Encoded, ReplyContext, Request},
+    neutral::{AnswerKind, EncodedRequest, ReplyContext, Request},
     pending_media, translate_problem, translate_reply, translating_relay,
 };
 
@@ -70,7 +70,7 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
 }
 
 /// What is written for an upstream is JSON that our own reader of that protocol takes, and nothing of ours leaks into it.
-fn written(to: Protocol, request: &Request, encoded: &Encoded) {
+fn written(to: Protocol, request: &Request, encoded: &EncodedRequest) {
     let value: Value = serde_json::from_slice(&encoded.body).expect("a request of ours is JSON");
     assert!(value.is_object());
     assert!(encoded.dropped.is_sorted(), "the list of dropped fields is sorted");
@@ -83,7 +83,7 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
     let body = Bytes::copy_from_slice(body);
     let kind = match kind % 4 {
         1 => AnswerKind::Count,
-        2 => AnswerKind::Vectors { list: flags & 1 != 0, base64: flags & 2 != 0, count: usize::from(flags & 4 != 0) + 1 },
+        2 => AnswerKind::Embeddings { list: flags & 1 != 0, base64: flags & 2 != 0, count: usize::from(flags & 4 != 0) + 1 },
         _ => AnswerKind::Generated,
     };
     let problem = codec(upstream).decode_problem(400, &body);
@@ -91,7 +91,7 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
     let callers: &[Protocol] = match kind {
         AnswerKind::Generated => &PROTOCOLS,
         AnswerKind::Count => &[Protocol::Gemini],
-        AnswerKind::Vectors { .. } => &[Protocol::OpenAi, Protocol::Gemini],
+        AnswerKind::Embeddings { .. } => &[Protocol::OpenAi, Protocol::Gemini],
     };
     for caller in callers.iter().copied() {
         let context = ReplyContext { kind, stream: false, ..context(flags) };
@@ -141,8 +141,8 @@ fn problem() -> Problem {
         status: 502,
         message: "The upstream stream broke.".to_owned(),
         request_id: "req_1".to_owned(),
-        openai: OpenAiFace { kind: "server_error".to_owned(), ..OpenAiFace::default() },
-        native: NativeFace { status: "UNAVAILABLE", reason: "X".to_owned(), ..NativeFace::default() },
+        openai: OpenAiErrorFields { kind: "server_error".to_owned(), ..OpenAiErrorFields::default() },
+        native: GeminiErrorFields { status: "UNAVAILABLE", reason: "X".to_owned(), ..GeminiErrorFields::default() },
         retry_after: None,
         stop: false,
     }

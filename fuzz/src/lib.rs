@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use serde_json::Value;
 use tollgate_protocol::{
-    Framing, Malformed, MalformedKind, Method, Outline, Protocol, RequestEdits, Target, codec, decode_request,
-    neutral::ReplyContext, without_fields,
+    Framing, Malformed, MalformedKind, Method, RequestSummary, Protocol, RequestEdits, Target, codec, decode_request,
+    neutral::ReplyContext, remove_fields,
 };
 
 /// Every protocol, in the order in which inputs count them.
@@ -66,23 +66,23 @@ pub fn request(protocol: Protocol, method: Method, body: &[u8]) {
     let model = (protocol == Protocol::Gemini).then(|| "m".to_owned());
     let target = Target { method, model, framing: Framing::Sse };
     let body = Bytes::copy_from_slice(body);
-    // Reading in full is asked only of bodies with an outline, but must not rely on it.
+    // Reading in full is asked only of bodies with a summary, but must not rely on it.
     let _ = decode_request(protocol, &target, &body);
     if protocol == Protocol::Anthropic {
         // No callers of its own yet, so there is nothing to scan for.
         return;
     }
-    match codec(protocol).outline(&target, &body) {
-        Ok(outline) => outlined(protocol, &target, &body, &outline),
+    match codec(protocol).summarise(&target, &body) {
+        Ok(summary) => record_summary(protocol, &target, &body, &summary),
         Err(refusal) => refused(&body, &refusal),
     }
 }
 
-/// A body with an outline is JSON, and stays JSON of the same shape whatever is edited.
-fn outlined(protocol: Protocol, target: &Target, body: &Bytes, outline: &Outline) {
-    assert!(is_json(body), "a body with an outline is JSON");
-    let plain = codec(protocol).forward_request(body, outline, &RequestEdits::default());
-    if outline.splices.markers {
+/// A body with a summary is JSON, and stays JSON of the same shape whatever is edited.
+fn record_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &RequestSummary) {
+    assert!(is_json(body), "a body with a summary is JSON");
+    let plain = codec(protocol).forward_request(body, summary, &RequestEdits::default());
+    if summary.splices.markers {
         assert!(is_json(&plain), "a cleaned body is JSON");
     } else {
         assert_eq!(plain, body, "nothing is changed unasked");
@@ -94,16 +94,16 @@ fn outlined(protocol: Protocol, target: &Target, body: &Bytes, outline: &Outline
         output_limit_field: Some("max_tokens"),
         keep_google_signatures: false,
     };
-    let edited = codec(protocol).forward_request(body, outline, &edits);
+    let edited = codec(protocol).forward_request(body, summary, &edits);
     assert!(is_json(&edited), "an edited body is JSON");
-    if !outline.splices.markers {
-        let again = codec(protocol).outline(target, &edited).expect("an edited body is accepted again");
-        assert_eq!(again.text_bytes, outline.text_bytes, "edits touch no text");
+    if !summary.splices.markers {
+        let again = codec(protocol).summarise(target, &edited).expect("an edited body is accepted again");
+        assert_eq!(again.text_bytes, summary.text_bytes, "edits touch no text");
         if protocol == Protocol::OpenAi {
             assert_eq!(again.model, "other \"model\"");
         }
     }
-    let bare = without_fields(body, &outline.fields);
+    let bare = remove_fields(body, &summary.fields);
     assert!(is_json(&bare), "a body without its fields is JSON");
 }
 

@@ -5,8 +5,8 @@
 //! on a time.
 
 mod report;
-mod subjects;
-mod till;
+mod targets;
+mod usage_writer;
 
 use std::{
     fs,
@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 
 use self::{
     report::{medians, print_bounds, print_table},
-    subjects::{Target, free_ports, http_get, resident_mb, start, start_gateway, start_nginx, wait_for},
+    targets::{BenchTarget, free_ports, http_get, resident_mb, start, start_gateway, start_nginx, wait_for},
 };
 use crate::shell;
 
 /// What to measure, and how long.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct BenchOptions {
     /// Rounds over all targets; medians are shown.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Options {
 }
 
 /// One way of loading the targets.
-struct Run {
+struct Scenario {
     name: &'static str,
     says: &'static str,
     upstream: &'static str,
@@ -57,36 +57,36 @@ struct Run {
     native: bool,
 }
 
-const RUNS: &[Run] = &[
-    Run {
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
         name: "max",
         says: "64 connections, chat, JSON, as fast as they go",
         upstream: "chunks=20&interval=0",
         load: &["max", "--connections", "64"],
         native: false,
     },
-    Run {
+    Scenario {
         name: "native",
         says: "64 connections, native, JSON, as fast as they go",
         upstream: "chunks=20&interval=0",
         load: &["max", "--connections", "64"],
         native: true,
     },
-    Run {
+    Scenario {
         name: "rate",
         says: "200 requests a second, open loop",
         upstream: "chunks=20&interval=0",
         load: &["rate", "--connections", "64", "--rate", "200"],
         native: false,
     },
-    Run {
+    Scenario {
         name: "stream",
         says: "100 streams of 50 chunks a second",
         upstream: "chunks=100&interval=20",
         load: &["stream", "--connections", "100", "--ramp-ms", "1000", "--warm", "2"],
         native: false,
     },
-    Run {
+    Scenario {
         name: "slow",
         says: "1,000 streams of 20 chunks a second",
         upstream: "chunks=400&interval=50",
@@ -97,7 +97,7 @@ const RUNS: &[Run] = &[
 
 /// The run that compares the gateway with itself: chat callers of a model whose upstream speaks chat, and of one whose
 /// upstream speaks the native protocol.
-const TRANSLATED: Run = Run {
+const TRANSLATED: Scenario = Scenario {
     name: "translated",
     says: "64 connections, chat, JSON, as fast as they go: the upstream speaks chat, or the native protocol",
     upstream: "chunks=20&interval=0",
@@ -108,7 +108,7 @@ const TRANSLATED: Run = Run {
 /// The run that compares accounting that only writes down with accounting that also decides. Every request is recorded,
 /// priced and booked either way, which cannot be switched off; what can is that its money, rates and concurrency are set
 /// aside before it goes on and counted when it ends: a key without bounds, or one of a member with a budget and rates.
-const BOUNDED: Run = Run {
+const BOUNDED: Scenario = Scenario {
     name: "bounded",
     says: "64 connections, chat, JSON, as fast as they go: accounting off (a key without bounds) and on (budget, rates, concurrency)",
     upstream: "chunks=20&interval=0",
@@ -117,7 +117,7 @@ const BOUNDED: Run = Run {
 };
 
 /// Runs the benches and prints one table each.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     shell::ensure_debian("nginx", "nginx-light")?;
     println!("building ({})", options.profile);
     shell::run(&mut shell::cargo(&[
@@ -145,7 +145,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a developer command reads the clock itself")]
-fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Value> {
+fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result<Value> {
     let ports = free_ports(4)?;
     let address = |at: usize| format!("127.0.0.1:{}", ports[at]);
     let upstream = address(0);
@@ -159,10 +159,10 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
     let group = start_gateway(programs, folder, "group", ports[3], &upstream)?;
     let (nginx_pid, pid) = (Some(nginx.0.id()), Some(background.0.id()));
     let targets = [
-        Target::new("direct", &upstream, None, "bench-chat"),
-        Target::new("nginx", &address(1), nginx_pid, "bench-chat"),
-        Target::new("tollgate", &address(2), pid, "bench-chat"),
-        Target::new("tollgate, journal.sync = group", &address(3), Some(group.0.id()), "bench-chat"),
+        BenchTarget::new("direct", &upstream, None, "bench-chat"),
+        BenchTarget::new("nginx", &address(1), nginx_pid, "bench-chat"),
+        BenchTarget::new("tollgate", &address(2), pid, "bench-chat"),
+        BenchTarget::new("tollgate, journal.sync = group", &address(3), Some(group.0.id()), "bench-chat"),
     ];
     for target in &targets {
         wait_for(&target.address)?;
@@ -173,8 +173,8 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
         "profile": options.profile, "rounds": options.rounds, "seconds": options.seconds,
         "idle_mb": resident_mb(background.0.id()), "start_s": started, "program_mb": program,
     });
-    let wanted = |run: &&Run| options.only.as_deref().is_none_or(|only| only == run.name);
-    for run in RUNS.iter().filter(wanted) {
+    let wanted = |run: &&Scenario| options.only.as_deref().is_none_or(|only| only == run.name);
+    for run in SCENARIOS.iter().filter(wanted) {
         let rows = measure(options, programs, &targets, run, &upstream)?;
         print_table(run, &targets, &rows, 1);
         report[run.name] = by_name(&targets, &rows);
@@ -183,15 +183,15 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
         (
             TRANSLATED,
             [
-                Target::new("same protocol", &address(2), pid, "bench-chat"),
-                Target::new("translated", &address(2), pid, "bench-native"),
+                BenchTarget::new("same protocol", &address(2), pid, "bench-chat"),
+                BenchTarget::new("translated", &address(2), pid, "bench-native"),
             ],
         ),
         (
             BOUNDED,
             [
-                Target::new("accounting off", &address(2), pid, "bench-chat"),
-                Target::new("accounting on", &address(2), pid, "bench-chat").bounded(),
+                BenchTarget::new("accounting off", &address(2), pid, "bench-chat"),
+                BenchTarget::new("accounting on", &address(2), pid, "bench-chat").bounded(),
             ],
         ),
     ];
@@ -201,18 +201,18 @@ fn measure_all(options: &Options, programs: &Path, folder: &Path) -> Result<Valu
         report[run.name] = by_name(pair, &rows);
     }
     if options.only.as_deref().is_none_or(|only| only == "till") {
-        report["till"] = till::measure(programs, folder, options.records)?;
+        report["till"] = usage_writer::measure(programs, folder, options.records)?;
     }
     print_bounds(&report);
     Ok(report)
 }
 
-fn by_name(targets: &[Target], rows: &[Value]) -> Value {
+fn by_name(targets: &[BenchTarget], rows: &[Value]) -> Value {
     targets.iter().zip(rows).map(|(target, row)| (target.name.to_owned(), row.clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Medians of every figure, one row a target.
-fn measure(options: &Options, programs: &Path, targets: &[Target], run: &Run, upstream: &str) -> Result<Vec<Value>> {
+fn measure(options: &BenchOptions, programs: &Path, targets: &[BenchTarget], run: &Scenario, upstream: &str) -> Result<Vec<Value>> {
     http_get(upstream, &format!("/set?delay=0&{}", run.upstream))?;
     let mut rounds: Vec<Vec<Value>> = vec![Vec::new(); targets.len()];
     for _ in 0..options.rounds {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::{fuzz, postgres, redis, sdk, shell, tidy};
 
 /// How a step ended.
-pub(crate) enum Done {
+pub(crate) enum StepOutcome {
     /// It ran and passed.
     Passed,
     /// It could not run here; why.
@@ -15,13 +15,13 @@ pub(crate) enum Done {
 }
 
 /// `true`: nothing may be skipped.
-type Step = fn(bool) -> Result<Done>;
+type Step = fn(bool) -> Result<StepOutcome>;
 
 /// Runs every step, stops at the first failure, and lists what was skipped.
 pub(crate) fn run(require_all: bool) -> Result<()> {
     let steps: [(&str, Step); 6] = [
         ("format", |_| format()),
-        ("tidy", |_| tidy::run().map(|()| Done::Passed)),
+        ("tidy", |_| tidy::run().map(|()| StepOutcome::Passed)),
         ("clippy", |_| clippy()),
         ("tests", tests),
         ("fuzz targets", |_| fuzz::step()),
@@ -30,10 +30,10 @@ pub(crate) fn run(require_all: bool) -> Result<()> {
     let mut skipped = Vec::new();
     for (number, (name, step)) in steps.iter().enumerate() {
         println!("\n=== {}/{} {name}", number + 1, steps.len());
-        let watch = Watch::start();
+        let watch = Stopwatch::start();
         match step(require_all)? {
-            Done::Passed => println!("=== {name}: passed in {:.0?}", watch.elapsed()),
-            Done::Skipped(why) => {
+            StepOutcome::Passed => println!("=== {name}: passed in {:.0?}", watch.elapsed()),
+            StepOutcome::Skipped(why) => {
                 println!("=== {name}: SKIPPED: {why}");
                 skipped.push(format!("{name}: {why}"));
             }
@@ -49,20 +49,20 @@ pub(crate) fn run(require_all: bool) -> Result<()> {
     Ok(())
 }
 
-fn format() -> Result<Done> {
+fn format() -> Result<StepOutcome> {
     shell::run(&mut shell::cargo(&["fmt", "--all", "--check"]))?;
     shell::run(&mut shell::cargo(&["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"]))?;
-    Ok(Done::Passed)
+    Ok(StepOutcome::Passed)
 }
 
-fn clippy() -> Result<Done> {
+fn clippy() -> Result<StepOutcome> {
     shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
-    Ok(Done::Passed)
+    Ok(StepOutcome::Passed)
 }
 
 /// Unit and integration tests, with a PostgreSQL and a Redis of their own for the storage contract and the fault tests.
-fn tests(require_all: bool) -> Result<Done> {
-    let (database, counters) = (postgres::Server::start(), redis::Server::start());
+fn tests(require_all: bool) -> Result<StepOutcome> {
+    let (database, counters) = (postgres::PostgresServer::start(), redis::RedisServer::start());
     if require_all && let Some(error) = database.as_ref().err().or(counters.as_ref().err()) {
         bail!("a server that tests need is missing, and --require-all was given: {error:#}");
     }
@@ -82,12 +82,12 @@ fn tests(require_all: bool) -> Result<Done> {
     }
     shell::run(&mut command)?;
     drop((database, counters));
-    Ok(if skipped.is_empty() { Done::Passed } else { Done::Skipped(skipped.join("; ")) })
+    Ok(if skipped.is_empty() { StepOutcome::Passed } else { StepOutcome::Skipped(skipped.join("; ")) })
 }
 
-struct Watch(std::time::Instant);
+struct Stopwatch(std::time::Instant);
 
-impl Watch {
+impl Stopwatch {
     #[expect(clippy::disallowed_methods, reason = "a developer command reads the clock itself")]
     fn start() -> Self {
         Self(std::time::Instant::now())

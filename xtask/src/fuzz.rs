@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{check::Done, shell};
+use crate::{check::StepOutcome, shell};
 
 /// The targets, in the order in which they run; `fuzz/Cargo.toml` has the same.
 pub(crate) const TARGETS: [&str; 6] = ["sse", "openai_request", "gemini_request", "anthropic_request", "stream_cuts", "translate"];
@@ -28,7 +28,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 
 /// `cargo xtask fuzz`.
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct FuzzOptions {
     /// How long each target runs.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Options {
 }
 
 /// `cargo xtask fuzz`.
-pub(crate) fn run_alone(options: &Options) -> Result<()> {
+pub(crate) fn run_alone(options: &FuzzOptions) -> Result<()> {
     if let Some(why) = missing_compiler() {
         bail!("the fuzz targets cannot be built: {why}");
     }
@@ -57,13 +57,13 @@ pub(crate) fn run_alone(options: &Options) -> Result<()> {
 }
 
 /// The step of `cargo xtask check`.
-pub(crate) fn step() -> Result<Done> {
+pub(crate) fn step() -> Result<StepOutcome> {
     if let Some(why) = missing_compiler() {
-        return Ok(Done::Skipped(why));
+        return Ok(StepOutcome::Skipped(why));
     }
     let programs = build()?;
     fuzz(&programs, &TARGETS, CHECK_SECONDS)?;
-    Ok(Done::Passed)
+    Ok(StepOutcome::Passed)
 }
 
 /// Why the fuzzer's own C++ part cannot be built here.

@@ -38,9 +38,9 @@ enum Command {
     /// Writes the parts of the documentation that are made from the code.
     Docs,
     /// Feeds the wire formats what nobody would send: every fuzz target in `fuzz/`, seeded from the fixtures.
-    Fuzz(fuzz::Options),
+    Fuzz(fuzz::FuzzOptions),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
-    Bench(bench::Options),
+    Bench(bench::BenchOptions),
     /// A gateway with a scripted upstream and seeded channels, for trying things out.
     Dev,
 }

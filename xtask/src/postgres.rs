@@ -12,13 +12,13 @@ use anyhow::{Context, Result, bail};
 use crate::shell;
 
 /// A running server; stopped and removed on drop.
-pub(crate) struct Server {
+pub(crate) struct PostgresServer {
     process: Child,
     folder: PathBuf,
     port: u16,
 }
 
-impl Server {
+impl PostgresServer {
     /// Installs PostgreSQL where it is missing and that is possible, then starts a server for tests: what it writes need
     /// not survive the machine.
     pub(crate) fn start() -> Result<Self> {
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         // SIGINT is PostgreSQL's fast shutdown; as root the signal reaches it through the switch of user.
         let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();

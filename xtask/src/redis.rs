@@ -11,12 +11,12 @@ use anyhow::{Context, Result, bail};
 use crate::shell;
 
 /// A running server; stopped on drop.
-pub(crate) struct Server {
+pub(crate) struct RedisServer {
     process: Child,
     port: u16,
 }
 
-impl Server {
+impl RedisServer {
     /// Installs Redis where it is missing and that is possible, then starts a server.
     pub(crate) fn start() -> Result<Self> {
         shell::ensure_debian("redis-server", "redis-server")?;
@@ -52,7 +52,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

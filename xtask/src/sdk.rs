@@ -5,18 +5,18 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Result, bail};
 
-use crate::{check::Done, shell};
+use crate::{check::StepOutcome, shell};
 
 /// `cargo xtask sdk`.
 pub(crate) fn run_alone() -> Result<()> {
     match run()? {
-        Done::Passed => Ok(()),
-        Done::Skipped(why) => bail!("the SDK tests could not run: {why}"),
+        StepOutcome::Passed => Ok(()),
+        StepOutcome::Skipped(why) => bail!("the SDK tests could not run: {why}"),
     }
 }
 
 /// Sets up both environments where that is possible and runs both suites.
-pub(crate) fn run() -> Result<Done> {
+pub(crate) fn run() -> Result<StepOutcome> {
     shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
     let mut skipped = Vec::new();
     for (name, suite) in [("Python", python as fn() -> Result<Option<String>>), ("JavaScript", node)] {
@@ -24,7 +24,7 @@ pub(crate) fn run() -> Result<Done> {
             skipped.push(format!("{name}: {why}"));
         }
     }
-    Ok(if skipped.is_empty() { Done::Passed } else { Done::Skipped(skipped.join("; ")) })
+    Ok(if skipped.is_empty() { StepOutcome::Passed } else { StepOutcome::Skipped(skipped.join("; ")) })
 }
 
 fn suite_environment(command: &mut Command) -> &mut Command {

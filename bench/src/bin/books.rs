@@ -13,7 +13,7 @@ use tollgate_core::{
     TokenSource, Tokens, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
-use tollgate_store::{Cursor, Order, Store, StoreError, SummaryBy, UsageFilter};
+use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter};
 
 /// Records of one transaction: what the till books at once.
 const BATCH: u64 = 4_096;
@@ -66,12 +66,12 @@ fn rate(count: u64, took: Duration) -> u64 {
 async fn ask(store: &Store) -> Result<(Duration, Duration), StoreError> {
     let at = |day: i64, more: i64| Some(Timestamp(BEGIN + day * DAY + more));
     let deep = UsageFilter { limit: 100, since: None, until: at(40, 12_345_678), ..UsageFilter::default() };
-    let after = store.usage.page(&deep).await?.items.last().map(|record| Cursor { at: record.at, id: record.id });
+    let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor { at: record.at, id: record.id });
     let page = UsageFilter { limit: 100, ..UsageFilter::default() };
     let pages: [(&str, UsageFilter); 7] = [
         ("newest page", page.clone()),
         ("page in the middle", UsageFilter { after, ..page.clone() }),
-        ("oldest page", UsageFilter { order: Order::Oldest, ..page.clone() }),
+        ("oldest page", UsageFilter { order: SortOrder::Oldest, ..page.clone() }),
         ("page of a key", UsageFilter { key: Some(key(7)), ..page.clone() }),
         ("page of a group in a day", UsageFilter { group: Some(group(3)), since: at(20, 0), until: at(21, 0), ..page.clone() }),
         ("page of a model", UsageFilter { model: Some("model-11".to_owned()), ..page.clone() }),

@@ -14,14 +14,14 @@ use tollgate_core::{
     Window,
 };
 use tollgate_protocol::{Method, Protocol};
-use tollgate_store::{Actor, Change, Door, KeySpec, MemberSpec, Random, Store, UsageFilter};
+use tollgate_store::{Actor, Change, ChangeOrigin, KeySpec, MemberSpec, RandomSource, Store, UsageFilter};
 
 /// Records of one transaction, and keys of one.
 const BATCH: u64 = 1_000;
 /// 2026-11-21T12:00:00Z.
 const NOW: Timestamp = Timestamp(1_795_262_400_000_000);
 /// Keys that are looked up, and subjects whose spending is asked for.
-const LOOKED_UP: u64 = 10_000;
+const LOOKUPS: u64 = 10_000;
 /// Keys that spend something more.
 const CHANGED: u64 = 10_000;
 /// Keys a member has.
@@ -45,7 +45,7 @@ fn main() -> Result<(), Failure> {
 
 /// Makes keys, and books a request of each.
 async fn fill(store: &Store, count: u64) -> Result<(), Failure> {
-    let actor = Actor { door: Door::Cli, name: "bench".to_owned() };
+    let actor = Actor { door: ChangeOrigin::Cli, name: "bench".to_owned() };
     let begin = Instant::now();
     for member in 0..count.div_ceil(A_MEMBER) {
         let mut changes = vec![Change::PutMember(Box::new(MemberSpec { name: member_name(member), ..MemberSpec::default() }))];
@@ -74,7 +74,7 @@ async fn measure(store: &Store, count: u64) -> Result<(), Failure> {
     println!("counters that know what {count} keys spent: {:.2?}, {}", watch.elapsed(), memory()?);
     let mut slowest = Duration::ZERO;
     let begin = Instant::now();
-    for number in 0..LOOKED_UP {
+    for number in 0..LOOKUPS {
         let watch = Instant::now();
         let of = number.wrapping_mul(7_919) % count;
         let hash = store.hasher.import(&Secret::new(secret(of)))?.hash;
@@ -82,15 +82,15 @@ async fn measure(store: &Store, count: u64) -> Result<(), Failure> {
         assert!(found.is_some(), "key {of} is there");
         slowest = slowest.max(watch.elapsed());
     }
-    let each = begin.elapsed() / u32::try_from(LOOKED_UP)?;
+    let each = begin.elapsed() / u32::try_from(LOOKUPS)?;
     println!("looking up one key of {count} in the database: {each:.1?} on average, at most {slowest:.1?}; {}", memory()?);
     let begin = Instant::now();
-    let spent: i64 = (0..LOOKED_UP).map(|number| counters.spent(Subject::Key(key(number % count)), Window::Month, NOW).0).sum();
-    println!("asking the counters {LOOKED_UP} times: {:.2?}, {spent} nano-USD", begin.elapsed());
+    let spent: i64 = (0..LOOKUPS).map(|number| counters.spent(Subject::Key(key(number % count)), Window::Month, NOW).0).sum();
+    println!("asking the counters {LOOKUPS} times: {:.2?}, {spent} nano-USD", begin.elapsed());
 
     // Of a few keys something changes.
     let changed = CHANGED.min(count);
-    let draw: [u8; 8] = Random::system().bytes();
+    let draw: [u8; 8] = RandomSource::system().bytes();
     for first in (0..changed).step_by(usize::try_from(BATCH)?) {
         let last = changed.min(first + BATCH);
         let records: Vec<UsageRecord> =

@@ -19,7 +19,7 @@ use tokio::{
 use tollgate_bench::{find, message_end, now_ns};
 
 #[derive(Default)]
-struct Figures {
+struct Measurements {
     measuring: bool,
     done: u64,
     errors: u64,
@@ -30,7 +30,7 @@ struct Figures {
 }
 
 #[derive(Clone)]
-struct Asked {
+struct LoadOptions {
     mode: String,
     address: String,
     request: Rc<Vec<u8>>,
@@ -54,8 +54,8 @@ fn main() {
     std::process::exit(0);
 }
 
-async fn measure(asked: &Asked) -> Value {
-    let figures = Rc::new(RefCell::new(Figures::default()));
+async fn measure(asked: &LoadOptions) -> Value {
+    let figures = Rc::new(RefCell::new(Measurements::default()));
     let queue: Rc<RefCell<VecDeque<u64>>> = Rc::default();
     let bell = Rc::new(Notify::new());
     for number in 0..asked.connections {
@@ -89,7 +89,13 @@ async fn measure(asked: &Asked) -> Value {
     })
 }
 
-async fn connection(number: usize, asked: &Asked, figures: &RefCell<Figures>, queue: &RefCell<VecDeque<u64>>, bell: &Notify) {
+async fn connection(
+    number: usize,
+    asked: &LoadOptions,
+    figures: &RefCell<Measurements>,
+    queue: &RefCell<VecDeque<u64>>,
+    bell: &Notify,
+) {
     if asked.mode == "stream" {
         let wait = asked.ramp_ms * number as u64 / asked.connections.max(1) as u64;
         tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -117,7 +123,7 @@ async fn connection(number: usize, asked: &Asked, figures: &RefCell<Figures>, qu
 }
 
 /// Counts one exchange; `false` when it failed.
-fn note(result: Result<(), String>, due: u64, figures: &mut Figures) -> bool {
+fn note(result: Result<(), String>, due: u64, figures: &mut Measurements) -> bool {
     match result {
         Ok(()) => {
             if figures.measuring {
@@ -137,9 +143,9 @@ fn note(result: Result<(), String>, due: u64, figures: &mut Figures) -> bool {
 async fn exchange(
     socket: &mut Option<TcpStream>,
     buffer: &mut Vec<u8>,
-    asked: &Asked,
+    asked: &LoadOptions,
     since: u64,
-    figures: &RefCell<Figures>,
+    figures: &RefCell<Measurements>,
 ) -> Result<(), String> {
     let stream = if let Some(stream) = socket {
         stream
@@ -178,7 +184,7 @@ async fn exchange(
 }
 
 /// Reads the stamps of whole lines; gives how many there were.
-fn stamps(lines: &[u8], before: u64, since: u64, figures: &RefCell<Figures>) -> u64 {
+fn stamps(lines: &[u8], before: u64, since: u64, figures: &RefCell<Measurements>) -> u64 {
     let now = now_ns();
     let mut figures = figures.borrow_mut();
     let (mut from, mut found) = (0, 0);
@@ -277,11 +283,11 @@ fn resident_bytes(pids: &[u32]) -> u64 {
     pages.sum::<u64>() * 4_096
 }
 
-fn read_arguments() -> Asked {
+fn read_arguments() -> LoadOptions {
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next().expect("max, rate or stream");
     let (mut url, mut model, mut headers, mut native) = (String::new(), "bench-model".to_owned(), String::new(), false);
-    let mut asked = Asked {
+    let mut asked = LoadOptions {
         mode,
         address: String::new(),
         request: Rc::default(),

@@ -14,71 +14,71 @@ use serde_json::{Map, Value};
 /// # Errors
 /// What is wrong with it, as the end of a sentence.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice::<Strict>(bytes).map(|strict| strict.0).map_err(|error| error.to_string())
+    serde_json::from_slice::<UniqueKeyValue>(bytes).map(|strict| strict.0).map_err(|error| error.to_string())
 }
 
-struct Strict(Value);
+struct UniqueKeyValue(Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for UniqueKeyValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Any)
+        from.deserialize_any(UniqueKeyVisitor)
     }
 }
 
-struct Any;
+struct UniqueKeyVisitor;
 
-impl<'de> Visitor<'de> for Any {
-    type Value = Strict;
+impl<'de> Visitor<'de> for UniqueKeyVisitor {
+    type Value = UniqueKeyValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Strict, E> {
-        Ok(Strict(Value::Null))
+    fn visit_unit<E: Error>(self) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(Value::Null))
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(value.into()))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(value.into()))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(value.into()))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(value.into()))
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
+    fn visit_str<E: Error>(self, value: &str) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(value.into()))
     }
 
-    fn visit_string<E: Error>(self, value: String) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
+    fn visit_string<E: Error>(self, value: String) -> Result<UniqueKeyValue, E> {
+        Ok(UniqueKeyValue(value.into()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Strict, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueKeyValue, A::Error> {
         let mut list = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
+        while let Some(UniqueKeyValue(item)) = items.next_element()? {
             list.push(item);
         }
-        Ok(Strict(list.into()))
+        Ok(UniqueKeyValue(list.into()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Strict, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<UniqueKeyValue, A::Error> {
         let mut object = Map::new();
-        while let Some((name, Strict(value))) = members.next_entry::<String, Strict>()? {
+        while let Some((name, UniqueKeyValue(value))) = members.next_entry::<String, UniqueKeyValue>()? {
             if object.contains_key(&name) {
                 return Err(A::Error::custom(format!("the member '{name}' stands twice")));
             }
             object.insert(name, value);
         }
-        Ok(Strict(object.into()))
+        Ok(UniqueKeyValue(object.into()))
     }
 }
 

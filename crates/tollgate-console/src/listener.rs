@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::RequestId;
 
-use crate::{Console, Visitor, problem::Problem};
+use crate::{Console, RequestMeta, api_error::ApiError};
 
 /// Bounds of the console's own address.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub async fn serve(
         let (console, id, server, watcher) = (console.clone(), Arc::clone(&id), server.clone(), graceful.watcher());
         let (tls, stop) = (tls.clone(), stop.clone());
         tracker.spawn(async move {
-            let made = move || Visitor { id: id(), address };
+            let made = move || RequestMeta { id: id(), address };
             match tls {
                 None => talk(&server, watcher, stream, console, made).await,
                 Some(tls) => {
@@ -90,13 +90,13 @@ pub async fn serve(
 type Server = auto::Builder<TokioExecutor>;
 
 /// Answers the requests of a connection.
-async fn talk<S>(server: &Server, watcher: Watcher, stream: S, console: Console, visitor: impl Fn() -> Visitor)
+async fn talk<S>(server: &Server, watcher: Watcher, stream: S, console: Console, request_meta: impl Fn() -> RequestMeta)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = service_fn(|request| {
-        let (console, visitor) = (console.clone(), visitor());
-        async move { Ok::<_, std::convert::Infallible>(answer(&console, visitor, request).await) }
+        let (console, request_meta) = (console.clone(), request_meta());
+        async move { Ok::<_, std::convert::Infallible>(answer(&console, request_meta, request).await) }
     });
     let connection = server.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
@@ -104,10 +104,10 @@ where
     }
 }
 
-type Accepted = (tokio::net::TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit);
+type AcceptedConnection = (tokio::net::TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit);
 
 /// The next connection, once there is room for it. A failure to accept is waited out.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<Accepted> {
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<AcceptedConnection> {
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, peer)) => {
@@ -123,7 +123,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<Accepte
 }
 
 /// Exactly one host, as on the model address, then the console.
-async fn answer(console: &Console, visitor: Visitor, request: Request<Incoming>) -> http::Response<crate::Body> {
+async fn answer(console: &Console, request_meta: RequestMeta, request: Request<Incoming>) -> http::Response<crate::Body> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     let named = match request.version() {
         Version::HTTP_2 => hosts <= 1 && request.uri().authority().is_some(),
@@ -131,9 +131,9 @@ async fn answer(console: &Console, visitor: Visitor, request: Request<Incoming>)
         _ => hosts == 1,
     };
     if !named {
-        let mut response = Problem::value("Host", "expected exactly one").answer().response();
+        let mut response = ApiError::value("Host", "expected exactly one").answer().response();
         response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
         return response;
     }
-    console.answer(visitor, request).await
+    console.answer(request_meta, request).await
 }

@@ -7,25 +7,25 @@ use std::{collections::HashMap, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
-    AccountHealth, AccountId, Caller, CandidateView, Catalog, Channel, Condition, CoolingReason, HealthState, HealthView, IdHash,
-    Past, RouteInput, Serves, Timestamp, Unloaded, resolve, route,
+    AccountHealth, AccountId, AttemptHistory, Caller, CandidateView, Catalog, Channel, CoolingReason, HealthState, HealthStatus,
+    HealthView, IdHash, ModelMapping, RouteInput, Timestamp, UnlimitedView, resolve, route,
 };
 use tollgate_protocol::{FieldPath, Framing, Method, Protocol, Target, TranslateOptions, decode_request, encode_request};
 
-use rows::{NOW, account, catalog, channel, key, outline, random};
+use rows::{NOW, account, catalog, channel, key, random, summary};
 
 /// What a health board keeps: a map of accounts that are not plainly well.
 #[derive(Default)]
 struct Board(HashMap<AccountId, AccountHealth, IdHash>);
 
 impl HealthView for Board {
-    fn of(&self, account: AccountId, now: Timestamp) -> Condition {
-        self.0.get(&account).map_or(Condition::WELL, |health| health.condition(now))
+    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+        self.0.get(&account).map_or(HealthStatus::HEALTHY, |health| health.status(now))
     }
 }
 
 fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affinity: Option<u64>) {
-    let outline = outline(affinity);
+    let summary = summary(affinity);
     let key = key();
     let mut state = 1u32;
     let mut dice = move || {
@@ -35,20 +35,20 @@ fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affi
     c.bench_function(name, |bencher| {
         bencher.iter(|| {
             let caller = Caller::of(catalog, key.clone());
-            let offer = resolve(catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
+            let offer = resolve(catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
             let input = RouteInput {
                 catalog,
                 newer: None,
                 caller: &caller,
                 offer: &offer,
-                outline: &outline,
+                summary: &summary,
                 from: Protocol::OpenAi,
                 health: board,
-                view: &Unloaded,
+                view: &UnlimitedView,
                 now: NOW,
                 request_limit: None,
                 translates: false,
-                past: &Past::default(),
+                past: &AttemptHistory::default(),
             };
             black_box(route(&input, &mut dice).is_ok())
         });
@@ -71,7 +71,7 @@ impl Whole {
 }
 
 impl CandidateView for Whole {
-    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let request = decode_request(Protocol::OpenAi, &self.target, self.body.as_bytes()).expect("a sound request");
         let written = encode_request(channel.protocol, &request, &serves.upstream, &serves.profile, &TranslateOptions::default());
         black_box(&written);
@@ -85,22 +85,22 @@ fn measure_mixed(c: &mut Criterion) {
     for (name, foreign_at) in [("mixed, the caller's protocol first", 1), ("mixed, another protocol first", -1)] {
         let (own, mut other) = (channel(0, vec![account(0)]), channel(1, vec![account(1)]));
         (other.protocol, other.priority) = (Protocol::Gemini, foreign_at);
-        let (catalog, outline, board) = (catalog(vec![own, other]), outline(None), Board::default());
+        let (catalog, summary, board) = (catalog(vec![own, other]), summary(None), Board::default());
         let caller = Caller::of(&catalog, key());
-        let offer = resolve(&catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
+        let offer = resolve(&catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
         let input = RouteInput {
             catalog: &catalog,
             newer: None,
             caller: &caller,
             offer: &offer,
-            outline: &outline,
+            summary: &summary,
             from: Protocol::OpenAi,
             health: &board,
             view: &whole,
             now: NOW,
             request_limit: None,
             translates: true,
-            past: &Past::default(),
+            past: &AttemptHistory::default(),
         };
         c.bench_function(name, |bencher| bencher.iter(|| black_box(route(&input, &mut || 0).is_ok())));
     }

@@ -1,20 +1,20 @@
 //! What a request is measured against before it may go on, and what is set aside for it: the worst it can come to.
 //!
-//! [`hold_for`] says what to check; whoever counts (the store's `Counters`) takes all of it or nothing. The arithmetic of
-//! counting is here too ([`Spent`], [`Sliding`]), so that every backend counts alike.
+//! [`reservation_for`] says what to check; whoever counts (the store's `Counters`) takes all of it or nothing. The arithmetic of
+//! counting is here too ([`SpendTotals`], [`SlidingWindow`]), so that every backend counts alike.
 
 mod counting;
 mod meter;
-mod worst;
+mod worst_case;
 
 use std::{fmt, mem};
 
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
+use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 
-pub use counting::{PackedSpent, Sliding, Spent};
-pub use meter::{Meter, Rate, rooms};
-use worst::Worst;
+pub use counting::{PackedSpendTotals, SlidingWindow, SpendTotals};
+pub use meter::{Meter, RateCheck, rate_statuses};
+use worst_case::WorstCaseCost;
 
 use crate::{
     Billing, Budget, BudgetAction, Caller, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Limits, MAX_ATTEMPTS, Member,
@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// The least output, in tokens, that a limit is lowered to; below it the request is refused (E33).
-pub const LEAST_OUTPUT: u64 = 256;
+pub const MIN_OUTPUT_TOKENS: u64 = 256;
 /// Most holds of attempts that are asked for along with their request's.
-pub const MOST_AHEAD: usize = 6;
+pub const MAX_ATTEMPT_RESERVATIONS: usize = 6;
 
 /// Whose limit, whose money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ pub enum LimitRule {
 
 /// What is limited by time, for messages and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rated {
+pub enum RateKind {
     /// Requests a minute.
     Requests,
     /// Tokens a minute.
@@ -77,9 +77,9 @@ pub enum Rated {
     Concurrency,
 }
 
-/// Room set aside for one request, or for one of its attempts. Given back when the request ends, however it does.
+/// Capacity reserved for one request, or for one of its attempts. Given back when the request ends, however it does.
 #[derive(Clone, Debug)]
-pub struct Hold {
+pub struct Reservation {
     /// The request.
     pub id: RequestId,
     /// Its arrival: the day and the month it counts for.
@@ -93,7 +93,7 @@ pub struct Hold {
     /// The output limit, for each candidate answer, that `amount` rests on and the request must be given; `None`: what
     /// the caller wrote stays.
     pub output: Option<u64>,
-    worst: Worst,
+    worst: WorstCaseCost,
 }
 
 /// All that admission looks at.
@@ -108,7 +108,7 @@ pub struct AdmitInput<'a> {
     /// What he gets.
     pub offer: &'a Offer,
     /// What he asks.
-    pub outline: &'a Outline,
+    pub summary: &'a RequestSummary,
     /// His protocol.
     pub from: Protocol,
     /// Budgets of the whole gateway.
@@ -117,7 +117,7 @@ pub struct AdmitInput<'a> {
 
 /// How much of a rate is used, as the `x-ratelimit-*` headers say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct RateStatus {
     /// The limit.
     pub limit: u64,
     /// Used of it.
@@ -128,25 +128,25 @@ pub struct Room {
 
 /// The rates that leave least room, of all that apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rooms {
+pub struct RateStatuses {
     /// Requests a minute.
-    pub requests: Option<Room>,
+    pub requests: Option<RateStatus>,
     /// Tokens a minute.
-    pub tokens: Option<Room>,
+    pub tokens: Option<RateStatus>,
 }
 
 /// Why a hold was not taken. Nothing of it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exhausted {
+pub enum LimitExceeded {
     /// Money does not suffice.
-    Money(Short),
+    Money(FundsStatus),
     /// A rate is used up.
-    Rate(Busy),
+    Rate(RateExceeded),
 }
 
 /// Money that does not suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
+pub struct FundsStatus {
     /// Whose.
     pub subject: Subject,
     /// Which budget; `None`: the balance.
@@ -159,11 +159,11 @@ pub struct Short {
 
 /// A rate that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy {
+pub struct RateExceeded {
     /// Whose.
     pub subject: Subject,
     /// Which.
-    pub rated: Rated,
+    pub rated: RateKind,
     /// The limit.
     pub limit: u64,
     /// Used of it.
@@ -171,21 +171,21 @@ pub struct Busy {
     /// Milliseconds until the request would find room.
     pub wait_ms: u64,
     /// All rates.
-    pub rooms: Rooms,
+    pub rate_statuses: RateStatuses,
 }
 
 /// What was set aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct ReservationReceipt {
     /// The rates with least room.
-    pub rooms: Rooms,
+    pub rate_statuses: RateStatuses,
     /// The output limit that it rests on, where the request must be given one; lower than asked where less was left.
     pub output: Option<u64>,
 }
 
 /// A budget that only alerts, at the moment it was spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crossed {
+pub struct BudgetAlert {
     /// Whose.
     pub subject: Subject,
     /// Which.
@@ -196,111 +196,125 @@ pub struct Crossed {
 
 /// What a request has to be measured against; `None`: nothing at all.
 #[must_use]
-pub fn hold_for(input: &AdmitInput<'_>) -> Option<Hold> {
-    let AdmitInput { id, at, caller, offer, outline, from, gateway } = *input;
+pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
+    let AdmitInput { id, at, caller, offer, summary, from, gateway } = *input;
     // Counting tokens costs nothing and uses none.
-    let counts = outline.method == Method::CountTokens;
+    let counts = summary.method == Method::CountTokens;
     let limits = limits_of(&caller.key, &offer.group, gateway, !counts);
     if limits.is_empty() {
         return None;
     }
     if counts {
-        return Some(Hold { id, at, limits, tokens: 0, amount: NanoUsd::ZERO, output: None, worst: Worst::nothing() });
+        return Some(Reservation {
+            id,
+            at,
+            limits,
+            tokens: 0,
+            amount: NanoUsd::ZERO,
+            output: None,
+            worst: WorstCaseCost::nothing(),
+        });
     }
-    let input_tokens = estimate_input(outline);
+    let input_tokens = estimate_input(summary);
     let bounded = limits.iter().any(Limit::bounds_money);
-    let asked = estimate_output(outline, &offer.model) / u64::from(outline.candidates.max(1));
+    let asked = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     let worst = match &offer.sale {
-        Some(price) if bounded => Worst::of(price, offer.group.sale_multiplier, input_tokens, outline, asked),
-        Some(_) | None => Worst::unpriced(input_tokens, outline, asked),
+        Some(price) if bounded => WorstCaseCost::of(price, offer.group.sale_multiplier, input_tokens, summary, asked),
+        Some(_) | None => WorstCaseCost::unpriced(input_tokens, summary, asked),
     };
-    let splices = worst.output_costs() && offer.takes_output_limit(from) && outline.method.generates();
-    let output = (splices && outline.max_output.is_none_or(|wanted| wanted > asked)).then_some(asked);
-    let lowers = splices && outline.max_output.is_none();
+    let splices = worst.output_costs() && offer.takes_output_limit(from) && summary.method.generates();
+    let output = (splices && summary.max_output.is_none_or(|wanted| wanted > asked)).then_some(asked);
+    let lowers = splices && summary.max_output.is_none();
     let worst = if lowers { worst.may_be_lowered() } else { worst };
-    Some(Hold { id, at, limits, tokens: worst.tokens(), amount: worst.amount(), output, worst })
+    Some(Reservation { id, at, limits, tokens: worst.tokens(), amount: worst.amount(), output, worst })
 }
 
 /// What an attempt has to be measured against: the budgets of its channel, on cost. `None`: it has none.
 #[must_use]
-pub fn hold_for_attempt(id: RequestId, at: Timestamp, planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Option<Hold> {
-    if planned.channel.budgets.is_empty() || outline.method == Method::CountTokens {
+pub fn reservation_for_attempt(
+    id: RequestId,
+    at: Timestamp,
+    planned: &PlannedAttempt,
+    summary: &RequestSummary,
+    offer: &Offer,
+) -> Option<Reservation> {
+    if planned.channel.budgets.is_empty() || summary.method == Method::CountTokens {
         return None;
     }
     let PlannedAttempt { channel, account, cost, .. } = planned;
-    Some(on_channel(id, at, channel, cost.as_ref(), account.cost_multiplier, outline, offer))
+    Some(channel_reservation(id, at, channel, cost.as_ref(), account.cost_multiplier, summary, offer))
 }
 
 /// The most an attempt can be estimated to cost: its input and all the output it may give. `None`: its cost is not known.
 #[must_use]
-pub fn most_of_attempt(planned: &PlannedAttempt, outline: &Outline, offer: &Offer) -> Option<NanoUsd> {
+pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offer: &Offer) -> Option<NanoUsd> {
     let PlannedAttempt { account, cost, .. } = planned;
-    cost.as_ref().map(|cost| worst_of_attempt(Some(cost), account.cost_multiplier, outline, offer).amount())
+    cost.as_ref().map(|cost| worst_case_of_attempt(Some(cost), account.cost_multiplier, summary, offer).amount())
 }
 
 /// What attempts of a request may have to set aside, so that it can be asked for along with the request's own hold: for each
 /// channel that blocks by a budget the dearest of its accounts, then once more for each further account, since an attempt
-/// that failed may cost as well. At most [`MOST_AHEAD`].
+/// that failed may cost as well. At most [`MAX_ATTEMPT_RESERVATIONS`].
 #[must_use]
-pub fn holds_ahead(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Hold> {
-    let AdmitInput { id, at, offer, outline, .. } = *input;
-    if outline.method == Method::CountTokens {
+pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Reservation> {
+    let AdmitInput { id, at, offer, summary, .. } = *input;
+    if summary.method == Method::CountTokens {
         return Vec::new();
     }
     let mut firsts = Vec::new();
     let mut further = Vec::new();
     for served in &offer.candidates {
         let Some(channel) = catalog.channel_at(served.channel) else { continue };
-        if firsts.len() >= MOST_AHEAD || !channel.budgets.iter().any(|budget| budget.action == BudgetAction::Block) {
+        if firsts.len() >= MAX_ATTEMPT_RESERVATIONS || !channel.budgets.iter().any(|budget| budget.action == BudgetAction::Block) {
             continue;
         }
         let accounts = channel.accounts.iter().filter(|account| account.on).count();
         let Some(dearest) = channel.accounts.iter().filter(|it| it.on).map(|it| it.cost_multiplier).max() else { continue };
         let cost = cost_of(channel, served.serves as usize, at);
-        let hold = on_channel(id, at, channel, cost.as_deref(), dearest, outline, offer);
+        let hold = channel_reservation(id, at, channel, cost.as_deref(), dearest, summary, offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(hold.clone());
         }
         firsts.push(hold);
     }
     firsts.extend(further);
-    firsts.truncate(MOST_AHEAD);
+    firsts.truncate(MAX_ATTEMPT_RESERVATIONS);
     firsts
 }
 
-fn on_channel(
+fn channel_reservation(
     id: RequestId,
     at: Timestamp,
     channel: &Channel,
     cost: Option<&Price>,
     multiplier: Multiplier,
-    outline: &Outline,
+    summary: &RequestSummary,
     offer: &Offer,
-) -> Hold {
+) -> Reservation {
     let subject = Subject::Channel(channel.id);
     let limits = channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
-    let worst = worst_of_attempt(cost, multiplier, outline, offer);
-    Hold { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst }
+    let worst = worst_case_of_attempt(cost, multiplier, summary, offer);
+    Reservation { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst }
 }
 
-fn worst_of_attempt(cost: Option<&Price>, multiplier: Multiplier, outline: &Outline, offer: &Offer) -> Worst {
-    let input_tokens = estimate_input(outline);
-    let asked = estimate_output(outline, &offer.model) / u64::from(outline.candidates.max(1));
+fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: &RequestSummary, offer: &Offer) -> WorstCaseCost {
+    let input_tokens = estimate_input(summary);
+    let asked = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     match cost {
-        Some(price) => Worst::of(price, multiplier, input_tokens, outline, asked),
-        None => Worst::unpriced(input_tokens, outline, asked),
+        Some(price) => WorstCaseCost::of(price, multiplier, input_tokens, summary, asked),
+        None => WorstCaseCost::unpriced(input_tokens, summary, asked),
     }
 }
 
 /// The field an output limit is written to, in the caller's spelling: the one he used, else the usual one.
 #[must_use]
-pub fn output_limit_field(outline: &Outline, from: Protocol) -> FieldPath {
+pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath {
     let (names, usual): (&[&str], _) = match from {
         Protocol::OpenAi => (&["max_completion_tokens", "max_tokens"], "max_completion_tokens"),
         Protocol::Gemini => (&["generationConfig.maxOutputTokens"], "generationConfig.maxOutputTokens"),
         Protocol::Anthropic => (&["max_tokens"], "max_tokens"),
     };
-    let used = names.iter().find(|name| outline.fields.iter().any(|field| field == *name));
+    let used = names.iter().find(|name| summary.fields.iter().any(|field| field == *name));
     (*used.unwrap_or(&usual)).to_owned()
 }
 
@@ -361,10 +375,10 @@ impl LimitRule {
     }
 }
 
-// === impl Hold ===
+// === impl Reservation ===
 
-impl Hold {
-    /// The same hold with as much output as this money affords; `None` when that is less than [`LEAST_OUTPUT`] tokens an
+impl Reservation {
+    /// The same hold with as much output as this money affords; `None` when that is less than [`MIN_OUTPUT_TOKENS`] tokens an
     /// answer, or when the caller set the limit himself.
     #[must_use]
     pub fn within(&self, left: NanoUsd) -> Option<Self> {
@@ -406,8 +420,8 @@ impl Hold {
     /// The money that does not suffice, of several the one with least left; `None`: all of it does. `left_of` knows what
     /// is left.
     #[must_use]
-    pub fn short(&self, mut left_of: impl FnMut(&Limit) -> Option<Short>) -> Option<Short> {
-        let mut least: Option<Short> = None;
+    pub fn short(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
+        let mut least: Option<FundsStatus> = None;
         for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
             if let Some(short) = left_of(limit)
                 && self.amount > short.left

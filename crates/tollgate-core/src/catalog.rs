@@ -4,9 +4,9 @@
 //! their member with them.
 
 mod channel;
+pub(crate) mod channel_index;
 mod glob;
-pub(crate) mod lanes;
-mod people;
+mod identity;
 mod routing;
 mod snapshot;
 
@@ -15,9 +15,9 @@ use std::{collections::HashMap, sync::Arc};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-pub use channel::{Account, Channel, Provider, Serves, Timeouts, TranslationSwitches};
-pub use lanes::AccountBounds;
-pub use people::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
+pub use channel::{Account, Channel, ModelMapping, Provider, Timeouts, TranslationSwitches};
+pub use channel_index::AccountLimits;
+pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
 
 use crate::{ChannelId, GroupId, Multiplier, NanoUsd, PriceSchedule, Revision};
@@ -34,16 +34,16 @@ pub struct Catalog {
     /// Prices and facts, by public name. A model exists when a channel serves it, with or without a row here.
     pub models: IndexMap<String, Arc<Model>>,
     /// Which channels serve a model, by public name, in order of name. Built with the snapshot.
-    pub served_by: IndexMap<String, Vec<ServedBy>>,
+    pub served_by: IndexMap<String, Vec<MappingRef>>,
     /// Positions of the channels a group may use, one bit each. Built with the snapshot.
     reach: HashMap<GroupId, Box<[u64]>>,
     /// What choosing reads of channels and accounts. Built with the snapshot.
-    pub(crate) lanes: lanes::Lanes,
+    pub(crate) channel_index: channel_index::ChannelIndex,
 }
 
 /// One channel that serves a model, as positions in the snapshot it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ServedBy {
+pub struct MappingRef {
     /// Position in [`Catalog::channels`].
     pub channel: u32,
     /// Position in [`Channel::serves`].

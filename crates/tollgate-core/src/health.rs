@@ -3,9 +3,9 @@
 //! A value in, a value out: the gateway keeps one [`AccountHealth`] an account and hands every observation to
 //! [`observe`].
 
-mod glance;
 mod quota;
 mod rules;
+mod snapshot;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub use quota::quota_end;
 
 use crate::Timestamp;
 
-pub use glance::Glance;
+pub use snapshot::HealthSnapshot;
 
 /// What is known of an account. Small and `Copy`: routing takes one copy a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct AccountHealth {
     /// What the failures in a row were.
     pub streak: Option<CoolingReason>,
     /// The last 30 s, in three buckets of 10 s; the first one is the current.
-    pub recent: [Bucket; 3],
+    pub recent: [OutcomeBucket; 3],
     /// Which 10 s of time the first bucket stands for (seconds since the epoch ÷ 10).
     pub recent_at: i64,
     /// Moving average of failures, in millionths.
@@ -38,18 +38,18 @@ pub struct AccountHealth {
     /// Moving average of the time to a whole answer that was not streamed, in microseconds; 0 when not known.
     pub whole_answer_average_us: u64,
     /// The credential that was refused, while the account rests for that.
-    pub refused: Option<CredentialMark>,
+    pub refused: Option<CredentialFingerprint>,
 }
 
 /// What tells an account's credential from the ones before and after it. It says nothing else of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct CredentialMark(pub u32);
+pub struct CredentialFingerprint(pub u32);
 
 /// Answers and failures of 10 seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Bucket {
+pub struct OutcomeBucket {
     /// All that count.
     pub seen: u32,
     /// Of those, failures.
@@ -122,7 +122,7 @@ pub enum Observation {
     /// A usable answer.
     Success {
         /// How long it took, where that was measured.
-        pace: Option<Pace>,
+        latency: Option<LatencySample>,
     },
     /// No connection; nothing was sent.
     ConnectFailure,
@@ -159,7 +159,7 @@ pub enum Observation {
 
 /// How long an answer took, in microseconds. The two kinds say different things and are never compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum LatencySample {
     /// To the first content of a stream.
     FirstToken(u64),
     /// To the end of an answer that came whole.
@@ -168,7 +168,7 @@ pub enum Pace {
 
 /// Whether an account may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Availability {
     /// Yes.
     Usable,
     /// Yes, and the request is the probe: call [`start_probe`] with the attempt.
@@ -191,9 +191,9 @@ pub enum Standing {
 
 /// What choosing looks at of an account's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct HealthStatus {
     /// Whether it may be used now.
-    pub standing: Standing,
+    pub availability: Availability,
     /// What is left of its weight, thousandths ([`AccountHealth::share`]).
     pub share: u32,
     /// Average time to the first content, in microseconds; 0: not known.
@@ -202,9 +202,9 @@ pub struct Condition {
     pub whole_answer_us: u64,
 }
 
-impl Condition {
+impl HealthStatus {
     /// Of an account nothing is known of.
-    pub const WELL: Self = Self { standing: Standing::Usable, share: 1_000, first_token_us: 0, whole_answer_us: 0 };
+    pub const HEALTHY: Self = Self { availability: Availability::Usable, share: 1_000, first_token_us: 0, whole_answer_us: 0 };
 }
 
 /// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]: when it is `false` nothing ever
@@ -213,7 +213,7 @@ impl Condition {
 pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now: Timestamp) -> AccountHealth {
     let mut next = *health;
     match *what {
-        Observation::Success { pace } => next.succeed(pace, now),
+        Observation::Success { latency } => next.succeed(latency, now),
         Observation::ConnectFailure => next.fail(CoolingReason::ConnectFailure, now),
         Observation::ServerError => next.fail(CoolingReason::ServerError, now),
         Observation::Overloaded { until } => next.overload(until, now),
@@ -239,10 +239,10 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
 }
 
 /// The health once a probe went out: `None` when no probe is due, so that of several requests that saw
-/// [`Standing::ProbeDue`] the one that stores this first is the probe.
+/// [`Availability::ProbeDue`] the one that stores this first is the probe.
 #[must_use]
 pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHealth> {
-    if health.standing(now) != Standing::ProbeDue {
+    if health.availability(now) != Availability::ProbeDue {
         return None;
     }
     let why = match health.state {

@@ -17,9 +17,9 @@ const WIDTH: usize = 26;
 
 /// An id as it is shown: its prefix, then 26 base32 digits of 128 bits, most significant first. Ids are written several
 /// dozen times a request, so this needs no memory of its own.
-struct Shown([u8; PREFIX + WIDTH]);
+struct EncodedId([u8; PREFIX + WIDTH]);
 
-impl Shown {
+impl EncodedId {
     fn of(prefix: &'static str, mut id: u128) -> Self {
         let mut text = [0; PREFIX + WIDTH];
         let (start, digits) = text.split_at_mut(PREFIX);
@@ -119,8 +119,8 @@ macro_rules! id {
                 decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
 
-            fn shown(self) -> Shown {
-                Shown::of($prefix, self.0.as_u128())
+            fn shown(self) -> EncodedId {
+                EncodedId::of($prefix, self.0.as_u128())
             }
         }
 

@@ -11,50 +11,52 @@ mod price_limit;
 mod route;
 
 mod health;
-mod learned;
-mod log_time;
 mod price_effect;
 mod record;
 mod replay;
+mod retention_clock;
 mod secret;
 mod settle;
 mod time;
+mod unsupported_fields;
 
 #[cfg(test)]
 mod samples;
 
 pub use admit::{
-    AdmitInput, Busy, Crossed, Exhausted, Hold, LEAST_OUTPUT, Limit, LimitRule, MOST_AHEAD, Meter, PackedSpent, Rate, Rated, Room,
-    Rooms, Short, Sliding, Spent, Subject, Taken, hold_for, hold_for_attempt, holds_ahead, most_of_attempt, output_limit_field,
-    rooms,
+    AdmitInput, BudgetAlert, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS, MIN_OUTPUT_TOKENS, Meter,
+    PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation, ReservationReceipt, SlidingWindow,
+    SpendTotals, Subject, attempt_reservations, max_attempt_cost, output_limit_field, rate_statuses, reservation_for,
+    reservation_for_attempt,
 };
 pub use catalog::{
-    Account, AccountBounds, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits, Member,
-    MemberStatus, Model, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing,
-    ServedBy, Serves, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
+    Account, AccountLimits, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits,
+    MappingRef, Member, MemberStatus, Model, ModelMapping, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode,
+    PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use health::{
-    AccountHealth, Bucket, Condition, CoolingReason, CredentialMark, Glance, HealthState, Observation, Pace, RestingReason,
-    Standing, observe, quota_end, start_probe,
+    AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, LatencySample,
+    Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
 };
 pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, KeyId, MemberId, ModelId, RequestId, Revision};
-pub use learned::Learned;
-pub use log_time::LogTime;
 pub use money::{
-    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedAt, Rates, parse_usd, parse_usd_number,
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd, parse_usd_number,
 };
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
-pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOut, price_effects};
-pub use price_limit::{BadMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
+pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
+pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
+pub use retention_clock::RetentionClock;
 pub use route::{
-    AccountLoad, CandidateView, Cause, ChannelBudget, Excluded, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS, MAX_TRIES,
-    NoRoute, Past, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, Unloaded, cost_of, rank_all, route,
+    AccountLoad, AttemptHistory, CandidateView, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS,
+    MAX_TRIES, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView, cost_of, rank_all,
+    route,
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, Begin, BeginAttempt, Delivered, Facts, InputCount, Progress, amount, count_input, count_output, estimate_input,
-    estimate_output, settle, settle_attempt, settle_stopped, tokens_of,
+    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, StartedAttempt, StreamProgress, amount, count_input,
+    count_output, estimate_input, estimate_output, settle, settle_attempt, settle_stopped, tokens_of,
 };
 pub use time::Timestamp;
+pub use unsupported_fields::UnsupportedFields;

@@ -88,11 +88,11 @@ pub struct PriceTier {
 /// Prices over time, in order of `valid_from`; the last one already valid counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PriceSchedule(pub Vec<PricedAt>);
+pub struct PriceSchedule(pub Vec<ScheduledPrice>);
 
 /// A price list and when it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PricedAt {
+pub struct ScheduledPrice {
     /// From when on; the beginning of time when `None`.
     pub valid_from: Option<Timestamp>,
     /// The list.

@@ -5,12 +5,12 @@ mod parameters;
 
 use std::sync::Arc;
 
-use tollgate_protocol::{FieldPath, Method, Outline, Protocol};
+use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 
 pub(crate) use parameters::{carrying, structural};
 
 use crate::{
-    Catalog, Channel, Glob, Group, GroupId, Key, Model, OnUnsupported, Price, Provider, Revision, ServedBy, Timestamp, Visibility,
+    Catalog, Channel, Glob, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp, Visibility,
 };
 
 /// Who asks, with the groups that count.
@@ -70,7 +70,7 @@ pub struct Offer {
     /// Sale list valid now, before the group's multiplier; `None`: not priced.
     pub sale: Option<Price>,
     /// The channels that serve it to this group, as positions in the catalog of `revision`.
-    pub candidates: Vec<ServedBy>,
+    pub candidates: Vec<MappingRef>,
     /// Fields to take out of the request, in the caller's spelling (`on_unsupported = "drop"`).
     pub drop_fields: Vec<FieldPath>,
     /// The snapshot it was resolved from, which is also the price version.
@@ -119,11 +119,11 @@ pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
 pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<VisibleModel> {
     let group = offering(catalog, caller, name)?.clone();
     let model = catalog.model(name)?;
-    let use_ = Use::of(catalog, &group, &model);
-    let protocols = protocols(catalog, &group, name, use_);
-    let methods = match use_ {
-        Use::Embedding => vec![Method::EmbedContent, Method::BatchEmbedContents],
-        Use::Generation => vec![Method::Generate, Method::StreamGenerate, Method::CountTokens],
+    let purpose = ModelPurpose::of(catalog, &group, &model);
+    let protocols = protocols(catalog, &group, name, purpose);
+    let methods = match purpose {
+        ModelPurpose::Embedding => vec![Method::EmbedContent, Method::BatchEmbedContents],
+        ModelPurpose::Generation => vec![Method::Generate, Method::StreamGenerate, Method::CountTokens],
     };
     Some(VisibleModel { model, group, methods, protocols })
 }
@@ -132,15 +132,21 @@ pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<V
 ///
 /// # Errors
 /// When the caller does not get the model, not for this method, or not with these fields.
-pub fn resolve(catalog: &Catalog, caller: &Caller, outline: &Outline, from: Protocol, now: Timestamp) -> Result<Offer, NotOffered> {
-    let name = outline.model.as_str();
+pub fn resolve(
+    catalog: &Catalog,
+    caller: &Caller,
+    summary: &RequestSummary,
+    from: Protocol,
+    now: Timestamp,
+) -> Result<Offer, NotOffered> {
+    let name = summary.model.as_str();
     let model = catalog.model(name).ok_or(NotOffered::Unknown)?;
     let group = offering(catalog, caller, name).ok_or(NotOffered::OutsideGroup)?.clone();
-    let use_ = Use::of(catalog, &group, &model);
-    if Use::asked(outline.method) != use_ {
-        return Err(NotOffered::Method { supports: supports(use_, &protocols(catalog, &group, name, use_)) });
+    let purpose = ModelPurpose::of(catalog, &group, &model);
+    if ModelPurpose::of_method(summary.method) != purpose {
+        return Err(NotOffered::Method { supports: supports(purpose, &protocols(catalog, &group, name, purpose)) });
     }
-    let fields = parameters::refused(&model.parameters, from, &outline.fields);
+    let fields = parameters::refused(&model.parameters, from, &summary.fields);
     let drop_fields = match model.on_unsupported {
         OnUnsupported::Refuse if !fields.is_empty() => return Err(NotOffered::Unsupported { fields }),
         OnUnsupported::Refuse | OnUnsupported::Drop => fields,
@@ -161,16 +167,16 @@ fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a
 
 /// What a model is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum ModelPurpose {
     /// Generating, and counting what generating would read.
     Generation,
     /// Embedding.
     Embedding,
 }
 
-impl Use {
+impl ModelPurpose {
     /// What a method wants.
-    pub(crate) const fn asked(method: Method) -> Self {
+    pub(crate) const fn of_method(method: Method) -> Self {
         match method {
             Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => Self::Generation,
             Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => Self::Embedding,
@@ -189,20 +195,20 @@ impl Use {
 }
 
 /// Caller protocols that reach a model without translation, in order.
-fn protocols(catalog: &Catalog, group: &Group, name: &str, use_: Use) -> Vec<Protocol> {
+fn protocols(catalog: &Catalog, group: &Group, name: &str, purpose: ModelPurpose) -> Vec<Protocol> {
     let channels = || catalog.serving(group.id, name).filter_map(|it| catalog.channel_at(it.channel));
     [Protocol::OpenAi, Protocol::Gemini]
         .into_iter()
-        .filter(|protocol| channels().any(|channel| channel.serves_use(use_) && channel.speaks(*protocol)))
+        .filter(|protocol| channels().any(|channel| channel.serves_purpose(purpose) && channel.speaks(*protocol)))
         .collect()
 }
 
 /// What E15 names: native verbs and chat paths on which a model is to be had. All of its kind when none of these
 /// protocols is a caller's.
-pub(crate) fn supports(use_: Use, protocols: &[Protocol]) -> Vec<&'static str> {
-    let (native, chat): (&[&'static str], _) = match use_ {
-        Use::Generation => (&["generateContent", "streamGenerateContent", "countTokens"], "/v1/chat/completions"),
-        Use::Embedding => (&["embedContent", "batchEmbedContents"], "/v1/embeddings"),
+pub(crate) fn supports(purpose: ModelPurpose, protocols: &[Protocol]) -> Vec<&'static str> {
+    let (native, chat): (&[&'static str], _) = match purpose {
+        ModelPurpose::Generation => (&["generateContent", "streamGenerateContent", "countTokens"], "/v1/chat/completions"),
+        ModelPurpose::Embedding => (&["embedContent", "batchEmbedContents"], "/v1/embeddings"),
     };
     let has = |protocol| protocols.contains(&protocol);
     let any = has(Protocol::Gemini) || has(Protocol::OpenAi);
@@ -218,10 +224,10 @@ pub(crate) fn supports(use_: Use, protocols: &[Protocol]) -> Vec<&'static str> {
 
 impl Channel {
     /// Whether anything of this kind can be asked of it at all.
-    pub(crate) fn serves_use(&self, use_: Use) -> bool {
-        match use_ {
-            Use::Generation => true,
-            Use::Embedding => self.provider != Provider::Echo && self.protocol != Protocol::Anthropic,
+    pub(crate) fn serves_purpose(&self, purpose: ModelPurpose) -> bool {
+        match purpose {
+            ModelPurpose::Generation => true,
+            ModelPurpose::Embedding => self.provider != Provider::Echo && self.protocol != Protocol::Anthropic,
         }
     }
 }

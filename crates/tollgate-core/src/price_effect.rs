@@ -9,11 +9,11 @@ use std::{
 use tollgate_protocol::{Method, Protocol};
 
 use crate::{
-    Billing, Caller, Catalog, Cause, Glob, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, Owner, Past,
-    PriceLimit, Role, RouteInput, Timestamp, Unloaded,
+    AttemptHistory, Billing, Caller, Catalog, Glob, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus,
+    NoRouteCause, Owner, PriceLimit, Role, RouteInput, Timestamp, UnlimitedView,
     offer::resolve,
     rank_all,
-    replay::{AllWell, plain_outline},
+    replay::{AllHealthy, plain_summary},
 };
 
 /// Who is priced out of what.
@@ -24,7 +24,7 @@ pub struct PriceEffect {
     /// For this model.
     pub model: String,
     /// What they can no longer use.
-    pub accounts: Vec<PricedOut>,
+    pub accounts: Vec<PricedOutAccount>,
     /// Nothing is left: callers get E41.
     pub nothing_left: bool,
 }
@@ -45,7 +45,7 @@ pub enum PriceSubject {
 
 /// An account, or a whole channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PricedOut {
+pub struct PricedOutAccount {
     /// Channel.
     pub channel: String,
     /// Account; `None`: every one of the channel.
@@ -67,7 +67,7 @@ pub struct PriceEffects {
 
 /// How many answers, a model for a kind of key each, are found out for each catalog; keys that change themselves are looked
 /// at in any case.
-const MOST_LOOKS: usize = 50_000;
+const MAX_EVALUATIONS: usize = 50_000;
 
 /// Compares what price limits exclude by one catalog and by another. `keys` are looked at one by one, as they are by each:
 /// before (`None`: not there) and after. Other keys have what their groups have.
@@ -75,10 +75,10 @@ const MOST_LOOKS: usize = 50_000;
 pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> PriceEffects {
     let models: Vec<&str> = after.served_by.keys().map(String::as_str).collect();
     let mut found = PriceEffects::default();
-    let mut of_groups: HashSet<(GroupId, &str, PricedOut)> = HashSet::new();
+    let mut of_groups: HashSet<(GroupId, &str, PricedOutAccount)> = HashSet::new();
     let mut left_by_groups: HashSet<(GroupId, &str)> = HashSet::new();
     for group in after.groups.values() {
-        let key = anybody(group.id, now);
+        let key = key_of_group(group.id, now);
         let there_before = before.groups.contains_key(&group.id);
         for model in &models {
             let then = there_before.then(|| priced_out(before, &key, model, now)).flatten();
@@ -99,7 +99,7 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
         was.as_ref().is_none_or(|was| asks(was) != asks(key))
     };
     keys.sort_by_cached_key(|pair| !changes(pair));
-    let (mut then, mut seen) = (Looks::at(before, &models, now), Looks::at(after, &models, now));
+    let (mut then, mut seen) = (EvaluationCache::at(before, &models, now), EvaluationCache::at(after, &models, now));
     for pair in keys {
         let (key_before, key) = pair;
         let must = changes(pair);
@@ -115,7 +115,7 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
             // What the group does to all of its keys is told of the group. But where it is the last straw for a key that
             // has a limit of its own, it is told of the key.
             let last_straw = is.leaves_nothing_of(was) && !left_by_groups.contains(&(is.group, model));
-            let new = |it: &PricedOut| last_straw || !of_groups.contains(&(is.group, model, it.clone()));
+            let new = |it: &PricedOutAccount| last_straw || !of_groups.contains(&(is.group, model, it.clone()));
             found.effects.extend(difference(&subject, model, was, is, new));
         }
     }
@@ -123,31 +123,31 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
 }
 
 /// What keys meet by one catalog. Keys alike are looked at once.
-struct Looks<'a> {
+struct EvaluationCache<'a> {
     catalog: &'a Catalog,
     models: &'a [&'a str],
     now: Timestamp,
-    known: HashMap<Asks<'a>, Arc<[Option<Seen>]>>,
+    known: HashMap<EvaluationKey<'a>, Arc<[Option<ModelEvaluation>]>>,
     left: usize,
 }
 
 /// What of a key decides whom price limits exclude.
 #[derive(PartialEq, Eq, Hash)]
-struct Asks<'a> {
+struct EvaluationKey<'a> {
     groups: Vec<GroupId>,
     models: &'a [Glob],
     limit: Option<PriceLimit>,
 }
 
-impl<'a> Looks<'a> {
+impl<'a> EvaluationCache<'a> {
     fn at(catalog: &'a Catalog, models: &'a [&'a str], now: Timestamp) -> Self {
-        Self { catalog, models, now, known: HashMap::new(), left: MOST_LOOKS }
+        Self { catalog, models, now, known: HashMap::new(), left: MAX_EVALUATIONS }
     }
 
     /// For each model; `None`: too much was looked at already.
-    fn of(&mut self, key: &'a Arc<Key>, must: bool) -> Option<Arc<[Option<Seen>]>> {
+    fn of(&mut self, key: &'a Arc<Key>, must: bool) -> Option<Arc<[Option<ModelEvaluation>]>> {
         let groups = Caller::of(self.catalog, Arc::clone(key)).groups.iter().map(|group| group.id).collect();
-        let asks = Asks { groups, models: &key.models, limit: key.price_limit };
+        let asks = EvaluationKey { groups, models: &key.models, limit: key.price_limit };
         if let Some(known) = self.known.get(&asks) {
             return Some(Arc::clone(known));
         }
@@ -155,22 +155,23 @@ impl<'a> Looks<'a> {
             return None;
         }
         self.left = self.left.saturating_sub(self.models.len());
-        let seen: Arc<[Option<Seen>]> = self.models.iter().map(|model| priced_out(self.catalog, key, model, self.now)).collect();
+        let seen: Arc<[Option<ModelEvaluation>]> =
+            self.models.iter().map(|model| priced_out(self.catalog, key, model, self.now)).collect();
         self.known.insert(asks, Arc::clone(&seen));
         Some(seen)
     }
 }
 
 /// What price limits exclude of one model.
-struct Seen {
+struct ModelEvaluation {
     group: GroupId,
-    accounts: Vec<PricedOut>,
+    accounts: Vec<PricedOutAccount>,
     /// Somebody can be asked.
     usable: bool,
     nothing_left: bool,
 }
 
-impl Seen {
+impl ModelEvaluation {
     /// Whether there was somebody, and price limits leave nobody.
     fn leaves_nothing_of(&self, before: Option<&Self>) -> bool {
         self.nothing_left && before.is_some_and(|before| before.usable)
@@ -178,26 +179,26 @@ impl Seen {
 }
 
 /// `None`: the model is not offered.
-fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) -> Option<Seen> {
+fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) -> Option<ModelEvaluation> {
     let caller = Caller::of(catalog, Arc::clone(key));
-    let (outline, offer) = [Method::Chat, Method::Embeddings].into_iter().find_map(|method| {
-        let outline = plain_outline(model, method);
-        let offer = resolve(catalog, &caller, &outline, Protocol::OpenAi, now).ok()?;
-        Some((outline, offer))
+    let (summary, offer) = [Method::Chat, Method::Embeddings].into_iter().find_map(|method| {
+        let summary = plain_summary(model, method);
+        let offer = resolve(catalog, &caller, &summary, Protocol::OpenAi, now).ok()?;
+        Some((summary, offer))
     })?;
     let input = RouteInput {
         catalog,
         newer: None,
         caller: &caller,
         offer: &offer,
-        outline: &outline,
+        summary: &summary,
         from: Protocol::OpenAi,
-        health: &AllWell,
-        view: &Unloaded,
+        health: &AllHealthy,
+        view: &UnlimitedView,
         now,
         request_limit: None,
         translates: true,
-        past: &Past::default(),
+        past: &AttemptHistory::default(),
     };
     let (excluded, usable, nothing_left) = match rank_all(&input, &mut || 0) {
         Ok(plan) => (plan.excluded, true, false),
@@ -206,29 +207,29 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
             (no.excluded, false, alone)
         }
     };
-    let by_price = excluded.iter().filter(|it| it.why.cause() == Some(Cause::PriceLimit)).map(|it| PricedOut {
+    let by_price = excluded.iter().filter(|it| it.why.cause() == Some(NoRouteCause::PriceLimit)).map(|it| PricedOutAccount {
         channel: it.channel.name.clone(),
         account: it.account().map(|account| account.name.clone()),
         code: it.why.code(),
         detail: it.why.detail(),
     });
-    Some(Seen { group: offer.group.id, accounts: by_price.collect(), usable, nothing_left })
+    Some(ModelEvaluation { group: offer.group.id, accounts: by_price.collect(), usable, nothing_left })
 }
 
 fn difference(
     subject: &PriceSubject,
     model: &str,
-    before: Option<&Seen>,
-    after: &Seen,
-    counts: impl Fn(&PricedOut) -> bool,
+    before: Option<&ModelEvaluation>,
+    after: &ModelEvaluation,
+    counts: impl Fn(&PricedOutAccount) -> bool,
 ) -> Option<PriceEffect> {
     let known: HashSet<(&str, Option<&str>)> =
         before.into_iter().flat_map(|seen| &seen.accounts).map(|it| (it.channel.as_str(), it.account.as_deref())).collect();
     // A channel that was excluded whole was so with each of its accounts.
-    let was = |it: &PricedOut| {
+    let was = |it: &PricedOutAccount| {
         known.contains(&(it.channel.as_str(), it.account.as_deref())) || known.contains(&(it.channel.as_str(), None))
     };
-    let mut accounts: Vec<PricedOut> = after.accounts.iter().filter(|it| !was(it) && counts(it)).cloned().collect();
+    let mut accounts: Vec<PricedOutAccount> = after.accounts.iter().filter(|it| !was(it) && counts(it)).cloned().collect();
     if accounts.is_empty() && after.leaves_nothing_of(before) {
         // Those that could be used are gone; those that are left were excluded before.
         accounts = after.accounts.iter().filter(|it| counts(it)).cloned().collect();
@@ -238,7 +239,7 @@ fn difference(
 }
 
 /// A key that has nothing but its group.
-fn anybody(group: GroupId, now: Timestamp) -> Arc<Key> {
+fn key_of_group(group: GroupId, now: Timestamp) -> Arc<Key> {
     let nobody = [0; 10];
     Arc::new(Key {
         id: KeyId::from_parts(now, nobody),

@@ -8,13 +8,13 @@ use crate::{
 /// A header `x-tollgate-max-price` that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 'input=<USD>,output=<USD>' per million tokens, either may be missing")]
-pub struct BadMaxPrice;
+pub struct InvalidMaxPrice;
 
 /// Reads `x-tollgate-max-price`: `input=1.5,output=6`, USD per million tokens on the sale price.
 ///
 /// # Errors
 /// When it is not that.
-pub fn parse_max_price(text: &str) -> Result<PriceLimit, BadMaxPrice> {
+pub fn parse_max_price(text: &str) -> Result<PriceLimit, InvalidMaxPrice> {
     let (max_input, max_output) = ceilings(text)?;
     Ok(PriceLimit { mode: PriceLimitMode::Ceiling { max_input, max_output }, on: PriceLimitOn::Sale })
 }
@@ -24,7 +24,7 @@ pub fn parse_max_price(text: &str) -> Result<PriceLimit, BadMaxPrice> {
 ///
 /// # Errors
 /// When one of them is not that.
-pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Option<PriceLimit>, BadMaxPrice> {
+pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Option<PriceLimit>, InvalidMaxPrice> {
     let lower = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
     let mut all: Option<(Option<i64>, Option<i64>)> = None;
     for line in lines {
@@ -39,18 +39,18 @@ pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<
 }
 
 /// Bounds of input and output.
-fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), BadMaxPrice> {
+fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), InvalidMaxPrice> {
     let (mut max_input, mut max_output) = (None, None);
     for item in text.split(',') {
-        let (kind, price) = item.split_once('=').ok_or(BadMaxPrice)?;
+        let (kind, price) = item.split_once('=').ok_or(InvalidMaxPrice)?;
         let bound = match kind.trim() {
             "input" => &mut max_input,
             "output" => &mut max_output,
-            _ => return Err(BadMaxPrice),
+            _ => return Err(InvalidMaxPrice),
         };
-        let price = parse_usd(price.trim()).map_err(|_| BadMaxPrice)?;
+        let price = parse_usd(price.trim()).map_err(|_| InvalidMaxPrice)?;
         if bound.replace(price).is_some() {
-            return Err(BadMaxPrice);
+            return Err(InvalidMaxPrice);
         }
     }
     Ok((max_input, max_output))
@@ -67,14 +67,14 @@ pub fn money_is_bounded(caller: &Caller, offer: &Offer) -> bool {
 
 /// The two prices limits look at, nano-USD per million tokens times a multiplier, exact: in 10^-6 nano-USD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Effective {
+pub(crate) struct EffectivePrice {
     input: Option<i128>,
     output: Option<i128>,
 }
 
 const SCALE: i128 = 1_000_000;
 
-impl Effective {
+impl EffectivePrice {
     /// Of a list, for a prompt of this many tokens.
     pub(crate) fn of(price: &Price, prompt_tokens: u64, multiplier: Multiplier) -> Self {
         let tier = price.tiers.iter().filter(|tier| prompt_tokens > tier.above).max_by_key(|tier| tier.above);
@@ -95,7 +95,7 @@ impl Effective {
 #[derive(Clone, Debug)]
 pub(crate) struct PriceRules {
     limits: [Option<(LimitLevel, PriceLimit)>; 3],
-    sale: Option<Effective>,
+    sale: Option<EffectivePrice>,
 }
 
 impl PriceRules {
@@ -113,7 +113,7 @@ impl PriceRules {
         ];
         Self {
             limits: levels.map(|(level, limit)| limit.map(|limit| (level, limit))),
-            sale: offer.sale.as_ref().map(|price| Effective::of(price, prompt_tokens, offer.group.sale_multiplier)),
+            sale: offer.sale.as_ref().map(|price| EffectivePrice::of(price, prompt_tokens, offer.group.sale_multiplier)),
         }
     }
 
@@ -134,7 +134,7 @@ impl PriceRules {
     }
 
     /// What excludes a candidate of this cost.
-    pub(crate) fn cost_exclusion(&self, cost: Option<Effective>) -> Option<Exclusion> {
+    pub(crate) fn cost_exclusion(&self, cost: Option<EffectivePrice>) -> Option<Exclusion> {
         self.limits.iter().flatten().filter(|(_, limit)| looks_at_cost(limit)).find_map(|(level, limit)| match limit.mode {
             PriceLimitMode::PricedOnly => cost.is_none().then_some(Exclusion::Unpriced),
             PriceLimitMode::Ceiling { .. } => ceiling(*level, limit, cost),
@@ -147,7 +147,7 @@ fn looks_at_cost(limit: &PriceLimit) -> bool {
     limit.on == PriceLimitOn::Cost || matches!(limit.mode, PriceLimitMode::MinMargin(_))
 }
 
-fn ceiling(level: LimitLevel, limit: &PriceLimit, price: Option<Effective>) -> Option<Exclusion> {
+fn ceiling(level: LimitLevel, limit: &PriceLimit, price: Option<EffectivePrice>) -> Option<Exclusion> {
     let PriceLimitMode::Ceiling { max_input, max_output } = limit.mode else { return None };
     let bounds = [
         (PriceKind::Input, max_input, price.and_then(|it| it.input)),
@@ -164,7 +164,7 @@ fn ceiling(level: LimitLevel, limit: &PriceLimit, price: Option<Effective>) -> O
 }
 
 /// `(sale − cost) / sale ≥ least` without dividing: a free sale passes where the cost is nothing too and no more is asked.
-fn margin(sale: Option<Effective>, cost: Option<Effective>, least: i64) -> Option<Exclusion> {
+fn margin(sale: Option<EffectivePrice>, cost: Option<EffectivePrice>, least: i64) -> Option<Exclusion> {
     let kept = |sale: Option<i128>, cost: Option<i128>| {
         let (sale, cost) = (sale?, cost?);
         // Prices are below 2^126 in this scale; saturation decides the same way.

@@ -6,11 +6,11 @@
 
 use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
 
-use tollgate_protocol::{Method, Outline, SplicePoints};
+use tollgate_protocol::{Method, RequestSummary, SplicePoints};
 
 use crate::{
-    AccountId, Caller, Catalog, Condition, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Past, Price, RouteInput,
-    Timestamp, TokenSource, Unloaded, UsageRecord, amount, resolve, route,
+    AccountId, AttemptHistory, Caller, Catalog, HealthStatus, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Price,
+    RouteInput, Timestamp, TokenSource, UnlimitedView, UsageRecord, amount, resolve, route,
 };
 
 /// A catalog and the keys that may be asked for, by the ids that records have.
@@ -101,7 +101,7 @@ pub struct ReplayShare {
 
 /// Where a request ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum ReplayTarget {
     Account { channel: String, account: String, sale: Option<NanoUsd>, cost: Option<NanoUsd> },
     Refused(String),
 }
@@ -123,19 +123,19 @@ impl<'a> Replay<'a> {
             self.report.without_key += 1;
             return;
         };
-        let outline = outline_of(record, model);
-        let before = choose(self.before.catalog, before, &outline, record);
-        let after = choose(self.after.catalog, after, &outline, record);
+        let summary = summary_of(record, model);
+        let before = choose(self.before.catalog, before, &summary, record);
+        let after = choose(self.after.catalog, after, &summary, record);
         let report = &mut self.report;
         report.replayed += 1;
         report.before.add(&before);
         report.after.add(&after);
-        if let Place::Account { channel, cost, .. } = &before {
+        if let ReplayTarget::Account { channel, cost, .. } = &before {
             let share = report.channels.entry(ReplayChannel { model: model.clone(), channel: channel.clone() }).or_default();
             share.before += 1;
             share.cost_before = plus(share.cost_before, *cost);
         }
-        if let Place::Account { channel, cost, .. } = &after {
+        if let ReplayTarget::Account { channel, cost, .. } = &after {
             let share = report.channels.entry(ReplayChannel { model: model.clone(), channel: channel.clone() }).or_default();
             share.after += 1;
             share.cost_after = plus(share.cost_after, *cost);
@@ -159,20 +159,20 @@ fn was_routed(record: &UsageRecord) -> bool {
 }
 
 /// The request as far as its record keeps it. The draw is the same for both catalogs and moves only what must move.
-fn outline_of(record: &UsageRecord, model: &str) -> Outline {
+fn summary_of(record: &UsageRecord, model: &str) -> RequestSummary {
     let (high, low) = record.id.uuid().as_u64_pair();
-    Outline {
+    RequestSummary {
         stream: record.stream,
         // Estimated at exactly the tokens it turned out to have, so that tiers of prices are met.
         text_bytes: record.tokens.prompt().saturating_mul(2),
         affinity: Some(high ^ low),
-        ..plain_outline(model, record.method)
+        ..plain_summary(model, record.method)
     }
 }
 
 /// A request that asks for nothing in particular.
-pub(crate) fn plain_outline(model: &str, method: Method) -> Outline {
-    Outline {
+pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
+    RequestSummary {
         model: model.to_owned(),
         method,
         stream: false,
@@ -192,42 +192,42 @@ pub(crate) fn plain_outline(model: &str, method: Method) -> Outline {
 }
 
 /// Every account is well.
-pub(crate) struct AllWell;
+pub(crate) struct AllHealthy;
 
-impl HealthView for AllWell {
-    fn of(&self, _account: AccountId, _now: Timestamp) -> Condition {
-        Condition::WELL
+impl HealthView for AllHealthy {
+    fn of(&self, _account: AccountId, _now: Timestamp) -> HealthStatus {
+        HealthStatus::HEALTHY
     }
 }
 
-fn choose(catalog: &Catalog, key: &Arc<Key>, outline: &Outline, record: &UsageRecord) -> Place {
+fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &UsageRecord) -> ReplayTarget {
     let caller = Caller::of(catalog, Arc::clone(key));
-    let offer = match resolve(catalog, &caller, outline, record.protocol_in, record.at) {
+    let offer = match resolve(catalog, &caller, summary, record.protocol_in, record.at) {
         Ok(offer) => offer,
-        Err(NotOffered::Unknown) => return Place::Refused("E13".to_owned()),
-        Err(NotOffered::OutsideGroup) => return Place::Refused("E14".to_owned()),
-        Err(NotOffered::Method { .. }) => return Place::Refused("E15".to_owned()),
-        Err(NotOffered::Unsupported { .. }) => return Place::Refused("E17".to_owned()),
+        Err(NotOffered::Unknown) => return ReplayTarget::Refused("E13".to_owned()),
+        Err(NotOffered::OutsideGroup) => return ReplayTarget::Refused("E14".to_owned()),
+        Err(NotOffered::Method { .. }) => return ReplayTarget::Refused("E15".to_owned()),
+        Err(NotOffered::Unsupported { .. }) => return ReplayTarget::Refused("E17".to_owned()),
     };
     let input = RouteInput {
         catalog,
         newer: None,
         caller: &caller,
         offer: &offer,
-        outline,
+        summary,
         from: record.protocol_in,
-        health: &AllWell,
-        view: &Unloaded,
+        health: &AllHealthy,
+        view: &UnlimitedView,
         now: record.at,
         request_limit: None,
         translates: true,
-        past: &Past::default(),
+        past: &AttemptHistory::default(),
     };
     // Only asked where affinity leaves something open, and then alike on both sides.
     match route(&input, &mut || 0) {
         Ok(plan) => {
             let first = &plan.first;
-            Place::Account {
+            ReplayTarget::Account {
                 channel: first.channel.name.clone(),
                 account: first.account.name.clone(),
                 sale: price(record, offer.sale.as_ref(), offer.group.sale_multiplier),
@@ -236,7 +236,7 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, outline: &Outline, record: &UsageRe
         }
         Err(no) => {
             let id = if no.price_limit_alone() { "E41" } else { "E40" };
-            Place::Refused(format!("{id} {}", no.cause().as_str()))
+            ReplayTarget::Refused(format!("{id} {}", no.cause().as_str()))
         }
     }
 }
@@ -253,7 +253,7 @@ fn plus(sum: NanoUsd, amount: Option<NanoUsd>) -> NanoUsd {
     NanoUsd(sum.0.saturating_add(amount.unwrap_or(NanoUsd::ZERO).0))
 }
 
-impl Place {
+impl ReplayTarget {
     fn name(&self) -> String {
         match self {
             Self::Account { channel, account, .. } => format!("{channel}/{account}"),
@@ -263,10 +263,10 @@ impl Place {
 }
 
 impl ReplayTotals {
-    fn add(&mut self, place: &Place) {
+    fn add(&mut self, place: &ReplayTarget) {
         match place {
-            Place::Refused(_) => self.refused += 1,
-            Place::Account { sale, cost, .. } => {
+            ReplayTarget::Refused(_) => self.refused += 1,
+            ReplayTarget::Account { sale, cost, .. } => {
                 self.served += 1;
                 self.sale = plus(self.sale, *sale);
                 self.cost = plus(self.cost, *cost);

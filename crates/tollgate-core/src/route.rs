@@ -1,24 +1,24 @@
 //! Which accounts to try, in which order, and why not the others.
 
+mod attempt_history;
+mod candidate_filter;
 mod exclusion;
-mod past;
 mod rank;
-mod sieve;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use tollgate_protocol::{FieldPath, Outline, Protocol};
+use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
-pub use exclusion::{Cause, Excluded, Exclusion, LimitLevel, NoRoute, PriceFigures, PriceKind};
-pub use past::Past;
+pub use attempt_history::AttemptHistory;
+pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, NoRoute, NoRouteCause, PriceFigures, PriceKind};
 
-use rank::{Order, Usable, pick};
-use sieve::Sieve;
-pub use sieve::cost_of;
+use candidate_filter::CandidateFilter;
+pub use candidate_filter::cost_of;
+use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
-    Account, AccountBounds, AccountId, Caller, Catalog, Channel, Condition, Offer, Price, PriceLimit, Provider, Serves, Timestamp,
-    TraceEntry, estimate_input, price_limit::Effective,
+    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, Price, PriceLimit, Provider,
+    Timestamp, TraceEntry, estimate_input, price_limit::EffectivePrice,
 };
 
 /// Most attempts of one request that are sent.
@@ -38,12 +38,12 @@ pub struct RouteInput<'c, 'a> {
     /// What he gets.
     pub offer: &'a Offer,
     /// What he asks.
-    pub outline: &'a Outline,
+    pub summary: &'a RequestSummary,
     /// His protocol.
     pub from: Protocol,
     /// Health of accounts.
     pub health: &'a dyn HealthView,
-    /// Load, budgets and capabilities of candidates; [`Unloaded`] when nothing bounds them.
+    /// Load, budgets and capabilities of candidates; [`UnlimitedView`] when nothing bounds them.
     pub view: &'a dyn CandidateView,
     /// Now.
     pub now: Timestamp,
@@ -52,7 +52,7 @@ pub struct RouteInput<'c, 'a> {
     /// Whether candidates of another protocol can be used.
     pub translates: bool,
     /// What became of the request's earlier choices.
-    pub past: &'a Past,
+    pub past: &'a AttemptHistory,
 }
 
 impl fmt::Debug for RouteInput<'_, '_> {
@@ -63,14 +63,14 @@ impl fmt::Debug for RouteInput<'_, '_> {
 
 /// Where the health of accounts is known.
 pub trait HealthView {
-    /// What is known of an account; [`Condition::WELL`] where that is nothing. Asked of every candidate.
-    fn of(&self, account: AccountId, now: Timestamp) -> Condition;
+    /// What is known of an account; [`HealthStatus::HEALTHY`] where that is nothing. Asked of every candidate.
+    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus;
 }
 
 /// What besides catalog and health can exclude a candidate. Everything defaults to "free".
 pub trait CandidateView {
     /// Whether an account has room. Asked only of accounts with a bound.
-    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
+    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
         let _ = (account, bounds);
         AccountLoad::Free
     }
@@ -87,7 +87,7 @@ pub trait CandidateView {
     }
 
     /// Fields of the request that this candidate refused lately, in the caller's spelling. Asked once a channel.
-    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let _ = (channel, serves);
         Vec::new()
     }
@@ -95,7 +95,7 @@ pub trait CandidateView {
     /// Fields of the request that a channel of another protocol cannot express, in the caller's spelling. To know that
     /// the request must be read whole, so it is asked only of channels a plan comes to: not at all where the plan begins
     /// with the caller's own protocol.
-    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let _ = (channel, serves);
         Vec::new()
     }
@@ -103,9 +103,9 @@ pub trait CandidateView {
 
 /// Nothing bounds anything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unloaded;
+pub struct UnlimitedView;
 
-impl CandidateView for Unloaded {
+impl CandidateView for UnlimitedView {
     fn has_learned(&self) -> bool {
         false
     }
@@ -147,7 +147,7 @@ pub struct Plan<'c> {
     /// another protocol can express the request is found out then, too.
     pub rest: Vec<PlannedAttempt>,
     /// Who is not tried, and why.
-    pub excluded: Vec<Excluded<'c>>,
+    pub excluded: Vec<ExcludedCandidate<'c>>,
 }
 
 /// One try to be.
@@ -173,7 +173,7 @@ impl PlannedAttempt {
     /// # Panics
     /// Never for an attempt that [`route`] made.
     #[must_use]
-    pub fn serves(&self) -> &Serves {
+    pub fn serves(&self) -> &ModelMapping {
         &self.channel.serves[self.serves]
     }
 
@@ -205,7 +205,7 @@ impl Plan<'_> {
 /// # Errors
 /// When every candidate is excluded, or was tried.
 pub fn route<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, Depth::Next(MAX_ATTEMPTS.saturating_sub(input.past.attempts()).max(1)), dice)
+    choose(input, PlanDepth::Next(MAX_ATTEMPTS.saturating_sub(input.past.attempts()).max(1)), dice)
 }
 
 /// The same with every usable account in order, not only the first ones, and every one of another protocol asked whether it
@@ -214,67 +214,67 @@ pub fn route<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> R
 /// # Errors
 /// When every candidate is excluded.
 pub fn rank_all<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, Depth::Everybody, dice)
+    choose(input, PlanDepth::All, dice)
 }
 
 /// How far a choice looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Depth {
+enum PlanDepth {
     /// As far as the attempts that are left, the first of them for sure.
     Next(usize),
     /// To the end.
-    Everybody,
+    All,
 }
 
-impl Depth {
+impl PlanDepth {
     const fn most(self) -> usize {
         match self {
             Self::Next(most) => most,
-            Self::Everybody => usize::MAX,
+            Self::All => usize::MAX,
         }
     }
 }
 
-fn choose<'c>(input: &RouteInput<'c, '_>, depth: Depth, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
+fn choose<'c>(input: &RouteInput<'c, '_>, depth: PlanDepth, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     debug_assert_eq!(input.catalog.revision, input.offer.revision, "an offer is good for its own snapshot only");
-    let mut sieve = Sieve::run(input);
-    let mut chosen = input.pick(&mut sieve, depth, dice);
+    let mut filter = CandidateFilter::run(input);
+    let mut chosen = input.pick(&mut filter, depth, dice);
     let mut last_resort = false;
     if chosen.is_empty() {
         // Nothing is left to try, so every reason counts: what a protocol cannot express lasts longer than what keeps
         // an account from being used.
-        sieve.ask_everybody();
-        chosen.extend(sieve.last_resort());
+        filter.check_all_translations();
+        chosen.extend(filter.last_resort());
         last_resort = !chosen.is_empty();
     }
     let mut attempts = chosen.iter().filter_map(|it| input.attempt(it, last_resort));
-    let excluded = sieve.excluded;
-    let Some(first) = attempts.next() else { return Err(NoRoute { excluded, method: input.outline.method }) };
+    let excluded = filter.excluded;
+    let Some(first) = attempts.next() else { return Err(NoRoute { excluded, method: input.summary.method }) };
     Ok(Plan { first, rest: attempts.collect(), excluded })
 }
 
 impl RouteInput<'_, '_> {
-    /// The accounts to try, in order, out of those the sieve let through. One of another protocol is asked whether it
+    /// The accounts to try, in order, out of those the filter let through. One of another protocol is asked whether it
     /// can express the request, and excluded with its channel where it cannot, unless the first one needs no
     /// translation: then it is asked when its turn comes, which is hardly ever.
-    fn pick(&self, sieve: &mut Sieve<'_, '_, '_>, depth: Depth, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
+    fn pick(&self, filter: &mut CandidateFilter<'_, '_, '_>, depth: PlanDepth, dice: &mut dyn FnMut() -> u32) -> Vec<Candidate> {
         let most = depth.most();
-        let costs = |it: &Usable| self.cost_for_order(it);
-        let order = Order { routing: self.offer.group.routing, affinity: self.outline.affinity, cost: &costs };
-        let mut usable = std::mem::take(&mut sieve.usable);
-        if !sieve.foreign {
+        let costs = |it: &Candidate| self.cost_for_order(it);
+        let order = RankCriteria { routing: self.offer.group.routing, affinity: self.summary.affinity, cost: &costs };
+        let mut usable = std::mem::take(&mut filter.usable);
+        if !filter.foreign {
             return pick(usable, most, order, dice);
         }
-        let mut chosen: Vec<Usable> = Vec::new();
+        let mut chosen: Vec<Candidate> = Vec::new();
         while chosen.len() < most {
             let next = pick(usable.clone(), most - chosen.len(), order, dice);
             let Some(first) = next.first() else { break };
-            if chosen.is_empty() && !first.foreign && depth != Depth::Everybody {
+            if chosen.is_empty() && !first.foreign && depth != PlanDepth::All {
                 return next;
             }
             usable.retain(|it| !next.contains(it));
             for it in next {
-                if !it.foreign || sieve.expresses(it.candidate) {
+                if !it.foreign || filter.expresses(it.candidate) {
                     chosen.push(it);
                 } else {
                     usable.retain(|other| other.candidate != it.candidate);
@@ -284,7 +284,7 @@ impl RouteInput<'_, '_> {
         chosen
     }
 
-    fn attempt(&self, chosen: &Usable, last_resort: bool) -> Option<PlannedAttempt> {
+    fn attempt(&self, chosen: &Candidate, last_resort: bool) -> Option<PlannedAttempt> {
         let served = self.offer.candidates.get(chosen.candidate as usize)?;
         let channel = self.catalog.channel_at(served.channel)?;
         let account = channel.accounts.get(chosen.account as usize)?;
@@ -300,13 +300,13 @@ impl RouteInput<'_, '_> {
     }
 
     /// What orders candidates without weight: input and output price together; unknown ones last.
-    fn cost_for_order(&self, it: &Usable) -> i128 {
+    fn cost_for_order(&self, it: &Candidate) -> i128 {
         let cost = || {
             let served = self.offer.candidates.get(it.candidate as usize)?;
             let channel = self.catalog.channel_at(served.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
             let price = cost_of(channel, served.serves as usize, self.now)?;
-            Effective::of(&price, estimate_input(self.outline), account.cost_multiplier).sum()
+            EffectivePrice::of(&price, estimate_input(self.summary), account.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate_protocol::{Method, Outline, Profile, Protocol};
+use tollgate_protocol::{Method, Profile, Protocol, RequestSummary};
 
 use crate::{
     Account, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member,
-    MemberId, MemberStatus, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Provider, Revision, Role, Routing, Serves,
-    StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
+    MemberId, MemberStatus, Model, ModelMapping, Multiplier, Owner, Price, PriceSchedule, Provider, Revision, Role, Routing,
+    ScheduledPrice, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -42,11 +42,11 @@ pub(crate) fn price(input: &str, output: &str) -> Price {
 }
 
 pub(crate) fn always(price: Price) -> PriceSchedule {
-    PriceSchedule(vec![PricedAt { valid_from: None, price }])
+    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
 }
 
-pub(crate) fn serves(model: &str) -> Serves {
-    Serves { model: model.to_owned(), upstream: format!("{model}-up"), cost: None, profile: Profile::default() }
+pub(crate) fn serves(model: &str) -> ModelMapping {
+    ModelMapping { model: model.to_owned(), upstream: format!("{model}-up"), cost: None, profile: Profile::default() }
 }
 
 /// An account named `<channel>/<n>`.
@@ -159,8 +159,8 @@ pub(crate) fn catalog(channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Mo
     Catalog::from_parts(Revision(7), channels, groups, models)
 }
 
-pub(crate) fn outline(model: &str, method: Method) -> Outline {
-    Outline {
+pub(crate) fn summary(model: &str, method: Method) -> RequestSummary {
+    RequestSummary {
         model: model.to_owned(),
         method,
         stream: false,

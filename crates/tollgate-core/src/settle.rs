@@ -1,18 +1,18 @@
 //! What a request came to: tokens, cost, sale and the usage record.
 
-mod begin;
-mod bill;
+mod billing;
 mod count;
+mod interrupted;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{Method, Protocol, Reading};
+use tollgate_protocol::{Method, Protocol, ReplySummary};
 
-pub use begin::{Begin, BeginAttempt, Progress, settle_stopped};
 pub use count::{InputCount, amount, count_input, count_output, estimate_input, estimate_output, tokens_of};
+pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
 
-use bill::{Bill, Priced, attempt_tokens};
+use billing::{BillingInput, PricedAmount, attempt_tokens};
 use count::believed;
 
 use crate::{
@@ -27,7 +27,7 @@ const OVERFLOW: &str = "overflow";
 
 /// Everything known of a request at its end.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct RequestFacts {
     /// Request id.
     pub id: RequestId,
     /// Arrival.
@@ -59,7 +59,7 @@ pub struct Facts {
     /// Local count of the input; zero when the body could not be read.
     pub input: InputCount,
     /// What reached the caller.
-    pub delivered: Delivered,
+    pub delivered: DeliveredContent,
     /// Attempts, in order. For a completed or broken answer the last one gave it.
     pub attempts: Vec<AttemptFacts>,
     /// Microseconds to the first content byte handed to the caller.
@@ -90,7 +90,7 @@ pub struct AttemptFacts {
     /// Error id, when it failed.
     pub error: Option<String>,
     /// What was read of the answer, if one began.
-    pub reading: Option<Reading>,
+    pub reading: Option<ReplySummary>,
     /// Microseconds to the upstream's first byte.
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
@@ -104,7 +104,7 @@ pub struct AttemptFacts {
 /// What of an answer reached the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Delivered {
+pub struct DeliveredContent {
     /// Whether any content did.
     pub content: bool,
     /// Bytes of text, thought and call arguments.
@@ -113,13 +113,13 @@ pub struct Delivered {
     pub media: u32,
 }
 
-impl From<Reading> for Delivered {
-    fn from(reading: Reading) -> Self {
+impl From<ReplySummary> for DeliveredContent {
+    fn from(reading: ReplySummary) -> Self {
         Self { content: reading.content, text_bytes: reading.text_bytes, media: reading.media }
     }
 }
 
-/// The record of one attempt, for [`Begin::earlier`] and for the usage record. `input` is the request's local count.
+/// The record of one attempt, for [`AttemptStart::earlier`] and for the usage record. `input` is the request's local count.
 #[must_use]
 pub fn settle_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> AttemptRecord {
     priced_attempt(attempt, method, input).0
@@ -127,8 +127,8 @@ pub fn settle_attempt(attempt: &AttemptFacts, method: Method, input: InputCount)
 
 /// The usage record of a request that ended in this process.
 #[must_use]
-pub fn settle(facts: Facts) -> UsageRecord {
-    let mut cost = Priced::Known(NanoUsd::ZERO);
+pub fn settle(facts: RequestFacts) -> UsageRecord {
+    let mut cost = PricedAmount::Known(NanoUsd::ZERO);
     let mut attempts = Vec::with_capacity(facts.attempts.len());
     for attempt in &facts.attempts {
         let (record, priced) = priced_attempt(attempt, facts.method, facts.input);
@@ -137,8 +137,8 @@ pub fn settle(facts: Facts) -> UsageRecord {
     }
     let billed = bill(&facts).tokens();
     let factor = facts.group.as_ref().map_or(Multiplier::ONE, |group| group.sale_multiplier);
-    let sale = Priced::sale(billed.as_ref(), facts.sale.as_ref(), factor);
-    let overflow = sale == Priced::Overflow || cost == Priced::Overflow;
+    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), factor);
+    let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
     // A count the gateway made itself is told apart from a provider's.
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
     let unbilled = Tokens { source: if own_count { TokenSource::Estimated } else { TokenSource::None }, ..Tokens::default() };
@@ -173,10 +173,10 @@ pub fn settle(facts: Facts) -> UsageRecord {
     }
 }
 
-fn bill(facts: &Facts) -> Bill {
+fn bill(facts: &RequestFacts) -> BillingInput {
     let last = facts.attempts.last();
     let reading = last.and_then(|attempt| attempt.reading);
-    Bill {
+    BillingInput {
         method: facts.method,
         outcome: facts.outcome,
         policy: facts.group.as_ref().map_or(StreamBreak::default(), |group| group.stream_break),
@@ -187,7 +187,7 @@ fn bill(facts: &Facts) -> Bill {
             AttemptResult::Answered | AttemptResult::Broke | AttemptResult::Cancelled => true,
             AttemptResult::NotSent | AttemptResult::Refused | AttemptResult::Failed => false,
         }),
-        given: reading.map_or(facts.delivered, Delivered::from),
+        given: reading.map_or(facts.delivered, DeliveredContent::from),
         delivered: facts.delivered,
     }
 }
@@ -197,12 +197,12 @@ fn reported_as(attempt: &AttemptFacts) -> TokenSource {
     if attempt.planned.channel.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
 }
 
-fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, Priced) {
+fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, PricedAmount) {
     let planned = &attempt.planned;
-    let given = attempt.reading.map_or(Delivered::default(), Delivered::from);
+    let given = attempt.reading.map_or(DeliveredContent::default(), DeliveredContent::from);
     let usage = believed(attempt.reading.and_then(|reading| reading.usage)).map(|usage| (usage, reported_as(attempt)));
     let tokens = attempt_tokens(method, attempt.result, input, given, usage);
-    let cost = Priced::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
+    let cost = PricedAmount::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
     let record = AttemptRecord {
         channel: planned.channel.id,
         channel_name: planned.channel.name.clone(),

@@ -1,4 +1,4 @@
-//! What choosing costs among 1,000 accounts, with the board and the rooms of a running gateway that knows every one of
+//! What choosing costs among 1,000 accounts, with the registry and the limiters of a running gateway that knows every one of
 //! them: the aim is 20 µs.
 
 #[path = "../../tollgate-core/benches/rows/mod.rs"]
@@ -8,45 +8,46 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
-    Account, Caller, CandidateView as _, Catalog, HealthView as _, Observation, Pace, Past, RouteInput, Standing, resolve, route,
+    Account, AttemptHistory, Availability, Caller, CandidateView as _, Catalog, HealthView as _, LatencySample, Observation,
+    RouteInput, resolve, route,
 };
-use tollgate_gateway::{Clock, HealthBoard, Slot, SystemClock, Traffic};
+use tollgate_gateway::{Clock, HealthRegistry, Permit, SystemClock, Traffic};
 use tollgate_protocol::Protocol;
 
-use rows::{NOW, account, catalog, channel, key, outline};
+use rows::{NOW, account, catalog, channel, key, summary};
 
 const ACCOUNTS: usize = 1_000;
 
 /// A gateway's knowledge of a catalog.
 struct Gateway {
     catalog: Catalog,
-    board: HealthBoard,
+    registry: HealthRegistry,
     traffic: Traffic,
     /// Room that is taken while it is measured.
-    taken: Vec<Slot>,
+    taken: Vec<Permit>,
 }
 
 impl Gateway {
     /// Every account has answered lately, one in seven failed once.
     fn over(catalog: Catalog) -> Self {
-        let board = HealthBoard::default();
-        board.configure(catalog.accounts().map(|account| &**account));
+        let registry = HealthRegistry::default();
+        registry.configure(catalog.accounts().map(|account| &**account));
         for (at, account) in catalog.accounts().enumerate() {
-            board.observe(account.id, &Observation::Success { pace: Some(Pace::FirstToken(200_000)) }, true, NOW);
+            registry.observe(account.id, &Observation::Success { latency: Some(LatencySample::FirstToken(200_000)) }, true, NOW);
             if at % 7 == 0 {
-                board.observe(account.id, &Observation::ServerError, true, NOW);
+                registry.observe(account.id, &Observation::ServerError, true, NOW);
             }
         }
         let traffic = Traffic::new(Arc::new(SystemClock) as Arc<dyn Clock>);
         traffic.configure(catalog.accounts().map(|account| &**account));
-        Self { catalog, board, traffic, taken: Vec::new() }
+        Self { catalog, registry, traffic, taken: Vec::new() }
     }
 
     /// Every `step`th account cools for a 429.
     fn cooling(self, step: usize) -> Self {
         let until = Some(NOW.plus_ms(60_000));
         for account in self.catalog.accounts().step_by(step) {
-            self.board.observe(account.id, &Observation::RateLimited { until }, true, NOW);
+            self.registry.observe(account.id, &Observation::RateLimited { until }, true, NOW);
         }
         self
     }
@@ -59,7 +60,7 @@ impl Gateway {
     }
 
     fn measure(&self, c: &mut Criterion, name: &str, affinity: Option<u64>) {
-        let (outline, key, past) = (outline(affinity), key(), Past::default());
+        let (summary, key, past) = (summary(affinity), key(), AttemptHistory::default());
         let mut state = 1u32;
         let mut dice = move || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -68,14 +69,14 @@ impl Gateway {
         c.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let caller = Caller::of(&self.catalog, key.clone());
-                let offer = resolve(&self.catalog, &caller, &outline, Protocol::OpenAi, NOW).expect("the model is offered");
-                let (health, view) = (self.board.look(), self.traffic.view(&outline, Protocol::OpenAi, 500, NOW));
+                let offer = resolve(&self.catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
+                let (health, view) = (self.registry.snapshot(), self.traffic.view(&summary, Protocol::OpenAi, 500, NOW));
                 let input = RouteInput {
                     catalog: &self.catalog,
                     newer: None,
                     caller: &caller,
                     offer: &offer,
-                    outline: &outline,
+                    summary: &summary,
                     from: Protocol::OpenAi,
                     health: &health,
                     view: &view,
@@ -101,7 +102,7 @@ fn benches(c: &mut Criterion) {
     let limited = || catalog((0..ACCOUNTS).map(|n| channel(n, vec![bounded(n)])).collect());
     let sound = Gateway::over(one());
     let first = sound.catalog.accounts().next().expect("there are accounts").id;
-    assert!(sound.board.look().of(first, NOW).standing == Standing::Usable, "one failure cools nobody");
+    assert!(sound.registry.snapshot().of(first, NOW).availability == Availability::Usable, "one failure cools nobody");
     sound.measure(c, "gateway, 1 channel of 1000 accounts, dice", None);
     sound.measure(c, "gateway, 1 channel of 1000 accounts, affinity", Some(7));
     let sound = Gateway::over(many());
@@ -112,7 +113,7 @@ fn benches(c: &mut Criterion) {
     Gateway::over(limited()).measure(c, "gateway, 1000 channels with bounds, all free", None);
     let busy = Gateway::over(limited()).busy(10);
     assert_eq!(busy.taken.len(), ACCOUNTS / 10);
-    let view = outline(None);
+    let view = summary(None);
     let view = busy.traffic.view(&view, Protocol::OpenAi, 500, NOW);
     let accounts = busy.catalog.accounts().map(|account| view.account_load(account.id, account.bounds()));
     assert_eq!(accounts.filter(|load| *load != tollgate_core::AccountLoad::Free).count(), ACCOUNTS / 10);

@@ -18,20 +18,20 @@ use tollgate_core::{AccountId, IdHash};
 
 /// A place for each account.
 #[derive(Debug)]
-pub(crate) struct AccountPlaces<T> {
-    places: ArcSwap<Places<T>>,
+pub(crate) struct AccountMap<T> {
+    places: ArcSwap<AccountTable<T>>,
     /// Held while they are replaced.
     replacing: Mutex<()>,
 }
 
 /// The places at one moment.
 #[derive(Debug)]
-struct Places<T> {
+struct AccountTable<T> {
     in_order: Vec<(AccountId, Arc<T>)>,
     positions: HashMap<AccountId, usize, IdHash>,
 }
 
-impl<T> Places<T> {
+impl<T> AccountTable<T> {
     fn get(&self, account: AccountId) -> Option<(usize, &Arc<T>)> {
         let position = *self.positions.get(&account)?;
         Some((position, &self.in_order.get(position)?.1))
@@ -43,7 +43,7 @@ impl<T> Places<T> {
     }
 }
 
-impl<T> FromIterator<(AccountId, Arc<T>)> for Places<T> {
+impl<T> FromIterator<(AccountId, Arc<T>)> for AccountTable<T> {
     /// Whoever comes twice keeps his first place.
     fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
         let (mut in_order, mut positions) = (Vec::new(), HashMap::with_hasher(IdHash::default()));
@@ -57,33 +57,33 @@ impl<T> FromIterator<(AccountId, Arc<T>)> for Places<T> {
     }
 }
 
-impl<T> Default for AccountPlaces<T> {
+impl<T> Default for AccountMap<T> {
     fn default() -> Self {
         std::iter::empty().collect()
     }
 }
 
-impl<T> FromIterator<(AccountId, Arc<T>)> for AccountPlaces<T> {
+impl<T> FromIterator<(AccountId, Arc<T>)> for AccountMap<T> {
     fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
         Self { places: ArcSwap::from_pointee(all.into_iter().collect()), replacing: Mutex::new(()) }
     }
 }
 
-impl<T> AccountPlaces<T> {
+impl<T> AccountMap<T> {
     /// An account's place, if it has one.
     pub(crate) fn get(&self, account: AccountId) -> Option<Arc<T>> {
         self.places.load().get(account).map(|(_, place)| Arc::clone(place))
     }
 
     /// All places as they are, for one choice.
-    pub(crate) fn look(&self) -> PlacesLook<T> {
-        PlacesLook { places: self.places.load(), next: AtomicUsize::new(0) }
+    pub(crate) fn snapshot(&self) -> AccountSnapshot<T> {
+        AccountSnapshot { places: self.places.load(), next: AtomicUsize::new(0) }
     }
 }
 
-impl<T: Default> AccountPlaces<T> {
+impl<T: Default> AccountMap<T> {
     /// An account's place, which is made for one that nobody has heard of.
-    pub(crate) fn get_or_make(&self, account: AccountId) -> Arc<T> {
+    pub(crate) fn get_or_insert(&self, account: AccountId) -> Arc<T> {
         if let Some(place) = self.get(account) {
             return place;
         }
@@ -111,13 +111,13 @@ impl<T: Default> AccountPlaces<T> {
 }
 
 /// All places at one moment: for one choice, not to be kept.
-pub(crate) struct PlacesLook<T> {
-    places: Guard<Arc<Places<T>>>,
+pub(crate) struct AccountSnapshot<T> {
+    places: Guard<Arc<AccountTable<T>>>,
     /// Behind the place that was asked for last.
     next: AtomicUsize,
 }
 
-impl<T> PlacesLook<T> {
+impl<T> AccountSnapshot<T> {
     /// An account's place, if it has one.
     #[inline]
     pub(crate) fn get(&self, account: AccountId) -> Option<&T> {
@@ -148,16 +148,16 @@ mod tests {
         AccountId::from_parts(Timestamp(1), [number; 10])
     }
 
-    type Numbers = AccountPlaces<Mutex<u32>>;
+    type Numbers = AccountMap<Mutex<u32>>;
 
     #[test]
     fn who_stays_keeps_its_place_and_who_goes_only_while_it_is_needed() {
         let numbers = Numbers::default();
         for number in 1..=3 {
-            *numbers.get_or_make(account(number)).lock().unwrap() = number.into();
+            *numbers.get_or_insert(account(number)).lock().unwrap() = number.into();
         }
         numbers.configure([account(2), account(4), account(2)], |number| *number.lock().unwrap() == 3);
-        let look = numbers.look();
+        let look = numbers.snapshot();
         let all: Vec<_> = look.iter().map(|(account, number)| (account, *number.lock().unwrap())).collect();
         assert_eq!(all, [(account(2), 2), (account(4), 0), (account(3), 3)]);
         assert!(numbers.get(account(1)).is_none());
@@ -168,11 +168,11 @@ mod tests {
         let numbers = Numbers::default();
         std::thread::scope(|threads| {
             for _ in 0..4 {
-                threads.spawn(|| (0..100).for_each(|number| *numbers.get_or_make(account(number)).lock().unwrap() += 1));
+                threads.spawn(|| (0..100).for_each(|number| *numbers.get_or_insert(account(number)).lock().unwrap() += 1));
             }
         });
-        assert!(numbers.look().iter().all(|(_, number)| *number.lock().unwrap() == 4));
-        assert_eq!(numbers.look().iter().count(), 100);
+        assert!(numbers.snapshot().iter().all(|(_, number)| *number.lock().unwrap() == 4));
+        assert_eq!(numbers.snapshot().iter().count(), 100);
     }
 
     proptest! {
@@ -180,10 +180,10 @@ mod tests {
         fn a_look_finds_the_same_in_whatever_order_it_is_asked(asked in prop::collection::vec(0_u8..40, 0..200)) {
             let numbers = Numbers::default();
             numbers.configure((0..30).rev().map(account), |_| false);
-            for (number, place) in (0..).zip(numbers.look().iter()) {
+            for (number, place) in (0..).zip(numbers.snapshot().iter()) {
                 *place.1.lock().unwrap() = number;
             }
-            let look = numbers.look();
+            let look = numbers.snapshot();
             for number in asked {
                 let found = look.get(account(number)).map(|place| *place.lock().unwrap());
                 prop_assert_eq!(found, (number < 30).then(|| 29 - u32::from(number)));

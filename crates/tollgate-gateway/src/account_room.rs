@@ -1,7 +1,7 @@
 //! Room on accounts: requests at once, requests and tokens a minute, counted for all cores together.
 //!
-//! Room is set aside before an attempt begins and carried by it as a [`Slot`], which gives it back when it is dropped:
-//! once, whatever ended the attempt. A slot that comes free goes to whoever waits for it, never back to the crowd, so
+//! Room is set aside before an attempt begins and carried by it as a [`Permit`], which gives it back when it is dropped:
+//! once, whatever ended the attempt. A permit that comes free goes to whoever waits for it, never back to the crowd, so
 //! that nobody is overtaken. Accounts without a bound are not counted at all.
 //!
 //! Bounds: 100 waiters an account, each for as long as its caller says, at no more than 16 accounts.
@@ -20,33 +20,33 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Account, AccountBounds as Bounds, AccountId, AccountLoad};
+use tollgate_core::{Account, AccountId, AccountLimits as Bounds, AccountLoad};
 
 use crate::{
     Clock,
-    account_places::{AccountPlaces, PlacesLook},
+    account_places::{AccountMap, AccountSnapshot},
 };
-use in_use::Full;
-use queue::Queue;
-use slot::{Held, Used};
+use in_use::AtCapacity;
+use queue::FairQueue;
+use slot::{HeldPermit, PermitUse};
 
-pub use in_use::InUse;
-pub(crate) use line::{Joined, Line};
-pub use slot::Slot;
+pub use in_use::AccountUsage;
+pub(crate) use line::{AcquireOutcome, WaitQueue};
+pub use slot::Permit;
 
 /// Room on the accounts that have a bound.
 #[derive(Debug)]
-pub(crate) struct AccountRooms {
+pub(crate) struct AccountLimiters {
     clock: Arc<dyn Clock>,
     begun: Instant,
-    places: AccountPlaces<Place>,
+    places: AccountMap<AccountLimiter>,
     waits: AtomicU64,
 }
 
 /// One account's room. Changing it locks it; whether there is some can mostly be read without.
 #[derive(Debug, Default)]
-struct Place {
-    room: Mutex<Room>,
+struct AccountLimiter {
+    room: Mutex<LimiterState>,
     /// Requests at once.
     running: AtomicU32,
     /// Requests and tokens of a minute when they changed last: it is never more until they change again.
@@ -54,8 +54,8 @@ struct Place {
     tokens: AtomicU64,
 }
 
-impl Place {
-    fn with<T>(&self, now: u64, act: impl FnOnce(&mut Room) -> T) -> T {
+impl AccountLimiter {
+    fn with<T>(&self, now: u64, act: impl FnOnce(&mut LimiterState) -> T) -> T {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let done = act(&mut room);
         self.running.store(room.in_use.running, Ordering::Relaxed);
@@ -65,9 +65,9 @@ impl Place {
     }
 
     /// Why there is no room now.
-    fn full(&self, bounds: Bounds, tokens: u64, now: impl FnOnce() -> u64) -> Option<Full> {
+    fn full(&self, bounds: Bounds, tokens: u64, now: impl FnOnce() -> u64) -> Option<AtCapacity> {
         if bounds.concurrency != 0 && self.running.load(Ordering::Relaxed) >= bounds.concurrency {
-            return Some(Full::AtConcurrency);
+            return Some(AtCapacity::AtConcurrency);
         }
         let within = |used: &AtomicU64, more: u64, bound: u64| {
             bound == 0 || used.load(Ordering::Relaxed).saturating_add(more.min(bound)) <= bound
@@ -81,35 +81,36 @@ impl Place {
 
 /// What is in use of one account.
 #[derive(Debug, Default)]
-struct Room {
-    in_use: InUse,
-    queue: Queue,
+struct LimiterState {
+    in_use: AccountUsage,
+    queue: FairQueue,
 }
 
-impl AccountRooms {
+impl AccountLimiters {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let begun = clock.instant();
-        Arc::new(Self { clock, begun, places: AccountPlaces::default(), waits: AtomicU64::new(0) })
+        Arc::new(Self { clock, begun, places: AccountMap::default(), waits: AtomicU64::new(0) })
     }
 
     /// All accounts as they are, for one choice.
-    pub(crate) fn look(&self) -> RoomsLook<'_> {
-        RoomsLook { rooms: self, places: self.places.look() }
+    pub(crate) fn snapshot(&self) -> LimiterSnapshot<'_> {
+        LimiterSnapshot { limiters: self, places: self.places.snapshot() }
     }
 
     /// Whether an account has room for a request that is estimated at `tokens`.
     pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
-        self.look().load(account.id, account.bounds(), tokens)
+        self.snapshot().load(account.id, account.bounds(), tokens)
     }
 
     /// Sets room aside, if there is some.
-    pub(crate) fn take(self: &Arc<Self>, account: &Account, tokens: u64) -> Option<Slot> {
+    pub(crate) fn try_acquire(self: &Arc<Self>, account: &Account, tokens: u64) -> Option<Permit> {
         let bounds = account.bounds();
         if !bounds.any() {
-            return Some(Slot(None));
+            return Some(Permit(None));
         }
-        let (place, now) = (self.places.get_or_make(account.id), self.micros());
-        place.with(now, |room| room.full(bounds, tokens, now).is_none().then(|| self.occupy(&place, room, account.id, tokens, now)))
+        let (place, now) = (self.places.get_or_insert(account.id), self.micros());
+        place
+            .with(now, |room| room.full(bounds, tokens, now).is_none().then(|| self.reserve(&place, room, account.id, tokens, now)))
     }
 
     /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
@@ -119,30 +120,37 @@ impl AccountRooms {
         self.places.configure(bounded, |place| place.running.load(Ordering::Relaxed) > 0);
     }
 
-    fn occupy(self: &Arc<Self>, place: &Arc<Place>, room: &mut Room, account: AccountId, tokens: u64, now: u64) -> Slot {
+    fn reserve(
+        self: &Arc<Self>,
+        place: &Arc<AccountLimiter>,
+        room: &mut LimiterState,
+        account: AccountId,
+        tokens: u64,
+        now: u64,
+    ) -> Permit {
         room.in_use.running += 1;
         let requests_at = room.in_use.requests.take(1, now);
         let tokens_at = room.in_use.tokens.take(tokens, now);
-        let (rooms, place) = (Arc::clone(self), Arc::clone(place));
-        Slot(Some(Held { rooms, place, account, tokens, requests_at, tokens_at, used: Used::Nothing }))
+        let (limiters, place) = (Arc::clone(self), Arc::clone(place));
+        Permit(Some(HeldPermit { limiters, place, account, tokens, requests_at, tokens_at, used: PermitUse::Nothing }))
     }
 
     /// Gives room back and hands what is free now to those who wait.
-    fn release(self: &Arc<Self>, held: &Held) {
+    fn release(self: &Arc<Self>, held: &HeldPermit) {
         let now = self.micros();
         held.place.with(now, |room| {
-            room.vacate(held, now);
+            room.release(held, now);
             while let Some(turn) = room.queue.next(room.in_use.running) {
                 if room.full(turn.bounds, turn.tokens, now).is_some() {
                     turn.hand.wake();
                     continue;
                 }
-                let slot = self.occupy(&held.place, room, held.account, turn.tokens, now);
-                if let Some(mut refused) = turn.hand.offer(slot)
+                let permit = self.reserve(&held.place, room, held.account, turn.tokens, now);
+                if let Some(mut refused) = turn.hand.offer(permit)
                     && let Some(refused) = mem::take(&mut refused.0)
                 {
-                    // Whoever waited has left or was served elsewhere. Dropping the slot would lock the room again.
-                    room.vacate(&refused, now);
+                    // Whoever waited has left or was served elsewhere. Dropping the permit would lock the room again.
+                    room.release(&refused, now);
                 }
             }
         });
@@ -151,65 +159,65 @@ impl AccountRooms {
     /// Requests that hold room on an account.
     #[cfg(test)]
     pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.places.get_or_make(account).with(0, |room| room.in_use.running)
+        self.places.get_or_insert(account).with(0, |room| room.in_use.running)
     }
 
     /// Requests that wait for room on an account.
     #[cfg(test)]
     pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.places.get_or_make(account).with(0, |room| room.queue.len())
+        self.places.get_or_insert(account).with(0, |room| room.queue.len())
     }
 
     /// What is in use of an account.
-    pub(crate) fn in_use(&self, account: AccountId) -> InUse {
-        let Some(place) = self.places.get(account) else { return InUse::default() };
+    pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
+        let Some(place) = self.places.get(account) else { return AccountUsage::default() };
         place.room.lock().unwrap_or_else(PoisonError::into_inner).in_use
     }
 
-    /// The time rooms count in.
+    /// The time limiters count in.
     pub(crate) fn micros(&self) -> u64 {
         u64::try_from(self.clock.instant().saturating_duration_since(self.begun).as_micros()).unwrap_or(u64::MAX)
     }
 }
 
 /// All accounts' room as choosing reads it: for one choice, not to be kept.
-pub(crate) struct RoomsLook<'a> {
-    rooms: &'a AccountRooms,
-    places: PlacesLook<Place>,
+pub(crate) struct LimiterSnapshot<'a> {
+    limiters: &'a AccountLimiters,
+    places: AccountSnapshot<AccountLimiter>,
 }
 
-impl RoomsLook<'_> {
+impl LimiterSnapshot<'_> {
     /// Whether an account has room for a request that is estimated at `tokens`.
     pub(crate) fn load(&self, account: AccountId, bounds: Bounds, tokens: u64) -> AccountLoad {
         if !bounds.any() {
             return AccountLoad::Free;
         }
         let Some(place) = self.places.get(account) else { return AccountLoad::Free };
-        match place.full(bounds, tokens, || self.rooms.micros()) {
+        match place.full(bounds, tokens, || self.limiters.micros()) {
             None => AccountLoad::Free,
-            Some(Full::AtConcurrency) => AccountLoad::AtConcurrency,
-            Some(Full::AtRate { wait_ms }) => {
+            Some(AtCapacity::AtConcurrency) => AccountLoad::AtConcurrency,
+            Some(AtCapacity::AtRate { wait_ms }) => {
                 let wait_ms = i64::try_from(wait_ms).unwrap_or(i64::MAX);
-                AccountLoad::AtRate { until: self.rooms.clock.now().plus_ms(wait_ms) }
+                AccountLoad::AtRate { until: self.limiters.clock.now().plus_ms(wait_ms) }
             }
         }
     }
 }
 
-impl Room {
-    fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<Full> {
+impl LimiterState {
+    fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<AtCapacity> {
         self.in_use.full(bounds, tokens, now)
     }
 
-    fn vacate(&mut self, held: &Held, now: u64) {
+    fn release(&mut self, held: &HeldPermit, now: u64) {
         self.in_use.running = self.in_use.running.saturating_sub(1);
         match held.used {
-            Used::Nothing => {
+            PermitUse::Nothing => {
                 self.in_use.requests.correct(held.requests_at, 1, 0, now);
                 self.in_use.tokens.correct(held.tokens_at, held.tokens, 0, now);
             }
-            Used::Request => {}
-            Used::Tokens(actual) => self.in_use.tokens.correct(held.tokens_at, held.tokens, actual, now),
+            PermitUse::Request => {}
+            PermitUse::Tokens(actual) => self.in_use.tokens.correct(held.tokens_at, held.tokens, actual, now),
         }
     }
 }

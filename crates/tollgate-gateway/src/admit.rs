@@ -1,22 +1,23 @@
-//! Stage 4 of 9. In: a caller, an offer and what is asked; out: room set aside for the request, which its ticket gives
+//! Stage 4 of 9. In: a caller, an offer and what is asked; out: room set aside for the request, which its guard gives
 //! back however the request ends, and the output limit that the request must be given for it.
 //!
 //! Money first, then requests, tokens, concurrency; everything is taken in one step, or nothing. What nobody bounds is not
 //! counted.
 
 use crate::{
-    BudgetSubject, Core, Head, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Spent, route::Asked, terms::Terms,
-    ticket::Ticket, translate::OutputLimit,
+    BudgetSubject, Core, Head, LimitKind, LimitSubject, RateFigures, RateLimit, Refusal, SpentBudget, route::RouteContext,
+    terms::Admission, ticket::UsageGuard, translate::OutputLimit,
 };
 use tollgate_core::{
-    AdmitInput, Busy, Exclusion, Exhausted, Hold, PlannedAttempt, Rated, Room, Rooms, Short, Subject, Taken, Timestamp, Window,
-    hold_for, hold_for_attempt, holds_ahead, output_limit_field,
+    AdmitInput, Exclusion, FundsStatus, LimitExceeded, PlannedAttempt, RateExceeded, RateKind, RateStatus, RateStatuses,
+    Reservation, ReservationReceipt, Subject, Timestamp, Window, attempt_reservations, output_limit_field, reservation_for,
+    reservation_for_attempt,
 };
 
 /// What was set aside for a request.
 pub(crate) struct Admitted {
     /// As it was asked for; `None`: nothing bounds the request.
-    pub hold: Option<Hold>,
+    pub hold: Option<Reservation>,
     /// The output limit that it rests on.
     pub limit: Option<OutputLimit>,
 }
@@ -26,13 +27,13 @@ pub(crate) struct Admitted {
 ///
 /// # Errors
 /// E31, E32 or E33; nothing is set aside then.
-pub(crate) async fn admit(core: &Core, head: &Head, terms: &Terms, ticket: &mut Ticket) -> Result<Admitted, Refusal> {
+pub(crate) async fn admit(core: &Core, head: &Head, terms: &Admission, guard: &mut UsageGuard) -> Result<Admitted, Refusal> {
     let input = input_of(core, head, terms);
-    let Some(hold) = hold_for(&input) else { return Ok(Admitted { hold: None, limit: None }) };
-    let ahead = holds_ahead(&input, &terms.catalog);
-    match take(core, &hold, &ahead, ticket).await? {
+    let Some(hold) = reservation_for(&input) else { return Ok(Admitted { hold: None, limit: None }) };
+    let ahead = attempt_reservations(&input, &terms.catalog);
+    match take(core, &hold, &ahead, guard).await? {
         Ok(taken) => {
-            ticket.admitted(figures_of(&taken.rooms));
+            guard.admitted(figures_of(&taken.rate_statuses));
             Ok(Admitted { hold: Some(hold), limit: output_limit(taken.output, head, terms) })
         }
         Err(exhausted) => Err(refusal_of(&exhausted, head.arrived)),
@@ -43,37 +44,37 @@ pub(crate) async fn admit(core: &Core, head: &Head, terms: &Terms, ticket: &mut 
 pub(crate) async fn admit_more(
     core: &Core,
     head: &Head,
-    terms: &Terms,
-    held: Option<&Hold>,
-    ticket: &mut Ticket,
+    terms: &Admission,
+    held: Option<&Reservation>,
+    guard: &mut UsageGuard,
 ) -> Option<Admitted> {
     let input = input_of(core, head, terms);
-    let Some(hold) = hold_for(&input) else { return Some(Admitted { hold: None, limit: None }) };
+    let Some(hold) = reservation_for(&input) else { return Some(Admitted { hold: None, limit: None }) };
     let more = match held {
         Some(held) => hold.beyond(held),
         None => Some(hold.clone()),
     };
     let output = match more {
-        Some(more) => take(core, &more, &[], ticket).await.ok()?.ok()?.output,
+        Some(more) => take(core, &more, &[], guard).await.ok()?.ok()?.output,
         None => hold.output,
     };
     Some(Admitted { limit: output_limit(output, head, terms), hold: Some(hold) })
 }
 
-fn input_of<'a>(core: &'a Core, head: &Head, terms: &'a Terms) -> AdmitInput<'a> {
+fn input_of<'a>(core: &'a Core, head: &Head, terms: &'a Admission) -> AdmitInput<'a> {
     AdmitInput {
         id: head.request_id,
         at: head.arrived,
         caller: &terms.caller,
         offer: &terms.offer,
-        outline: &terms.outline,
+        summary: &terms.summary,
         from: head.from,
         gateway: &core.shared.settings.budgets,
     }
 }
 
-fn output_limit(tokens: Option<u64>, head: &Head, terms: &Terms) -> Option<OutputLimit> {
-    tokens.map(|tokens| OutputLimit { tokens, field: output_limit_field(&terms.outline, head.from) })
+fn output_limit(tokens: Option<u64>, head: &Head, terms: &Admission) -> Option<OutputLimit> {
+    tokens.map(|tokens| OutputLimit { tokens, field: output_limit_field(&terms.summary, head.from) })
 }
 
 /// Sets the cost of an attempt aside on the budgets of its channel; what excludes the channel where they do not suffice.
@@ -81,32 +82,37 @@ fn output_limit(tokens: Option<u64>, head: &Head, terms: &Terms) -> Option<Outpu
 /// # Errors
 /// When nobody can tell.
 pub(crate) async fn admit_attempt(
-    asked: &Asked<'_>,
+    asked: &RouteContext<'_>,
     planned: &PlannedAttempt,
-    ticket: &mut Ticket,
+    guard: &mut UsageGuard,
 ) -> Result<Option<Exclusion>, Refusal> {
-    let Asked { core, head, catalog, caller, outline, offer, .. } = *asked;
-    let Some(hold) = hold_for_attempt(head.request_id, head.arrived, planned, outline, offer) else { return Ok(None) };
+    let RouteContext { core, head, catalog, caller, summary, offer, .. } = *asked;
+    let Some(hold) = reservation_for_attempt(head.request_id, head.arrived, planned, summary, offer) else { return Ok(None) };
     // Should somebody have to be asked now, then about the channels of further attempts too.
-    let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, outline, from: head.from, gateway: &[] };
-    let mut ahead = holds_ahead(&input, catalog);
+    let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, summary, from: head.from, gateway: &[] };
+    let mut ahead = attempt_reservations(&input, catalog);
     if let Some(this) = ahead.iter().position(|other| other.limits == hold.limits) {
         ahead.remove(this);
     }
-    Ok(match take(core, &hold, &ahead, ticket).await? {
+    Ok(match take(core, &hold, &ahead, guard).await? {
         Ok(_) => None,
-        Err(Exhausted::Money(short)) => {
+        Err(LimitExceeded::Money(short)) => {
             Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(head.arrived)) })
         }
         // Channels have no rates.
-        Err(Exhausted::Rate(_)) => Some(Exclusion::Concurrency),
+        Err(LimitExceeded::Rate(_)) => Some(Exclusion::Concurrency),
     })
 }
 
-async fn take(core: &Core, hold: &Hold, ahead: &[Hold], ticket: &mut Ticket) -> Result<Result<Taken, Exhausted>, Refusal> {
-    // Before the first await: whatever becomes of this request, its ticket gives back what was taken.
-    ticket.holds();
-    core.shared.counters.take(hold, ahead, core.shared.clock.instant()).await.map_err(|fault| {
+async fn take(
+    core: &Core,
+    hold: &Reservation,
+    ahead: &[Reservation],
+    guard: &mut UsageGuard,
+) -> Result<Result<ReservationReceipt, LimitExceeded>, Refusal> {
+    // Before the first await: whatever becomes of this request, its guard gives back what was taken.
+    guard.mark_reserved();
+    core.shared.counters.reserve(hold, ahead, core.shared.clock.instant()).await.map_err(|fault| {
         core.shared.metrics.store_error("take_hold");
         tracing::error!(%fault, "nobody can tell what a caller has left");
         Refusal::Overloaded
@@ -114,14 +120,14 @@ async fn take(core: &Core, hold: &Hold, ahead: &[Hold], ticket: &mut Ticket) -> 
 }
 
 /// How a request is refused that arrived at `at`.
-pub(crate) fn refusal_of(exhausted: &Exhausted, at: Timestamp) -> Refusal {
+pub(crate) fn refusal_of(exhausted: &LimitExceeded, at: Timestamp) -> Refusal {
     match exhausted {
-        Exhausted::Rate(busy) => rate_limited(busy),
-        Exhausted::Money(short) => too_little(short, at),
+        LimitExceeded::Rate(busy) => rate_limited(busy),
+        LimitExceeded::Money(short) => too_little(short, at),
     }
 }
 
-fn rate_limited(busy: &Busy) -> Refusal {
+fn rate_limited(busy: &RateExceeded) -> Refusal {
     let subject = match busy.subject {
         Subject::Key(_) => LimitSubject::Key,
         Subject::Member(_) => LimitSubject::Member,
@@ -129,17 +135,17 @@ fn rate_limited(busy: &Busy) -> Refusal {
         Subject::Group(_) | Subject::Channel(_) | Subject::Gateway => LimitSubject::Group,
     };
     let limited = match busy.rated {
-        Rated::Requests => Limited::Requests,
-        Rated::Tokens => Limited::Tokens,
-        Rated::Concurrency => Limited::Concurrency,
+        RateKind::Requests => LimitKind::Requests,
+        RateKind::Tokens => LimitKind::Tokens,
+        RateKind::Concurrency => LimitKind::Concurrency,
     };
     let retry_after = u32::try_from(busy.wait_ms.div_ceil(1_000)).unwrap_or(u32::MAX).clamp(1, 60);
-    let figures = figures_of(&busy.rooms);
+    let figures = figures_of(&busy.rate_statuses);
     Refusal::RateLimited(Box::new(RateLimit { limited, subject, limit: busy.limit, used: busy.used, retry_after, figures }))
 }
 
 /// Nothing is left (E32), or not enough for this request (E33).
-fn too_little(short: &Short, at: Timestamp) -> Refusal {
+fn too_little(short: &FundsStatus, at: Timestamp) -> Refusal {
     let subject = match short.subject {
         Subject::Member(_) if short.budget.is_none() => BudgetSubject::Balance,
         Subject::Key(_) => BudgetSubject::Key,
@@ -152,22 +158,26 @@ fn too_little(short: &Short, at: Timestamp) -> Refusal {
         return Refusal::TooDear(subject);
     }
     let spent = match short.budget {
-        Some(budget) => {
-            Spent { subject, window: budget.window, spent: short.spent, amount: budget.amount, renews_at: budget.window.ends(at) }
-        }
-        None => Spent { subject, window: Window::Total, spent: short.spent, amount: short.left, renews_at: None },
+        Some(budget) => SpentBudget {
+            subject,
+            window: budget.window,
+            spent: short.spent,
+            amount: budget.amount,
+            renews_at: budget.window.ends(at),
+        },
+        None => SpentBudget { subject, window: Window::Total, spent: short.spent, amount: short.left, renews_at: None },
     };
     Refusal::Spent(Box::new(spent))
 }
 
-fn figures_of(rooms: &Rooms) -> RateFigures {
-    let left = |room: Room| room.limit.saturating_sub(room.used);
+fn figures_of(rate_statuses: &RateStatuses) -> RateFigures {
+    let left = |rate_status: RateStatus| rate_status.limit.saturating_sub(rate_status.used);
     RateFigures {
-        limit_requests: rooms.requests.map(|room| room.limit),
-        limit_tokens: rooms.tokens.map(|room| room.limit),
-        remaining_requests: rooms.requests.map(left),
-        remaining_tokens: rooms.tokens.map(left),
-        reset_requests_ms: rooms.requests.map(|room| room.reset_ms),
-        reset_tokens_ms: rooms.tokens.map(|room| room.reset_ms),
+        limit_requests: rate_statuses.requests.map(|rate_status| rate_status.limit),
+        limit_tokens: rate_statuses.tokens.map(|rate_status| rate_status.limit),
+        remaining_requests: rate_statuses.requests.map(left),
+        remaining_tokens: rate_statuses.tokens.map(left),
+        reset_requests_ms: rate_statuses.requests.map(|rate_status| rate_status.reset_ms),
+        reset_tokens_ms: rate_statuses.tokens.map(|rate_status| rate_status.reset_ms),
     }
 }

@@ -16,13 +16,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{Catalog, Crossed, MemberId, RequestId, Subject, Timestamp};
-use tollgate_store::{Kind, Listing};
+use tollgate_core::{BudgetAlert, Catalog, MemberId, RequestId, Subject, Timestamp};
+use tollgate_store::{ListingStore, RowKind};
 use url::Url;
 
 use crate::{
     Shared,
-    forward::{ConnectFault, Reach, Trust, fetch},
+    forward::{AddressPolicy, ConnectFault, Trust, fetch},
 };
 
 /// Alerts that wait.
@@ -48,11 +48,11 @@ pub struct Webhook {
 
 /// The requests' end of the queue; without a webhook alerts are logged only.
 #[derive(Clone, Debug, Default)]
-pub struct AlertQueue(Option<mpsc::Sender<Told>>);
+pub struct AlertQueue(Option<mpsc::Sender<QueuedAlert>>);
 
 /// An alert that waits.
 #[derive(Debug)]
-struct Told {
+struct QueuedAlert {
     said: Value,
     /// Whose name is looked up before it is sent: requests know their key's only.
     member: Option<MemberId>,
@@ -62,15 +62,15 @@ struct Told {
 #[derive(Debug)]
 pub struct Alerts {
     webhook: Webhook,
-    queue: mpsc::Receiver<Told>,
-    rows: Arc<dyn Listing>,
+    queue: mpsc::Receiver<QueuedAlert>,
+    rows: Arc<dyn ListingStore>,
     trust: Trust,
     tasks: TaskTracker,
 }
 
 impl AlertQueue {
     /// Tells that a budget is spent: by which request, of a key of which name.
-    pub fn tell(&self, shared: &Shared, request: RequestId, key: &str, crossed: &Crossed) {
+    pub fn enqueue(&self, shared: &Shared, request: RequestId, key: &str, crossed: &BudgetAlert) {
         tracing::warn!(
             request.id = %request,
             budget.of = %crossed.subject,
@@ -82,7 +82,7 @@ impl AlertQueue {
         let Some(queue) = &self.0 else { return };
         let said = told(request, key, crossed, &shared.catalog.load(), shared.clock.now());
         let member = if let Subject::Member(id) = crossed.subject { Some(id) } else { None };
-        if queue.try_send(Told { said, member }).is_err() {
+        if queue.try_send(QueuedAlert { said, member }).is_err() {
             shared.metrics.alert("lost");
             tracing::warn!(request.id = %request, "too many alerts wait for the webhook; this one is lost");
         }
@@ -92,7 +92,7 @@ impl AlertQueue {
 impl Alerts {
     /// A queue and what empties it; members' names are looked up in `rows`.
     #[must_use]
-    pub fn to(webhook: Webhook, rows: Arc<dyn Listing>) -> (AlertQueue, Self) {
+    pub fn to(webhook: Webhook, rows: Arc<dyn ListingStore>) -> (AlertQueue, Self) {
         let (sender, queue) = mpsc::channel(QUEUE);
         (AlertQueue(Some(sender)), Self { webhook, queue, rows, trust: Trust::default(), tasks: TaskTracker::new() })
     }
@@ -119,10 +119,10 @@ impl Alerts {
     }
 
     /// What is sent. Without a database a member stays without a name: the alert does not wait for it.
-    async fn body(&self, told: Told) -> Bytes {
-        let Told { mut said, member } = told;
+    async fn body(&self, told: QueuedAlert) -> Bytes {
+        let QueuedAlert { mut said, member } = told;
         if let Some(id) = member {
-            let found = timeout(NAME_LIMIT, self.rows.row(Kind::Member, &id.to_string())).await;
+            let found = timeout(NAME_LIMIT, self.rows.row(RowKind::Member, &id.to_string())).await;
             if let Ok(Ok(Some(row))) = found {
                 said["name"] = row.name.into();
             }
@@ -154,7 +154,7 @@ impl Alerts {
         if let Some(signature) = self.signature(&body) {
             headers.insert(SIGNATURE, signature);
         }
-        let reach = if self.webhook.private_network { Reach::Anywhere } else { Reach::Public };
+        let reach = if self.webhook.private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public };
         let sent = fetch::Sent { method: Method::POST, headers, body };
         Ok(fetch::send(&self.webhook.url, sent, reach, &self.trust, &self.tasks).await?.status)
     }
@@ -169,8 +169,8 @@ impl Alerts {
 }
 
 /// What is told, as JSON.
-fn told(request: RequestId, key: &str, crossed: &Crossed, catalog: &Catalog, at: Timestamp) -> Value {
-    let Crossed { subject, budget, spent } = *crossed;
+fn told(request: RequestId, key: &str, crossed: &BudgetAlert, catalog: &Catalog, at: Timestamp) -> Value {
+    let BudgetAlert { subject, budget, spent } = *crossed;
     let (kind, id, name) = match subject {
         Subject::Key(id) => ("key", Some(id.to_string()), Some(key.to_owned())),
         Subject::Member(id) => ("member", Some(id.to_string()), None),

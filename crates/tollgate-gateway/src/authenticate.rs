@@ -24,17 +24,17 @@ const LOOKUPS: usize = 64;
 /// Longest wait for a look-up, its turn included.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why a caller is not let in. E3 to E6 are past the door: they name the key, so that a usage record can be written.
+/// Why a caller is not let in. E3 to E6 are past the authenticator: they name the key, so that a usage record can be written.
 #[derive(Clone, Debug)]
-pub struct Unwelcome {
+pub struct AuthError {
     /// What the caller is told.
     pub refusal: Refusal,
     /// The key, where it is known.
     pub key: Option<Arc<Key>>,
 }
 
-impl Unwelcome {
-    fn stranger(refusal: Refusal) -> Self {
+impl AuthError {
+    fn unauthenticated(refusal: Refusal) -> Self {
         Self { refusal, key: None }
     }
 
@@ -44,7 +44,7 @@ impl Unwelcome {
 }
 
 /// Where keys are checked: a bounded memory in front of the store, and the count of wrong keys by address.
-pub struct KeyDoor {
+pub struct Authenticator {
     hasher: KeyHasher,
     store: Arc<dyn KeyStore>,
     cache: KeyCache,
@@ -55,14 +55,14 @@ pub struct KeyDoor {
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for KeyDoor {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyDoor").field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Authenticator").field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
-impl KeyDoor {
-    /// A door in front of `store`. Look-ups run on `runtime`, where the store's connections live.
+impl Authenticator {
+    /// An authenticator in front of `store`. Look-ups run on `runtime`, where the store's connections live.
     #[must_use]
     pub fn new(
         store: Arc<dyn KeyStore>,
@@ -153,18 +153,23 @@ impl KeyDoor {
 ///
 /// # Errors
 /// E1 to E6, E68, and E31 for wrong keys from an address that sent too many of them.
-pub async fn authenticate(door: &KeyDoor, catalog: &Catalog, head: &Head, now: Timestamp) -> Result<Caller, Unwelcome> {
-    let Some(presented) = &head.presented_key else { return Err(Unwelcome::stranger(Refusal::KeyMissing)) };
-    let Some(key) = door.find(presented.expose()).await.map_err(Unwelcome::stranger)? else {
-        let refusal = match door.wrong.count(head.peer, door.clock.instant()) {
+pub async fn authenticate(
+    authenticator: &Authenticator,
+    catalog: &Catalog,
+    head: &Head,
+    now: Timestamp,
+) -> Result<Caller, AuthError> {
+    let Some(presented) = &head.presented_key else { return Err(AuthError::unauthenticated(Refusal::KeyMissing)) };
+    let Some(key) = authenticator.find(presented.expose()).await.map_err(AuthError::unauthenticated)? else {
+        let refusal = match authenticator.wrong.count(head.peer, authenticator.clock.instant()) {
             Ok(()) => Refusal::KeyInvalid,
             Err(retry_after) => Refusal::WrongKeys { retry_after },
         };
-        return Err(Unwelcome::stranger(refusal));
+        return Err(AuthError::unauthenticated(refusal));
     };
     match check(&key, Some(head.peer), now) {
         Ok(()) => Ok(Caller::of(catalog, key)),
-        Err(refusal) => Err(Unwelcome::known(refusal, key)),
+        Err(refusal) => Err(AuthError::known(refusal, key)),
     }
 }
 

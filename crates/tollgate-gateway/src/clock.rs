@@ -1,5 +1,5 @@
 //! Time and chance, handed in: everything that needs to know what time it is asks a [`Clock`], everything that
-//! leaves something to chance is given [`Dice`]. Tests bring their own.
+//! leaves something to chance is given [`CoreRng`]. Tests bring their own.
 
 use std::{
     fmt,
@@ -37,27 +37,27 @@ impl Clock for SystemClock {
 /// Random figures for balancing and for ids: splitmix64, seeded once from the operating system. Good enough to
 /// spread load and to keep ids apart; nothing secret is drawn from it.
 #[derive(Debug)]
-pub struct Dice {
+pub struct CoreRng {
     state: AtomicU64,
 }
 
-impl Dice {
-    /// Dice whose throws depend only on `seed`.
+impl CoreRng {
+    /// CoreRng whose throws depend only on `seed`.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// Dice seeded by the operating system.
+    /// CoreRng seeded by the operating system.
     ///
     /// # Errors
     /// When the operating system gives no randomness.
-    pub fn shaken() -> Result<Self, getrandom::Error> {
+    pub fn from_os() -> Result<Self, getrandom::Error> {
         Ok(Self::seeded(getrandom::u64()?))
     }
 
     /// 64 random bits.
-    pub fn throw(&self) -> u64 {
+    pub fn next_u64(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut mixed = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -66,15 +66,15 @@ impl Dice {
     }
 
     /// 32 random bits, the form the decisions ask for.
-    pub fn throw_u32(&self) -> u32 {
-        (self.throw() >> 32) as u32
+    pub fn next_u32(&self) -> u32 {
+        (self.next_u64() >> 32) as u32
     }
 
     /// An id for a request that arrived now.
     pub fn request_id(&self, now: Timestamp) -> RequestId {
         let mut random = [0; 10];
-        random[..8].copy_from_slice(&self.throw().to_le_bytes());
-        random[8..].copy_from_slice(&self.throw().to_le_bytes()[..2]);
+        random[..8].copy_from_slice(&self.next_u64().to_le_bytes());
+        random[8..].copy_from_slice(&self.next_u64().to_le_bytes()[..2]);
         RequestId::from_parts(now, random)
     }
 }
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn dice_spread_and_ids_differ() {
-        let dice = Dice::seeded(1);
-        let low = (0..1_000).filter(|_| dice.throw_u32() < u32::MAX / 2).count();
+        let dice = CoreRng::seeded(1);
+        let low = (0..1_000).filter(|_| dice.next_u32() < u32::MAX / 2).count();
         assert!((400..600).contains(&low), "{low} of 1000 in the lower half");
         assert_ne!(dice.request_id(Timestamp(0)), dice.request_id(Timestamp(0)));
-        assert_eq!(Dice::seeded(7).throw(), Dice::seeded(7).throw());
+        assert_eq!(CoreRng::seeded(7).next_u64(), CoreRng::seeded(7).next_u64());
     }
 }

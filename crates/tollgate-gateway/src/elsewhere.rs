@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A request for somebody else.
 #[derive(Debug)]
-pub struct Visit {
+pub struct FallbackRequest {
     /// Id, as in `x-request-id`.
     pub id: RequestId,
     /// Who sent it, as for a model request: whom a trusted proxy names, else who connected. The port is the connection's.
@@ -47,7 +47,7 @@ pub struct Visit {
 
 /// What became of a visit.
 #[derive(Debug)]
-pub enum Visited {
+pub enum FallbackResponse {
     /// Answered.
     Answer(Response<AnswerBody>),
     /// Nothing lives there (E10).
@@ -58,72 +58,72 @@ pub enum Visited {
 
 /// Answers paths that are not the model path's. It decides about access itself.
 #[async_trait]
-pub trait Elsewhere: fmt::Debug + Send + Sync {
+pub trait FallbackService: fmt::Debug + Send + Sync {
     /// Answers a request.
-    async fn visit(&self, visit: Visit) -> Visited;
+    async fn call(&self, visit: FallbackRequest) -> FallbackResponse;
 }
 
 /// Nobody is at home: every path is unknown.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nowhere;
+pub struct NotFound;
 
 #[async_trait]
-impl Elsewhere for Nowhere {
-    async fn visit(&self, _visit: Visit) -> Visited {
-        Visited::Nobody
+impl FallbackService for NotFound {
+    async fn call(&self, _visit: FallbackRequest) -> FallbackResponse {
+        FallbackResponse::Nobody
     }
 }
 
 /// The gateway's end of a queue to another runtime.
 #[derive(Clone, Debug)]
-pub struct Queue(mpsc::Sender<Waiting>);
+pub struct FallbackQueue(mpsc::Sender<PendingFallback>);
 
 /// The other end: hands out visits one by one.
 #[derive(Debug)]
-pub struct Visits(mpsc::Receiver<Waiting>);
+pub struct FallbackRequests(mpsc::Receiver<PendingFallback>);
 
 /// A visit and where its answer goes.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingFallback {
     /// The request.
-    pub visit: Visit,
+    pub visit: FallbackRequest,
     /// Where the answer goes.
-    pub reply: Reply,
+    pub reply: FallbackResponder,
 }
 
 /// Where an answer goes. Dropped without one, the caller gets E63.
 #[derive(Debug)]
-pub struct Reply(oneshot::Sender<Response<AnswerBody>>);
+pub struct FallbackResponder(oneshot::Sender<Response<AnswerBody>>);
 
 /// A bounded queue between the gateway's cores and another runtime.
 #[must_use]
-pub fn queue() -> (Queue, Visits) {
+pub fn queue() -> (FallbackQueue, FallbackRequests) {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    (Queue(sender), Visits(receiver))
+    (FallbackQueue(sender), FallbackRequests(receiver))
 }
 
 #[async_trait]
-impl Elsewhere for Queue {
-    async fn visit(&self, visit: Visit) -> Visited {
+impl FallbackService for FallbackQueue {
+    async fn call(&self, visit: FallbackRequest) -> FallbackResponse {
         let (reply, answer) = oneshot::channel();
-        if self.0.try_send(Waiting { visit, reply: Reply(reply) }).is_err() {
-            return Visited::Busy;
+        if self.0.try_send(PendingFallback { visit, reply: FallbackResponder(reply) }).is_err() {
+            return FallbackResponse::Busy;
         }
         match timeout(PATIENCE, answer).await {
-            Ok(Ok(response)) => Visited::Answer(response),
-            Ok(Err(_)) | Err(_) => Visited::Busy,
+            Ok(Ok(response)) => FallbackResponse::Answer(response),
+            Ok(Err(_)) | Err(_) => FallbackResponse::Busy,
         }
     }
 }
 
-impl Visits {
+impl FallbackRequests {
     /// The next one; `None` when the gateway is gone.
-    pub async fn next(&mut self) -> Option<Waiting> {
+    pub async fn next(&mut self) -> Option<PendingFallback> {
         self.0.recv().await
     }
 }
 
-impl Reply {
+impl FallbackResponder {
     /// Sends an answer and pumps its body until the end or until the caller is gone. To be awaited on the runtime
     /// that made the answer.
     pub async fn send<B>(self, response: Response<B>)
@@ -165,8 +165,8 @@ mod tests {
 
     use super::*;
 
-    fn visit() -> Visit {
-        Visit {
+    fn visit() -> FallbackRequest {
+        FallbackRequest {
             id: RequestId::from_parts(Timestamp(0), [1; 10]),
             peer: SocketAddr::from(([127, 0, 0, 1], 9)),
             request: Request::get("/console").body(RequestBody::from(Bytes::new())).unwrap(),
@@ -182,7 +182,7 @@ mod tests {
             waiting.reply.send(Response::new(Full::new(Bytes::from_static(b"page")))).await;
         };
         let here = async {
-            let Visited::Answer(response) = queue.visit(visit()).await else { panic!("no answer") };
+            let FallbackResponse::Answer(response) = queue.call(visit()).await else { panic!("no answer") };
             response.into_body().collect().await.unwrap().to_bytes()
         };
         let (page, ()) = tokio::join!(here, there);
@@ -194,25 +194,25 @@ mod tests {
         let (queue, visits) = queue();
         let waiting = (0..QUEUE).map(|_| {
             let queue = queue.clone();
-            Box::pin(async move { queue.visit(visit()).await })
+            Box::pin(async move { queue.call(visit()).await })
         });
         let mut waiting = waiting.collect::<Vec<_>>();
         for one in &mut waiting {
             assert!(futures_util::poll!(one).is_pending());
         }
-        assert!(matches!(queue.visit(visit()).await, Visited::Busy));
+        assert!(matches!(queue.call(visit()).await, FallbackResponse::Busy));
         drop(visits);
-        assert!(matches!(waiting.swap_remove(0).await, Visited::Busy), "a console that dropped its queue answers nobody");
+        assert!(matches!(waiting.swap_remove(0).await, FallbackResponse::Busy), "a console that dropped its queue answers nobody");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_console_that_never_answers_is_given_up() {
         let (queue, _visits) = queue();
-        assert!(matches!(queue.visit(visit()).await, Visited::Busy));
+        assert!(matches!(queue.call(visit()).await, FallbackResponse::Busy));
     }
 
     #[tokio::test]
     async fn nobody_is_at_home() {
-        assert!(matches!(Nowhere.visit(visit()).await, Visited::Nobody));
+        assert!(matches!(NotFound.call(visit()).await, FallbackResponse::Nobody));
     }
 }

@@ -11,24 +11,24 @@ use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 use tollgate_core::{
-    Caller, Catalog, Excluded, HealthView, Key, NoRoute, Offer, Past, Plan, PlannedAttempt, PriceLimit, Revision, RouteInput,
-    Timestamp, estimate_input, estimate_output, rank_all, resolve,
+    AttemptHistory, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan, PlannedAttempt, PriceLimit,
+    Revision, RouteInput, Timestamp, estimate_input, estimate_output, rank_all, resolve,
 };
-use tollgate_protocol::{FieldPath, Outline, Protocol};
+use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
-pub use counted::{Counted, CountedBy, Counts, subjects_of};
+pub use counted::{CallerCounters, CounterSource, SubjectCounters, subjects_of};
 pub use limits::CallerLimit;
 pub use refused::Refused;
-pub use room::Bound;
+pub use room::CapacityBound;
 
-use crate::{Known, authenticate::check};
+use crate::{RuntimeState, authenticate::check};
 
 /// Input tokens of a request of which nothing is said.
 pub const USUAL_INPUT: u64 = 1_000;
 
 /// A request that is not made.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct ExplainRequest {
     /// Model as a caller names it.
     pub model: String,
     /// The caller's protocol.
@@ -45,22 +45,22 @@ pub struct Question {
 
 /// What explaining looks at.
 #[derive(Clone, Copy)]
-pub struct Sight<'a> {
+pub struct ExplainInput<'a> {
     /// The catalog.
     pub catalog: &'a Catalog,
     /// Health of accounts.
     pub health: &'a dyn HealthView,
     /// What the running gateway knows besides.
-    pub known: &'a Known,
+    pub known: &'a RuntimeState,
     /// How those stand that the key's requests are measured by.
-    pub counted: &'a Counted,
+    pub counted: &'a CallerCounters,
     /// Now.
     pub now: Timestamp,
 }
 
-impl fmt::Debug for Sight<'_> {
+impl fmt::Debug for ExplainInput<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sight").field("revision", &self.catalog.revision).field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("ExplainInput").field("revision", &self.catalog.revision).field("now", &self.now).finish_non_exhaustive()
     }
 }
 
@@ -88,7 +88,7 @@ pub struct Explanation {
     /// equals the order is drawn for each conversation.
     pub planned: Vec<Candidate>,
     /// Accounts that would not be tried.
-    pub excluded: Vec<NotTried>,
+    pub excluded: Vec<ExcludedAccount>,
     /// Fields that channels of this model lately refused.
     pub learned: Vec<RefusedField>,
 }
@@ -118,12 +118,12 @@ pub struct Candidate {
     /// Anything about its health, and what is left of what bounds it.
     pub detail: Option<String>,
     /// What bounds it.
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<CapacityBound>,
 }
 
 /// An account, or a whole channel, that is not tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NotTried {
+pub struct ExcludedAccount {
     /// Channel.
     pub channel: String,
     /// Account; absent: every one of the channel.
@@ -135,7 +135,7 @@ pub struct NotTried {
     /// What would change it.
     pub remedy: &'static str,
     /// What bounds it, where a bound is the reason.
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<CapacityBound>,
 }
 
 /// A field that a channel's model lately refused.
@@ -162,8 +162,8 @@ fn as_shown<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
 ///
 /// # Errors
 /// When the question is none, with the reason: no model can have such a name.
-pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<Explanation, String> {
-    let outline = asked::outline_of(question)?;
+pub fn explain(question: &ExplainRequest, key: Arc<Key>, sight: &ExplainInput<'_>) -> Result<Explanation, String> {
+    let summary = asked::summary_of(question)?;
     let mut explanation = Explanation {
         model: question.model.clone(),
         protocol: question.from.as_str(),
@@ -182,7 +182,7 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
         return Ok(explanation);
     }
     let caller = Caller::of(sight.catalog, key);
-    let offer = match resolve(sight.catalog, &caller, &outline, question.from, sight.now) {
+    let offer = match resolve(sight.catalog, &caller, &summary, question.from, sight.now) {
         Ok(offer) => offer,
         Err(reason) => {
             explanation.refusal = Some(refused::not_offered(&reason));
@@ -190,13 +190,13 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
         }
     };
     explanation.group = Some(offer.group.name.clone());
-    let estimate = Estimate { input_tokens: estimate_input(&outline), output_tokens: estimate_output(&outline, &offer.model) };
+    let estimate = Estimate { input_tokens: estimate_input(&summary), output_tokens: estimate_output(&summary, &offer.model) };
     explanation.estimate = Some(estimate);
     explanation.learned = learned(&offer, sight);
-    let asked = Asked { question, outline: &outline, offer: &offer, caller: &caller, sight, estimate };
-    let limits::Said { limits, refusal, output_limit } = asked.limits();
+    let asked = ExplainContext { question, summary: &summary, offer: &offer, caller: &caller, sight, estimate };
+    let limits::LimitVerdict { limits, refusal, output_limit } = asked.limits();
     (explanation.limits, explanation.refusal, explanation.output_limit) = (limits, refusal, output_limit);
-    let mut past = Past::default();
+    let mut past = AttemptHistory::default();
     match asked.rank(&mut past) {
         Ok(plan) => {
             explanation.planned = plan.attempts().enumerate().map(|(at, it)| asked.candidate(at, it)).collect();
@@ -212,27 +212,27 @@ pub fn explain(question: &Question, key: Arc<Key>, sight: &Sight<'_>) -> Result<
 }
 
 /// A question with what it is measured by.
-struct Asked<'a> {
-    question: &'a Question,
-    outline: &'a Outline,
+struct ExplainContext<'a> {
+    question: &'a ExplainRequest,
+    summary: &'a RequestSummary,
     offer: &'a Offer,
     caller: &'a Caller,
-    sight: &'a Sight<'a>,
+    sight: &'a ExplainInput<'a>,
     estimate: Estimate,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ExplainContext<'a> {
     /// Everybody in order. As on the path, a channel whose budget does not suffice for the request is passed over when its
     /// turn comes.
-    fn rank(&self, past: &mut Past) -> Result<Plan<'a>, NoRoute<'a>> {
-        let view = asked::View::of(self);
+    fn rank(&self, past: &mut AttemptHistory) -> Result<Plan<'a>, NoRoute<'a>> {
+        let view = asked::ExplainView::of(self);
         loop {
             let input = RouteInput {
                 catalog: self.sight.catalog,
                 newer: None,
                 caller: self.caller,
                 offer: self.offer,
-                outline: self.outline,
+                summary: self.summary,
                 from: self.question.from,
                 health: self.sight.health,
                 view: &view,
@@ -249,7 +249,7 @@ impl<'a> Asked<'a> {
             }
             for (planned, why) in short {
                 // Here nobody gives up after so many: all of them are wanted.
-                let _ = past.pass_over(planned, why);
+                let _ = past.skip_channel(planned, why);
             }
         }
     }
@@ -259,7 +259,7 @@ impl<'a> Asked<'a> {
         let failing = (planned.channel.cooling && share < 1_000)
             .then(|| format!("fails lately: {}.{} % of its weight", share / 10, share % 10));
         let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
-        let told = bounds.iter().filter(|bound| bound.is_about_size()).map(Bound::to_string);
+        let told = bounds.iter().filter(|bound| bound.is_about_size()).map(CapacityBound::to_string);
         let details: Vec<String> = failing.into_iter().chain(told).collect();
         Candidate {
             channel: planned.channel.name.clone(),
@@ -272,10 +272,10 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn not_tried(&self, it: &Excluded<'_>) -> NotTried {
+    fn not_tried(&self, it: &ExcludedCandidate<'_>) -> ExcludedAccount {
         let bounds = self.bounds_against(it);
-        let details: Vec<String> = bounds.iter().map(Bound::to_string).chain(it.why.detail()).collect();
-        NotTried {
+        let details: Vec<String> = bounds.iter().map(CapacityBound::to_string).chain(it.why.detail()).collect();
+        ExcludedAccount {
             channel: it.channel.name.clone(),
             account: it.account().map(|account| account.name.clone()),
             code: it.why.code(),
@@ -287,7 +287,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Fields that candidates refused lately.
-fn learned(offer: &Offer, sight: &Sight<'_>) -> Vec<RefusedField> {
+fn learned(offer: &Offer, sight: &ExplainInput<'_>) -> Vec<RefusedField> {
     let mut fields = Vec::new();
     for served in &offer.candidates {
         let Some(channel) = sight.catalog.channel_at(served.channel) else { continue };

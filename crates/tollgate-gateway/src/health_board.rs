@@ -9,39 +9,39 @@ use std::sync::{
 };
 
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Condition, CredentialMark, Glance, HealthState, HealthView, Observation, Timestamp, observe,
-    start_probe,
+    Account, AccountHealth, AccountId, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView, Observation,
+    Timestamp, observe, start_probe,
 };
 
 use self::mark::{InForce, mark};
 
 use crate::{
-    account_places::{AccountPlaces, PlacesLook},
-    news::News,
+    account_places::{AccountMap, AccountSnapshot},
+    news::ChangeSignal,
 };
 
 /// Health of accounts. An account nothing is known of is healthy.
 #[derive(Debug, Default)]
-pub struct HealthBoard {
-    places: AccountPlaces<Place>,
+pub struct HealthRegistry {
+    places: AccountMap<HealthEntry>,
     /// That an account may be used again, or probed, sooner than was known.
-    pub(crate) recoveries: News,
+    pub(crate) recoveries: ChangeSignal,
 }
 
 /// What is known of one account.
 #[derive(Debug, Default)]
-struct Place {
+struct HealthEntry {
     health: Mutex<AccountHealth>,
-    /// What choosing looks at of it ([`Glance`]), written whenever it changes.
+    /// What choosing looks at of it ([`HealthSnapshot`]), written whenever it changes.
     state: AtomicU64,
-    pace: AtomicU64,
+    latency: AtomicU64,
     /// The credential in force. Read and written under the lock of `health`.
     in_force: InForce,
     /// Changed since it was last taken for saving.
     unsaved: AtomicBool,
 }
 
-impl Place {
+impl HealthEntry {
     fn new(health: AccountHealth) -> Self {
         let place = Self::default();
         place.put(&mut place.health(), health);
@@ -53,14 +53,14 @@ impl Place {
     }
 
     fn put(&self, held: &mut AccountHealth, health: AccountHealth) {
-        let Glance { state, pace } = Glance::of(&health);
+        let HealthSnapshot { state, latency } = HealthSnapshot::of(&health);
         *held = health;
         self.state.store(state, Ordering::Relaxed);
-        self.pace.store(pace, Ordering::Relaxed);
+        self.latency.store(latency, Ordering::Relaxed);
     }
 
-    fn glance(&self) -> Glance {
-        Glance { state: self.state.load(Ordering::Relaxed), pace: self.pace.load(Ordering::Relaxed) }
+    fn snapshot(&self) -> HealthSnapshot {
+        HealthSnapshot { state: self.state.load(Ordering::Relaxed), latency: self.latency.load(Ordering::Relaxed) }
     }
 
     fn to_save(&self) {
@@ -68,8 +68,8 @@ impl Place {
     }
 }
 
-impl HealthBoard {
-    /// A board that begins with what was saved. A probe under way when it was saved is nobody's now: the account's
+impl HealthRegistry {
+    /// A registry that begins with what was saved. A probe under way when it was saved is nobody's now: the account's
     /// next request is one again.
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
@@ -77,7 +77,7 @@ impl HealthBoard {
             if let HealthState::Probing { why, .. } = health.state {
                 health.state = HealthState::Probing { since: Timestamp(0), why };
             }
-            (account, Arc::new(Place::new(health)))
+            (account, Arc::new(HealthEntry::new(health)))
         });
         Self { places: places.collect(), ..Self::default() }
     }
@@ -90,8 +90,8 @@ impl HealthBoard {
 
     /// All accounts as they are, for one choice.
     #[must_use]
-    pub fn look(&self) -> HealthLook {
-        HealthLook(self.places.look())
+    pub fn snapshot(&self) -> RegistrySnapshot {
+        RegistrySnapshot(self.places.snapshot())
     }
 
     /// Something showed of an account, whatever credential it was got with. `cooling_on` is the channel's switch.
@@ -109,8 +109,15 @@ impl HealthBoard {
     }
 
     /// `got_with`: the credential, where the observation is about one.
-    fn change(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp, got_with: Option<CredentialMark>) {
-        let place = self.places.get_or_make(account);
+    fn change(
+        &self,
+        account: AccountId,
+        what: &Observation,
+        cooling_on: bool,
+        now: Timestamp,
+        got_with: Option<CredentialFingerprint>,
+    ) {
+        let place = self.places.get_or_insert(account);
         let mut health = place.health();
         let before = *health;
         let in_force = place.in_force.get();
@@ -127,7 +134,7 @@ impl HealthBoard {
         drop(health);
         place.to_save();
         if before.state != after.state && usable(&after) {
-            self.recoveries.tell();
+            self.recoveries.notify();
         }
         if usable(&before) != usable(&after) {
             tracing::warn!(account.id = %account, state = state_word(&after.state), "account health changed");
@@ -152,7 +159,7 @@ impl HealthBoard {
             if ends(&theirs.state) <= ends(&ours.state) {
                 continue;
             }
-            let place = self.places.get_or_make(account);
+            let place = self.places.get_or_insert(account);
             let mut health = place.health();
             let ours = *health;
             if ends(&theirs.state) > ends(&ours.state) && !place.in_force.replaced(theirs.refused) {
@@ -166,14 +173,14 @@ impl HealthBoard {
 
     /// Accounts that cool or rest.
     pub fn resting(&self, now: Timestamp) -> Vec<(AccountId, AccountHealth)> {
-        let places = self.places.look();
+        let places = self.places.snapshot();
         let all = places.iter().map(|(account, place)| (account, *place.health()));
         all.filter(|(_, health)| ends(&health.state) > now.0).collect()
     }
 
     /// Takes what has changed since the last call, for saving.
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
-        let places = self.places.look();
+        let places = self.places.snapshot();
         let changed = places.iter().filter(|(_, place)| place.unsaved.swap(false, Ordering::AcqRel));
         changed.map(|(account, place)| (account, *place.health())).collect()
     }
@@ -188,7 +195,7 @@ impl HealthBoard {
     pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
         let marks: Vec<_> = accounts.into_iter().map(|account| (account.id, mark(account))).collect();
         self.places.configure(marks.iter().map(|(account, _)| *account), |_| false);
-        let places = self.places.look();
+        let places = self.places.snapshot();
         let mut ended = false;
         for (account, now_in_force) in marks {
             let Some(place) = places.get(account) else { continue };
@@ -210,23 +217,23 @@ impl HealthBoard {
             }
         }
         if ended {
-            self.recoveries.tell();
+            self.recoveries.notify();
         }
     }
 }
 
 /// All accounts' health as choosing reads it: for one choice, not to be kept.
-pub struct HealthLook(PlacesLook<Place>);
+pub struct RegistrySnapshot(AccountSnapshot<HealthEntry>);
 
-impl HealthView for HealthLook {
-    fn of(&self, account: AccountId, now: Timestamp) -> Condition {
-        self.0.get(account).map_or(Condition::WELL, |place| place.glance().condition(now))
+impl HealthView for RegistrySnapshot {
+    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+        self.0.get(account).map_or(HealthStatus::HEALTHY, |place| place.snapshot().status(now))
     }
 }
 
-impl std::fmt::Debug for HealthLook {
+impl std::fmt::Debug for RegistrySnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HealthLook").finish_non_exhaustive()
+        f.debug_struct("RegistrySnapshot").finish_non_exhaustive()
     }
 }
 

@@ -24,7 +24,7 @@ struct Day {
 
 /// Money set aside for a second attempt. Dropped without having been settled it goes back whole.
 #[derive(Debug)]
-pub(crate) struct HedgeHold {
+pub(crate) struct HedgeReservation {
     spending: Arc<HedgeSpending>,
     group: GroupId,
     day: i64,
@@ -35,7 +35,7 @@ pub(crate) struct HedgeHold {
 
 impl HedgeSpending {
     /// Sets money aside if the group's cap for the day still has so much.
-    pub(crate) fn take(self: &Arc<Self>, group: GroupId, cap: NanoUsd, amount: NanoUsd, day: i64) -> Option<HedgeHold> {
+    pub(crate) fn take(self: &Arc<Self>, group: GroupId, cap: NanoUsd, amount: NanoUsd, day: i64) -> Option<HedgeReservation> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let today = groups.entry(group).or_default();
         if today.day != day {
@@ -46,7 +46,7 @@ impl HedgeSpending {
             return None;
         }
         today.amount = NanoUsd(after);
-        Some(HedgeHold { spending: Arc::clone(self), group, day, amount, cost: NanoUsd::ZERO })
+        Some(HedgeReservation { spending: Arc::clone(self), group, day, amount, cost: NanoUsd::ZERO })
     }
 
     /// Adds what was spent on that day before.
@@ -60,14 +60,14 @@ impl HedgeSpending {
     }
 }
 
-impl HedgeHold {
+impl HedgeReservation {
     /// What it was set aside for came to so much; `None`: nobody knows, so it counts at its most.
     pub(crate) fn settle(mut self, cost: Option<NanoUsd>) {
         self.cost = cost.unwrap_or(self.amount);
     }
 }
 
-impl Drop for HedgeHold {
+impl Drop for HedgeReservation {
     fn drop(&mut self) {
         let mut groups = self.spending.groups.lock().unwrap_or_else(PoisonError::into_inner);
         // Yesterday's is nothing of today's.

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::shared::Present;
+use crate::shared::InFlightRequest;
 
 /// Everything about a request but its body. A refusal is written from it, so it exists before the path is known to
 /// be right.
@@ -73,19 +73,19 @@ pub enum RequestBodyFault {
 /// A request body: on the wire, or already here (tests, in-process calls).
 pub struct RequestBody {
     source: Source,
-    room: Option<Room>,
+    room: Option<BodyMemory>,
 }
 
 /// Room for the bytes of one request's body among all others.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
-    present: Arc<Present>,
+pub(crate) struct BodyMemory {
+    present: Arc<InFlightRequest>,
     most: usize,
 }
 
-impl Room {
+impl BodyMemory {
     /// Room for the body of `present`, while all bodies together stay within `most` bytes.
-    pub(crate) fn new(present: Arc<Present>, most: usize) -> Self {
+    pub(crate) fn new(present: Arc<InFlightRequest>, most: usize) -> Self {
         Self { present, most }
     }
 
@@ -107,13 +107,13 @@ impl RequestBody {
     }
 
     /// Its bytes are to be counted.
-    pub(crate) fn within(mut self, room: Room) -> Self {
+    pub(crate) fn within(mut self, room: BodyMemory) -> Self {
         self.room = Some(room);
         self
     }
 
     /// Where its bytes are counted.
-    pub(crate) fn room(&self) -> Option<Room> {
+    pub(crate) fn room(&self) -> Option<BodyMemory> {
         self.room.clone()
     }
 }

@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    AccountBounds, AccountId, AccountLoad, Budget, BudgetAction, Catalog, Channel, ChannelBudget, ChannelId, Learned, Meter,
-    NanoUsd, Subject, Timestamp, Window,
+    AccountId, AccountLimits, AccountLoad, Budget, BudgetAction, Catalog, Channel, ChannelBudget, ChannelId, Meter, NanoUsd,
+    Subject, Timestamp, UnsupportedFields, Window,
 };
-use tollgate_store::Look;
+use tollgate_store::CounterSnapshot;
 
-use crate::{InUse, Shared};
+use crate::{AccountUsage, Shared};
 
 /// Most accounts that are told of.
 const MOST_ACCOUNTS: usize = 10_000;
@@ -19,23 +19,23 @@ const MOST_TOLD: usize = 1_000;
 
 /// What is known at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct RuntimeState {
     /// The moment; zero: nobody told anything.
     pub at: Timestamp,
     /// The same in the microseconds that accounts' minutes are counted in.
     pub micros: u64,
     /// Fields that upstreams refused.
-    pub learned: Vec<LearnedHere>,
+    pub learned: Vec<LearnedFields>,
     /// Accounts with bounds that are in use.
-    pub accounts: Vec<AccountInUse>,
+    pub accounts: Vec<AccountUsageEntry>,
     /// What was spent of channels' budgets, open holds included; a window that is not named has everything left.
-    pub spent: Vec<SpentHere>,
+    pub spent: Vec<ChannelSpending>,
     /// Requests that are recorded in memory only, because the journal has no room.
     #[serde(default)]
     pub in_memory_only: usize,
     /// Callers, and whoever else has limits, that have something set aside, under way or counted in the last minutes.
     #[serde(default)]
-    pub counted: Vec<CountedHere>,
+    pub counted: Vec<SubjectUsage>,
     /// `at` in the microseconds that their minutes are counted in.
     #[serde(default)]
     pub counted_micros: u64,
@@ -46,7 +46,7 @@ pub struct Known {
 
 /// How one subject of limits stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CountedHere {
+pub struct SubjectUsage {
     /// Whose.
     pub subject: Subject,
     /// As it is counted.
@@ -55,27 +55,27 @@ pub struct CountedHere {
 
 /// Fields that one channel's model refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LearnedHere {
+pub struct LearnedFields {
     /// The channel.
     pub channel: ChannelId,
     /// The model's name upstream.
     pub upstream_model: String,
     /// What it refused, rows that are not finished included.
-    pub fields: Learned,
+    pub fields: UnsupportedFields,
 }
 
 /// An account that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccountInUse {
+pub struct AccountUsageEntry {
     /// The account.
     pub account: AccountId,
     /// What of it.
-    pub in_use: InUse,
+    pub in_use: AccountUsage,
 }
 
 /// Money spent on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpentHere {
+pub struct ChannelSpending {
     /// The channel.
     pub channel: ChannelId,
     /// In this window's current period.
@@ -84,7 +84,7 @@ pub struct SpentHere {
     pub spent: NanoUsd,
 }
 
-impl Known {
+impl RuntimeState {
     /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -97,20 +97,20 @@ impl Known {
 
     /// Whether the same is told, whenever it was.
     #[must_use]
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn same_content(&self, other: &Self) -> bool {
         (&self.learned, &self.accounts, &self.spent, self.in_memory_only, &self.counted, self.counts_more)
             == (&other.learned, &other.accounts, &other.spent, other.in_memory_only, &other.counted, other.counts_more)
     }
 
     /// Whether a gateway told it.
     #[must_use]
-    pub const fn is_told(&self) -> bool {
+    pub const fn is_reported(&self) -> bool {
         self.at.0 != 0
     }
 
     /// Takes what was spent of budgets from elsewhere: where no gateway runs, or none had anything to tell, the database
     /// knows.
-    pub fn spent_by(&mut self, spent: impl IntoIterator<Item = SpentHere>) {
+    pub fn spent_by(&mut self, spent: impl IntoIterator<Item = ChannelSpending>) {
         self.spent = spent.into_iter().filter(|it| it.spent != NanoUsd::ZERO).collect();
     }
 
@@ -126,18 +126,18 @@ impl Known {
     }
 
     /// What a channel's model refused.
-    pub(crate) fn learned(&self, channel: ChannelId, upstream_model: &str) -> Option<&Learned> {
+    pub(crate) fn learned(&self, channel: ChannelId, upstream_model: &str) -> Option<&UnsupportedFields> {
         let found = self.learned.iter().find(|it| it.channel == channel && it.upstream_model == upstream_model);
         found.map(|it| &it.fields)
     }
 
     /// What is in use of an account.
-    pub(crate) fn in_use(&self, account: AccountId) -> InUse {
+    pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
         self.accounts.iter().find(|it| it.account == account).map(|it| it.in_use).unwrap_or_default()
     }
 
     /// Room on an account, for a request that is estimated at `tokens`.
-    pub(crate) fn load(&self, account: AccountId, bounds: AccountBounds, tokens: u64, now: Timestamp) -> AccountLoad {
+    pub(crate) fn load(&self, account: AccountId, bounds: AccountLimits, tokens: u64, now: Timestamp) -> AccountLoad {
         self.in_use(account).load(bounds, tokens, self.micros_at(now), now)
     }
 
@@ -155,20 +155,21 @@ impl Known {
     #[must_use]
     pub fn of(shared: &Shared) -> Self {
         let (catalog, now) = (shared.catalog.load(), shared.clock.now());
-        let (rooms, micros) = (&shared.traffic.rooms, shared.traffic.rooms.micros());
+        let (limiters, micros) = (&shared.traffic.limiters, shared.traffic.limiters.micros());
         let bounded = catalog.channels.values().flat_map(|channel| &channel.accounts).filter(|account| account.bounds().any());
-        let accounts = bounded.map(|account| AccountInUse { account: account.id, in_use: rooms.in_use(account.id) });
-        let spent = budgets(&catalog).map(|(channel, window)| SpentHere {
+        let accounts = bounded.map(|account| AccountUsageEntry { account: account.id, in_use: limiters.in_use(account.id) });
+        let spent = budgets(&catalog).map(|(channel, window)| ChannelSpending {
             channel,
             window,
             spent: shared.counters.spent(Subject::Channel(channel), window, now),
         });
-        let learned = shared.traffic.lessons.all(MOST_TOLD, now).into_iter();
-        let learned = learned.map(|((channel, upstream_model), fields)| LearnedHere { channel, upstream_model, fields });
-        let Look { micros: counted_micros, meters, is_all } = shared.counters.in_use(MOST_COUNTED, shared.clock.instant());
+        let learned = shared.traffic.learned_parameters.all(MOST_TOLD, now).into_iter();
+        let learned = learned.map(|((channel, upstream_model), fields)| LearnedFields { channel, upstream_model, fields });
+        let CounterSnapshot { micros: counted_micros, meters, is_all } =
+            shared.counters.in_use(MOST_COUNTED, shared.clock.instant());
         // What was spent on channels is told above.
         let counted = meters.into_iter().filter(|(subject, _)| !matches!(subject, Subject::Channel(_)));
-        let mut counted: Vec<_> = counted.map(|(subject, meter)| CountedHere { subject, meter }).collect();
+        let mut counted: Vec<_> = counted.map(|(subject, meter)| SubjectUsage { subject, meter }).collect();
         counted.sort_unstable_by_key(|it| it.subject);
         Self {
             at: now,

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use tollgate_core::{Channel, ChannelId, Learned, PlannedAttempt, Timestamp};
+use tollgate_core::{Channel, ChannelId, PlannedAttempt, Timestamp, UnsupportedFields};
 use tollgate_protocol::{FieldPath, Protocol};
 
 /// Most models remembered.
@@ -17,13 +17,13 @@ const MOST_MODELS: usize = 10_000;
 
 /// What was learned.
 #[derive(Debug, Default)]
-pub(crate) struct Lessons {
-    models: Mutex<HashMap<ChannelId, HashMap<String, Learned>>>,
+pub(crate) struct LearnedParameters {
+    models: Mutex<HashMap<ChannelId, HashMap<String, UnsupportedFields>>>,
     /// How many models there are, so that "none" is known without a lock.
     count: AtomicUsize,
 }
 
-impl Lessons {
+impl LearnedParameters {
     /// An upstream refused a request with `fields` and called `names` unsupported.
     pub(crate) fn refused(&self, planned: &PlannedAttempt, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
         if names.is_empty() || !planned.channel.learn_unsupported {
@@ -72,7 +72,7 @@ impl Lessons {
     }
 
     /// All of it, of at most so many models.
-    pub(crate) fn all(&self, most: usize, now: Timestamp) -> BTreeMap<(ChannelId, String), Learned> {
+    pub(crate) fn all(&self, most: usize, now: Timestamp) -> BTreeMap<(ChannelId, String), UnsupportedFields> {
         if self.is_empty() {
             return BTreeMap::new();
         }
@@ -87,7 +87,7 @@ impl Lessons {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<ChannelId, HashMap<String, Learned>>)) {
+    fn change(&self, change: impl FnOnce(&mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>)) {
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut models);
         self.count.store(models.len(), Ordering::Release);
@@ -95,7 +95,7 @@ impl Lessons {
 }
 
 /// Lets go of what is over.
-fn forget(models: &mut HashMap<ChannelId, HashMap<String, Learned>>, now: Timestamp) {
+fn forget(models: &mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>, now: Timestamp) {
     for channel in models.values_mut() {
         channel.retain(|_, learned| !learned.is_empty(now));
     }

@@ -51,34 +51,39 @@ mod shared;
 mod trace;
 mod traffic;
 
-pub use account_room::InUse;
-pub use account_room::Slot;
+pub use account_room::AccountUsage;
+pub use account_room::Permit;
 pub use alerts::{AlertQueue, Alerts, Webhook};
 pub use answer::{AnswerAborted, AnswerBody};
-pub use authenticate::{KeyDoor, Unwelcome, authenticate};
-pub use clock::{Clock, Dice, SystemClock};
-pub use elsewhere::{Elsewhere, Nowhere, Queue, Reply, Visit, Visited, Visits, Waiting, queue};
+pub use authenticate::{AuthError, Authenticator, authenticate};
+pub use clock::{Clock, CoreRng, SystemClock};
+pub use elsewhere::{
+    FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponder, FallbackResponse, FallbackService, NotFound,
+    PendingFallback, queue,
+};
 pub use explain::{
-    Bound, CallerLimit, Candidate, Counted, CountedBy, Counts, Estimate, Explanation, NotTried, Question, Refused, RefusedField,
-    Sight, USUAL_INPUT, explain, subjects_of,
+    CallerCounters, CallerLimit, Candidate, CapacityBound, CounterSource, Estimate, ExcludedAccount, ExplainInput, ExplainRequest,
+    Explanation, Refused, RefusedField, SubjectCounters, USUAL_INPUT, explain, subjects_of,
 };
 pub use forward::{
-    Client, ConnectFault, Outside, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
-    UpstreamBodyFault, UpstreamCall, UpstreamError, is_public, probe,
+    Client, ConnectFault, ProbeFault, ProbeStep, RetryBudget, SentMark, Trust, Upstream, UpstreamAnswer, UpstreamBody,
+    UpstreamBodyFault, UpstreamCall, UpstreamDispatch, UpstreamError, is_public, probe,
 };
-pub use health_board::{HealthBoard, HealthLook};
+pub use health_board::{HealthRegistry, RegistrySnapshot};
 pub use incoming::{Head, Incoming, RequestBody, RequestBodyFault};
-pub use known::{AccountInUse, CountedHere, Known, LearnedHere, SpentHere, budgets};
+pub use known::{AccountUsageEntry, ChannelSpending, LearnedFields, RuntimeState, SubjectUsage, budgets};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};
 pub use path::{Core, serve};
 pub use probes::Probes;
 pub use receive::receive;
-pub use refusal::{BudgetSubject, LimitSubject, Limited, RateFigures, RateLimit, Refusal, Rejection, Spent, UpstreamFailure};
+pub use refusal::{
+    BudgetSubject, LimitKind, LimitSubject, RateFigures, RateLimit, Refusal, Rejection, SpentBudget, UpstreamFailure,
+};
 pub use server::{Certificate, Drained, ListenError, Listening, ModelPath, RunError, TlsError, listen, run, tls_acceptor};
 pub use settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits};
 pub use shared::{Condition, Readiness, Shared};
-pub use ticket::Desk;
-pub use till::{Left, Till, TillParts, TillQueue, replay};
+pub use ticket::UsageRecorder;
+pub use till::{UsageBacklog, UsageQueue, UsageWriter, UsageWriterParts, replay};
 pub use traffic::{Traffic, TrafficView};
 
 #[cfg(test)]

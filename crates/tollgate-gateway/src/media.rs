@@ -23,14 +23,14 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_protocol::Fetched;
+use tollgate_protocol::DownloadedMedia;
 use url::Url;
 
-use self::{shelf::Shelf, sniff::mime_of};
+use self::{shelf::MediaCache, sniff::mime_of};
 use crate::{
     Clock,
-    forward::{ConnectFault, Reach, Trust, fetch},
-    incoming::Room,
+    forward::{AddressPolicy, ConnectFault, Trust, fetch},
+    incoming::BodyMemory,
 };
 
 /// Most addresses of one request.
@@ -51,7 +51,7 @@ pub(crate) struct MediaFetcher {
     trust: Trust,
     tasks: TaskTracker,
     turns: Semaphore,
-    shelf: Shelf,
+    media_cache: MediaCache,
     clock: Arc<dyn Clock>,
 }
 
@@ -110,12 +110,12 @@ impl From<ConnectFault> for FetchFault {
 /// How many bytes one request may still fetch.
 pub(crate) struct Allowance {
     left: AtomicUsize,
-    room: Option<Room>,
+    room: Option<BodyMemory>,
 }
 
 impl Allowance {
     /// A request's; its bytes are counted in `room` beside its body.
-    pub(crate) const fn new(room: Option<Room>) -> Self {
+    pub(crate) const fn new(room: Option<BodyMemory>) -> Self {
         Self { left: AtomicUsize::new(MOST_BYTES_A_REQUEST), room }
     }
 
@@ -140,15 +140,20 @@ impl MediaFetcher {
     /// One that remembers nothing yet.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let (trust, tasks) = (Trust::default(), TaskTracker::new());
-        Self { trust, tasks, turns: Semaphore::new(MOST_AT_ONCE), shelf: Shelf::default(), clock }
+        Self { trust, tasks, turns: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
     }
 
     /// What is behind an address.
     ///
     /// # Errors
     /// Why there is nothing; it is logged, without the address, which may hold a secret.
-    pub(crate) async fn fetch(&self, address: &str, reach: Reach, allowance: &Allowance) -> Result<Arc<Fetched>, FetchFault> {
-        if let Some(kept) = self.shelf.find(address, reach, self.clock.instant()) {
+    pub(crate) async fn fetch(
+        &self,
+        address: &str,
+        reach: AddressPolicy,
+        allowance: &Allowance,
+    ) -> Result<Arc<DownloadedMedia>, FetchFault> {
+        if let Some(kept) = self.media_cache.find(address, reach, self.clock.instant()) {
             allowance.take(kept.data.len() / 4 * 3)?;
             return Ok(kept);
         }
@@ -159,7 +164,7 @@ impl MediaFetcher {
         match outcome {
             Ok(fetched) => {
                 let fetched = Arc::new(fetched);
-                self.shelf.keep(address, reach, &fetched, self.clock.instant());
+                self.media_cache.keep(address, reach, &fetched, self.clock.instant());
                 Ok(fetched)
             }
             Err(fault) => {
@@ -169,7 +174,7 @@ impl MediaFetcher {
         }
     }
 
-    async fn follow(&self, address: &str, reach: Reach, allowance: &Allowance) -> Result<Fetched, FetchFault> {
+    async fn follow(&self, address: &str, reach: AddressPolicy, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
         let _turn = self.turns.acquire().await.map_err(|_| BAD)?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
@@ -196,7 +201,7 @@ impl MediaFetcher {
 }
 
 /// Reads a file to its end, within the bounds.
-async fn read(mut got: fetch::Got, allowance: &Allowance) -> Result<Fetched, FetchFault> {
+async fn read(mut got: fetch::FetchedResponse, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
     if got.headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(FetchFault::Unreachable("packed although it was not to be"));
     }
@@ -214,7 +219,7 @@ async fn read(mut got: fetch::Got, allowance: &Allowance) -> Result<Fetched, Fet
         bytes.extend_from_slice(&piece);
     }
     let mime = mime_of(&bytes).ok_or(FetchFault::UnknownType)?;
-    Ok(Fetched { mime: mime.to_owned(), data: STANDARD.encode(&bytes) })
+    Ok(DownloadedMedia { mime: mime.to_owned(), data: STANDARD.encode(&bytes) })
 }
 
 #[cfg(test)]

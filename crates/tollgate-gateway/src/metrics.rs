@@ -331,28 +331,28 @@ impl Metrics {
     }
 
     /// A request being answered, until the guard is dropped.
-    pub(crate) fn in_flight(&self) -> Raised {
-        Raised::raise(&self.in_flight)
+    pub(crate) fn in_flight(&self) -> GaugeGuard {
+        GaugeGuard::raise(&self.in_flight)
     }
 
     /// A connection, until the guard is dropped.
-    pub(crate) fn connection(&self) -> Raised {
-        Raised::raise(&self.connections)
+    pub(crate) fn connection(&self) -> GaugeGuard {
+        GaugeGuard::raise(&self.connections)
     }
 }
 
 /// A gauge that is one higher as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Raised(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
-impl Raised {
+impl GaugeGuard {
     fn raise(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Raised {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,4 +1,4 @@
-//! News for those who wait: that something changed which may be what they wait for. Nothing is said but that it did;
+//! ChangeSignal for those who wait: that something changed which may be what they wait for. Nothing is said but that it did;
 //! whoever hears it looks again.
 
 use std::{
@@ -10,33 +10,33 @@ use tokio::sync::Notify;
 
 /// One kind of news.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct ChangeSignal {
     told: AtomicU64,
     listeners: Notify,
 }
 
 /// How much of some news was known at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard(u64);
+pub(crate) struct Version(u64);
 
-impl News {
+impl ChangeSignal {
     /// Something changed, and can be seen already.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         self.told.fetch_add(1, Ordering::SeqCst);
         self.listeners.notify_waiters();
     }
 
     /// What is known now. To be asked before looking, so that what changes during the look is heard too.
-    pub(crate) fn heard(&self) -> Heard {
-        Heard(self.told.load(Ordering::SeqCst))
+    pub(crate) fn version(&self) -> Version {
+        Version(self.told.load(Ordering::SeqCst))
     }
 
     /// Waits for something that was not known then.
-    pub(crate) async fn since(&self, heard: Heard) {
+    pub(crate) async fn changed_since(&self, heard: Version) {
         let mut told = pin!(self.listeners.notified());
         // Listening first: what is told between the comparison and the wait is not missed.
         told.as_mut().enable();
-        if self.heard() == heard {
+        if self.version() == heard {
             told.await;
         }
     }
@@ -54,13 +54,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_told_before_or_while_somebody_waits_is_heard_once() {
-        let news = News::default();
-        let before = news.heard();
-        assert!(timeout(SECOND, news.since(before)).await.is_err(), "nothing was told");
-        news.tell();
-        news.since(before).await;
-        let after = news.heard();
-        assert!(timeout(SECOND, news.since(after)).await.is_err(), "that is known already");
-        tokio::join!(biased; news.since(after), async { news.tell() });
+        let news = ChangeSignal::default();
+        let before = news.version();
+        assert!(timeout(SECOND, news.changed_since(before)).await.is_err(), "nothing was told");
+        news.notify();
+        news.changed_since(before).await;
+        let after = news.version();
+        assert!(timeout(SECOND, news.changed_since(after)).await.is_err(), "that is known already");
+        tokio::join!(biased; news.changed_since(after), async { news.notify() });
     }
 }

@@ -26,7 +26,7 @@ const MOST_MODELS: usize = 10_000;
 
 /// First-token times. Locked for finding a model alone: counting and reading need no lock.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct LatencyEstimate {
     models: RwLock<HashMap<String, Arc<Times>>>,
 }
 
@@ -92,7 +92,7 @@ impl Times {
     }
 }
 
-impl Pace {
+impl LatencyEstimate {
     /// A first token came after so many microseconds.
     pub(crate) fn note(&self, model: &str, micros: u64, now: Instant) {
         if let Some(times) = self.of(model) {
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_95_in_100_is_told_once_enough_are_known() {
-        let (pace, now) = (Pace::default(), Instant::now());
+        let (pace, now) = (LatencyEstimate::default(), Instant::now());
         for n in 1..=19_u64 {
             pace.note("m", n * 1_000, now);
         }
@@ -153,9 +153,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_last_minutes_count() {
-        let pace = Pace::default();
-        let slow = |pace: &Pace| (0..100).for_each(|_| pace.note("m", 5_000_000, Instant::now()));
-        let fast = |pace: &Pace| (0..1_000).for_each(|_| pace.note("m", 10_000, Instant::now()));
+        let pace = LatencyEstimate::default();
+        let slow = |pace: &LatencyEstimate| (0..100).for_each(|_| pace.note("m", 5_000_000, Instant::now()));
+        let fast = |pace: &LatencyEstimate| (0..1_000).for_each(|_| pace.note("m", 10_000, Instant::now()));
         slow(&pace);
         tokio::time::advance(WINDOW).await;
         fast(&pace);
@@ -169,7 +169,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cores_count_side_by_side() {
-        let (pace, now) = (Pace::default(), Instant::now());
+        let (pace, now) = (LatencyEstimate::default(), Instant::now());
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| (0..10_000).for_each(|_| pace.note("m", 5_000, now)));

@@ -1,5 +1,5 @@
 //! The life of one request, top to bottom. What each stage makes is what the next one needs; the shell around them
-//! draws the ticket, writes refusals down and puts the ticket into the body, which carries it to its end.
+//! draws the guard, writes refusals down and puts the guard into the body, which carries it to its end.
 
 use std::{fmt, mem, sync::Arc};
 
@@ -8,16 +8,16 @@ use tollgate_core::{Caller, Catalog, money_is_bounded};
 use tollgate_protocol::{Framing, Target};
 
 use crate::{
-    AnswerBody, Dice, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
+    AnswerBody, CoreRng, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
     answer::whole,
     authenticate,
-    forward::{Answered, Journey, forward, outcome_of},
+    forward::{AttemptAnswer, RetryState, forward, outcome_of},
     receive,
     refusal::REQUEST_ID,
     relay::relay,
-    route::{Asked, NotChosen},
-    terms::Terms,
-    ticket::{Desk, Ending, Ticket, Unwritten},
+    route::{RouteContext, SelectionError},
+    terms::Admission,
+    ticket::{Ending, JournalFailurePolicy, UsageGuard, UsageRecorder},
     trace::{TRACE, is_asked},
     translate::Bodies,
 };
@@ -33,21 +33,21 @@ pub struct Core {
     /// What all cores share.
     pub shared: Arc<Shared>,
     /// Where its tickets are handed in.
-    pub desk: Arc<Desk>,
+    pub recorder: Arc<UsageRecorder>,
     /// The outside world.
     pub upstream: Arc<dyn Upstream>,
     /// Its dice.
-    pub dice: Dice,
+    pub dice: CoreRng,
 }
 
 impl Core {
-    /// A core at its desk. Must be made inside the runtime that will use it.
+    /// A core at its recorder. Must be made inside the runtime that will use it.
     ///
     /// # Errors
     /// When the operating system gives no randomness.
-    pub fn new(desk: Desk, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
-        let shared = Arc::clone(&desk.shared);
-        Ok(Self { shared, desk: Arc::new(desk), upstream, dice: Dice::shaken()? })
+    pub fn new(recorder: UsageRecorder, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
+        let shared = Arc::clone(&recorder.shared);
+        Ok(Self { shared, recorder: Arc::new(recorder), upstream, dice: CoreRng::from_os()? })
     }
 }
 
@@ -66,80 +66,92 @@ impl ModelPath for Core {
 /// Answers one model request. Never fails: refusals are answers too.
 pub async fn serve(core: &Core, incoming: Incoming) -> Response<AnswerBody> {
     let Incoming { head, target, body } = incoming;
-    let mut ticket = Ticket::draw(&core.desk, &head);
-    match walk(core, &head, &target, body, &mut ticket).await {
-        Ok(answered) => answer(answered, &target, ticket, head).await,
-        Err(refusal) => refuse(&refusal, ticket, &head).await,
+    let mut guard = UsageGuard::begin(&core.recorder, &head);
+    match walk(core, &head, &target, body, &mut guard).await {
+        Ok(answered) => answer(answered, &target, guard, head).await,
+        Err(refusal) => refuse(&refusal, guard, &head).await,
     }
 }
 
-async fn walk(core: &Core, head: &Head, target: &Target, body: RequestBody, ticket: &mut Ticket) -> Result<Answered, Refusal> {
+async fn walk(
+    core: &Core,
+    head: &Head,
+    target: &Target,
+    body: RequestBody,
+    guard: &mut UsageGuard,
+) -> Result<AttemptAnswer, Refusal> {
     // One snapshot a request: a change in the middle of it is the next one's, unless nothing of this one can serve it.
     let catalog = core.shared.catalog.load_full();
-    let caller = door(core, &catalog, head, target, ticket).await?;
+    let caller = authenticate_caller(core, &catalog, head, target, guard).await?;
     let room = body.room();
     let body = receive(head, body, &core.shared.settings.bounds).await?;
-    let mut terms = Terms::of(core, head, target, catalog, caller, body, ticket).await?;
-    let mut journey = Journey::default();
+    let mut terms = Admission::of(core, head, target, catalog, caller, body, guard).await?;
+    let mut retry_state = RetryState::default();
     loop {
         let body = mem::take(&mut terms.body);
-        let Terms { catalog, caller, offer, outline, .. } = &terms;
-        let bodies = Bodies::new(head, target, outline, body, caller, offer, room.clone()).limited(terms.limit.clone());
-        let asked = Asked { core, head, catalog, caller, offer, outline, bodies: &bodies };
-        let unwritten = if money_is_bounded(caller, offer) { Unwritten::Refuse } else { Unwritten::GoOn };
-        match forward(&asked, &mut journey, unwritten, ticket).await {
+        let Admission { catalog, caller, offer, summary, .. } = &terms;
+        let bodies = Bodies::new(head, target, summary, body, caller, offer, room.clone()).limited(terms.limit.clone());
+        let asked = RouteContext { core, head, catalog, caller, offer, summary, bodies: &bodies };
+        let unwritten = if money_is_bounded(caller, offer) { JournalFailurePolicy::Refuse } else { JournalFailurePolicy::GoOn };
+        match forward(&asked, &mut retry_state, unwritten, guard).await {
             Ok(answered) => return Ok(answered),
-            Err(NotChosen::Refused(refusal)) => return Err(refusal),
-            Err(NotChosen::Outdated) => terms.body = bodies.into_body(),
+            Err(SelectionError::Refused(refusal)) => return Err(refusal),
+            Err(SelectionError::Outdated) => terms.body = bodies.into_body(),
         }
-        match Box::pin(terms.renewed(core, head, target, ticket)).await {
+        match Box::pin(terms.renew(core, head, target, guard)).await {
             Some(renewed) => {
                 terms = renewed;
-                journey.patience.renewed();
+                retry_state.wait_budget.count_renewal();
             }
-            None => journey.patience.stays(),
+            None => retry_state.wait_budget.stop_renewing(),
         }
     }
 }
 
 /// The key; from here on a record is left, and also of a known key that is not let in.
-async fn door(core: &Core, catalog: &Catalog, head: &Head, target: &Target, ticket: &mut Ticket) -> Result<Caller, Refusal> {
+async fn authenticate_caller(
+    core: &Core,
+    catalog: &Catalog,
+    head: &Head,
+    target: &Target,
+    guard: &mut UsageGuard,
+) -> Result<Caller, Refusal> {
     match authenticate(&core.shared.keys, catalog, head, head.arrived).await {
         Ok(caller) => {
-            ticket.known(&caller.key, head, target.method);
+            guard.authenticated(&caller.key, head, target.method);
             Ok(caller)
         }
-        Err(unwelcome) => {
-            if let Some(key) = &unwelcome.key {
-                ticket.known(key, head, target.method);
+        Err(auth_error) => {
+            if let Some(key) = &auth_error.key {
+                guard.authenticated(key, head, target.method);
             }
-            Err(unwelcome.refusal)
+            Err(auth_error.refusal)
         }
     }
 }
 
-async fn answer(answered: Answered, target: &Target, mut ticket: Ticket, mut head: Head) -> Response<AnswerBody> {
-    let attempts = ticket.sent_attempts();
-    let dropped = ticket.dropped_entries().join(",");
-    let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
-    let rates = ticket.rates();
+async fn answer(answered: AttemptAnswer, target: &Target, mut guard: UsageGuard, mut head: Head) -> Response<AnswerBody> {
+    let attempts = guard.sent_attempts();
+    let dropped = guard.dropped_entries().join(",");
+    let trace = is_asked(&head.headers).then(|| guard.trace()).flatten();
+    let rates = guard.rates();
     let (kind, body) = match answered {
-        Answered::Whole { body, reading, events } => {
-            ticket.answering();
-            ticket.delivered(reading);
-            ticket.succeeded();
-            if let Some(flush) = ticket.hand_in(Ending::completed()) {
+        AttemptAnswer::Whole { body, reading, events } => {
+            guard.answering();
+            guard.delivered(reading);
+            guard.succeeded();
+            if let Some(flush) = guard.finish(Ending::completed()) {
                 flush.wait().await;
             }
             (if events { EVENT_STREAM } else { JSON }, whole(body))
         }
-        Answered::Stream(streaming) => {
+        AttemptAnswer::Stream(streaming) => {
             // The body may live for long: it keeps of the head what an error event needs, and no secret.
             head.presented_key = None;
             head.headers = http::HeaderMap::new();
             let request_id = head.request_id;
             let kind = if target.framing == Framing::Sse { EVENT_STREAM } else { JSON };
-            let mut response = Response::new(relay(streaming, ticket, head));
+            let mut response = Response::new(relay(streaming, guard, head));
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
@@ -185,21 +197,21 @@ fn name_dropped(response: &mut Response<AnswerBody>, dropped: &str) {
     }
 }
 
-async fn refuse(refusal: &Refusal, mut ticket: Ticket, head: &Head) -> Response<AnswerBody> {
+async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head) -> Response<AnswerBody> {
     let problem = refusal.problem(head);
-    let attempts = ticket.sent_attempts();
-    let dropped = ticket.dropped_entries().join(",");
+    let attempts = guard.sent_attempts();
+    let dropped = guard.dropped_entries().join(",");
     let outcome = outcome_of(refusal);
-    let trace = is_asked(&head.headers).then(|| ticket.trace()).flatten();
-    if ticket.is_known() {
+    let trace = is_asked(&head.headers).then(|| guard.trace()).flatten();
+    if guard.is_known() {
         let status = if matches!(refusal, Refusal::CallerLeft) { 499 } else { problem.status };
         let ending =
             Ending { status, outcome, reason: Some(refusal.id(head.from).to_owned()), detail: Some(problem.message.clone()) };
-        if let Some(flush) = ticket.hand_in(ending) {
+        if let Some(flush) = guard.finish(ending) {
             flush.wait().await;
         }
     } else {
-        ticket.refuse_stranger(head, refusal.id(head.from), problem.status);
+        guard.refuse_unauthenticated(head, refusal.id(head.from), problem.status);
     }
     let mut response = refusal.respond(head, &problem);
     if attempts > 0 {

@@ -22,7 +22,7 @@ use tollgate_core::{
 use tollgate_protocol::{Method, Protocol, codec};
 use tollgate_store::HealthStore;
 
-use crate::{HealthBoard, SentMark, Shared, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
+use crate::{HealthRegistry, SentMark, Shared, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
 
 /// How often it is looked who is due, and asked, while an account rests or cools, whether a test has passed elsewhere.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub struct Probes {
     /// Catalog, clock, figures.
     pub shared: Arc<Shared>,
     /// Health of accounts.
-    pub board: Arc<HealthBoard>,
+    pub registry: Arc<HealthRegistry>,
     /// Where a test that passed elsewhere is written down.
     pub saved: Arc<dyn HealthStore>,
     /// The outside world.
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Probes {
 
 /// What a probe showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum ProbeOutcome {
     /// A list of models.
     List,
     /// The credential does not work.
@@ -87,11 +87,12 @@ impl Probes {
             }
             self.ask_for_tests().await;
             for Due { channel, account } in self.due(&mut next, MOST.saturating_sub(running.len())) {
-                let (upstream, board, shared) = (Arc::clone(&self.upstream), Arc::clone(&self.board), Arc::clone(&self.shared));
+                let (upstream, registry, shared) =
+                    (Arc::clone(&self.upstream), Arc::clone(&self.registry), Arc::clone(&self.shared));
                 running.spawn(async move {
                     let sent = shared.clock.now();
                     let seen = look(&*upstream, &channel, &account, sent).await;
-                    note(&shared, &board, &channel, &account, seen, sent);
+                    note(&shared, &registry, &channel, &account, seen, sent);
                 });
             }
         }
@@ -123,7 +124,7 @@ impl Probes {
     /// How often an account is probed, and how long from now for the first time; `None`: never.
     fn rhythm(&self, channel: &Channel, account: &Account) -> Option<(Duration, Duration)> {
         let active = Duration::from_secs(u64::from(channel.probe_interval_s));
-        if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.board.of(account.id).state {
+        if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.registry.of(account.id).state {
             let every = if active.is_zero() { RESTING_EVERY } else { active.min(RESTING_EVERY) };
             let rested = u64::try_from(self.shared.clock.now().ms_since(since)).unwrap_or(0);
             return Some((every, every.saturating_sub(Duration::from_millis(rested))));
@@ -146,7 +147,7 @@ impl Probes {
                 for (channel, account) in out {
                     let (Some(since), Some(passed)) = (self.out_since(account.id), passed.get(&account.id)) else { continue };
                     if *passed >= since {
-                        self.board.observe(account.id, &Observation::TestPassed, channel.cooling, now);
+                        self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, now);
                     }
                 }
             }
@@ -159,7 +160,7 @@ impl Probes {
 
     /// Since when an account rests or cools; `None`: it does not.
     fn out_since(&self, account: AccountId) -> Option<Timestamp> {
-        match self.board.of(account).state {
+        match self.registry.of(account).state {
             HealthState::Resting { since, .. } | HealthState::Cooling { since, .. } => Some(since),
             HealthState::Usable | HealthState::Probing { .. } => None,
         }
@@ -167,7 +168,7 @@ impl Probes {
 }
 
 /// Asks for the list of models.
-async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> Seen {
+async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> ProbeOutcome {
     let path = match channel.protocol {
         Protocol::OpenAi => "/models",
         Protocol::Gemini => "/models?pageSize=1",
@@ -188,9 +189,9 @@ async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Acc
     };
     let within = Duration::from_millis(channel.timeouts.connect_ms) + ANSWER_WITHIN;
     match timeout(within, upstream.call(call)).await {
-        Err(_) => Seen::Failure(Observation::Timeout),
-        Ok(Err(UpstreamError::NotSent(_))) => Seen::Failure(Observation::ConnectFailure),
-        Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => Seen::Failure(Observation::ServerError),
+        Err(_) => ProbeOutcome::Failure(Observation::Timeout),
+        Ok(Err(UpstreamError::NotSent(_))) => ProbeOutcome::Failure(Observation::ConnectFailure),
+        Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => ProbeOutcome::Failure(Observation::ServerError),
         Ok(Ok(answer)) => {
             let (status, protocol) = (answer.status, channel.protocol);
             let body = timeout(ANSWER_WITHIN, beginning(answer)).await.unwrap_or_default();
@@ -199,25 +200,25 @@ async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Acc
     }
 }
 
-fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> Seen {
+fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeOutcome {
     if (200..300).contains(&status) {
         let is_json = body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| matches!(byte, b'{' | b'['));
-        return if is_json { Seen::List } else { Seen::Nothing };
+        return if is_json { ProbeOutcome::List } else { ProbeOutcome::Nothing };
     }
     if status < 400 {
-        return Seen::Nothing;
+        return ProbeOutcome::Nothing;
     }
     let problem = codec(protocol).decode_problem(status, body);
     match problem.status {
-        _ if problem.spent => Seen::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) }),
-        _ if problem.account_refused => Seen::Refused,
+        _ if problem.spent => ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) }),
+        _ if problem.account_refused => ProbeOutcome::Refused,
         // A firewall's page says nothing of the credential.
-        _ if problem.foreign => Seen::Nothing,
-        401..=403 => Seen::Refused,
-        408 | 504 | 524 => Seen::Failure(Observation::Timeout),
-        501 => Seen::Nothing,
-        500.. => Seen::Failure(Observation::ServerError),
-        _ => Seen::Nothing,
+        _ if problem.foreign => ProbeOutcome::Nothing,
+        401..=403 => ProbeOutcome::Refused,
+        408 | 504 | 524 => ProbeOutcome::Failure(Observation::Timeout),
+        501 => ProbeOutcome::Nothing,
+        500.. => ProbeOutcome::Failure(Observation::ServerError),
+        _ => ProbeOutcome::Nothing,
     }
 }
 
@@ -238,30 +239,30 @@ async fn beginning(answer: UpstreamAnswer) -> Vec<u8> {
 
 /// What a probe means for an account in this state. A list says nothing about limits, quotas and the health of models, and a
 /// failed probe does not make an account rest or cool longer than it does.
-fn meaning(state: &HealthState, seen: Seen) -> Option<Observation> {
+fn meaning(state: &HealthState, seen: ProbeOutcome) -> Option<Observation> {
     match (state, seen) {
         (
             HealthState::Resting { why: RestingReason::Refused, .. }
             | HealthState::Cooling { why: CoolingReason::ConnectFailure, .. },
-            Seen::List,
+            ProbeOutcome::List,
         ) => Some(Observation::TestPassed),
-        (HealthState::Usable, Seen::Refused) => Some(Observation::Refused),
-        (HealthState::Usable, Seen::Failure(failure)) => Some(failure),
+        (HealthState::Usable, ProbeOutcome::Refused) => Some(Observation::Refused),
+        (HealthState::Usable, ProbeOutcome::Failure(failure)) => Some(failure),
         _ => None,
     }
 }
 
-fn note(shared: &Shared, board: &HealthBoard, channel: &Channel, account: &Account, seen: Seen, sent: Timestamp) {
+fn note(shared: &Shared, registry: &HealthRegistry, channel: &Channel, account: &Account, seen: ProbeOutcome, sent: Timestamp) {
     let word = match seen {
-        Seen::List => "well",
-        Seen::Refused => "refused",
-        Seen::Failure(_) => "failed",
-        Seen::Nothing => "unclear",
+        ProbeOutcome::List => "well",
+        ProbeOutcome::Refused => "refused",
+        ProbeOutcome::Failure(_) => "failed",
+        ProbeOutcome::Nothing => "unclear",
     };
     shared.metrics.probed(&channel.name, word);
     tracing::debug!(probe = true, channel.name = channel.name, account.id = %account.id, result = word, "an account was probed");
-    if let Some(observation) = meaning(&board.of(account.id).state, seen) {
-        board.observe_sent(account, &observation, channel.cooling, sent, shared.clock.now());
+    if let Some(observation) = meaning(&registry.of(account.id).state, seen) {
+        registry.observe_sent(account, &observation, channel.cooling, sent, shared.clock.now());
     }
 }
 

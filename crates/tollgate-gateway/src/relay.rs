@@ -17,13 +17,13 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep};
-use tollgate_core::{AttemptResult, Observation, Outcome, Pace};
-use tollgate_protocol::{Reading, StreamFault, StreamRelay};
+use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
+use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
 
 use crate::{
     AnswerAborted, AnswerBody, Head, Refusal, UpstreamFailure, UpstreamLimits,
     forward::UpstreamBody,
-    ticket::{Ending, Ticket},
+    ticket::{Ending, UsageGuard},
 };
 
 /// Shortest time between two notes of a stream's progress in the journal.
@@ -55,7 +55,7 @@ pub(crate) enum Rest {
     /// Nothing: the upstream has ended and the relay is finished.
     Ended,
     /// Nothing good: the same bytes that brought the content broke it.
-    Broken(StreamFault),
+    Broken(StreamError),
 }
 
 impl fmt::Debug for Streaming {
@@ -64,23 +64,23 @@ impl fmt::Debug for Streaming {
     }
 }
 
-/// Puts the ticket into the body, which carries it to its end.
-pub(crate) fn relay(streaming: Streaming, mut ticket: Ticket, head: Head) -> AnswerBody {
-    ticket.answering();
-    let now = ticket.desk().shared.clock.instant();
+/// Puts the guard into the body, which carries it to its end.
+pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> AnswerBody {
+    guard.answering();
+    let now = guard.recorder().shared.clock.instant();
     let Streaming { relay, first, rest, idle_ms } = streaming;
-    let first_content_us = ticket.first_content_us();
+    let first_content_us = guard.first_content_us();
     if let Some(us) = first_content_us {
-        ticket.pace(us);
+        guard.record_first_token(us);
     }
     let idle = Duration::from_millis(idle_ms);
-    let UpstreamLimits { keep_alive, total } = ticket.desk().shared.settings.upstream;
+    let UpstreamLimits { keep_alive, total } = guard.recorder().shared.settings.upstream;
     let mut relayed = Relayed {
         relay,
         upstream: None,
         out: first.into(),
         fresh: Vec::new(),
-        ticket: Some(Box::new(ticket)),
+        guard: Some(Box::new(guard)),
         head: Box::new(head),
         phase: Phase::Flowing,
         idle,
@@ -122,7 +122,7 @@ struct Relayed {
     /// What one push appends; empty between polls.
     fresh: Vec<Bytes>,
     /// `None` once handed in.
-    ticket: Option<Box<Ticket>>,
+    guard: Option<Box<UsageGuard>>,
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
@@ -149,7 +149,7 @@ enum Phase {
     Flowing,
     /// The answer is complete: its last bytes are kept back until the upstream has ended, or enough is known.
     Ending { until: Instant },
-    /// The ticket is handed in; the last bytes wait for the journal's flush.
+    /// The guard is handed in; the last bytes wait for the journal's flush.
     Flushing { flush: Pin<Box<dyn Future<Output = ()> + Send>>, then: Close },
     /// The last bytes go out.
     Closing(Close),
@@ -168,8 +168,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(reading: &Reading) -> Self {
-        let Reading { text_bytes, media, unknown, usage, finish, .. } = reading;
+    fn of(reading: &ReplySummary) -> Self {
+        let ReplySummary { text_bytes, media, unknown, usage, finish, .. } = reading;
         let (text_bytes, media, unknown) = (*text_bytes, *media, *unknown);
         Self { text_bytes, media, unknown, usage: usage.is_some(), finish: finish.is_some() }
     }
@@ -238,12 +238,12 @@ impl Relayed {
     fn hand_on(&mut self, bytes: Bytes) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
         let now = Instant::now();
         self.sent = now;
-        if let Some(ticket) = &mut self.ticket {
-            ticket.delivered(self.relay.reading());
+        if let Some(guard) = &mut self.guard {
+            guard.delivered(self.relay.reading());
             if now.duration_since(self.noted) >= PROGRESS_EVERY {
                 self.noted = now;
-                ticket.read(self.relay.reading());
-                ticket.progress();
+                guard.read(self.relay.reading());
+                guard.progress();
             }
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
@@ -381,8 +381,8 @@ impl Relayed {
 
     /// Lets the upstream end in its own time, so that its connection can be used again.
     fn drain(&mut self) {
-        let (Some(mut rest), Some(ticket)) = (self.upstream.take(), &self.ticket) else { return };
-        ticket.desk().shared.tracker.spawn(async move {
+        let (Some(mut rest), Some(guard)) = (self.upstream.take(), &self.guard) else { return };
+        guard.recorder().shared.tracker.spawn(async move {
             let read = async {
                 let mut seen = 0;
                 while let Some(Ok(frame)) = rest.frame().await {
@@ -397,7 +397,7 @@ impl Relayed {
     }
 
     fn complete(&mut self) {
-        let observation = Observation::Success { pace: self.first_content_us.map(Pace::FirstToken) };
+        let observation = Observation::Success { latency: self.first_content_us.map(LatencySample::FirstToken) };
         self.end(AttemptResult::Answered, None, observation, Ending::completed(), Close::Cleanly);
     }
 
@@ -424,12 +424,12 @@ impl Relayed {
     }
 
     fn end(&mut self, result: AttemptResult, error: Option<&str>, seen: Observation, ending: Ending, then: Close) {
-        let flush = self.ticket.take().and_then(|mut ticket| {
+        let flush = self.guard.take().and_then(|mut guard| {
             let reading = self.relay.reading();
-            ticket.read(reading);
-            ticket.delivered(reading);
-            ticket.end_attempt(result, error, Some(seen));
-            ticket.hand_in(ending)
+            guard.read(reading);
+            guard.delivered(reading);
+            guard.end_attempt(result, error, Some(seen));
+            guard.finish(ending)
         });
         self.phase = match flush {
             Some(flush) => Phase::Flushing { flush: Box::pin(flush.wait()), then },
@@ -439,25 +439,25 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: the upstream's connection closes with its body, and the ticket goes in with what was read.
+    /// The caller left: the upstream's connection closes with its body, and the guard goes in with what was read.
     fn drop(&mut self) {
-        if let Some(ticket) = &mut self.ticket {
-            ticket.read(self.relay.reading());
+        if let Some(guard) = &mut self.guard {
+            guard.read(self.relay.reading());
         }
     }
 }
 
-fn warn(head: &Head, fault: &StreamFault) {
+fn warn(head: &Head, fault: &StreamError) {
     // The class alone: an error event's text is the upstream's.
     let class = match fault {
-        StreamFault::Malformed(what) => what,
-        StreamFault::Problem(_) => "error event",
-        StreamFault::Truncated => "truncated",
+        StreamError::Malformed(what) => what,
+        StreamError::Problem(_) => "error event",
+        StreamError::Truncated => "truncated",
     };
     tracing::warn!(request.id = %head.request_id, class, "a stream broke after its first content");
 }
 
 /// What a stream's first bytes said, for deciding whether its 200 may go out.
-pub(crate) fn may_go_out(reading: &Reading, relay: &dyn StreamRelay) -> bool {
+pub(crate) fn may_go_out(reading: &ReplySummary, relay: &dyn StreamRelay) -> bool {
     reading.content || relay.complete()
 }

@@ -14,19 +14,19 @@ use tokio::{
 };
 
 use tollgate_core::{
-    Account, AccountBounds, AccountId, AccountLoad, Caller, CandidateView, Catalog, Cause, Channel, ChannelBudget, NoRoute,
-    NotOffered, Offer, Past, Plan, PlannedAttempt, PriceLimit, RouteInput, Serves, Subject, estimate_input, estimate_output,
-    parse_max_prices,
+    Account, AccountId, AccountLimits, AccountLoad, AttemptHistory, Caller, CandidateView, Catalog, Channel, ChannelBudget,
+    ModelMapping, NoRoute, NoRouteCause, NotOffered, Offer, Plan, PlannedAttempt, PriceLimit, RouteInput, Subject, estimate_input,
+    estimate_output, parse_max_prices,
 };
-use tollgate_protocol::{FieldPath, Method, Outline};
+use tollgate_protocol::{FieldPath, Method, RequestSummary};
 
 use crate::{
     Core, Head, Refusal,
-    account_room::{Joined, Line, Slot},
+    account_room::{AcquireOutcome, Permit, WaitQueue},
     forward::seconds_until,
     known::budget_of,
-    news::Heard,
-    ticket::Ticket,
+    news::Version,
+    ticket::UsageGuard,
     traffic::TrafficView,
     translate::Bodies,
 };
@@ -46,61 +46,61 @@ const RENEWALS: u8 = 8;
 
 /// Everything choosing looks at.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RouteContext<'a> {
     pub core: &'a Core,
     pub head: &'a Head,
     pub catalog: &'a Catalog,
     pub caller: &'a Caller,
     pub offer: &'a Offer,
-    pub outline: &'a Outline,
+    pub summary: &'a RequestSummary,
     pub bodies: &'a Bodies<'a>,
 }
 
 /// The account to try.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct Selection {
     pub planned: Arc<PlannedAttempt>,
     /// Room on it.
-    pub slot: Slot,
+    pub permit: Permit,
 }
 
 /// Why no account was chosen.
 #[derive(Debug)]
-pub(crate) enum NotChosen {
+pub(crate) enum SelectionError {
     /// There is none.
     Refused(Refusal),
     /// There is none by the catalog that was asked, which is not the newest any more.
     Outdated,
 }
 
-impl From<Refusal> for NotChosen {
+impl From<Refusal> for SelectionError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-/// What is left of a request's patience, whatever catalogs it is served by.
+/// What is left of a request's wait budget, whatever catalogs it is served by.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct WaitBudget {
     /// When it gives up waiting; `None`: it does not wait.
     until: Option<Instant>,
     renewals: u8,
 }
 
-impl Patience {
+impl WaitBudget {
     /// It is served by a newer catalog from now on.
-    pub(crate) const fn renewed(&mut self) {
+    pub(crate) const fn count_renewal(&mut self) {
         self.renewals += 1;
     }
 
     /// A newer catalog does not serve it: it stays with the one it has.
-    pub(crate) const fn stays(&mut self) {
+    pub(crate) const fn stop_renewing(&mut self) {
         self.renewals = RENEWALS;
     }
 }
 
 /// Why nothing can be taken now.
-enum Stuck<'a> {
+enum SelectionBlocked<'a> {
     /// Others took the room between the look and the taking, or it is the model's last account, which is tried though it
     /// cools, and busy.
     Overtaken(Plan<'a>),
@@ -110,67 +110,78 @@ enum Stuck<'a> {
 
 /// One request's search for an account, with its place in line.
 #[derive(Default)]
-struct Search {
-    granted: Option<Slot>,
-    line: Option<Line>,
+struct SelectionState {
+    granted: Option<Permit>,
+    line: Option<WaitQueue>,
     /// The account that others were faster at.
     full: Option<AccountId>,
     rounds: usize,
     looks: usize,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RouteContext<'a> {
     /// Chooses an account, waiting for a busy one where all are.
     ///
     /// # Errors
     /// The refusal, and the record has the candidates' exclusions; or that a newer catalog is to be asked.
-    pub(crate) async fn choose(&self, past: &Past, patience: &mut Patience, ticket: &mut Ticket) -> Result<Chosen, NotChosen> {
+    pub(crate) async fn select_account(
+        &self,
+        past: &AttemptHistory,
+        wait_budget: &mut WaitBudget,
+        guard: &mut UsageGuard,
+    ) -> Result<Selection, SelectionError> {
         let limit = max_price(self.head)?;
         let clock = &self.core.shared.clock;
-        let until = *patience.until.get_or_insert_with(|| (clock.instant() + WAIT).min(self.deadline()));
-        let mut search = Search::default();
+        let until = *wait_budget.until.get_or_insert_with(|| (clock.instant() + WAIT).min(self.deadline()));
+        let mut search = SelectionState::default();
         loop {
-            let heard = self.heard();
+            let versions = self.versions();
             let stuck = match self.route(past, limit, search.granted.as_ref()) {
                 Ok(plan) => {
-                    if !self.bring(&plan.first).await {
+                    if !self.fetch_media(&plan.first).await {
                         // Its media cannot be had; from now on routing knows.
                         continue;
                     }
-                    if let Some(slot) = self.take(&plan, &mut search) {
-                        patience.until = None;
-                        ticket.considered(plan.trace());
-                        return Ok(Chosen { planned: Arc::new(plan.first), slot });
+                    if let Some(permit) = self.take(&plan, &mut search) {
+                        wait_budget.until = None;
+                        guard.set_trace(plan.trace());
+                        return Ok(Selection { planned: Arc::new(plan.first), permit });
                     }
-                    Stuck::Overtaken(plan)
+                    SelectionBlocked::Overtaken(plan)
                 }
-                Err(_) if patience.renewals < RENEWALS && self.is_outdated() => return Err(NotChosen::Outdated),
-                Err(no) => Stuck::Nothing(no),
+                Err(_) if wait_budget.renewals < RENEWALS && self.is_outdated() => return Err(SelectionError::Outdated),
+                Err(no) => SelectionBlocked::Nothing(no),
             };
-            if !self.look_again(&stuck, &mut search, until, heard).await {
-                return Err(NotChosen::Refused(self.refuse(&stuck, ticket)));
+            if !self.wait_for_change(&stuck, &mut search, until, versions).await {
+                return Err(SelectionError::Refused(self.refuse(&stuck, guard)));
             }
         }
     }
 
     /// Room on the account that was chosen.
-    fn take(&self, plan: &Plan<'_>, search: &mut Search) -> Option<Slot> {
+    fn take(&self, plan: &Plan<'_>, search: &mut SelectionState) -> Option<Permit> {
         let first = &plan.first.account;
-        let granted = search.granted.take_if(|slot: &mut Slot| slot.is_on(first.id));
-        granted.or_else(|| self.core.shared.traffic.rooms.take(first, self.tokens()))
+        let granted = search.granted.take_if(|permit: &mut Permit| permit.is_on(first.id));
+        granted.or_else(|| self.core.shared.traffic.limiters.try_acquire(first, self.tokens()))
     }
 
     /// Waits until there is room, or something changed. `false`: it is no use, or has lasted long enough; what was found
     /// last is how things are then.
-    async fn look_again(&self, stuck: &Stuck<'_>, search: &mut Search, until: Instant, heard: [Heard; 2]) -> bool {
+    async fn wait_for_change(
+        &self,
+        stuck: &SelectionBlocked<'_>,
+        search: &mut SelectionState,
+        until: Instant,
+        versions: [Version; 2],
+    ) -> bool {
         // Room that helped nothing is somebody else's.
         search.granted = None;
         let busy = match stuck {
-            Stuck::Nothing(no) => no.busy(),
-            Stuck::Overtaken(plan) if search.full.replace(plan.first.account.id) == Some(plan.first.account.id) => {
+            SelectionBlocked::Nothing(no) => no.busy(),
+            SelectionBlocked::Overtaken(plan) if search.full.replace(plan.first.account.id) == Some(plan.first.account.id) => {
                 vec![Arc::clone(&plan.first.account)]
             }
-            Stuck::Overtaken(_) => {
+            SelectionBlocked::Overtaken(_) => {
                 search.rounds += 1;
                 return search.rounds < ROUNDS;
             }
@@ -181,10 +192,10 @@ impl<'a> Asked<'a> {
         if !search.line.as_ref().is_some_and(|line| line.is_for(&busy)) {
             // Left before another one is joined, so that nobody stands twice.
             search.line = None;
-            match self.core.shared.traffic.rooms.join(&busy, self.caller.key.id, self.tokens()) {
-                Joined::Nowhere => return false,
-                Joined::Line(line) => search.line = Some(line),
-                Joined::Slot(slot) => search.got(Some(slot)),
+            match self.core.shared.traffic.limiters.enqueue(&busy, self.caller.key.id, self.tokens()) {
+                AcquireOutcome::QueueFull => return false,
+                AcquireOutcome::WaitQueue(line) => search.line = Some(line),
+                AcquireOutcome::Permit(permit) => search.got(Some(permit)),
             }
         }
         let Some(line) = &mut search.line else { return true };
@@ -192,29 +203,29 @@ impl<'a> Asked<'a> {
         let next = if changes { self.recovery(stuck).map_or(until, |at| at.min(until)) } else { until };
         select! {
             biased;
-            slot = line.handed() => search.got(slot),
-            () = self.news(heard), if changes => search.looks += 1,
+            permit = line.acquired() => search.got(permit),
+            () = self.changed_since(versions), if changes => search.looks += 1,
             () = sleep_until(next) => search.looks += 1,
         }
         true
     }
 
     /// What is known now of catalog and health.
-    fn heard(&self) -> [Heard; 2] {
-        [self.core.shared.traffic.catalogs.heard(), self.core.desk.health.recoveries.heard()]
+    fn versions(&self) -> [Version; 2] {
+        [self.core.shared.traffic.catalogs.version(), self.core.recorder.health.recoveries.version()]
     }
 
     /// Waits for another catalog, or for an account that is back sooner than was known.
-    async fn news(&self, [catalog, health]: [Heard; 2]) {
+    async fn changed_since(&self, [catalog, health]: [Version; 2]) {
         select! {
-            () = self.core.shared.traffic.catalogs.since(catalog) => {}
-            () = self.core.desk.health.recoveries.since(health) => {}
+            () = self.core.shared.traffic.catalogs.changed_since(catalog) => {}
+            () = self.core.recorder.health.recoveries.changed_since(health) => {}
         }
     }
 
     /// When the first excluded account is back.
-    fn recovery(&self, stuck: &Stuck<'_>) -> Option<Instant> {
-        let Stuck::Nothing(no) = stuck else { return None };
+    fn recovery(&self, stuck: &SelectionBlocked<'_>) -> Option<Instant> {
+        let SelectionBlocked::Nothing(no) = stuck else { return None };
         let clock = &self.core.shared.clock;
         let at = no.recovery_after(clock.now())?;
         let wait = Duration::from_micros(u64::try_from(at.0.saturating_sub(clock.now().0)).unwrap_or(0));
@@ -226,25 +237,26 @@ impl<'a> Asked<'a> {
         !std::ptr::eq(&raw const **self.core.shared.catalog.load(), self.catalog)
     }
 
-    fn refuse(&self, stuck: &Stuck<'_>, ticket: &mut Ticket) -> Refusal {
+    fn refuse(&self, stuck: &SelectionBlocked<'_>, guard: &mut UsageGuard) -> Refusal {
         match stuck {
-            Stuck::Overtaken(plan) => {
-                ticket.considered(plan.trace());
+            SelectionBlocked::Overtaken(plan) => {
+                guard.set_trace(plan.trace());
                 self.overtaken(&plan.first.account)
             }
-            Stuck::Nothing(no) => {
-                ticket.considered(no.trace());
+            SelectionBlocked::Nothing(no) => {
+                guard.set_trace(no.trace());
                 no_route(self.core, no, self.bodies)
             }
         }
     }
 
     /// Chooses an account that is free now, for an attempt beside another one; `None`: there is none.
-    pub(crate) fn choose_beside(&self, past: &Past) -> Option<Chosen> {
+    pub(crate) fn select_hedge(&self, past: &AttemptHistory) -> Option<Selection> {
         let planned = self.route(past, max_price(self.head).ok()?, None).ok()?.first;
         // An account that cools is no help beside one that is at work.
-        let slot = (!planned.last_resort).then(|| self.core.shared.traffic.rooms.take(&planned.account, self.tokens()))??;
-        Some(Chosen { planned: Arc::new(planned), slot })
+        let permit =
+            (!planned.last_resort).then(|| self.core.shared.traffic.limiters.try_acquire(&planned.account, self.tokens()))??;
+        Some(Selection { planned: Arc::new(planned), permit })
     }
 
     /// When the request must have an answer.
@@ -253,22 +265,27 @@ impl<'a> Asked<'a> {
     }
 
     /// Fetches the remote media an attempt needs. `false`: the request cannot go there.
-    pub(crate) async fn bring(&self, planned: &PlannedAttempt) -> bool {
-        planned.protocol == self.head.from || self.bodies.bring(&self.core.shared.traffic.media, planned).await
+    pub(crate) async fn fetch_media(&self, planned: &PlannedAttempt) -> bool {
+        planned.protocol == self.head.from || self.bodies.fetch_media(&self.core.shared.traffic.media, planned).await
     }
 
-    fn route(&self, past: &Past, request_limit: Option<PriceLimit>, granted: Option<&Slot>) -> Result<Plan<'a>, NoRoute<'a>> {
+    fn route(
+        &self,
+        past: &AttemptHistory,
+        request_limit: Option<PriceLimit>,
+        granted: Option<&Permit>,
+    ) -> Result<Plan<'a>, NoRoute<'a>> {
         let now = self.core.shared.clock.now();
         let current = self.core.shared.catalog.load();
-        let health = self.core.desk.health.look();
-        let traffic = self.core.shared.traffic.view(self.outline, self.head.from, self.tokens(), now);
-        let view = View { asked: self, traffic, granted };
+        let health = self.core.recorder.health.snapshot();
+        let traffic = self.core.shared.traffic.view(self.summary, self.head.from, self.tokens(), now);
+        let view = RouteView { asked: self, traffic, granted };
         let input = RouteInput {
             catalog: self.catalog,
             newer: (!std::ptr::eq(&raw const **current, self.catalog)).then_some(&**current),
             caller: self.caller,
             offer: self.offer,
-            outline: self.outline,
+            summary: self.summary,
             from: self.head.from,
             health: &health,
             view: &view,
@@ -277,56 +294,56 @@ impl<'a> Asked<'a> {
             translates: true,
             past,
         };
-        tollgate_core::route(&input, &mut || self.core.dice.throw_u32())
+        tollgate_core::route(&input, &mut || self.core.dice.next_u32())
     }
 
     /// What the caller is told when others were faster, time and again.
     fn overtaken(&self, account: &Account) -> Refusal {
         let shared = &self.core.shared;
-        let wait = match shared.traffic.rooms.load(account, self.tokens()) {
+        let wait = match shared.traffic.limiters.load(account, self.tokens()) {
             AccountLoad::AtRate { until } => seconds_until(until, shared.clock.now()).clamp(1, 60),
             AccountLoad::Free | AccountLoad::AtConcurrency => 1,
         };
-        let model = self.outline.model.clone();
-        Refusal::NoRoute { model, cause: Cause::Concurrency, too_dear: false, retry_after: Some(wait), price: None }
+        let model = self.summary.model.clone();
+        Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, too_dear: false, retry_after: Some(wait), price: None }
     }
 
     /// What the request is estimated at, for accounts with a bound on tokens a minute.
     pub(crate) fn tokens(&self) -> u64 {
-        if self.outline.method == Method::CountTokens {
+        if self.summary.method == Method::CountTokens {
             return 0;
         }
-        estimate_input(self.outline).saturating_add(estimate_output(self.outline, &self.offer.model))
+        estimate_input(self.summary).saturating_add(estimate_output(self.summary, &self.offer.model))
     }
 }
 
-impl Search {
+impl SelectionState {
     /// Room came, or something that is to be looked at again. Whoever stood in line does no more.
-    fn got(&mut self, slot: Option<Slot>) {
+    fn got(&mut self, permit: Option<Permit>) {
         self.line = None;
-        self.granted = slot;
+        self.granted = permit;
         self.rounds += 1;
     }
 }
 
 /// Candidates as this request meets them.
-struct View<'r, 'a> {
-    asked: &'r Asked<'a>,
+struct RouteView<'r, 'a> {
+    asked: &'r RouteContext<'a>,
     traffic: TrafficView<'r>,
     /// Room that it has already.
-    granted: Option<&'r Slot>,
+    granted: Option<&'r Permit>,
 }
 
-impl CandidateView for View<'_, '_> {
-    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
-        if self.granted.is_some_and(|slot| slot.is_on(account)) {
+impl CandidateView for RouteView<'_, '_> {
+    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
+        if self.granted.is_some_and(|permit| permit.is_on(account)) {
             return AccountLoad::Free;
         }
         self.traffic.account_load(account, bounds)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        let Asked { core, head, .. } = *self.asked;
+        let RouteContext { core, head, .. } = *self.asked;
         let subject = Subject::Channel(channel.id);
         budget_of(channel, head.arrived, |budget| core.shared.counters.spent(subject, budget.window, head.arrived))
     }
@@ -335,11 +352,11 @@ impl CandidateView for View<'_, '_> {
         self.traffic.has_learned()
     }
 
-    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         self.traffic.learned(channel, serves)
     }
 
-    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         self.asked.bodies.untranslatable(channel, serves)
     }
 }
@@ -362,8 +379,8 @@ fn no_route(core: &Core, no: &NoRoute<'_>, bodies: &Bodies<'_>) -> Refusal {
 }
 
 /// What the caller is told when the model is not offered to him like this.
-pub(crate) fn not_offered(no: NotOffered, outline: &Outline) -> Refusal {
-    let model = outline.model.clone();
+pub(crate) fn not_offered(no: NotOffered, summary: &RequestSummary) -> Refusal {
+    let model = summary.model.clone();
     match no {
         NotOffered::Unknown => Refusal::ModelNotFound { model, hidden: false },
         NotOffered::OutsideGroup => Refusal::ModelNotFound { model, hidden: true },

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, Outcome};
 use tollgate_store::Counters;
 
-use crate::{AlertQueue, AnswerBody, Clock, Head, KeyDoor, Refusal, RetryBudget, Settings, Traffic, metrics::Metrics};
+use crate::{AlertQueue, AnswerBody, Authenticator, Clock, Head, Refusal, RetryBudget, Settings, Traffic, metrics::Metrics};
 
 /// One for the process.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Shared {
     /// Replaced by [`Self::replace_catalog`].
     pub catalog: ArcSwap<Catalog>,
     /// Where keys are checked.
-    pub keys: KeyDoor,
+    pub keys: Authenticator,
     /// What is counted.
     pub metrics: Metrics,
     /// Who has used how much of what, and what is set aside for requests under way.
@@ -47,7 +47,7 @@ impl Shared {
     /// Takes another snapshot into force. Requests under way keep theirs, unless nothing of it can serve them.
     pub fn replace_catalog(&self, catalog: Arc<Catalog>) {
         self.catalog.store(catalog);
-        self.traffic.catalogs.tell();
+        self.traffic.catalogs.notify();
     }
 
     /// Answers with a refusal that leaves no usage record: counted and logged only, so that strangers cannot fill the
@@ -190,9 +190,9 @@ impl Condition {
     }
 
     /// One more, if there is room for it.
-    pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<Present> {
+    pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<InFlightRequest> {
         let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
-        let present = Present { condition: Arc::clone(self), body_bytes: AtomicUsize::new(0) };
+        let present = InFlightRequest { condition: Arc::clone(self), body_bytes: AtomicUsize::new(0) };
         (before < most).then_some(present)
     }
 
@@ -210,12 +210,12 @@ impl Condition {
 
 /// A request being answered; dropped with the last byte.
 #[derive(Debug)]
-pub(crate) struct Present {
+pub(crate) struct InFlightRequest {
     condition: Arc<Condition>,
     body_bytes: AtomicUsize,
 }
 
-impl Present {
+impl InFlightRequest {
     /// Counts bytes of its body, if all bodies together stay within `most`. Given back when the request is over: the
     /// body may be sent more than once until then.
     pub(crate) fn hold(&self, bytes: usize, most: usize) -> bool {
@@ -225,7 +225,7 @@ impl Present {
     }
 }
 
-impl Drop for Present {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.condition.body_bytes.fetch_sub(self.body_bytes.load(Ordering::Acquire), Ordering::AcqRel);
         if self.condition.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.condition.is_draining() {

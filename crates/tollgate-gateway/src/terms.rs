@@ -5,34 +5,34 @@
 use std::{mem, sync::Arc};
 
 use bytes::Bytes;
-use tollgate_core::{Caller, Catalog, Hold, Offer, resolve};
-use tollgate_protocol::{Outline, Target, codec, without_fields};
+use tollgate_core::{Caller, Catalog, Offer, Reservation, resolve};
+use tollgate_protocol::{RequestSummary, Target, codec, remove_fields};
 
 use crate::{
     Core, Head, Refusal,
     admit::{admit, admit_more},
     route::not_offered,
-    ticket::Ticket,
+    ticket::UsageGuard,
     translate::OutputLimit,
 };
 
 /// What a request is served on.
-pub(crate) struct Terms {
+pub(crate) struct Admission {
     pub catalog: Arc<Catalog>,
     pub caller: Caller,
     pub offer: Offer,
     /// The body without what the offer takes out of it.
     pub body: Bytes,
-    pub outline: Outline,
+    pub summary: RequestSummary,
     /// The output limit that the request must be given.
     pub limit: Option<OutputLimit>,
     /// The body as it came, where something was taken out of it.
     original: Option<Bytes>,
     /// What was set aside.
-    held: Option<Hold>,
+    held: Option<Reservation>,
 }
 
-impl Terms {
+impl Admission {
     /// The terms by the catalog that the request began with.
     ///
     /// # Errors
@@ -44,15 +44,15 @@ impl Terms {
         catalog: Arc<Catalog>,
         caller: Caller,
         body: Bytes,
-        ticket: &mut Ticket,
+        guard: &mut UsageGuard,
     ) -> Result<Self, Refusal> {
-        let outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
-        ticket.outlined(&outline);
-        let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).map_err(|no| not_offered(no, &outline))?;
-        ticket.offered(&offer);
-        let mut terms = Self { catalog, caller, offer, body, outline, limit: None, original: None, held: None };
+        let summary = codec(head.from).summarise(target, &body).map_err(Refusal::Malformed)?;
+        guard.record_summary(&summary);
+        let offer = resolve(&catalog, &caller, &summary, head.from, head.arrived).map_err(|no| not_offered(no, &summary))?;
+        guard.set_offer(&offer);
+        let mut terms = Self { catalog, caller, offer, body, summary, limit: None, original: None, held: None };
         terms.drop_fields(head, target)?;
-        let admitted = admit(core, head, &terms, ticket).await?;
+        let admitted = admit(core, head, &terms, guard).await?;
         terms.limit = admitted.limit;
         terms.held = admitted.hold;
         Ok(terms)
@@ -63,27 +63,27 @@ impl Terms {
         if self.offer.drop_fields.is_empty() {
             return Ok(());
         }
-        let body = without_fields(&self.body, &self.offer.drop_fields);
-        self.outline = codec(head.from).outline(target, &body).map_err(Refusal::Malformed)?;
+        let body = remove_fields(&self.body, &self.offer.drop_fields);
+        self.summary = codec(head.from).summarise(target, &body).map_err(Refusal::Malformed)?;
         self.original = Some(mem::replace(&mut self.body, body));
         Ok(())
     }
 
     /// The terms by the catalog that is in force now; `None`: by that one the model is not offered to this caller, or too
     /// little is left for what it costs there.
-    pub(crate) async fn renewed(&self, core: &Core, head: &Head, target: &Target, ticket: &mut Ticket) -> Option<Self> {
+    pub(crate) async fn renew(&self, core: &Core, head: &Head, target: &Target, guard: &mut UsageGuard) -> Option<Self> {
         let catalog = core.shared.catalog.load_full();
         let caller = Caller::of(&catalog, Arc::clone(&self.caller.key));
         let body = self.original.as_ref().unwrap_or(&self.body).clone();
-        let outline = codec(head.from).outline(target, &body).ok()?;
-        let offer = resolve(&catalog, &caller, &outline, head.from, head.arrived).ok()?;
-        let mut terms = Self { catalog, caller, offer, body, outline, limit: None, original: None, held: None };
+        let summary = codec(head.from).summarise(target, &body).ok()?;
+        let offer = resolve(&catalog, &caller, &summary, head.from, head.arrived).ok()?;
+        let mut terms = Self { catalog, caller, offer, body, summary, limit: None, original: None, held: None };
         terms.drop_fields(head, target).ok()?;
-        let admitted = admit_more(core, head, &terms, self.held.as_ref(), ticket).await?;
+        let admitted = admit_more(core, head, &terms, self.held.as_ref(), guard).await?;
         terms.limit = [self.limit.clone(), admitted.limit].into_iter().flatten().min_by_key(|limit| limit.tokens);
         terms.held = admitted.hold;
         // Only now: until here the ones before were in force.
-        ticket.offered(&terms.offer);
+        guard.set_offer(&terms.offer);
         Some(terms)
     }
 }

@@ -23,7 +23,7 @@ use tollgate_protocol::{Method, Protocol};
 
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
-use crate::{Clock, Condition, Head, KeyDoor, Metrics, Settings, Shared, SystemClock, Traffic};
+use crate::{Authenticator, Clock, Condition, Head, Metrics, Settings, Shared, SystemClock, Traffic};
 
 /// The secret of [`key`].
 pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
@@ -162,7 +162,7 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
     store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
-    let keys = KeyDoor::new(Arc::new(store), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
+    let keys = Authenticator::new(Arc::new(store), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
         keys,

@@ -22,14 +22,14 @@ use tokio::{
     time::{Instant, MissedTickBehavior, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{Standing, Timestamp, UsageRecord};
-use tollgate_store::{HealthStore, Journal, Records, StoreError, UsageStore};
+use tollgate_core::{Availability, Timestamp, UsageRecord};
+use tollgate_store::{HealthStore, Journal, StoreError, UnbookedRecords, UsageStore};
 
-use apart::apart;
+use apart::bisect;
 use batch::{Batch, Queued};
-use retry::Retry;
+use retry::RetryBackoff;
 
-use crate::{HealthBoard, Shared};
+use crate::{HealthRegistry, Shared};
 
 /// Records that wait in memory.
 const QUEUE: usize = 16_384;
@@ -51,27 +51,27 @@ const LAST_TRY: Duration = Duration::from_secs(5);
 
 /// The cores' end of the queue.
 #[derive(Clone, Debug)]
-pub struct TillQueue {
+pub struct UsageQueue {
     records: mpsc::Sender<Queued>,
     spilled: Arc<AtomicBool>,
 }
 
 /// Room for one record.
 #[derive(Debug)]
-pub(crate) struct Place(OwnedPermit<Queued>);
+pub(crate) struct QueuePermit(OwnedPermit<Queued>);
 
-impl TillQueue {
+impl UsageQueue {
     /// Sets room aside; `None` when the queue is full: the record will come by way of the journal.
-    pub(crate) fn reserve(&self) -> Option<Place> {
-        self.records.clone().try_reserve_owned().ok().map(Place)
+    pub(crate) fn reserve(&self) -> Option<QueuePermit> {
+        self.records.clone().try_reserve_owned().ok().map(QueuePermit)
     }
 
     /// Hands a record over. `kept`: the journal has it, so that it may be left out when there is no room. Returns
     /// whether it will be booked from here.
-    pub(crate) fn put(&self, record: UsageRecord, place: Option<Place>, kept: bool) -> bool {
+    pub(crate) fn put(&self, record: UsageRecord, place: Option<QueuePermit>, kept: bool) -> bool {
         let record = Queued { record, kept };
         let queued = match place {
-            Some(Place(permit)) => {
+            Some(QueuePermit(permit)) => {
                 permit.send(record);
                 true
             }
@@ -86,7 +86,7 @@ impl TillQueue {
 
 /// The database's end.
 #[derive(Debug)]
-pub struct Till {
+pub struct UsageWriter {
     queue: mpsc::Receiver<Queued>,
     /// Whether something has its end in the journal and found no room in the queue.
     spilled: Arc<AtomicBool>,
@@ -95,7 +95,7 @@ pub struct Till {
     usage: Arc<dyn UsageStore>,
     health_store: Arc<dyn HealthStore>,
     journal: Arc<Journal>,
-    board: Arc<HealthBoard>,
+    registry: Arc<HealthRegistry>,
     shared: Arc<Shared>,
     is_away: AtomicBool,
     /// Revision whose accounts are in the metrics.
@@ -104,7 +104,7 @@ pub struct Till {
 
 /// What a till works with.
 #[derive(Debug)]
-pub struct TillParts {
+pub struct UsageWriterParts {
     /// Where records go.
     pub usage: Arc<dyn UsageStore>,
     /// Where health goes.
@@ -112,18 +112,18 @@ pub struct TillParts {
     /// Where records come from, and which segments may go.
     pub journal: Arc<Journal>,
     /// Health of accounts.
-    pub board: Arc<HealthBoard>,
+    pub registry: Arc<HealthRegistry>,
     /// Clock and figures.
     pub shared: Arc<Shared>,
 }
 
-impl Till {
+impl UsageWriter {
     /// A till and the queue that leads to it.
     #[must_use]
-    pub fn new(parts: TillParts) -> (TillQueue, Self) {
+    pub fn new(parts: UsageWriterParts) -> (UsageQueue, Self) {
         let (records, queue) = mpsc::channel(QUEUE);
         let spilled = Arc::new(AtomicBool::new(false));
-        let TillParts { usage, health_store, journal, board, shared } = parts;
+        let UsageWriterParts { usage, health_store, journal, registry, shared } = parts;
         let till = Self {
             queue,
             spilled: Arc::clone(&spilled),
@@ -131,12 +131,12 @@ impl Till {
             usage,
             health_store,
             journal,
-            board,
+            registry,
             shared,
             is_away: AtomicBool::new(false),
             shown: AtomicI64::new(-1),
         };
-        (TillQueue { records, spilled }, till)
+        (UsageQueue { records, spilled }, till)
     }
 
     /// What waits in the queue; it is taken out.
@@ -153,9 +153,9 @@ impl Till {
 
     /// Books until every queue is dropped or `stop` is cancelled, then what is left. `recovered` is what the last
     /// process had not booked.
-    pub async fn run(mut self, recovered: Records, stop: CancellationToken) -> Left {
+    pub async fn run(mut self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
         let mut work = Batch::after(recovered);
-        let mut retry = Retry::default();
+        let mut retry = RetryBackoff::default();
         let mut health = tokio::time::interval(HEALTH_EVERY);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut room = tokio::time::interval(ROOM_EVERY);
@@ -180,7 +180,7 @@ impl Till {
                 break;
             }
             if self.book(&mut work).await {
-                retry = Retry::default();
+                retry = RetryBackoff::default();
             } else {
                 retry.again();
             }
@@ -268,14 +268,14 @@ impl Till {
                 batch.clear();
                 true
             }
-            Err(fault) if fault.is_unfit() && self.journal.refused() < REFUSED_MOST => self.book_apart(batch).await,
+            Err(fault) if fault.is_unfit() && self.journal.refused() < REFUSED_MOST => self.book_bisected(batch).await,
             Err(fault) => self.not_booked(batch, &fault),
         }
     }
 
     /// Books what the database takes of a batch that it refuses as a whole.
-    async fn book_apart(&self, batch: &mut Batch) -> bool {
-        let apart = apart(&*self.usage, &self.journal, batch.records()).await;
+    async fn book_bisected(&self, batch: &mut Batch) -> bool {
+        let apart = bisect(&*self.usage, &self.journal, batch.records()).await;
         for _ in 0..apart.refused {
             self.shared.metrics.store_error("append_usage");
         }
@@ -332,7 +332,8 @@ impl Till {
         }
         for channel in catalog.channels.values() {
             for account in &channel.accounts {
-                let rests = !matches!(self.board.of(account.id).standing(now), Standing::Usable | Standing::ProbeDue);
+                let rests =
+                    !matches!(self.registry.of(account.id).availability(now), Availability::Usable | Availability::ProbeDue);
                 self.shared.metrics.account_usable(&channel.name, &account.name, channel.on && account.on && !rests);
             }
         }
@@ -347,7 +348,7 @@ impl Till {
     }
 
     async fn save_health(&self) {
-        let changed = self.board.take_unsaved();
+        let changed = self.registry.take_unsaved();
         if changed.is_empty() {
             return;
         }
@@ -355,15 +356,15 @@ impl Till {
         if let Err(fault) = self.health_store.save_health(&changed, now).await {
             self.shared.metrics.store_error("save_health");
             tracing::debug!(%fault, "account health was not saved");
-            self.board.put_back(changed.into_iter().map(|(account, _)| account));
+            self.registry.put_back(changed.into_iter().map(|(account, _)| account));
         }
     }
 
     /// The last batches; gives up a while after the database stopped answering. What it did not take is on disk then, or
     /// lost.
-    async fn finish(mut self, mut batch: Batch) -> Left {
+    async fn finish(mut self, mut batch: Batch) -> UsageBacklog {
         let give_up = Instant::now() + LAST_TRY;
-        let mut retry = Retry::default();
+        let mut retry = RetryBackoff::default();
         self.queue.close();
         loop {
             self.fill(&mut batch);
@@ -392,13 +393,13 @@ impl Till {
                 unkept.push(record);
             }
         }
-        Left { waiting, lost: self.journal.finish(&unkept) }
+        UsageBacklog { waiting, lost: self.journal.finish(&unkept) }
     }
 }
 
 /// What a till that ended leaves behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct UsageBacklog {
     /// Records that the database did not take; they are in the journal but for those that are lost.
     pub waiting: usize,
     /// Records that neither the database nor the disk took.
@@ -410,7 +411,7 @@ pub struct Left {
 ///
 /// # Errors
 /// When the database does not take them; they stay in the journal.
-pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Records) -> Result<u64, StoreError> {
+pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: UnbookedRecords) -> Result<u64, StoreError> {
     let mut booked = 0;
     loop {
         let mut batch = Vec::new();
@@ -430,7 +431,7 @@ pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Reco
                 booked += ids.len() as u64;
             }
             Err(fault) if fault.is_unfit() => {
-                let apart = apart(usage, journal, &batch).await;
+                let apart = bisect(usage, journal, &batch).await;
                 if let Some(fault) = apart.stopped {
                     return Err(fault);
                 }

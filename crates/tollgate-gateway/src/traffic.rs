@@ -3,34 +3,36 @@
 
 use std::{fmt, sync::Arc};
 
-use tollgate_core::{Account, AccountBounds, AccountId, AccountLoad, CandidateView, Channel, GroupId, NanoUsd, Serves, Timestamp};
-use tollgate_protocol::{FieldPath, Outline, Protocol};
+use tollgate_core::{
+    Account, AccountId, AccountLimits, AccountLoad, CandidateView, Channel, GroupId, ModelMapping, NanoUsd, Timestamp,
+};
+use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
 use crate::{
     Clock,
-    account_room::{AccountRooms, RoomsLook, Slot},
+    account_room::{AccountLimiters, LimiterSnapshot, Permit},
     hedge_spending::HedgeSpending,
-    lessons::Lessons,
+    lessons::LearnedParameters,
     media::MediaFetcher,
-    news::News,
-    pace::Pace,
+    news::ChangeSignal,
+    pace::LatencyEstimate,
 };
 
 /// One for the process.
 #[derive(Debug)]
 pub struct Traffic {
     /// Room on accounts.
-    pub(crate) rooms: Arc<AccountRooms>,
+    pub(crate) limiters: Arc<AccountLimiters>,
     /// Fields that upstreams refused.
-    pub(crate) lessons: Lessons,
+    pub(crate) learned_parameters: LearnedParameters,
     /// What was fetched for callers who gave addresses.
     pub(crate) media: MediaFetcher,
     /// How soon first tokens come.
-    pub(crate) pace: Pace,
+    pub(crate) latency: LatencyEstimate,
     /// What second attempts cost.
     pub(crate) hedges: Arc<HedgeSpending>,
     /// That another catalog is in force.
-    pub(crate) catalogs: News,
+    pub(crate) catalogs: ChangeSignal,
 }
 
 impl Traffic {
@@ -38,12 +40,12 @@ impl Traffic {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            rooms: AccountRooms::new(Arc::clone(&clock)),
+            limiters: AccountLimiters::new(Arc::clone(&clock)),
             media: MediaFetcher::new(clock),
-            lessons: Lessons::default(),
-            pace: Pace::default(),
+            learned_parameters: LearnedParameters::default(),
+            latency: LatencyEstimate::default(),
             hedges: Arc::default(),
-            catalogs: News::default(),
+            catalogs: ChangeSignal::default(),
         }
     }
 
@@ -54,43 +56,43 @@ impl Traffic {
 
     /// These accounts are configured now: makes room for them, and forgets all others.
     pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
-        self.rooms.configure(accounts);
+        self.limiters.configure(accounts);
     }
 
     /// Sets room aside on an account for a request that is estimated at `tokens`; `None`: there is none.
     #[must_use]
-    pub fn take(&self, account: &Account, tokens: u64) -> Option<Slot> {
-        self.rooms.take(account, tokens)
+    pub fn take(&self, account: &Account, tokens: u64) -> Option<Permit> {
+        self.limiters.try_acquire(account, tokens)
     }
 
     /// What it knows of a request's candidates.
     #[must_use]
-    pub fn view<'a>(&'a self, outline: &'a Outline, from: Protocol, tokens: u64, now: Timestamp) -> TrafficView<'a> {
-        TrafficView { rooms: self.rooms.look(), lessons: &self.lessons, outline, from, tokens, now }
+    pub fn view<'a>(&'a self, summary: &'a RequestSummary, from: Protocol, tokens: u64, now: Timestamp) -> TrafficView<'a> {
+        TrafficView { limiters: self.limiters.snapshot(), learned_parameters: &self.learned_parameters, summary, from, tokens, now }
     }
 }
 
 /// Candidates as one request meets them, as far as this process's traffic tells: for one choice, not to be kept.
 pub struct TrafficView<'a> {
-    rooms: RoomsLook<'a>,
-    lessons: &'a Lessons,
-    outline: &'a Outline,
+    limiters: LimiterSnapshot<'a>,
+    learned_parameters: &'a LearnedParameters,
+    summary: &'a RequestSummary,
     from: Protocol,
     tokens: u64,
     now: Timestamp,
 }
 
 impl CandidateView for TrafficView<'_> {
-    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
-        self.rooms.load(account, bounds, self.tokens)
+    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
+        self.limiters.load(account, bounds, self.tokens)
     }
 
     fn has_learned(&self) -> bool {
-        !self.lessons.is_empty()
+        !self.learned_parameters.is_empty()
     }
 
-    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
-        self.lessons.of(channel, &serves.upstream, self.from, &self.outline.fields, self.now)
+    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+        self.learned_parameters.of(channel, &serves.upstream, self.from, &self.summary.fields, self.now)
     }
 }
 

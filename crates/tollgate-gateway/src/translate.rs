@@ -9,29 +9,29 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Caller, Channel, ChannelId, Offer, OnUnsupported, PlannedAttempt, Provider, Serves, Timestamp, TranslationPolicy,
+    Caller, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
-    BadReply, FieldPath, Framing, Malformed, Method, Outline, PassedReply, Profile, Protocol, RemoteMedia, ReplyEdits,
-    RequestEdits, StreamRelay, Target, TranslateOptions, Untranslatable, UpstreamProblem, codec, decode_request, effective_profile,
-    encode_request,
-    neutral::{Encoded, Given, ReplyContext, Request},
+    CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Profile, Protocol, RemoteMedia, ReplyEdits, RequestEdits,
+    RequestSummary, StreamRelay, Target, TranslateError, TranslateOptions, UpstreamProblem, codec, decode_request,
+    effective_profile, encode_request,
+    neutral::{EncodedRequest, Located, ReplyContext, Request},
     pending_media, translate_problem, translate_reply, translating_relay,
 };
 
-use self::media::BroughtMedia;
+use self::media::PrefetchedMedia;
 use crate::{
     Head,
-    forward::{Failure, Reach},
-    incoming::Room,
+    forward::{AddressPolicy, Failure},
+    incoming::BodyMemory,
 };
 
 /// One request's body, to be written for one upstream after another.
 pub(crate) struct Bodies<'a> {
     from: Protocol,
     target: &'a Target,
-    outline: &'a Outline,
+    summary: &'a RequestSummary,
     body: Bytes,
     request_id: String,
     arrived: Timestamp,
@@ -43,10 +43,10 @@ pub(crate) struct Bodies<'a> {
     dropped: Vec<FieldPath>,
     output: Option<OutputLimit>,
     /// Boxed, because most requests are never read whole.
-    decoded: OnceLock<Box<Result<Request, Untranslatable>>>,
+    decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     written: Mutex<Vec<Written>>,
     /// What was fetched of remote media.
-    media: BroughtMedia,
+    media: PrefetchedMedia,
 }
 
 /// An output limit that a request is given.
@@ -63,7 +63,7 @@ pub(crate) struct OutputLimit {
 struct Written {
     channel: ChannelId,
     upstream_model: String,
-    outcome: Arc<Result<Encoded, Untranslatable>>,
+    outcome: Arc<Result<EncodedRequest, TranslateError>>,
     /// Remote media is still to be fetched: it shows what can be expressed, and must not be sent.
     unfetched: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Prepared {
     /// Entries of `x-tollgate-dropped`.
     pub dropped: Vec<String>,
     /// For the answer.
-    pub way_back: WayBack,
+    pub way_back: ResponseConversion,
 }
 
 /// How a request meets an upstream.
@@ -100,7 +100,7 @@ pub(crate) enum Preparation {
 }
 
 /// How an answer becomes the caller's.
-pub(crate) enum WayBack {
+pub(crate) enum ResponseConversion {
     /// The upstream speaks the caller's protocol.
     Same { protocol: Protocol, edits: ReplyEdits },
     /// It does not.
@@ -108,21 +108,21 @@ pub(crate) enum WayBack {
 }
 
 impl<'a> Bodies<'a> {
-    /// `body` and `outline` are without the fields that the offer takes out of the caller's.
+    /// `body` and `summary` are without the fields that the offer takes out of the caller's.
     pub(crate) fn new(
         head: &Head,
         target: &'a Target,
-        outline: &'a Outline,
+        summary: &'a RequestSummary,
         body: Bytes,
         caller: &Caller,
         offer: &'a Offer,
-        room: Option<Room>,
+        room: Option<BodyMemory>,
     ) -> Self {
         let group = &offer.group;
         Self {
             from: head.from,
             target,
-            outline,
+            summary,
             body,
             request_id: head.request_id.digits(),
             arrived: head.arrived,
@@ -132,7 +132,7 @@ impl<'a> Bodies<'a> {
             output: None,
             decoded: OnceLock::new(),
             written: Mutex::default(),
-            media: BroughtMedia::new(room),
+            media: PrefetchedMedia::new(room),
         }
     }
 
@@ -150,18 +150,18 @@ impl<'a> Bodies<'a> {
 
     /// The model as the caller named it.
     pub(crate) fn model(&self) -> &str {
-        &self.outline.model
+        &self.summary.model
     }
 
     /// Whether the caller's answer is an event stream.
     pub(crate) fn answers_in_events(&self) -> bool {
-        self.outline.stream && self.target.framing == Framing::Sse
+        self.summary.stream && self.target.framing == Framing::Sse
     }
 
     /// The fault of a body that can be passed on but not be read in full.
     pub(crate) fn malformed(&self) -> Option<&Malformed> {
         match self.decoded.get().map(|decoded| &**decoded) {
-            Some(Err(Untranslatable::Malformed(fault))) => Some(fault),
+            Some(Err(TranslateError::Malformed(fault))) => Some(fault),
             Some(_) | None => None,
         }
     }
@@ -170,7 +170,7 @@ impl<'a> Bodies<'a> {
     pub(crate) fn reason(&self) -> Option<String> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reasons = written.iter().map(|one| match &*one.outcome {
-            Err(Untranslatable::Unsupported { reason, .. }) => reason.clone(),
+            Err(TranslateError::Unsupported { reason, .. }) => reason.clone(),
             Ok(_) | Err(_) => None,
         });
         let first = reasons.next()?;
@@ -185,30 +185,30 @@ impl<'a> Bodies<'a> {
         let written = self.write(&planned.channel, planned.serves());
         match &*written.outcome {
             Ok(encoded) if !written.unfetched => Preparation::Ready(Box::new(self.translated(planned, encoded))),
-            Err(Untranslatable::NoCounter) => Preparation::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
+            Err(TranslateError::NoCounter) => Preparation::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
             Ok(_) | Err(_) => Preparation::Impossible,
         }
     }
 
     /// Our own count of the request's tokens, as the caller's protocol writes it.
     fn own_count(&self) -> Bytes {
-        Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.outline).tokens))
+        Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.summary).tokens))
     }
 
     /// Our own count, where an upstream that was asked to count turns out to have no counter: it does not know the
     /// path or the method.
     pub(crate) fn count_instead(&self, failure: &Failure) -> Option<Bytes> {
         let Failure::Problem(answer) = failure else { return None };
-        let counts = self.outline.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);
+        let counts = self.summary.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);
         counts.then(|| self.own_count())
     }
 
     fn pass(&self, planned: &PlannedAttempt) -> Prepared {
-        let outline = self.outline;
+        let summary = self.summary;
         let serves = planned.serves();
         let codec = codec(planned.protocol);
-        let renamed = serves.upstream != outline.model;
-        let hide_usage = outline.stream && outline.method == Method::Chat && !outline.include_usage;
+        let renamed = serves.upstream != summary.model;
+        let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
         let edits = RequestEdits {
             upstream_model: renamed.then_some(serves.upstream.as_str()),
             force_usage: hide_usage,
@@ -216,22 +216,22 @@ impl<'a> Bodies<'a> {
             output_limit_field: serves.profile.max_tokens_field.as_deref(),
             keep_google_signatures: serves.profile.signature_required == Some(true) || is_googles(&planned.channel.base_url),
         };
-        let back = ReplyEdits { caller_model: renamed.then(|| outline.model.clone()), hide_usage };
+        let back = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         Prepared {
-            method: outline.method,
-            path: codec.upstream_path(outline.method, &serves.upstream, self.target.framing),
-            stream: outline.stream.then_some(self.target.framing),
-            body: codec.forward_request(&self.body, outline, &edits),
+            method: summary.method,
+            path: codec.upstream_path(summary.method, &serves.upstream, self.target.framing),
+            stream: summary.stream.then_some(self.target.framing),
+            body: codec.forward_request(&self.body, summary, &edits),
             dropped: self.dropped.clone(),
-            way_back: WayBack::Same { protocol: planned.protocol, edits: back },
+            way_back: ResponseConversion::Same { protocol: planned.protocol, edits: back },
         }
     }
 
-    fn translated(&self, planned: &PlannedAttempt, encoded: &Encoded) -> Prepared {
+    fn translated(&self, planned: &PlannedAttempt, encoded: &EncodedRequest) -> Prepared {
         let now = self.arrived.seconds();
         let context = ReplyContext {
             id_signatures: self.id_signatures,
-            ..encoded.reply_context(&self.request_id, now, &self.outline.model, self.target.framing)
+            ..encoded.reply_context(&self.request_id, now, &self.summary.model, self.target.framing)
         };
         let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
@@ -242,12 +242,12 @@ impl<'a> Bodies<'a> {
             stream: encoded.stream.then_some(Framing::Sse),
             body: encoded.body.clone(),
             dropped,
-            way_back: WayBack::Translated { upstream: planned.protocol, caller: self.from, context: Box::new(context) },
+            way_back: ResponseConversion::Translated { upstream: planned.protocol, caller: self.from, context: Box::new(context) },
         }
     }
 
     /// The request as a channel needs it; written once.
-    fn write(&self, channel: &Channel, serves: &Serves) -> Written {
+    fn write(&self, channel: &Channel, serves: &ModelMapping) -> Written {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = written.iter().find(|one| one.channel == channel.id && one.upstream_model == serves.upstream) {
             return known.clone();
@@ -258,22 +258,22 @@ impl<'a> Bodies<'a> {
         one
     }
 
-    fn decode(&self) -> Result<Request, Untranslatable> {
+    fn decode(&self) -> Result<Request, TranslateError> {
         let mut request = decode_request(self.from, self.target, &self.body)?;
         if let Some(limit) = &self.output {
-            request.params.max_tokens = Some(Given::new(limit.tokens, limit.field.clone()));
+            request.params.max_tokens = Some(Located::new(limit.tokens, limit.field.clone()));
         }
         Ok(request)
     }
 
     /// The request for a channel, and whether remote media is still to be fetched for it.
-    fn encode(&self, channel: &Channel, serves: &Serves) -> (Result<Encoded, Untranslatable>, bool) {
+    fn encode(&self, channel: &Channel, serves: &ModelMapping) -> (Result<EncodedRequest, TranslateError>, bool) {
         let request = match self.decoded() {
             Ok(request) => request,
             Err(fault) => return (Err(fault.clone()), false),
         };
         let profile = profile_of(channel, serves);
-        let fetched = self.media.of(Reach::of(channel));
+        let fetched = self.media.of(AddressPolicy::of(channel));
         let fetch_media = channel.translation.fetch_media;
         let wanted = if fetch_media { pending_media(channel.protocol, request, &profile) } else { Vec::new() };
         let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
@@ -289,25 +289,25 @@ impl<'a> Bodies<'a> {
     }
 
     /// The request as read whole; read once.
-    fn decoded(&self) -> Result<&Request, &Untranslatable> {
+    fn decoded(&self) -> Result<&Request, &TranslateError> {
         (**self.decoded.get_or_init(|| Box::new(self.decode()))).as_ref()
     }
 
     /// Fields of the request that a channel of another protocol cannot express.
-    pub(crate) fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    pub(crate) fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         match &*self.write(channel, serves).outcome {
-            Ok(_) | Err(Untranslatable::NoCounter) => Vec::new(),
-            Err(Untranslatable::Unsupported { fields, .. }) => fields.clone(),
-            Err(Untranslatable::Malformed(fault)) => fault.violations.iter().map(|violation| violation.field.clone()).collect(),
+            Ok(_) | Err(TranslateError::NoCounter) => Vec::new(),
+            Err(TranslateError::Unsupported { fields, .. }) => fields.clone(),
+            Err(TranslateError::Malformed(fault)) => fault.violations.iter().map(|violation| violation.field.clone()).collect(),
         }
     }
 }
 
 /// Fields of a request that a channel of another protocol cannot express. Remote media counts as fetched later.
-pub(crate) fn inexpressible(channel: &Channel, serves: &Serves, request: &Request, lenient: bool) -> Vec<FieldPath> {
+pub(crate) fn inexpressible(channel: &Channel, serves: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
     let options = options_of(channel, lenient, RemoteMedia::Later);
     match encode_request(channel.protocol, request, &serves.upstream, &profile_of(channel, serves), &options) {
-        Err(Untranslatable::Unsupported { fields, .. }) => fields,
+        Err(TranslateError::Unsupported { fields, .. }) => fields,
         Ok(_) | Err(_) => Vec::new(),
     }
 }
@@ -323,13 +323,13 @@ fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> T
 }
 
 /// What is known of a channel's upstream model.
-fn profile_of(channel: &Channel, serves: &Serves) -> Profile {
+fn profile_of(channel: &Channel, serves: &ModelMapping) -> Profile {
     effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile)
 }
 
-impl WayBack {
+impl ResponseConversion {
     /// Reads a complete 2xx body.
-    pub(crate) fn read_reply(&self, method: Method, body: &Bytes) -> Result<PassedReply, BadReply> {
+    pub(crate) fn read_reply(&self, method: Method, body: &Bytes) -> Result<CheckedReply, InvalidReply> {
         match self {
             Self::Same { protocol, edits } => codec(*protocol).read_reply(method, body, edits),
             Self::Translated { upstream, caller, context } => translate_reply(*upstream, *caller, body, context),
@@ -345,7 +345,7 @@ impl WayBack {
     }
 
     /// The answer the caller gets instead of an error that his protocol does not have: a blocked prompt.
-    pub(crate) fn instead_of(&self, problem: &UpstreamProblem) -> Option<PassedReply> {
+    pub(crate) fn instead_of(&self, problem: &UpstreamProblem) -> Option<CheckedReply> {
         match self {
             Self::Same { .. } => None,
             Self::Translated { upstream, caller, context } => translate_problem(*upstream, *caller, problem, context),

@@ -30,7 +30,7 @@ fn image_body(bytes: usize) -> Bytes {
     ))
 }
 
-fn outlines(criterion: &mut Criterion) {
+fn summaries(criterion: &mut Criterion) {
     let chat = Target { method: Method::Chat, model: None, framing: Framing::Sse };
     let native = Target { method: Method::Generate, model: Some("m".to_owned()), framing: Framing::Sse };
     let mut group = criterion.benchmark_group("outline");
@@ -41,7 +41,7 @@ fn outlines(criterion: &mut Criterion) {
     ] {
         group.throughput(Throughput::Bytes(body.len() as u64));
         group.bench_function(name, |bencher| {
-            bencher.iter(|| codec(protocol).outline(target, black_box(&body)).expect("well formed"));
+            bencher.iter(|| codec(protocol).summarise(target, black_box(&body)).expect("well formed"));
         });
     }
     group.finish();
@@ -53,12 +53,12 @@ fn splices(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("forward");
     for (name, body) in [("chat 500 B", chat_body(500)), ("chat 50 KB", chat_body(50_000))] {
         let codec = codec(Protocol::OpenAi);
-        let outline = codec.outline(&target, &body).expect("well formed");
+        let summary = codec.summarise(&target, &body).expect("well formed");
         group.throughput(Throughput::Bytes(body.len() as u64));
-        group.bench_function(name, |bencher| bencher.iter(|| codec.forward_request(black_box(&body), &outline, &edits)));
+        group.bench_function(name, |bencher| bencher.iter(|| codec.forward_request(black_box(&body), &summary, &edits)));
     }
     group.finish();
 }
 
-criterion_group!(benches, outlines, splices);
+criterion_group!(benches, summaries, splices);
 criterion_main!(benches);

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::{BadReply, Framing, Malformed, Method, Outline, PassedReply, Problem, Protocol, StreamRelay, Target, UpstreamProblem};
+use crate::{
+    CheckedReply, Framing, InvalidReply, Malformed, Method, Problem, Protocol, RequestSummary, StreamRelay, Target, UpstreamProblem,
+};
 
 /// What pass-through changes in a request; everything else goes upstream byte for byte.
 #[derive(Clone, Debug, Default)]
@@ -41,10 +43,10 @@ pub trait Codec: Send + Sync {
     ///
     /// # Errors
     /// A body that is refused before any upstream call.
-    fn outline(&self, target: &Target, body: &[u8]) -> Result<Outline, Malformed>;
+    fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed>;
 
     /// The body for an upstream of the same protocol. Returns the same buffer when nothing has to change.
-    fn forward_request(&self, body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes;
+    fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes;
 
     /// Path and query behind a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
@@ -53,7 +55,7 @@ pub trait Codec: Send + Sync {
     ///
     /// # Errors
     /// When it is not an answer.
-    fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply>;
+    fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply>;
 
     /// A relay for one streamed answer of the same protocol.
     fn relay(&self, framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay>;

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use crate::{
     FieldPath,
     edits::Edits,
-    scan::{Fault, Kind, Scanner},
+    scan::{Scanner, SyntaxError, ValueKind},
 };
 
-/// A body without the fields at these paths, as [`crate::Outline::fields`] spells them: `logit_bias`,
+/// A body without the fields at these paths, as [`crate::RequestSummary::fields`] spells them: `logit_bias`,
 /// `generationConfig.topK`. A field that stands twice goes twice, one that is not there changes nothing; the same buffer
 /// where nothing changes at all, or where the body is not JSON.
 #[must_use]
-pub fn without_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
+pub fn remove_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
     if fields.is_empty() {
         return body.clone();
     }
@@ -31,13 +31,13 @@ fn object(
     changes: &mut Edits<'static>,
     prefix: &str,
     fields: &[FieldPath],
-) -> Result<Range<usize>, Fault> {
+) -> Result<Range<usize>, SyntaxError> {
     let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
         let path = format!("{prefix}{}", name.decode());
         let goes = fields.contains(&path);
         let inner = format!("{path}.");
-        let value = if !goes && scanner.peek() == Kind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
+        let value = if !goes && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
             object(scanner, changes, &inner, fields)?
         } else {
             scanner.skip()?
@@ -55,7 +55,7 @@ mod tests {
 
     fn check(body: &'static str, fields: &[&str], expected: &str) {
         let fields: Vec<FieldPath> = fields.iter().map(|field| (*field).to_owned()).collect();
-        assert_eq!(without_fields(&Bytes::from_static(body.as_bytes()), &fields), expected);
+        assert_eq!(remove_fields(&Bytes::from_static(body.as_bytes()), &fields), expected);
     }
 
     #[test]
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn nothing_to_take_out_is_the_same_buffer() {
         let body = Bytes::from_static(br#"{"a":1}"#);
-        assert_eq!(without_fields(&body, &["b".to_owned()]).as_ptr(), body.as_ptr());
-        assert_eq!(without_fields(&body, &[]).as_ptr(), body.as_ptr());
+        assert_eq!(remove_fields(&body, &["b".to_owned()]).as_ptr(), body.as_ptr());
+        assert_eq!(remove_fields(&body, &[]).as_ptr(), body.as_ptr());
         let torn = Bytes::from_static(br#"{"a":1"#);
-        assert_eq!(without_fields(&torn, &["a".to_owned()]).as_ptr(), torn.as_ptr());
+        assert_eq!(remove_fields(&torn, &["a".to_owned()]).as_ptr(), torn.as_ptr());
     }
 }

@@ -5,10 +5,10 @@
 
 use bytes::Bytes;
 
-use crate::{StreamFault, sse::EVENT_LIMIT};
+use crate::{StreamError, sse::EVENT_LIMIT};
 
-const NOT_AN_ARRAY: StreamFault = StreamFault::Malformed("not a JSON array of objects");
-const TOO_LARGE: StreamFault = StreamFault::Malformed("an element larger than the limit");
+const NOT_AN_ARRAY: StreamError = StreamError::Malformed("not a JSON array of objects");
+const TOO_LARGE: StreamError = StreamError::Malformed("an element larger than the limit");
 
 /// Cuts a streamed array into elements, which must be objects.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl ArraySplitter {
     ///
     /// # Errors
     /// Something that is not an array of objects, an element above the limit, or the first error of `on`.
-    pub(crate) fn push<E: From<StreamFault>>(
+    pub(crate) fn push<E: From<StreamError>>(
         &mut self,
         chunk: &Bytes,
         mut on: impl FnMut(&[u8]) -> Result<(), E>,
@@ -146,13 +146,13 @@ impl ArraySplitter {
 mod tests {
     use super::*;
 
-    fn elements(text: &[u8], cut: usize) -> Result<(Vec<String>, bool), StreamFault> {
+    fn elements(text: &[u8], cut: usize) -> Result<(Vec<String>, bool), StreamError> {
         let mut splitter = ArraySplitter::with_limit(100);
         let mut found = Vec::new();
         for piece in text.chunks(cut) {
             splitter.push(&Bytes::copy_from_slice(piece), |element| {
                 found.push(String::from_utf8(element.to_vec()).unwrap());
-                Ok::<(), StreamFault>(())
+                Ok::<(), StreamError>(())
             })?;
         }
         Ok((found, splitter.ended()))

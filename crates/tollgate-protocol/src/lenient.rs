@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 /// Counts above this are no counts of tokens; they would only break sums.
-const MOST: u64 = u32::MAX as u64;
+const MAX_COUNT: u64 = u32::MAX as u64;
 
 /// A JSON string. What is no character in it (lone surrogates, broken UTF-8) becomes U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,12 +90,12 @@ impl Count {
     }
 
     fn of(count: u64) -> Self {
-        if count <= MOST { Self::Given(count) } else { Self::Unreadable }
+        if count <= MAX_COUNT { Self::Given(count) } else { Self::Unreadable }
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "bounds are checked")]
     fn of_float(count: f64) -> Self {
-        if count.fract() == 0.0 && (0.0..=MOST as f64).contains(&count) { Self::Given(count as u64) } else { Self::Unreadable }
+        if count.fract() == 0.0 && (0.0..=MAX_COUNT as f64).contains(&count) { Self::Given(count as u64) } else { Self::Unreadable }
     }
 }
 

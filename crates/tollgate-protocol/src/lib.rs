@@ -5,35 +5,35 @@
 //! its wire format is [`neutral`].
 
 mod anthropic;
-mod carriers;
 mod codec;
-mod complaint;
 mod echo;
 mod edits;
-mod fault;
+mod embedding_values;
 mod fields;
 mod fingerprint;
 mod gemini;
 mod json_array;
 mod json_text;
+mod json_writer;
 mod lenient;
+mod malformed;
 mod markers;
+mod minimal_request;
 mod object;
+mod opaque_state;
 mod openai;
-mod outline;
-mod passing;
+mod passthrough;
 mod problem;
 mod profile;
-mod reading;
+mod reply_summary;
 mod scan;
-mod shape;
-mod specimen;
-mod survey;
+mod summary;
+mod summary_builder;
 mod target;
 mod translate;
 mod tree;
-mod vectors;
-mod written;
+mod upstream_error;
+mod validation;
 
 pub mod lists;
 pub mod neutral;
@@ -41,13 +41,13 @@ pub mod sse;
 
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
-pub use fields::without_fields;
-pub use neutral::{Fetched, FetchedMedia, RemoteMedia, TranslateOptions, Untranslatable};
-pub use outline::{FieldPath, Malformed, MalformedKind, Outline, SplicePoints, Violation};
-pub use problem::{NativeFace, OpenAiFace, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
+pub use fields::remove_fields;
+pub use minimal_request::minimal_request;
+pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
+pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
-pub use reading::{BadReply, Finish, PassedReply, Reading, StreamFault, StreamRelay, Usage};
-pub use specimen::specimen;
+pub use reply_summary::{CheckedReply, Finish, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
+pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestSummary, SplicePoints};
 pub use target::{Framing, Method, Protocol, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 

@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::Method;
 
 /// Models on a native page when the caller names no size.
-pub const DEFAULT_PAGE: usize = 50;
+pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// Most models on a native page; a larger wish is cut to it.
-pub const LARGEST_PAGE: usize = 1000;
+pub const MAX_PAGE_SIZE: usize = 1000;
 
 /// First bytes of a page token before encoding, so that other texts are told from tokens.
 const TOKEN_MARK: &str = "m1:";
@@ -36,7 +36,7 @@ pub struct ListedModel {
 
 /// A page of a native list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page<'a> {
+pub struct ModelPage<'a> {
     /// The models on it.
     pub models: &'a [ListedModel],
     /// Whether there are more behind it.
@@ -45,7 +45,7 @@ pub struct Page<'a> {
 
 /// A list that cannot be given as asked (400 `INVALID_ARGUMENT`). The text is a whole sentence for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPage {
+pub enum InvalidPageQuery {
     /// `pageSize` is not a whole number of 0 or more.
     #[error("Invalid value for 'pageSize': expected a whole number of 0 or more.")]
     Size,
@@ -54,7 +54,7 @@ pub enum BadPage {
     Token,
 }
 
-impl BadPage {
+impl InvalidPageQuery {
     /// The query parameter that is at fault.
     #[must_use]
     pub const fn parameter(self) -> &'static str {
@@ -70,26 +70,26 @@ impl BadPage {
 ///
 /// # Errors
 /// A size that is no number, a token that is not ours.
-pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&str>) -> Result<Page<'a>, BadPage> {
+pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&str>) -> Result<ModelPage<'a>, InvalidPageQuery> {
     let size = match size.filter(|size| !size.is_empty()) {
-        None => DEFAULT_PAGE,
+        None => DEFAULT_PAGE_SIZE,
         Some(size) if size.bytes().all(|byte| byte.is_ascii_digit()) => match size.parse() {
-            Ok(0) => DEFAULT_PAGE,
-            Ok(size) => LARGEST_PAGE.min(size),
+            Ok(0) => DEFAULT_PAGE_SIZE,
+            Ok(size) => MAX_PAGE_SIZE.min(size),
             // More digits than a number can have.
-            Err(_) => LARGEST_PAGE,
+            Err(_) => MAX_PAGE_SIZE,
         },
-        Some(_) => return Err(BadPage::Size),
+        Some(_) => return Err(InvalidPageQuery::Size),
     };
     let from = match token.filter(|token| !token.is_empty()) {
         None => 0,
         Some(token) => {
-            let last = last_of(token).ok_or(BadPage::Token)?;
+            let last = last_of(token).ok_or(InvalidPageQuery::Token)?;
             models.partition_point(|model| model.name <= last)
         }
     };
     let rest = &models[from..];
-    Ok(Page { models: &rest[..size.min(rest.len())], more: rest.len() > size })
+    Ok(ModelPage { models: &rest[..size.min(rest.len())], more: rest.len() > size })
 }
 
 /// The name in a page token.
@@ -99,7 +99,7 @@ fn last_of(token: &str) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-impl Page<'_> {
+impl ModelPage<'_> {
     /// The token for the next page; `None` on the last one.
     #[must_use]
     pub fn next_token(&self) -> Option<String> {
@@ -127,7 +127,7 @@ pub fn openai_model(model: &ListedModel) -> Bytes {
 
 /// `GET /v1beta/models`: one page.
 #[must_use]
-pub fn gemini_models(page: &Page<'_>) -> Bytes {
+pub fn gemini_models(page: &ModelPage<'_>) -> Bytes {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct List<'a> {
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!((length(Some("7")), length(Some("1000"))), (Ok(7), Ok(1000)));
         assert_eq!((length(Some("5000")), length(Some("99999999999999999999999"))), (Ok(1000), Ok(1000)));
         for bad in ["-1", "x", "1.5", "+3", " 3"] {
-            assert_eq!(length(Some(bad)), Err(BadPage::Size), "{bad}");
+            assert_eq!(length(Some(bad)), Err(InvalidPageQuery::Size), "{bad}");
         }
     }
 
@@ -270,9 +270,9 @@ mod tests {
         let foreign = URL_SAFE_NO_PAD.encode("other:m00001");
         let empty = URL_SAFE_NO_PAD.encode("m1:");
         for bad in ["x", "!!!!", "2", foreign.as_str(), empty.as_str(), "bTE6bTAwMDAx="] {
-            assert_eq!(page(&all, None, Some(bad)), Err(BadPage::Token), "{bad}");
+            assert_eq!(page(&all, None, Some(bad)), Err(InvalidPageQuery::Token), "{bad}");
         }
         assert_eq!(page(&all, None, Some("")).unwrap().models.len(), 3);
-        assert_eq!(BadPage::Token.parameter(), "pageToken");
+        assert_eq!(InvalidPageQuery::Token.parameter(), "pageToken");
     }
 }

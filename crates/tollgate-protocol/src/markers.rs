@@ -6,9 +6,9 @@ use std::{ops::Range, sync::LazyLock};
 use memchr::memmem;
 
 use crate::{
-    carriers::ID_MARK,
     edits::Edits,
-    scan::{Fault, Kind, Scanner},
+    opaque_state::ID_MARK,
+    scan::{Scanner, SyntaxError, ValueKind},
 };
 
 /// How a native signature begins that wraps another provider's: base64 of `tg1.` and what may follow it.
@@ -50,7 +50,7 @@ pub(crate) fn bare_id(id: &str) -> &str {
 }
 
 /// Reads an id and takes the signature it carries away.
-pub(crate) fn cut_id(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Result<(), Fault> {
+pub(crate) fn cut_id(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     if let Some(id) = scanner.words()? {
         let bare = bare_id(id.raw()).len();
         if bare < id.raw().len() {
@@ -61,7 +61,7 @@ pub(crate) fn cut_id(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Resu
 }
 
 /// Reads one item of a turn (a part, a block), notes what changes in it, and tells its place and whether it goes whole.
-pub(crate) type CleanItem<'a> = fn(&mut Scanner<'a>, &mut Edits<'static>) -> Result<(Range<usize>, bool), Fault>;
+pub(crate) type CleanItem<'a> = fn(&mut Scanner<'a>, &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError>;
 
 /// Cleans a list of turns whose items stand under `member`. A turn of which nothing is left goes too: a piece of a streamed
 /// answer may come back as a turn of its own, and upstreams refuse one without items.
@@ -70,8 +70,8 @@ pub(crate) fn clean_turns<'a>(
     changes: &mut Edits<'static>,
     member: &str,
     clean: CleanItem<'a>,
-) -> Result<(), Fault> {
-    if scanner.peek() != Kind::Array {
+) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Array {
         return scanner.skip().map(drop);
     }
     let mut turns = Vec::new();
@@ -97,13 +97,13 @@ fn clean_turn<'a>(
     changes: &mut Edits<'static>,
     member: &str,
     clean: CleanItem<'a>,
-) -> Result<(Range<usize>, bool), Fault> {
-    if scanner.peek() != Kind::Object {
+) -> Result<(Range<usize>, bool), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
     let mut emptied = false;
     let range = scanner.object(|scanner, name| {
-        if name.decode() != member || scanner.peek() != Kind::Array {
+        if name.decode() != member || scanner.peek() != ValueKind::Array {
             return scanner.skip().map(drop);
         }
         let mut items = Vec::new();

@@ -6,8 +6,8 @@ use serde_json::Number;
 
 use crate::{
     Malformed, Protocol,
-    neutral::Given,
-    tree::{Kind, Tree, same_proto_name, whole},
+    neutral::Located,
+    tree::{NodeKind, Tree, same_proto_name, whole},
 };
 
 /// A member found, with its path in the caller's spelling.
@@ -51,7 +51,7 @@ impl<'t, 'a> Fields<'t, 'a> {
             }
         }
         let (key, value) = found?;
-        (!matches!(value.kind, Kind::Null)).then(|| Field { path: format!("{}{key}", self.prefix), value })
+        (!matches!(value.kind, NodeKind::Null)).then(|| Field { path: format!("{}{key}", self.prefix), value })
     }
 
     /// Ticks members off whose value does not matter.
@@ -78,10 +78,10 @@ impl<'t, 'a> Fields<'t, 'a> {
     }
 
     /// A string.
-    pub(crate) fn text(&mut self, name: &str) -> Result<Option<Given<String>>, Malformed> {
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<Located<String>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.str().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a string"))?;
-        Ok(Some(Given::new(value, field.path)))
+        Ok(Some(Located::new(value, field.path)))
     }
 
     /// A string that must be there.
@@ -91,36 +91,36 @@ impl<'t, 'a> Fields<'t, 'a> {
     }
 
     /// A boolean.
-    pub(crate) fn bool(&mut self, name: &str) -> Result<Option<Given<bool>>, Malformed> {
+    pub(crate) fn bool(&mut self, name: &str) -> Result<Option<Located<bool>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.bool().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a boolean"))?;
-        Ok(Some(Given::new(value, field.path)))
+        Ok(Some(Located::new(value, field.path)))
     }
 
     /// A finite number.
-    pub(crate) fn number(&mut self, name: &str) -> Result<Option<Given<Number>>, Malformed> {
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<Located<Number>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let spoken = field.value.str().filter(|_| self.from == Protocol::Gemini);
         let number = spoken.map_or_else(|| field.value.number(), |text| serde_json::from_str(text.trim()).ok());
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a number"))?;
-        Ok(Some(Given::new(value, field.path)))
+        Ok(Some(Located::new(value, field.path)))
     }
 
     /// A whole number.
-    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Given<i64>>, Malformed> {
+    pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Located<i64>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let spoken = field.value.str().filter(|_| self.from == Protocol::Gemini);
         let number = spoken.map_or_else(|| field.value.integer(), |text| whole(text.trim()));
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a whole number"))?;
-        Ok(Some(Given::new(value, field.path)))
+        Ok(Some(Located::new(value, field.path)))
     }
 
     /// A whole number of at least `least`.
-    pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Given<u64>>, Malformed> {
-        let Some(Given { value, src }) = self.integer(name)? else { return Ok(None) };
+    pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Located<u64>>, Malformed> {
+        let Some(Located { value, src }) = self.integer(name)? else { return Ok(None) };
         let value = u64::try_from(value).ok().filter(|_| value >= least);
         let value = value.ok_or_else(|| Malformed::invalid(self.from, &src, &format!("must be at least {least}")))?;
-        Ok(Some(Given { value, src }))
+        Ok(Some(Located { value, src }))
     }
 
     /// A list.
@@ -131,14 +131,14 @@ impl<'t, 'a> Fields<'t, 'a> {
     }
 
     /// A list of strings.
-    pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Given<Vec<String>>>, Malformed> {
+    pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Located<Vec<String>>>, Malformed> {
         let Some((items, src)) = self.list(name)? else { return Ok(None) };
         let mut value = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let text = item.str().ok_or_else(|| Malformed::wrong_type(self.from, &format!("{src}[{index}]"), "a string"))?;
             value.push(text.to_owned());
         }
-        Ok(Some(Given { value, src }))
+        Ok(Some(Located { value, src }))
     }
 
     /// An object, ready to be read.

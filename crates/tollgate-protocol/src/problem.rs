@@ -11,9 +11,9 @@ pub struct Problem {
     /// Our request id as shown (`req_…`); goes into native metadata.
     pub request_id: String,
     /// Chat completions members.
-    pub openai: OpenAiFace,
+    pub openai: OpenAiErrorFields,
     /// Native members.
-    pub native: NativeFace,
+    pub native: GeminiErrorFields,
     /// `Retry-After` in whole seconds, 1 or more; the same figure becomes native `RetryInfo`.
     pub retry_after: Option<u32>,
     /// `x-should-retry: false`: repeating cannot help, so the SDKs' own retries are stopped.
@@ -22,7 +22,7 @@ pub struct Problem {
 
 /// Members of the chat completions error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenAiFace {
+pub struct OpenAiErrorFields {
     /// `error.type`.
     pub kind: String,
     /// `error.code`; `null` when `None`.
@@ -33,7 +33,7 @@ pub struct OpenAiFace {
 
 /// Members of the native error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NativeFace {
+pub struct GeminiErrorFields {
     /// Canonical name, such as `INVALID_ARGUMENT`.
     pub status: &'static str,
     /// `ErrorInfo.reason`, such as `MODEL_NOT_FOUND`.
@@ -41,7 +41,7 @@ pub struct NativeFace {
     /// `ErrorInfo.metadata` besides `requestId`, in order.
     pub metadata: Vec<(&'static str, String)>,
     /// `BadRequest.fieldViolations`.
-    pub violations: Vec<crate::Violation>,
+    pub violations: Vec<crate::FieldViolation>,
     /// `QuotaFailure.violations`.
     pub quota: Vec<QuotaViolation>,
     /// `ResourceInfo` (type, name).

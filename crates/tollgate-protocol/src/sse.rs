@@ -11,7 +11,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use memchr::memchr2;
 
-use crate::StreamFault;
+use crate::StreamError;
 
 /// Largest event that is taken from an upstream, in bytes.
 pub(crate) const EVENT_LIMIT: usize = 16 * 1024 * 1024;
@@ -22,7 +22,7 @@ pub(crate) const DATA: &[u8] = b"data: ";
 pub(crate) const END: &[u8] = b"\n\n";
 
 const BOM: &[u8] = "\u{feff}".as_bytes();
-const TOO_LARGE: StreamFault = StreamFault::Malformed("an event larger than the limit");
+const TOO_LARGE: StreamError = StreamError::Malformed("an event larger than the limit");
 
 /// One whole event with data.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl SseParser {
     ///
     /// # Errors
     /// An event above the limit, or the first error of `on`. The parser must not be used further then.
-    pub fn push<E: From<StreamFault>>(
+    pub fn push<E: From<StreamError>>(
         &mut self,
         chunk: &Bytes,
         mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>,
@@ -158,7 +158,7 @@ impl SseParser {
     ///
     /// # Errors
     /// The error of `on`.
-    pub fn finish<E: From<StreamFault>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn finish<E: From<StreamError>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
         self.building.foreign = true;
         let carry = std::mem::take(&mut self.carry);
         let begins = std::mem::take(&mut self.carry_line);
@@ -191,7 +191,7 @@ impl SseParser {
     }
 
     /// A line that ends in `carry` is whole; `terminator` bytes of it are its end.
-    fn carried_line<E: From<StreamFault>>(
+    fn carried_line<E: From<StreamError>>(
         &mut self,
         terminator: usize,
         on: &mut impl FnMut(SseEvent<'_>) -> Result<(), E>,
@@ -214,7 +214,7 @@ impl SseParser {
     }
 
     /// Keeps what is left of a chunk for the next one.
-    fn keep<E: From<StreamFault>>(&mut self, chunk: &Bytes, start: usize, line: usize) -> Result<(), E> {
+    fn keep<E: From<StreamError>>(&mut self, chunk: &Bytes, start: usize, line: usize) -> Result<(), E> {
         let rest = &chunk[start..];
         if rest.is_empty() {
             return Ok(());
@@ -227,7 +227,7 @@ impl SseParser {
         Ok(())
     }
 
-    fn check_size(&self, size: usize) -> Result<(), StreamFault> {
+    fn check_size(&self, size: usize) -> Result<(), StreamError> {
         if size > self.limit { Err(TOO_LARGE) } else { Ok(()) }
     }
 

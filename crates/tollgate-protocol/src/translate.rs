@@ -6,8 +6,8 @@ mod reply;
 use std::collections::HashSet;
 
 use crate::{
-    Method, Profile, Protocol, Target, TranslateOptions, Untranslatable, anthropic, gemini,
-    neutral::{self, AnswerKind, Ask, MediaSource, PartKind, effort, outgoing},
+    Method, Profile, Protocol, Target, TranslateError, TranslateOptions, anthropic, gemini,
+    neutral::{self, AnswerKind, MediaSource, Operation, PartKind, effort, encode_context},
     openai,
 };
 
@@ -18,7 +18,7 @@ pub use reply::{translate_problem, translate_reply};
 ///
 /// # Errors
 /// A body that is not what the protocol allows.
-pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, Untranslatable> {
+pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, TranslateError> {
     let request = match (from, target.method) {
         (Protocol::OpenAi, Method::Embeddings) => openai::decode_request::embeddings(body),
         (Protocol::OpenAi, _) => openai::decode_request::chat(body),
@@ -32,7 +32,7 @@ pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<ne
 /// ([`crate::effective_profile`]).
 ///
 /// # Errors
-/// What the upstream cannot express, everything at once; [`Untranslatable::NoCounter`] where tokens are to be counted by
+/// What the upstream cannot express, everything at once; [`TranslateError::NoCounter`] where tokens are to be counted by
 /// a protocol without a counter.
 pub fn encode_request(
     to: Protocol,
@@ -40,11 +40,11 @@ pub fn encode_request(
     upstream_model: &str,
     profile: &Profile,
     options: &TranslateOptions<'_>,
-) -> Result<neutral::Encoded, Untranslatable> {
-    if to == Protocol::OpenAi && request.ask == Ask::Count {
-        return Err(Untranslatable::NoCounter);
+) -> Result<neutral::EncodedRequest, TranslateError> {
+    if to == Protocol::OpenAi && request.operation == Operation::Count {
+        return Err(TranslateError::NoCounter);
     }
-    let mut out = outgoing::Outgoing::new(to, request, upstream_model, profile, options);
+    let mut out = encode_context::EncodeContext::new(to, request, upstream_model, profile, options);
     let (method, body) = match to {
         Protocol::OpenAi => openai::encode_request::encode(&mut out),
         Protocol::Gemini => gemini::encode_request::encode(&mut out),
@@ -53,7 +53,7 @@ pub fn encode_request(
     let include_thoughts = effort::shows_thoughts(request);
     // Blocks without visible text come where thoughts are shown, and where the upstream was asked to leave the text out.
     let carry_thinking = include_thoughts || to == Protocol::Anthropic && profile.thinking_display == Some(true);
-    let encoded = neutral::Encoded {
+    let encoded = neutral::EncodedRequest {
         method,
         stream: request.params.stream,
         body: body.to_bytes(),
@@ -63,17 +63,17 @@ pub fn encode_request(
         include_usage: request.params.include_usage,
         include_thoughts,
         carry_thinking,
-        kind: answer_kind(&request.ask),
+        kind: answer_kind(&request.operation),
         parallel: request.params.parallel.is_none(),
     };
     out.finish(encoded)
 }
 
-const fn answer_kind(ask: &Ask) -> AnswerKind {
-    match ask {
-        Ask::Generate => AnswerKind::Generated,
-        Ask::Count => AnswerKind::Count,
-        Ask::Embed(embed) => AnswerKind::Vectors { list: embed.list, base64: embed.base64, count: embed.inputs.len() },
+const fn answer_kind(operation: &Operation) -> AnswerKind {
+    match operation {
+        Operation::Generate => AnswerKind::Generated,
+        Operation::Count => AnswerKind::Count,
+        Operation::Embed(embed) => AnswerKind::Embeddings { list: embed.list, base64: embed.base64, count: embed.inputs.len() },
     }
 }
 
@@ -95,7 +95,7 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
     let (mut addresses, mut known) = (Vec::new(), HashSet::new());
     for item in media {
         if let MediaSource::Remote(address) = &item.source
-            && !outgoing::takes_address(to, request, profile, item)
+            && !encode_context::accepts_url(to, request, profile, item)
             && known.insert(address.as_str())
         {
             addresses.push(address.as_str());
@@ -114,7 +114,7 @@ const fn carries(caller: Protocol) -> fn(&neutral::Media) -> bool {
 }
 
 /// Whose answers are read and written how.
-fn answers(protocol: Protocol) -> &'static dyn neutral::Answers {
+fn reply_codec(protocol: Protocol) -> &'static dyn neutral::ReplyCodec {
     match protocol {
         Protocol::OpenAi => &crate::openai::OpenAi,
         Protocol::Gemini => &crate::gemini::Gemini,

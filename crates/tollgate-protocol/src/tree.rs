@@ -14,12 +14,12 @@ pub(crate) struct Tree<'a> {
     /// The bytes of the value in the document, without blanks around it.
     pub(crate) text: &'a str,
     /// What it is.
-    pub(crate) kind: Kind<'a>,
+    pub(crate) kind: NodeKind<'a>,
 }
 
 /// What a value is.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind<'a> {
+pub(crate) enum NodeKind<'a> {
     /// `null`.
     Null,
     /// `true`, `false`.
@@ -60,28 +60,28 @@ impl<'a> Tree<'a> {
     }
 
     pub(crate) const fn is_null(&self) -> bool {
-        matches!(self.kind, Kind::Null)
+        matches!(self.kind, NodeKind::Null)
     }
 
     pub(crate) fn members(&self) -> Option<&[(Cow<'a, str>, Self)]> {
-        if let Kind::Object(members) = &self.kind { Some(members) } else { None }
+        if let NodeKind::Object(members) = &self.kind { Some(members) } else { None }
     }
 
     pub(crate) fn list(&self) -> Option<&[Self]> {
-        if let Kind::List(items) = &self.kind { Some(items) } else { None }
+        if let NodeKind::List(items) = &self.kind { Some(items) } else { None }
     }
 
     pub(crate) fn str(&self) -> Option<&str> {
-        if let Kind::Text(text) = &self.kind { Some(text) } else { None }
+        if let NodeKind::Text(text) = &self.kind { Some(text) } else { None }
     }
 
     pub(crate) const fn bool(&self) -> Option<bool> {
-        if let Kind::Bool(value) = self.kind { Some(value) } else { None }
+        if let NodeKind::Bool(value) = self.kind { Some(value) } else { None }
     }
 
     /// A finite number.
     pub(crate) fn number(&self) -> Option<serde_json::Number> {
-        if !matches!(self.kind, Kind::Number) {
+        if !matches!(self.kind, NodeKind::Number) {
             return None;
         }
         serde_json::from_str::<serde_json::Number>(self.text).ok()
@@ -89,7 +89,7 @@ impl<'a> Tree<'a> {
 
     /// A whole number; `4.0` and `4e1` count as whole.
     pub(crate) fn integer(&self) -> Option<i64> {
-        if matches!(self.kind, Kind::Number) { whole(self.text) } else { None }
+        if matches!(self.kind, NodeKind::Number) { whole(self.text) } else { None }
     }
 
     /// The value as a tree that can be edited. Whole numbers beyond 64 bits lose precision; nothing else changes.
@@ -191,13 +191,13 @@ impl<'a> Parser<'a> {
         let kind = match self.peek() {
             Some(b'{') => self.object(depth)?,
             Some(b'[') => self.array(depth)?,
-            Some(b'"') => Kind::Text(self.string()?),
+            Some(b'"') => NodeKind::Text(self.string()?),
             _ => self.scalar(),
         };
         Ok(Tree { text: &self.text[start..self.at], kind })
     }
 
-    fn object(&mut self, depth: usize) -> Result<Kind<'a>, String> {
+    fn object(&mut self, depth: usize) -> Result<NodeKind<'a>, String> {
         let mut members = Vec::new();
         self.at += 1;
         loop {
@@ -217,10 +217,10 @@ impl<'a> Parser<'a> {
             members.push((name, self.value(depth + 1)?));
         }
         self.at = (self.at + 1).min(self.text.len());
-        Ok(Kind::Object(members))
+        Ok(NodeKind::Object(members))
     }
 
-    fn array(&mut self, depth: usize) -> Result<Kind<'a>, String> {
+    fn array(&mut self, depth: usize) -> Result<NodeKind<'a>, String> {
         let mut items = Vec::new();
         self.at += 1;
         loop {
@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.at = (self.at + 1).min(self.text.len());
-        Ok(Kind::List(items))
+        Ok(NodeKind::List(items))
     }
 
     fn string(&mut self) -> Result<Cow<'a, str>, String> {
@@ -248,16 +248,16 @@ impl<'a> Parser<'a> {
         Ok(Cow::Borrowed(literal.trim_matches('"')))
     }
 
-    fn scalar(&mut self) -> Kind<'a> {
+    fn scalar(&mut self) -> NodeKind<'a> {
         let start = self.at;
         while self.peek().is_some_and(|byte| !matches!(byte, b',' | b'}' | b']') && !byte.is_ascii_whitespace()) {
             self.at += 1;
         }
         match &self.text[start..self.at] {
-            "null" => Kind::Null,
-            "true" => Kind::Bool(true),
-            "false" => Kind::Bool(false),
-            _ => Kind::Number,
+            "null" => NodeKind::Null,
+            "true" => NodeKind::Bool(true),
+            "false" => NodeKind::Bool(false),
+            _ => NodeKind::Number,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    BadReply, Framing, NativeFace, OpenAiFace, Problem, Protocol, StreamFault, UpstreamProblem, codec,
+    Framing, GeminiErrorFields, InvalidReply, OpenAiErrorFields, Problem, Protocol, StreamError, UpstreamProblem, codec,
     neutral::{AnswerKind, ReplyContext},
     translate_problem, translate_reply, translating_relay,
 };
@@ -138,7 +138,7 @@ fn response(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyC
             assert!(reply.reading.finish.is_some());
         }
         Some((status, body)) => {
-            let Err(BadReply::Unreadable(word)) = result else { panic!("{result:?} instead of an error") };
+            let Err(InvalidReply::Unreadable(word)) = result else { panic!("{result:?} instead of an error") };
             assert_eq!((status, &body["error"]["code"]), (502, &json!("upstream_bad_response")));
             let sentence = body["error"]["message"].as_str().expect("a sentence");
             if let Some((_, named)) = sentence.split_once('(') {
@@ -171,7 +171,7 @@ fn stream(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCon
     }
     if let Some((status, body)) = expected_error(&case["expected"]) {
         assert!(out.is_empty(), "nothing before an error answer");
-        let Some(StreamFault::Problem(problem)) = fault else { panic!("{fault:?} instead of an upstream problem") };
+        let Some(StreamError::Problem(problem)) = fault else { panic!("{fault:?} instead of an upstream problem") };
         return refused(status, body, &problem, case);
     }
     let mut events: Vec<Value> = events(caller, &out);
@@ -182,7 +182,7 @@ fn stream(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCon
 }
 
 /// What a caller is sent for `chunks`, and the fault that ended the stream.
-fn relay(caller: Protocol, upstream: Protocol, context: &ReplyContext, chunks: &[&[u8]]) -> (Vec<u8>, Option<StreamFault>) {
+fn relay(caller: Protocol, upstream: Protocol, context: &ReplyContext, chunks: &[&[u8]]) -> (Vec<u8>, Option<StreamError>) {
     let mut relay = translating_relay(upstream, caller, context);
     let mut out = Vec::new();
     let mut result = Ok(());
@@ -221,8 +221,16 @@ fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext) ->
         status: 502,
         message: "The upstream provider's stream ended before the answer was complete.".to_owned(),
         request_id: "req1".to_owned(),
-        openai: OpenAiFace { kind: "server_error".to_owned(), code: Some("upstream_stream_interrupted".to_owned()), param: None },
-        native: NativeFace { status: "UNAVAILABLE", reason: "UPSTREAM_STREAM_INTERRUPTED".to_owned(), ..NativeFace::default() },
+        openai: OpenAiErrorFields {
+            kind: "server_error".to_owned(),
+            code: Some("upstream_stream_interrupted".to_owned()),
+            param: None,
+        },
+        native: GeminiErrorFields {
+            status: "UNAVAILABLE",
+            reason: "UPSTREAM_STREAM_INTERRUPTED".to_owned(),
+            ..GeminiErrorFields::default()
+        },
         retry_after: None,
         stop: false,
     };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tollgate_protocol::{Framing, Method, Outline, Protocol, ReplyEdits, RequestEdits, SplicePoints, Target, codec};
+use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, RequestEdits, RequestSummary, SplicePoints, Target, codec};
 
 macro_rules! golden {
     ($($kind:ident: $($case:ident)+;)+) => {
@@ -69,18 +69,18 @@ fn the_list_names_every_case_of_the_fixture() {
     assert_eq!(LISTED.len(), cases.len(), "each once");
 }
 
-fn outline_of(protocol: Protocol, body: &[u8]) -> Outline {
+fn summary_of(protocol: Protocol, body: &[u8]) -> RequestSummary {
     let (method, model) = match protocol {
         Protocol::OpenAi => (Method::Chat, None),
         Protocol::Gemini => (Method::Generate, Some(MODEL.to_owned())),
-        // There is no caller side: what the gateway would know without an outline.
+        // There is no caller side: what the gateway would know without a summary.
         Protocol::Anthropic => return blank_outline(),
     };
-    codec(protocol).outline(&Target { method, model, framing: Framing::Sse }, body).expect("golden requests are well formed")
+    codec(protocol).summarise(&Target { method, model, framing: Framing::Sse }, body).expect("golden requests are well formed")
 }
 
-fn blank_outline() -> Outline {
-    Outline {
+fn blank_outline() -> RequestSummary {
+    RequestSummary {
         model: MODEL.to_owned(),
         method: Method::Chat,
         stream: false,
@@ -103,11 +103,11 @@ fn blank_outline() -> Outline {
 fn request(case: &Case) {
     let protocol = Protocol::parse(&case.ctx.protocol).expect("a protocol");
     let body = Bytes::from(case.input.clone());
-    let outline = outline_of(protocol, &body);
-    assert_eq!(outline.model, MODEL);
+    let summary = summary_of(protocol, &body);
+    assert_eq!(summary.model, MODEL);
     let upstream_model = (case.ctx.upstream_model != MODEL).then_some(case.ctx.upstream_model.as_str());
     let edits = RequestEdits { upstream_model, force_usage: true, ..RequestEdits::default() };
-    let forwarded = codec(protocol).forward_request(&body, &outline, &edits);
+    let forwarded = codec(protocol).forward_request(&body, &summary, &edits);
     assert_eq!(forwarded, case.expected.as_bytes());
     if case.expected == case.input {
         assert_eq!(forwarded.as_ptr(), body.as_ptr(), "the same buffer");

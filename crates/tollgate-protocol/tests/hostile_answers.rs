@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use tollgate_protocol::{
-    BadReply, Codec, Framing, Method, PassedReply, Protocol, Reading, ReplyEdits, StreamFault, StreamRelay, codec,
+    CheckedReply, Codec, Framing, InvalidReply, Method, Protocol, ReplyEdits, ReplySummary, StreamError, StreamRelay, codec,
 };
 
 const ALL: [Protocol; 3] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
@@ -12,7 +12,7 @@ fn method(protocol: Protocol) -> Method {
     if protocol == Protocol::Gemini { Method::Generate } else { Method::Chat }
 }
 
-fn reply(protocol: Protocol, body: impl AsRef<[u8]>) -> Result<PassedReply, BadReply> {
+fn reply(protocol: Protocol, body: impl AsRef<[u8]>) -> Result<CheckedReply, InvalidReply> {
     codec(protocol).read_reply(method(protocol), &Bytes::copy_from_slice(body.as_ref()), &ReplyEdits::default())
 }
 
@@ -21,7 +21,7 @@ fn relay(protocol: Protocol) -> Box<dyn StreamRelay> {
 }
 
 /// Pushes pieces, ends the stream: what came out, how it ended, what was read.
-fn stream<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Result<(), StreamFault>, Reading) {
+fn stream<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Result<(), StreamError>, ReplySummary) {
     let mut relay = relay(protocol);
     let mut out = Vec::new();
     let mut result = Ok(());
@@ -35,7 +35,7 @@ fn stream<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) ->
     (out.concat(), result, relay.reading())
 }
 
-fn streamed(protocol: Protocol, text: impl AsRef<[u8]>) -> (Vec<u8>, Result<(), StreamFault>, Reading) {
+fn streamed(protocol: Protocol, text: impl AsRef<[u8]>) -> (Vec<u8>, Result<(), StreamError>, ReplySummary) {
     stream(protocol, [text.as_ref()])
 }
 
@@ -65,7 +65,7 @@ fn answers(text: &str, usage: &str) -> [(Protocol, String, String); 2] {
 
 fn unreadable(body: impl AsRef<[u8]>) {
     for protocol in ALL {
-        assert!(matches!(reply(protocol, &body), Err(BadReply::Unreadable(_))), "{protocol:?}");
+        assert!(matches!(reply(protocol, &body), Err(InvalidReply::Unreadable(_))), "{protocol:?}");
     }
 }
 
@@ -77,7 +77,7 @@ fn truncated_json_is_no_answer() {
         }
         let first = events.find("\n\n").unwrap();
         for length in 0..first {
-            assert_eq!(streamed(protocol, &events[..length]).1, Err(StreamFault::Truncated), "{protocol:?}: {length} bytes");
+            assert_eq!(streamed(protocol, &events[..length]).1, Err(StreamError::Truncated), "{protocol:?}: {length} bytes");
         }
     }
 }
@@ -134,7 +134,7 @@ fn usage_of_every_kind_leaves_the_answer_alone() {
             };
             let body = named(&whole);
             let passed = reply(protocol, &body).unwrap();
-            let read = |reading: Reading| reading.usage.map(|usage| (usage.prompt_total, usage.completion_total));
+            let read = |reading: ReplySummary| reading.usage.map(|usage| (usage.prompt_total, usage.completion_total));
             assert_eq!((passed.body, read(passed.reading)), (Bytes::from(body), expected), "{protocol:?} {usage}");
             let (_, result, reading) = streamed(protocol, named(&events));
             assert_eq!((result, read(reading)), (Ok(()), expected), "{protocol:?} {usage} streamed");
@@ -157,9 +157,9 @@ fn usage_that_grows_shrinks_or_comes_twice_is_taken_last() {
 fn an_error_object_inside_a_200_is_an_error() {
     for protocol in ALL {
         let body = r#"{"type":"error","error":{"message":"m","type":"rate_limit_error","code":429}}"#;
-        assert!(matches!(reply(protocol, body), Err(BadReply::Problem(problem)) if problem.status == 429));
+        assert!(matches!(reply(protocol, body), Err(InvalidReply::Problem(problem)) if problem.status == 429));
         let (_, result, _) = streamed(protocol, format!("data: {body}\n\n"));
-        assert!(matches!(result, Err(StreamFault::Problem(problem)) if problem.status == 429), "{protocol:?}");
+        assert!(matches!(result, Err(StreamError::Problem(problem)) if problem.status == 429), "{protocol:?}");
     }
 }
 
@@ -184,7 +184,7 @@ fn endless_comments_bring_nothing_and_hold_nothing() {
             relay.push(&Bytes::from_static(b": keep-alive\n\n: x\n"), &mut out).unwrap();
         }
         assert!(out.is_empty());
-        assert_eq!(relay.finish(&mut out), Err(StreamFault::Truncated));
+        assert_eq!(relay.finish(&mut out), Err(StreamError::Truncated));
     }
 }
 
@@ -192,7 +192,7 @@ fn endless_comments_bring_nothing_and_hold_nothing() {
 fn empty_deltas_are_not_content() {
     let empty = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":null}]}\n\n".repeat(1000);
     let (_, result, reading) = streamed(Protocol::OpenAi, empty);
-    assert_eq!((result, reading.content), (Err(StreamFault::Truncated), false));
+    assert_eq!((result, reading.content), (Err(StreamError::Truncated), false));
     let empty = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\"}]}}]}\n\n".repeat(1000);
     assert!(!streamed(Protocol::Gemini, empty).2.content);
 }
@@ -248,8 +248,8 @@ fn invalid_utf8_and_nul_are_malformed() {
                 let (before, after) = text.split_once("@@").unwrap();
                 [before.as_bytes(), byte, after.as_bytes()].concat()
             };
-            assert!(matches!(reply(protocol, damaged(&whole)), Err(BadReply::Unreadable(_))), "{protocol:?} {byte:?}");
-            assert!(matches!(streamed(protocol, damaged(&events)).1, Err(StreamFault::Malformed(_))), "{protocol:?} {byte:?}");
+            assert!(matches!(reply(protocol, damaged(&whole)), Err(InvalidReply::Unreadable(_))), "{protocol:?} {byte:?}");
+            assert!(matches!(streamed(protocol, damaged(&events)).1, Err(StreamError::Malformed(_))), "{protocol:?} {byte:?}");
         }
     }
 }
@@ -269,7 +269,7 @@ fn nesting_of_100000_is_refused_without_a_stack_overflow() {
         unreadable(&nested);
         unreadable(format!("{{\"choices\":{nested},\"candidates\":{nested}"));
         for protocol in ALL {
-            assert!(matches!(streamed(protocol, format!("data: {nested}\n\n")).1, Err(StreamFault::Malformed(_))));
+            assert!(matches!(streamed(protocol, format!("data: {nested}\n\n")).1, Err(StreamError::Malformed(_))));
             assert!(!codec(protocol).decode_problem(500, nested.as_bytes()).recognised);
         }
     }

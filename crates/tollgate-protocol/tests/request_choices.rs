@@ -5,9 +5,9 @@ use std::sync::Arc;
 use Protocol::{Anthropic, Gemini, OpenAi};
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    CanDisableThinking, Fetched, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target, Thinking,
-    TranslateOptions, Untranslatable, decode_request, effective_profile, encode_request,
-    neutral::{AnswerKind, Encoded},
+    CanDisableThinking, DownloadedMedia, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target,
+    Thinking, TranslateError, TranslateOptions, decode_request, effective_profile, encode_request,
+    neutral::{AnswerKind, EncodedRequest},
     pending_media,
 };
 
@@ -26,18 +26,22 @@ fn translate_as(
     body: &Value,
     profile: &Profile,
     options: &TranslateOptions<'_>,
-) -> Result<Encoded, Untranslatable> {
+) -> Result<EncodedRequest, TranslateError> {
     let target = Target { method, model: (from == Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
     let request = decode_request(from, &target, body.to_string().as_bytes())?;
     encode_request(to, &request, "up", profile, options)
 }
 
-fn translate(direction: (Protocol, Protocol), body: &Value, options: &TranslateOptions<'_>) -> Result<Encoded, Untranslatable> {
+fn translate(
+    direction: (Protocol, Protocol),
+    body: &Value,
+    options: &TranslateOptions<'_>,
+) -> Result<EncodedRequest, TranslateError> {
     let method = if direction.0 == Gemini { Method::Generate } else { Method::Chat };
     translate_as(direction, method, body, &profile(direction.1), options)
 }
 
-fn written(encoded: &Encoded) -> Value {
+fn written(encoded: &EncodedRequest) -> Value {
     serde_json::from_slice(&encoded.body).expect("what is written is JSON")
 }
 
@@ -53,9 +57,9 @@ fn native(config: &Value) -> Value {
     json!({"contents": [{"parts": [{"text": "hi"}]}], "generationConfig": config})
 }
 
-fn unsupported(outcome: Result<Encoded, Untranslatable>) -> (Vec<String>, Option<String>) {
+fn unsupported(outcome: Result<EncodedRequest, TranslateError>) -> (Vec<String>, Option<String>) {
     match outcome {
-        Err(Untranslatable::Unsupported { fields, reason }) => (fields, reason),
+        Err(TranslateError::Unsupported { fields, reason }) => (fields, reason),
         other => panic!("{other:?}"),
     }
 }
@@ -114,7 +118,7 @@ fn remote_media_is_named_fetched_and_sent_inline() {
         encode_request(Gemini, &request, "up", &profile(Gemini), &options)
     };
     let fields = vec!["messages[0].content[0].image_url".to_owned(), "messages[0].content[1].image_url".to_owned()];
-    let found = |mime: &str| Ok(Arc::new(Fetched { mime: mime.into(), data: "AAAA".into() }));
+    let found = |mime: &str| Ok(Arc::new(DownloadedMedia { mime: mime.into(), data: "AAAA".into() }));
     let unknown = FetchedMedia::from([(address.to_owned(), found("application/x-unknown"))]);
     assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&unknown))).0, fields, "a type nobody knows is never skipped");
     let failed = FetchedMedia::from([(address.to_owned(), Err("the address could not be fetched"))]);
@@ -239,7 +243,7 @@ fn models_that_do_not_think_refuse_depth_and_accept_none() {
 #[test]
 fn both_spellings_of_one_wish_together_are_refused() {
     let body = chat(json!({"reasoning_effort": "low", "extra_body": {"google": {"thinking_config": {"thinking_budget": 5}}}}));
-    let Err(Untranslatable::Malformed(fault)) = translate((OpenAi, Gemini), &body, &TranslateOptions::default()) else {
+    let Err(TranslateError::Malformed(fault)) = translate((OpenAi, Gemini), &body, &TranslateOptions::default()) else {
         panic!("accepted")
     };
     assert_eq!(
@@ -320,11 +324,11 @@ fn numbers_and_letters_of_arguments_survive() {
 #[test]
 fn a_forced_choice_without_tools_is_the_callers_fault() {
     let outcome = translate((OpenAi, Gemini), &chat(json!({"tool_choice": "required"})), &TranslateOptions::default());
-    assert!(matches!(outcome, Err(Untranslatable::Malformed(fault)) if fault.violations[0].field == "tool_choice"));
+    assert!(matches!(outcome, Err(TranslateError::Malformed(fault)) if fault.violations[0].field == "tool_choice"));
     let body = json!({"contents": [{"parts": [{"text": "a"}]}], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}});
     for to in [OpenAi, Anthropic] {
         let outcome = translate((Gemini, to), &body, &TranslateOptions::default());
-        assert!(matches!(outcome, Err(Untranslatable::Malformed(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(TranslateError::Malformed(_))), "{outcome:?}");
     }
 }
 
@@ -335,7 +339,7 @@ fn counting_goes_to_protocols_that_count() {
     let inner = json!({"model": "models/m", "contents": [{"parts": [{"text": "a"}]}], "systemInstruction": {"parts": [{"text": "s"}]}, "generationConfig": {"speechConfig": {}, "topK": 4}});
     let body = json!({"generateContentRequest": inner});
     let count = |to: Protocol| translate_as((Gemini, to), Method::CountTokens, &body, &profile(to), &TranslateOptions::default());
-    assert_eq!(count(OpenAi), Err(Untranslatable::NoCounter));
+    assert_eq!(count(OpenAi), Err(TranslateError::NoCounter));
     let encoded = count(Anthropic).unwrap();
     assert_eq!((encoded.method, encoded.kind), (Method::CountTokens, AnswerKind::Count));
     assert_eq!(written(&encoded), json!({"model": "up", "system": "s", "messages": [{"role": "user", "content": "a"}]}));
@@ -355,14 +359,14 @@ fn embeddings_cross_in_both_directions() {
         translate_as((OpenAi, Gemini), Method::Embeddings, &body, &profile(Gemini), &TranslateOptions::default()).unwrap();
     let one = |text: &str| json!({"model": "models/up", "content": {"parts": [{"text": text}]}, "outputDimensionality": 3});
     assert_eq!(written(&encoded), json!({"requests": [one("a"), one("b")]}));
-    let kind = AnswerKind::Vectors { list: true, base64: true, count: 2 };
+    let kind = AnswerKind::Embeddings { list: true, base64: true, count: 2 };
     assert_eq!((encoded.method, encoded.kind), (Method::BatchEmbedContents, kind));
     assert_eq!(encoded.dropped, ["user"]);
     let body = json!({"content": {"parts": [{"text": "a"}]}, "output_dimensionality": "3"});
     let encoded =
         translate_as((Gemini, OpenAi), Method::EmbedContent, &body, &profile(OpenAi), &TranslateOptions::default()).unwrap();
     assert_eq!(written(&encoded), json!({"model": "up", "input": ["a"], "dimensions": 3, "encoding_format": "float"}));
-    let kind = AnswerKind::Vectors { list: false, base64: false, count: 1 };
+    let kind = AnswerKind::Embeddings { list: false, base64: false, count: 1 };
     assert_eq!((encoded.method, encoded.kind), (Method::Embeddings, kind));
 }
 
@@ -388,7 +392,7 @@ fn faults_are_told_with_their_path() {
         let target =
             Target { method: if from == Gemini { Method::Generate } else { Method::Chat }, model: None, framing: Framing::Sse };
         match decode_request(from, &target, body.as_bytes()) {
-            Err(Untranslatable::Malformed(fault)) => {
+            Err(TranslateError::Malformed(fault)) => {
                 (fault.kind, fault.violations.first().map(|v| v.field.clone()).unwrap_or_default())
             }
             other => panic!("{other:?}"),

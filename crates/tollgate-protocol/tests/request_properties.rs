@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use talk::{Talk, talk};
+use talk::{Conversation, talk};
 use tollgate_protocol::{
     CanDisableThinking, Framing, Method, Profile, Protocol, Target, Thinking, TranslateOptions, decode_request, effective_profile,
     encode_request, neutral, pending_media,
@@ -63,7 +63,7 @@ fn able(to: Protocol) -> Profile {
     }
 }
 
-fn decoded(from: Protocol, talk: &Talk) -> neutral::Request {
+fn decoded(from: Protocol, talk: &Conversation) -> neutral::Request {
     let body = talk.written_for(from);
     decode_request(from, &target(from, talk.stream), body.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}: {body}"))
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use support::Schemas;
 use tollgate_protocol::{
-    EchoBody, EchoCall, Framing, Method, NativeFace, OpenAiFace, Problem, Protocol, QuotaViolation, ReplyEdits, Violation, codec,
-    echo,
+    EchoBody, EchoCall, FieldViolation, Framing, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Protocol, QuotaViolation,
+    ReplyEdits, codec, echo,
     lists::{self, ListedModel},
 };
 
@@ -55,17 +55,18 @@ fn problems() -> Vec<Problem> {
     let mut all = Vec::new();
     for (index, status) in statuses.into_iter().cycle().take(76).enumerate() {
         let some = |bit: usize| index >> bit & 1 == 1;
-        let violation = |field: &str| Violation { field: field.to_owned(), description: "Unsupported \"parameter\".\n".to_owned() };
+        let violation =
+            |field: &str| FieldViolation { field: field.to_owned(), description: "Unsupported \"parameter\".\n".to_owned() };
         all.push(Problem {
             status,
             message: format!("Fact {index}: caf\u{e9} \u{2028} \"quoted\" \\ \u{0}. Then what to do."),
             request_id: format!("req_{index}"),
-            openai: OpenAiFace {
+            openai: OpenAiErrorFields {
                 kind: "invalid_request_error".to_owned(),
                 code: some(0).then(|| "unsupported_parameter".to_owned()),
                 param: some(1).then(|| "messages[0].content".to_owned()),
             },
-            native: NativeFace {
+            native: GeminiErrorFields {
                 status: names[index % names.len()],
                 reason: "UNSUPPORTED_PARAMETER".to_owned(),
                 metadata: if some(2) { vec![("model", "m".to_owned()), ("retryable", "true".to_owned())] } else { Vec::new() },

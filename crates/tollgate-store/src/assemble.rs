@@ -3,12 +3,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tollgate_core::{
-    Account, AccountId, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Member, MemberId, Model, Revision, Secret, Serves,
+    Account, AccountId, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Member, MemberId, Model, ModelMapping, Revision,
+    Secret,
 };
 use uuid::Uuid;
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeySpec, Kind, MemberSpec, ModelSpec, StoreError,
+    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError,
     apply::credential_place,
     proxy,
     rows::{Row, RowSecret},
@@ -27,20 +28,20 @@ macro_rules! id {
 
 /// The snapshot made of live rows, credentials opened.
 pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Result<Catalog, StoreError> {
-    let of = |kind: Kind| rows.iter().filter(move |row| row.kind == kind);
+    let of = |kind: RowKind| rows.iter().filter(move |row| row.kind == kind);
     let mut accounts: HashMap<&str, Vec<Arc<Account>>> = HashMap::new();
-    for row in of(Kind::Account) {
+    for row in of(RowKind::Account) {
         accounts.entry(&row.parent).or_default().push(Arc::new(account(row, sealer)?));
     }
     let mut channel_ids = HashMap::new();
     let mut channels = Vec::new();
-    for row in of(Kind::Channel) {
+    for row in of(RowKind::Channel) {
         let channel = channel(row, sealer, accounts.remove(row.id.as_str()).unwrap_or_default())?;
         channel_ids.insert(row.name.as_str(), channel.id);
         channels.push(channel);
     }
-    let groups = of(Kind::Group).map(|row| group(row, &channel_ids)).collect::<Result<_, _>>()?;
-    let models = of(Kind::Model).map(model).collect::<Result<_, _>>()?;
+    let groups = of(RowKind::Group).map(|row| group(row, &channel_ids)).collect::<Result<_, _>>()?;
+    let models = of(RowKind::Model).map(model).collect::<Result<_, _>>()?;
     Ok(Catalog::from_parts(revision, channels, groups, models))
 }
 
@@ -48,7 +49,7 @@ fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Resul
     let spec: ChannelSpec = row.read()?;
     let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
-    let serves = |serves: crate::ServesSpec| Serves {
+    let serves = |serves: crate::ServesSpec| ModelMapping {
         model: serves.model,
         upstream: serves.upstream,
         cost: serves.cost,

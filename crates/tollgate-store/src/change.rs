@@ -17,7 +17,7 @@ pub enum Change {
     /// A precondition: the batch is refused when the row was changed after this revision.
     ExpectRow {
         /// Kind of row.
-        kind: Kind,
+        kind: RowKind,
         /// Its id in the shown form.
         id: String,
         /// Its last change that is known.
@@ -26,7 +26,7 @@ pub enum Change {
     /// A precondition: the batch is refused when a live row of this name is there.
     ExpectNew {
         /// Kind of row.
-        kind: Kind,
+        kind: RowKind,
         /// Name of the channel of an account, of the member of a key (empty: the member `owner`); empty for others.
         parent: String,
         /// Its name.
@@ -47,7 +47,7 @@ pub enum Change {
         /// Channel name.
         channel: String,
         /// On or off.
-        to: Switch,
+        to: Toggle,
     },
     /// Removes a channel and its accounts.
     RemoveChannel {
@@ -70,7 +70,7 @@ pub enum Change {
         /// Account name.
         account: String,
         /// On or off.
-        to: Switch,
+        to: Toggle,
     },
     /// Removes an account.
     RemoveAccount {
@@ -201,7 +201,7 @@ impl Change {
 /// On or off by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Switch {
+pub enum Toggle {
     /// In use.
     On,
     /// Off until switched on again.
@@ -223,7 +223,7 @@ pub struct KeySecret {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// Through which door.
-    pub door: Door,
+    pub door: ChangeOrigin,
     /// A name for the audit log: the member, the admin key, the file's path.
     pub name: String,
 }
@@ -231,7 +231,7 @@ pub struct Actor {
 /// Through which door a change comes. It decides who owns the rows that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Door {
+pub enum ChangeOrigin {
     /// The served catalog file: rows become the file's.
     File,
     /// The command line, `apply` included.
@@ -244,7 +244,7 @@ pub enum Door {
     Gateway,
 }
 
-impl Door {
+impl ChangeOrigin {
     /// Who owns rows written through it.
     #[must_use]
     pub const fn owner(self) -> Owner {
@@ -270,7 +270,7 @@ impl Door {
 /// A kind of row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum RowKind {
     /// Channel.
     Channel,
     /// Account.
@@ -288,7 +288,7 @@ pub enum Kind {
     AdminKey,
 }
 
-impl Kind {
+impl RowKind {
     /// All of them, in the order in which rows refer to each other.
     pub const ALL: [Self; 7] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey];
 
@@ -306,14 +306,14 @@ impl Kind {
         }
     }
 
-    /// Reads the word of [`Kind::as_str`].
+    /// Reads the word of [`RowKind::as_str`].
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-impl Kind {
+impl RowKind {
     /// What stands before its word.
     pub(crate) const fn article(self) -> &'static str {
         match self {
@@ -323,7 +323,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for RowKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::AdminKey { "admin key" } else { self.as_str() })
     }
@@ -335,7 +335,7 @@ pub struct ChangedRow {
     /// With which revision.
     pub revision: Revision,
     /// What kind of row.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// Its id in the shown form (`key_…`).
     pub id: String,
 }
@@ -354,7 +354,7 @@ pub struct AuditEvent {
     /// What was done: `put`, `remove`, `switch`, `revoke` and so on.
     pub action: String,
     /// To what kind of row.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// Its id.
     pub id: String,
     /// Its name at that time.

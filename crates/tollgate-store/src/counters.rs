@@ -2,21 +2,22 @@
 //! memory ([`memory`]); what was spent before the start comes from the database.
 
 #[cfg(test)]
-mod askers;
-#[cfg(test)]
 mod conformance;
 mod memory;
 mod redis;
+#[cfg(test)]
+mod test_callers;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Crossed, Exhausted, Hold, MemberId, Meter, NanoUsd, RequestId, Spent, Subject, Taken, Timestamp, UsageRecord, Window,
+    BudgetAlert, LimitExceeded, MemberId, Meter, NanoUsd, RequestId, Reservation, ReservationReceipt, SpendTotals, Subject,
+    Timestamp, UsageRecord, Window,
 };
 
-use crate::{LedgerPlace, StoreError};
+use crate::{LedgerPosition, StoreError};
 
 /// Counts what runs. Every check of a hold is taken in one step, or none is.
 #[async_trait]
@@ -24,7 +25,12 @@ pub trait Counters: Send + Sync + fmt::Debug {
     /// Takes a hold, with as much output as money affords where that may be lowered, or says what does not suffice. A
     /// request may hold more than once, for itself and for its attempts: what these may still ask for is `ahead`, so that
     /// it can be asked for at once.
-    async fn take(&self, hold: &Hold, ahead: &[Hold], now: Instant) -> Result<Result<Taken, Exhausted>, StoreError>;
+    async fn reserve(
+        &self,
+        hold: &Reservation,
+        ahead: &[Reservation],
+        now: Instant,
+    ) -> Result<Result<ReservationReceipt, LimitExceeded>, StoreError>;
 
     /// An attempt answers, so that there will be no further one: what was set aside ahead of those goes back.
     fn answering(&self, _: RequestId) {}
@@ -34,16 +40,16 @@ pub trait Counters: Send + Sync + fmt::Debug {
 
     /// A request ended: its holds go back, and what it came to is counted. Never waits, so that it can be called when a
     /// request is dropped. Returns the alerting budgets it has spent.
-    fn give_back(&self, record: &UsageRecord, now: Instant) -> Vec<Crossed>;
+    fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert>;
 
     /// Money spent and set aside in the period that `at` lies in, as far as it is known here.
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd;
 
     /// How these subjects stand, as far as it is known here.
-    fn look(&self, subjects: &[Subject], now: Instant) -> Look;
+    fn look(&self, subjects: &[Subject], now: Instant) -> CounterSnapshot;
 
     /// Who has something set aside, under way or counted in the last minutes, as far as it is known here.
-    fn in_use(&self, most: usize, now: Instant) -> Look;
+    fn in_use(&self, most: usize, now: Instant) -> CounterSnapshot;
 
     /// Whether other nodes count with this one, so that what is known here may lag behind.
     fn is_shared(&self) -> bool {
@@ -58,12 +64,12 @@ pub trait Counters: Send + Sync + fmt::Debug {
 
     /// Alerting budgets that were found to be spent after their requests had ended, with the requests that crossed them; each
     /// is told once, by one node.
-    fn crossed(&self) -> Vec<(Crossed, Spender)> {
+    fn crossed(&self) -> Vec<(BudgetAlert, Spender)> {
         Vec::new()
     }
 }
 
-pub use redis::{RedisOptions, RedisPlace, RedisWork, SharedHealth, check_redis, counters_in_redis};
+pub use redis::{RedisAddress, RedisOptions, RedisWorker, SharedHealth, check_redis, counters_in_redis};
 
 /// Counters of one node, beginning with what was spent. A hold without a sign of life ends after `life`.
 #[must_use]
@@ -73,7 +79,7 @@ pub fn counters_in_memory(spending: &Spending, life: Duration) -> Arc<dyn Counte
 
 /// How subjects stand at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct CounterSnapshot {
     /// The moment, in the microseconds that their minutes are counted in.
     pub micros: u64,
     /// Each with its meter.
@@ -82,7 +88,7 @@ pub struct Look {
     pub is_all: bool,
 }
 
-impl Look {
+impl CounterSnapshot {
     fn at_most(mut self, most: usize) -> Self {
         self.is_all = self.meters.len() <= most;
         self.meters.truncate(most);
@@ -103,24 +109,24 @@ pub struct Spender {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
     /// By subject.
-    pub spent: Vec<(Subject, Spent)>,
+    pub spent: Vec<(Subject, SpendTotals)>,
     /// By member.
     pub balances: Vec<(MemberId, NanoUsd)>,
     /// How far the ledger had come.
-    pub ledger: LedgerPlace,
+    pub ledger: LedgerPosition,
 }
 
 /// What changed of what was spent; all of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct SpendingChanges {
     /// By subject, all they spent.
-    pub spent: Vec<(Subject, Spent)>,
+    pub spent: Vec<(Subject, SpendTotals)>,
     /// What came on top for subjects that many share, by the day it counts for.
     pub added: Vec<(Subject, Timestamp, NanoUsd)>,
     /// By member.
     pub balances: Vec<(MemberId, NanoUsd)>,
     /// How far of the ledger this is; behind it, if it has come further, there is more.
-    pub until: LedgerPlace,
+    pub until: LedgerPosition,
     /// How far the ledger had come.
-    pub ledger: LedgerPlace,
+    pub ledger: LedgerPosition,
 }

@@ -1,14 +1,14 @@
-//! What can go wrong with memory, sorted by who can mend it: the binary turns [`Fault`] into its exit code.
+//! What can go wrong with memory, sorted by who can mend it: the binary turns [`ErrorClass`] into its exit code.
 
 use std::{fmt, io, path::PathBuf};
 
 use tollgate_core::Revision;
 
-use crate::{Kind, PostingRefused};
+use crate::{PostingRefused, RowKind};
 
 /// Who can mend a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum ErrorClass {
     /// The machine or the data says no (exit code 1).
     Data,
     /// What the operator wrote is wrong or missing (exit code 3).
@@ -184,9 +184,9 @@ fn by_process(pid: Option<&u32>) -> String {
 impl StoreError {
     /// Who can mend it.
     #[must_use]
-    pub const fn fault(&self) -> Fault {
+    pub const fn fault(&self) -> ErrorClass {
         match self {
-            Self::Unreachable { .. } => Fault::Unreachable,
+            Self::Unreachable { .. } => ErrorClass::Unreachable,
             Self::BadUrl { .. }
             | Self::BadRedisUrl { .. }
             | Self::SecondNode { .. }
@@ -196,7 +196,7 @@ impl StoreError {
             | Self::MasterKeyUnreadable { .. }
             | Self::MasterKeyMalformed { .. }
             | Self::Refused(_)
-            | Self::Posting(_) => Fault::Operator,
+            | Self::Posting(_) => ErrorClass::Operator,
             Self::Newer { .. }
             | Self::Corrupt { .. }
             | Self::InUse { .. }
@@ -204,7 +204,7 @@ impl StoreError {
             | Self::Sealed { .. }
             | Self::Row { .. }
             | Self::Unfit { .. }
-            | Self::Query { .. } => Fault::Data,
+            | Self::Query { .. } => ErrorClass::Data,
         }
     }
 
@@ -225,16 +225,16 @@ impl StoreError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRefused {
     /// Kind of row.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// Its name, with its channel or member in front where it has one.
     pub name: String,
     /// The reason.
-    pub reason: Refused,
+    pub reason: ChangeRefusal,
 }
 
 /// The reason of a refused change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ChangeRefusal {
     /// No such row.
     NotFound,
     /// A served catalog file owns it.
@@ -242,7 +242,7 @@ pub enum Refused {
     /// It names a row that does not exist.
     Unknown {
         /// Kind of the row named.
-        kind: Kind,
+        kind: RowKind,
         /// The name.
         name: String,
     },
@@ -268,7 +268,7 @@ pub enum Refused {
     /// The same was asked for before under the same idempotency key; it wrote this row.
     Repeated {
         /// Kind of row.
-        kind: Kind,
+        kind: RowKind,
         /// Its id.
         id: String,
     },
@@ -296,39 +296,39 @@ impl fmt::Display for ChangeRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, name, reason } = self;
         match reason {
-            Refused::Stale { expected, found } => write!(
+            ChangeRefusal::Stale { expected, found } => write!(
                 f,
                 "the catalog was changed meanwhile (revision {}, this change was made for {}); read it again and repeat",
                 found.0, expected.0
             ),
-            Refused::NotFound => write!(f, "there is no {kind} '{name}'"),
-            Refused::OwnedByFile => write!(f, "{kind} '{name}' is owned by the served catalog file; change it there"),
-            Refused::Unknown { kind: other, name: missing } => {
+            ChangeRefusal::NotFound => write!(f, "there is no {kind} '{name}'"),
+            ChangeRefusal::OwnedByFile => write!(f, "{kind} '{name}' is owned by the served catalog file; change it there"),
+            ChangeRefusal::Unknown { kind: other, name: missing } => {
                 write!(f, "{kind} '{name}' names {other} '{missing}', which does not exist")
             }
-            Refused::NeedsSecret => write!(f, "{kind} '{name}' is new and needs its secret"),
-            Refused::SecretTaken => write!(f, "the secret of {kind} '{name}' belongs to another key already"),
-            Refused::Invalid(problems) => {
+            ChangeRefusal::NeedsSecret => write!(f, "{kind} '{name}' is new and needs its secret"),
+            ChangeRefusal::SecretTaken => write!(f, "the secret of {kind} '{name}' belongs to another key already"),
+            ChangeRefusal::Invalid(problems) => {
                 write!(f, "{kind} '{name}':")?;
                 for (i, problem) in problems.iter().enumerate() {
                     write!(f, "{} {}: {}", if i == 0 { "" } else { ";" }, problem.field, problem.message)?;
                 }
                 Ok(())
             }
-            Refused::Revoked => write!(f, "{kind} '{name}' is revoked, which is for good; make a new one"),
-            Refused::Exists => {
+            ChangeRefusal::Revoked => write!(f, "{kind} '{name}' is revoked, which is for good; make a new one"),
+            ChangeRefusal::Exists => {
                 write!(f, "there is {} {kind} '{name}' already; change that one, or take another name", kind.article())
             }
-            Refused::RowStale { expected, found } => write!(
+            ChangeRefusal::RowStale { expected, found } => write!(
                 f,
                 "{kind} '{name}' was changed meanwhile (revision {}, this change was made for {}); read it again and repeat",
                 found.0, expected.0
             ),
-            Refused::Repeated { kind: made, id } => {
+            ChangeRefusal::Repeated { kind: made, id } => {
                 write!(f, "this was done before under the same idempotency key; it made {made} {id}")
             }
-            Refused::OnceTaken => f.write_str("the idempotency key belongs to another request; use a new one"),
-            Refused::LastAdmin => write!(f, "{kind} '{name}' is the last admin; make another one first"),
+            ChangeRefusal::OnceTaken => f.write_str("the idempotency key belongs to another request; use a new one"),
+            ChangeRefusal::LastAdmin => write!(f, "{kind} '{name}' is the last admin; make another one first"),
         }
     }
 }

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
-use crate::{KeySecret, Random};
+use crate::{KeySecret, RandomSource};
 
 /// What every drawn service key begins with.
 pub const KEY_PREFIX: &str = "sk-tg-";
@@ -60,7 +60,7 @@ impl KeyHasher {
     ///
     /// # Errors
     /// When the secret may not be a key.
-    pub fn import(&self, secret: &Secret) -> Result<KeySecret, BadSecret> {
+    pub fn import(&self, secret: &Secret) -> Result<KeySecret, InvalidSecret> {
         let text = secret.expose();
         check_import(text)?;
         // Of a short secret less is shown, so that what is hidden stays worth hiding.
@@ -83,7 +83,7 @@ impl fmt::Debug for KeyHasher {
 
 /// A secret that may not be a service key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSecret {
+pub enum InvalidSecret {
     /// Too short or too long.
     #[error("a secret has 16 to 200 characters, this one has {0}")]
     Length(usize),
@@ -105,17 +105,17 @@ pub struct NewKey(Zeroizing<String>);
 impl NewKey {
     /// Draws a service key.
     #[must_use]
-    pub fn draw(random: &Random) -> Self {
+    pub fn draw(random: &RandomSource) -> Self {
         Self::draw_with(KEY_PREFIX, random)
     }
 
     /// Draws an admin key.
     #[must_use]
-    pub fn draw_admin(random: &Random) -> Self {
+    pub fn draw_admin(random: &RandomSource) -> Self {
         Self::draw_with(ADMIN_KEY_PREFIX, random)
     }
 
-    fn draw_with(prefix: &str, random: &Random) -> Self {
+    fn draw_with(prefix: &str, random: &RandomSource) -> Self {
         let mut bits = Zeroizing::new([0_u8; 32]);
         random.fill(bits.as_mut_slice());
         let mut text = Zeroizing::new(String::with_capacity(prefix.len() + RANDOM_DIGITS + CHECK_DIGITS));
@@ -154,18 +154,18 @@ pub fn looks_like_admin_key(presented: &str) -> bool {
     presented.starts_with(ADMIN_KEY_PREFIX) && has_checksum(presented, ADMIN_KEY_PREFIX)
 }
 
-pub(crate) fn check_import(text: &str) -> Result<(), BadSecret> {
+pub(crate) fn check_import(text: &str) -> Result<(), InvalidSecret> {
     if !(16..=200).contains(&text.len()) {
-        return Err(BadSecret::Length(text.chars().count()));
+        return Err(InvalidSecret::Length(text.chars().count()));
     }
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(BadSecret::Characters);
+        return Err(InvalidSecret::Characters);
     }
     if text.starts_with(ADMIN_KEY_PREFIX) {
-        return Err(BadSecret::Admin);
+        return Err(InvalidSecret::Admin);
     }
     if text.starts_with(KEY_PREFIX) && !has_checksum(text, KEY_PREFIX) {
-        return Err(BadSecret::Checksum);
+        return Err(InvalidSecret::Checksum);
     }
     Ok(())
 }
@@ -199,8 +199,8 @@ fn push_base62(text: &mut String, number: &mut [u8], digits: usize) {
 mod tests {
     use super::*;
 
-    fn random() -> Random {
-        Random::from_fn(|bytes| {
+    fn random() -> RandomSource {
+        RandomSource::from_fn(|bytes| {
             for (i, byte) in bytes.iter_mut().enumerate() {
                 *byte = u8::try_from(i * 7 % 251).unwrap();
             }
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn all_256_bits_fit_into_43_digits() {
-        let all = Random::from_fn(|bytes| bytes.fill(0xff));
-        let none = Random::from_fn(|bytes| bytes.fill(0));
+        let all = RandomSource::from_fn(|bytes| bytes.fill(0xff));
+        let none = RandomSource::from_fn(|bytes| bytes.fill(0));
         let (all, none) = (NewKey::draw(&all).expose_once(), NewKey::draw(&none).expose_once());
         assert_eq!(&none[6..49], "0".repeat(43));
         // 2^256 - 1 in base 62, computed independently.

@@ -6,14 +6,14 @@ use std::fmt;
 use async_trait::async_trait;
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use crate::{Changed, Spending, StoreError, Verified};
+use crate::{Spending, SpendingChanges, StoreError, VerifyReport};
 
 /// Remembers money.
 #[async_trait]
 pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// Posts a top-up or an adjustment. A posting whose idempotency key is there already changes nothing and gives the
     /// entry that is there.
-    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<Posted, StoreError>;
+    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<PostingReceipt, StoreError>;
 
     /// Entries, newest first; at most 1,000.
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError>;
@@ -22,7 +22,7 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     async fn balances(&self) -> Result<Vec<Balance>, StoreError>;
 
     /// What was posted by hand behind a place, and how far the ledger has come.
-    async fn posted_since(&self, place: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError>;
+    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError>;
 
     /// What was spent until now: where counters begin.
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError>;
@@ -31,23 +31,23 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// attempts begin.
     async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError>;
 
-    /// Of whom what was spent changed behind a place, a bounded number of entries at a time: until [`Changed::until`].
-    async fn spending_since(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError>;
+    /// Of whom what was spent changed behind a place, a bounded number of entries at a time: until [`SpendingChanges::until`].
+    async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError>;
 
     /// Whether ledger, balances, records, attempts and roll-ups agree. Reads all of them, as of one moment; `now` bounds how far
     /// records can have been removed for their age.
-    async fn verify(&self, now: Timestamp) -> Result<Verified, StoreError>;
+    async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError>;
 }
 
 /// A place in the ledger; entries become visible in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LedgerPlace(pub i64);
+pub struct LedgerPosition(pub i64);
 
 /// One entry. It is never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// Where it stands.
-    pub place: LedgerPlace,
+    pub place: LedgerPosition,
     /// Whose money.
     pub member: MemberId,
     /// When it moved: a posting's time, a request's arrival.
@@ -134,7 +134,7 @@ impl From<PostingKind> for LedgerKind {
 
 /// What came of a posting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
+pub struct PostingReceipt {
     /// The entry.
     pub entry: LedgerEntry,
     /// It was there already.
@@ -149,7 +149,7 @@ pub struct LedgerFilter {
     /// Of this kind.
     pub kind: Option<LedgerKind>,
     /// Only those before this place.
-    pub before: Option<LedgerPlace>,
+    pub before: Option<LedgerPosition>,
     /// At most so many; 0 means 50; never more than 1,000.
     pub limit: u32,
 }
@@ -219,10 +219,10 @@ impl Posting {
     }
 
     /// What a repeated posting gets: the entry, when it says the same.
-    pub(crate) fn repeats(&self, entry: LedgerEntry) -> Result<Posted, PostingRefused> {
+    pub(crate) fn repeats(&self, entry: LedgerEntry) -> Result<PostingReceipt, PostingRefused> {
         let same = entry.member == self.member && entry.kind == self.kind.into() && entry.amount == self.amount;
         if same {
-            Ok(Posted { entry, repeated: true })
+            Ok(PostingReceipt { entry, repeated: true })
         } else {
             Err(PostingRefused::KeyTaken(entry.idempotency_key.unwrap_or_default()))
         }

@@ -7,12 +7,13 @@
 
 mod apply;
 mod assemble;
+mod cached;
 pub mod catalog_file;
+mod catalog_rows;
 mod change;
 #[cfg(test)]
 mod conformance;
 mod counters;
-mod current;
 mod error;
 mod folder;
 mod journal;
@@ -31,7 +32,6 @@ mod samples;
 mod seal;
 mod spec;
 mod sql;
-mod standby;
 mod subject;
 mod usage;
 mod verify;
@@ -41,35 +41,36 @@ use std::{collections::HashSet, fmt};
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
-pub use change::{Actor, AuditEvent, Change, ChangedRow, Door, KeySecret, Kind, Switch};
+pub use cached::DatabaseStatus;
+pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
+pub use change::{Actor, AuditEvent, Change, ChangeOrigin, ChangedRow, KeySecret, RowKind, Toggle};
 pub use counters::{
-    Changed, Counters, Look, RedisOptions, RedisPlace, RedisWork, SharedHealth, Spender, Spending, check_redis, counters_in_memory,
-    counters_in_redis,
+    CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, Spender, Spending, SpendingChanges,
+    check_redis, counters_in_memory, counters_in_redis,
 };
-pub use current::{Current, CurrentAccount, CurrentChannel, CurrentKey, KeyScope, Owned};
-pub use error::{ChangeRefused, Fault, FieldProblem, Refused, StoreError};
+pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, StoreError};
 pub use folder::FolderLock;
 pub use journal::{
-    Cut, DamagedPlace, Entries, Journal, JournalError, JournalOptions, JournalSync, JournalWriter, Records, Recovery, Repaired,
-    SyncTicket, Written, read_journal, repair as repair_journal,
+    DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalOptions, JournalSync, JournalWriter, RecoveryReport,
+    RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
 };
-pub use keys::{ADMIN_KEY_PREFIX, BadSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_admin_key, looks_like_key};
+pub use keys::{ADMIN_KEY_PREFIX, InvalidSecret, KEY_PREFIX, KeyHash, KeyHasher, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingKind, PostingRefused,
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingKind, PostingReceipt,
+    PostingRefused,
 };
-pub use listing::{AdminKey, AuditFilter, AuditPlace, Listing, RowFilter, StoredRow};
-pub use open::{Access, OpenOptions, Store, StoreUrl, move_to_postgres, open};
+pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, RowFilter, StoredRow};
+pub use open::{AccessMode, OpenOptions, Store, StoreUrl, move_to_postgres, open};
 pub use preview::{Preview, PreviewError, likely_mode, preview, preview_changes};
-pub use proxy::shown_proxy;
-pub use random::Random;
+pub use proxy::redacted_proxy;
+pub use random::RandomSource;
 pub use seal::MasterKeySource;
 pub use spec::{
     AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec, provider_defaults,
 };
-pub use sql::moving::{MoveProgress, MovedTable};
-pub use standby::Standing;
-pub use usage::{Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter};
-pub use verify::{Difference, Rule, Verified};
+pub use sql::transfer::{TransferProgress, TransferredTable};
+pub use usage::{Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
+pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 
 /// Remembers what is configured.
 #[async_trait]
@@ -91,7 +92,7 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
     async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError>;
 
     /// All live rows with their owners: what a catalog file is planned against.
-    async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError>;
+    async fn current(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError>;
 
     /// The newest lines of the audit log below a revision, newest first; at most 1,000.
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError>;

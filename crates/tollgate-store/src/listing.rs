@@ -7,24 +7,24 @@ use serde::de::DeserializeOwned;
 use tollgate_core::{AdminKeyId, Key, KeyId, Owner, Revision, Timestamp};
 
 use crate::{
-    AdminKeySpec, AdminScope, AuditEvent, KeyHash, Kind, StoreError,
+    AdminKeySpec, AdminScope, AuditEvent, KeyHash, RowKind, StoreError,
     rows::{Row, RowSecret},
 };
 
 /// Shows what is configured, row by row.
 #[async_trait]
-pub trait Listing: Send + Sync + fmt::Debug {
+pub trait ListingStore: Send + Sync + fmt::Debug {
     /// Rows in order of their ids, which is the order in which they were made.
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError>;
 
     /// One row by its shown id, removed or not.
-    async fn row(&self, kind: Kind, id: &str) -> Result<Option<StoredRow>, StoreError>;
+    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError>;
 
     /// One service key with its member, whatever its status.
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError>;
 
     /// Lines of the audit log, newest first.
-    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError>;
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError>;
 
     /// The admin key with this hash, if it works at this time.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
@@ -34,7 +34,7 @@ pub trait Listing: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
     /// Of this kind.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// Under the row with this id: the channel of accounts, the member of keys.
     pub parent: Option<String>,
     /// Of this name.
@@ -50,7 +50,7 @@ pub struct RowFilter {
 impl RowFilter {
     /// All live rows of a kind.
     #[must_use]
-    pub const fn of(kind: Kind, limit: u32) -> Self {
+    pub const fn of(kind: RowKind, limit: u32) -> Self {
         Self { kind, parent: None, name: None, removed: false, after: None, limit }
     }
 
@@ -63,18 +63,18 @@ impl RowFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// About this kind of row.
-    pub kind: Option<Kind>,
+    pub kind: Option<RowKind>,
     /// About the row with this id.
     pub id: Option<String>,
     /// Only those before this place.
-    pub before: Option<AuditPlace>,
+    pub before: Option<AuditPosition>,
     /// At most so many; never more than 1,001.
     pub limit: u32,
 }
 
 /// The place of a line in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AuditPlace {
+pub struct AuditPosition {
     /// With which revision.
     pub revision: Revision,
     /// Its place among the lines of that revision.
@@ -102,14 +102,14 @@ pub struct StoredRow {
     pub removed_at: Option<Timestamp>,
     /// Its last change.
     pub revision: Revision,
-    kind: Kind,
+    kind: RowKind,
     spec: String,
 }
 
 impl StoredRow {
     /// A row that is not there, as it would be: its id is all zeros, its revision 0.
     #[must_use]
-    pub fn draft(kind: Kind, prefix: &str, name: &str, now: Timestamp) -> Self {
+    pub fn draft(kind: RowKind, prefix: &str, name: &str, now: Timestamp) -> Self {
         Self {
             id: format!("{prefix}{}", "0".repeat(26)),
             parent: String::new(),

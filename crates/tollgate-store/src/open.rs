@@ -10,15 +10,15 @@ use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 use url::Url;
 
 use crate::{
-    Actor, CatalogStore, Change, Counters, Door, HealthStore, KeyHasher, KeyStore, LedgerPlace, LedgerStore, Listing,
-    MasterKeySource, MemberSpec, MoveProgress, MovedTable, Random, StoreError, UsageStore,
+    Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore,
+    ListingStore, MasterKeySource, MemberSpec, RandomSource, StoreError, TransferProgress, TransferredTable, UsageStore,
     apply::OWNER,
+    cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
     folder::{self, FolderLock},
     memory::MemoryStore,
     seal::{Sealer, draw},
     sql::{self, SqlAddress},
-    standby::{Standby, Standing},
 };
 
 /// The revision of a catalog to which nothing came after the member `owner`.
@@ -34,9 +34,9 @@ pub struct OpenOptions {
     /// Where the master key comes from.
     pub master: MasterKeySource,
     /// To serve, or for one command.
-    pub access: Access,
+    pub access: AccessMode,
     /// Source of nonces, ids and new keys.
-    pub random: Random,
+    pub random: RandomSource,
     /// The time it is.
     pub now: Timestamp,
     /// How long what is known may serve in place of a PostgreSQL database that is away; `None`: not at all.
@@ -53,7 +53,7 @@ impl OpenOptions {
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
+pub enum AccessMode {
     /// Serving: one process a data folder, and one a PostgreSQL database.
     Serve,
     /// Serving as one of several nodes of a PostgreSQL database, which share what they count.
@@ -138,7 +138,7 @@ pub struct Store {
     /// Service keys.
     pub keys: Arc<dyn KeyStore>,
     /// Rows as the admin API shows them.
-    pub listing: Arc<dyn Listing>,
+    pub listing: Arc<dyn ListingStore>,
     /// Usage records.
     pub usage: Arc<dyn UsageStore>,
     /// Money that moves.
@@ -160,7 +160,7 @@ pub struct Store {
 enum Backend {
     Memory,
     Sql(Arc<sql::SqlStore>),
-    Standby(Arc<Standby>),
+    CachedStore(Arc<CachedStore>),
 }
 
 /// Opens a store: makes the data folder, locks it for serving, makes or migrates the database, checks the master key.
@@ -177,15 +177,15 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     };
     folder::make(&options.data)?;
     let lock = match options.access {
-        Access::Serve | Access::Node => Some(Arc::new(FolderLock::take(&options.data)?)),
-        Access::Command => None,
+        AccessMode::Serve | AccessMode::Node => Some(Arc::new(FolderLock::take(&options.data)?)),
+        AccessMode::Command => None,
     };
     let now = options.now;
     let max_age = options.without_database.filter(|_| matches!(address, SqlAddress::Postgres { .. }));
     let opened = sql::open(options.sql(address.clone())).await;
     let (opened, max_age) = match (opened, max_age) {
         (Err(away), Some(max_age)) if away.is_away() => {
-            let Some((standby, hasher)) = Standby::without(address, options, max_age)? else { return Err(away) };
+            let Some((standby, hasher)) = CachedStore::without(address, options, max_age)? else { return Err(away) };
             tracing::warn!(database = %place, "the database is away; what is known of it serves: {away}");
             return Ok(Store::standing_by(Arc::new(standby), hasher, place, lock));
         }
@@ -194,7 +194,7 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     let sql = Arc::new(opened);
     let hasher = sql.hasher.clone();
     let store = if max_age.is_some() {
-        let standby = Standby::around(sql, address, options).await?;
+        let standby = CachedStore::around(sql, address, options).await?;
         Store::standing_by(Arc::new(standby), hasher, place, lock)
     } else {
         Store {
@@ -223,15 +223,19 @@ pub async fn move_to_postgres(
     from: &Path,
     to: &StoreUrl,
     now: Timestamp,
-    progress: &mut (dyn FnMut(MoveProgress<'_>) + Send),
-) -> Result<Vec<MovedTable>, StoreError> {
+    progress: &mut (dyn FnMut(TransferProgress<'_>) + Send),
+) -> Result<Vec<TransferredTable>, StoreError> {
     let StoreUrl::Postgres(url) = to else {
         return Err(StoreError::BadUrl { url: to.shown(), detail: "it is not PostgreSQL's".to_owned() });
     };
-    sql::moving::run(&sql::moving::Move { from: from.to_owned(), url: url.clone(), place: to.shown(), now }, progress).await
+    sql::transfer::run(
+        &sql::transfer::DatabaseTransfer { from: from.to_owned(), url: url.clone(), place: to.shown(), now },
+        progress,
+    )
+    .await
 }
 
-async fn open_memory(random: Random, place: String, now: Timestamp) -> Result<Store, StoreError> {
+async fn open_memory(random: RandomSource, place: String, now: Timestamp) -> Result<Store, StoreError> {
     let hasher = KeyHasher::new(&draw(&random));
     let memory = Arc::new(MemoryStore::new(Sealer::new(&draw(&random), random.clone()), hasher.clone(), random));
     let store = Store {
@@ -260,7 +264,7 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
             billing: Billing::Postpaid,
             ..MemberSpec::default()
         };
-        let actor = Actor { door: Door::Gateway, name: "first start".to_owned() };
+        let actor = Actor { door: ChangeOrigin::Gateway, name: "first start".to_owned() };
         let made = store.catalog.apply(&[Change::PutMember(Box::new(owner))], &actor, now).await;
         // Another node may have made it at the same time.
         if let Err(error) = made
@@ -275,7 +279,7 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 }
 
 impl Store {
-    fn standing_by(standby: Arc<Standby>, hasher: KeyHasher, place: String, lock: Option<Arc<FolderLock>>) -> Self {
+    fn standing_by(standby: Arc<CachedStore>, hasher: KeyHasher, place: String, lock: Option<Arc<FolderLock>>) -> Self {
         Self {
             catalog: Arc::clone(&standby) as _,
             keys: Arc::clone(&standby) as _,
@@ -286,7 +290,7 @@ impl Store {
             hasher,
             first_start: false,
             place,
-            backend: Backend::Standby(standby),
+            backend: Backend::CachedStore(standby),
             _lock: lock,
         }
     }
@@ -296,10 +300,10 @@ impl Store {
     ///
     /// # Errors
     /// When the database is there and may not be served from: another server has it, or it is another one.
-    pub async fn beat(&self, now: Timestamp) -> Result<Standing, StoreError> {
+    pub async fn beat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
         match &self.backend {
-            Backend::Memory | Backend::Sql(_) => Ok(Standing::There),
-            Backend::Standby(standby) => standby.beat(now).await,
+            Backend::Memory | Backend::Sql(_) => Ok(DatabaseStatus::There),
+            Backend::CachedStore(standby) => standby.beat(now).await,
         }
     }
 
@@ -311,7 +315,7 @@ impl Store {
     pub async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         match &self.backend {
             Backend::Memory | Backend::Sql(_) => Ok(false),
-            Backend::Standby(standby) => standby.write_cache(now).await,
+            Backend::CachedStore(standby) => standby.write_cache(now).await,
         }
     }
 
@@ -319,8 +323,8 @@ impl Store {
     #[must_use]
     pub fn spending_known_at(&self) -> Option<Timestamp> {
         match &self.backend {
-            Backend::Standby(standby) if standby.database().is_err() => Some(standby.known_spending().1),
-            Backend::Memory | Backend::Sql(_) | Backend::Standby(_) => None,
+            Backend::CachedStore(standby) if standby.database().is_err() => Some(standby.known_spending().1),
+            Backend::Memory | Backend::Sql(_) | Backend::CachedStore(_) => None,
         }
     }
 
@@ -330,7 +334,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database does not say what was spent.
-    pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPlace), StoreError> {
+    pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPosition), StoreError> {
         let spending = self.ledger.spending(now).await?;
         Ok((counters_in_memory(&spending, life), spending.ledger))
     }
@@ -349,7 +353,7 @@ impl Store {
         match &self.backend {
             Backend::Memory => Ok(()),
             Backend::Sql(sql) => sql::rotate(sql, source, data).await,
-            Backend::Standby(standby) => sql::rotate(&*standby.database()?, source, data).await,
+            Backend::CachedStore(standby) => sql::rotate(&*standby.database()?, source, data).await,
         }
     }
 
@@ -358,7 +362,7 @@ impl Store {
         match &self.backend {
             Backend::Memory => {}
             Backend::Sql(sql) => sql.close().await,
-            Backend::Standby(standby) => standby.close().await,
+            Backend::CachedStore(standby) => standby.close().await,
         }
     }
 }

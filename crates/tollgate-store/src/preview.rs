@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_core::{Catalog, Key, KeyId, KeyStatus, Owner, Timestamp};
 
 use crate::{
-    Actor, CatalogStore as _, Change, Current, Door, KeyScope, KeyStore as _, Random, StoreError,
-    catalog_file::{CatalogFile, FileError, Mode, PlanLine, plan},
-    memory::{Ids, MemoryStore},
+    Actor, CatalogRows, CatalogStore as _, Change, ChangeOrigin, KeyScope, KeyStore as _, RandomSource, StoreError,
+    catalog_file::{ApplyMode, CatalogFile, FileError, PlanLine, plan},
+    memory::{MemoryStore, RowIds},
     seal::{Sealer, draw},
 };
 
@@ -44,9 +44,9 @@ pub enum PreviewError {
 /// How a file would come in that is meant to take the place of what is there: where a served file owns rows this one would
 /// be served, and otherwise it would be applied once.
 #[must_use]
-pub fn likely_mode(current: &Current) -> Mode {
+pub fn likely_mode(current: &CatalogRows) -> ApplyMode {
     let served = copying(current).iter().flatten().any(|(owner, _)| *owner == Owner::File);
-    if served { Mode::Served } else { Mode::Apply { prune: false } }
+    if served { ApplyMode::Served } else { ApplyMode::Apply { prune: false } }
 }
 
 /// The catalog as it would be after this file. Only keys that `current` holds are looked at.
@@ -54,15 +54,15 @@ pub fn likely_mode(current: &Current) -> Mode {
 /// # Errors
 /// Where serving or applying the file would be refused.
 pub async fn preview(
-    current: &Current,
+    current: &CatalogRows,
     file: &CatalogFile,
-    mode: Mode,
-    random: Random,
+    mode: ApplyMode,
+    random: RandomSource,
     now: Timestamp,
 ) -> Result<Preview, PreviewError> {
-    let copy = Copied::of(current, random, now).await?;
+    let copy = CatalogCopy::of(current, random, now).await?;
     let planned = plan(file, &copy.store.current(&KeyScope::All).await?, mode).map_err(PreviewError::File)?;
-    let door = if mode == Mode::Served { Door::File } else { Door::Cli };
+    let door = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
     let mut preview = copy.after(&planned.changes, door, current, now).await?;
     preview.lines = planned.lines;
     Ok(preview)
@@ -73,25 +73,30 @@ pub async fn preview(
 ///
 /// # Errors
 /// Where applying them would be refused.
-pub async fn preview_changes(current: &Current, changes: &[Change], random: Random, now: Timestamp) -> Result<Preview, StoreError> {
+pub async fn preview_changes(
+    current: &CatalogRows,
+    changes: &[Change],
+    random: RandomSource,
+    now: Timestamp,
+) -> Result<Preview, StoreError> {
     let plain = |change: &&Change| !matches!(change, Change::Expect(_) | Change::Once { .. });
     let changes: Vec<Change> = changes.iter().filter(plain).cloned().collect();
-    Copied::of(current, random, now).await?.after(&changes, Door::Cli, current, now).await
+    CatalogCopy::of(current, random, now).await?.after(&changes, ChangeOrigin::Cli, current, now).await
 }
 
 /// A copy of the catalog that can be changed.
-struct Copied {
+struct CatalogCopy {
     store: MemoryStore,
     before: Catalog,
     keys_before: Vec<Key>,
 }
 
-impl Copied {
-    async fn of(current: &Current, random: Random, now: Timestamp) -> Result<Self, StoreError> {
+impl CatalogCopy {
+    async fn of(current: &CatalogRows, random: RandomSource, now: Timestamp) -> Result<Self, StoreError> {
         let sealer = Sealer::new(&draw(&random), random.clone());
-        let store = MemoryStore::new(sealer, current.hasher().clone(), random).with_ids(Ids::of(current));
+        let store = MemoryStore::new(sealer, current.hasher().clone(), random).with_ids(RowIds::of(current));
         for changes in copying(current) {
-            for (owner, door) in [(Owner::Database, Door::Cli), (Owner::File, Door::File)] {
+            for (owner, door) in [(Owner::Database, ChangeOrigin::Cli), (Owner::File, ChangeOrigin::File)] {
                 let batch: Vec<Change> = changes.iter().filter(|(of, _)| *of == owner).map(|(_, change)| change.clone()).collect();
                 store.apply(&batch, &actor(door), now).await?;
             }
@@ -100,7 +105,13 @@ impl Copied {
         Ok(Self { store, before, keys_before })
     }
 
-    async fn after(self, changes: &[Change], door: Door, current: &Current, now: Timestamp) -> Result<Preview, StoreError> {
+    async fn after(
+        self,
+        changes: &[Change],
+        door: ChangeOrigin,
+        current: &CatalogRows,
+        now: Timestamp,
+    ) -> Result<Preview, StoreError> {
         let Self { store, before, keys_before } = self;
         store.apply(changes, &actor(door), now).await?;
         let keys_after = store.list().await?;
@@ -124,12 +135,12 @@ fn by_name(keys: &[Key]) -> BTreeMap<(&str, &str), &Key> {
     working.map(|key| ((key.member.name.as_str(), key.name.as_str()), key)).collect()
 }
 
-fn actor(door: Door) -> Actor {
+fn actor(door: ChangeOrigin) -> Actor {
     Actor { door, name: "preview".to_owned() }
 }
 
 /// The changes that make the catalog as it is, in the order in which rows name each other.
-fn copying(current: &Current) -> [Vec<(Owner, Change)>; 5] {
+fn copying(current: &CatalogRows) -> [Vec<(Owner, Change)>; 5] {
     let mut channels = Vec::new();
     for channel in &current.channels {
         let mut spec = channel.spec.clone();
@@ -155,7 +166,7 @@ fn copying(current: &Current) -> [Vec<(Owner, Change)>; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, MasterKeySource, OpenOptions, Store, StoreUrl, catalog_file::parse, open};
+    use crate::{AccessMode, MasterKeySource, OpenOptions, Store, StoreUrl, catalog_file::parse, open};
 
     const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
     const NOW_THERE: &str = r#"
@@ -181,13 +192,13 @@ mod tests {
         parse(text, &|_| None, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
     }
 
-    async fn store(text: &str, mode: Mode, door: Door) -> Store {
+    async fn store(text: &str, mode: ApplyMode, door: ChangeOrigin) -> Store {
         let options = OpenOptions {
             url: StoreUrl::Memory,
             data: std::path::PathBuf::new(),
             master: MasterKeySource::DataFolder,
-            access: Access::Command,
-            random: Random::system(),
+            access: AccessMode::Command,
+            random: RandomSource::system(),
             now: NOW,
             without_database: None,
         };
@@ -199,12 +210,12 @@ mod tests {
 
     async fn previewed(store: &Store, text: &str) -> Result<Preview, PreviewError> {
         let current = store.catalog.current(&KeyScope::All).await.unwrap();
-        preview(&current, &read(text), likely_mode(&current), Random::system(), NOW).await
+        preview(&current, &read(text), likely_mode(&current), RandomSource::system(), NOW).await
     }
 
     #[tokio::test]
     async fn what_a_file_would_make_is_seen_and_nothing_is_written() {
-        for (mode, door) in [(Mode::Apply { prune: false }, Door::Cli), (Mode::Served, Door::File)] {
+        for (mode, door) in [(ApplyMode::Apply { prune: false }, ChangeOrigin::Cli), (ApplyMode::Served, ChangeOrigin::File)] {
             let store = store(NOW_THERE, mode, door).await;
             let revision = store.catalog.revision().await.unwrap();
             let changed = NOW_THERE.replace("one.example", "two.example");
@@ -227,15 +238,15 @@ mod tests {
     #[tokio::test]
     async fn a_served_file_lets_go_of_what_it_no_longer_names_and_an_applied_one_does_not() {
         let keyless = &NOW_THERE[..NOW_THERE.find("[[key]]").unwrap()];
-        let served = store(NOW_THERE, Mode::Served, Door::File).await;
+        let served = store(NOW_THERE, ApplyMode::Served, ChangeOrigin::File).await;
         assert_eq!(previewed(&served, keyless).await.unwrap().keys.len(), 0);
-        let applied = store(NOW_THERE, Mode::Apply { prune: false }, Door::Cli).await;
+        let applied = store(NOW_THERE, ApplyMode::Apply { prune: false }, ChangeOrigin::Cli).await;
         assert_eq!(previewed(&applied, keyless).await.unwrap().keys.len(), 1);
     }
 
     #[tokio::test]
     async fn rows_keep_their_ids_and_new_ones_have_the_same_in_every_preview() {
-        let store = store(NOW_THERE, Mode::Apply { prune: false }, Door::Cli).await;
+        let store = store(NOW_THERE, ApplyMode::Apply { prune: false }, ChangeOrigin::Cli).await;
         let truth = store.catalog.load().await.unwrap();
         let more = NOW_THERE.replace("[[group]]", "[[channel]]\nname = \"new\"\nprovider = \"compatible\"\nbase_url = \"https://n.example/v1\"\n  [[channel.account]]\n  name = \"n\"\n  credential = \"s\"\n[[group]]");
         let (one, other) = (previewed(&store, &more).await.unwrap(), previewed(&store, &more).await.unwrap());
@@ -255,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_would_be_refused_is_refused_here() {
-        let store = store(NOW_THERE, Mode::Apply { prune: false }, Door::Cli).await;
+        let store = store(NOW_THERE, ApplyMode::Apply { prune: false }, ChangeOrigin::Cli).await;
         let group = "[[group]]\nname = \"x\"\nchannels = [\"nobody\"]\n";
         assert!(matches!(previewed(&store, group).await, Err(PreviewError::File(_))));
     }

@@ -12,7 +12,7 @@ const STARS: &str = "***";
 
 /// A proxy's address as it may be shown: `***` for its password. One without a password is shown as it is.
 #[must_use]
-pub fn shown_proxy(proxy: &str) -> String {
+pub fn redacted_proxy(proxy: &str) -> String {
     let Ok(mut url) = Url::parse(proxy) else { return proxy.to_owned() };
     if url.password().is_none() || url.set_password(Some(STARS)).is_err() {
         return proxy.to_owned();
@@ -41,7 +41,7 @@ impl ProxyPassword {
     /// Takes the password out of a spec.
     pub(crate) fn take_from(spec: &mut ChannelSpec) -> Self {
         let Some(proxy) = spec.proxy.as_mut().filter(|proxy| has_password(proxy)) else { return Self::None };
-        let shown = shown_proxy(proxy);
+        let shown = redacted_proxy(proxy);
         if *proxy == shown { Self::Kept } else { Self::Given(Secret::new(std::mem::replace(proxy, shown))) }
     }
 }
@@ -60,7 +60,7 @@ pub(crate) fn whole(row: &Row, spec: &ChannelSpec, sealer: &Sealer) -> Result<Op
 pub(crate) fn hide_in(spec: &mut Value) -> Option<String> {
     let proxy = spec.get_mut("proxy")?;
     let plain = proxy.as_str()?.to_owned();
-    let shown = shown_proxy(&plain);
+    let shown = redacted_proxy(&plain);
     (shown != plain).then(|| {
         *proxy = shown.into();
         plain
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn a_proxys_password_is_hidden_and_nothing_else() {
-        assert_eq!(shown_proxy("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
-        assert_eq!(shown_proxy("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
+        assert_eq!(redacted_proxy("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
+        assert_eq!(redacted_proxy("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
         for plain in ["http://proxy:3128", "socks5://me@proxy:1080", "http://me:***@proxy:3128"] {
-            assert_eq!(shown_proxy(plain), plain);
+            assert_eq!(redacted_proxy(plain), plain);
         }
     }
 

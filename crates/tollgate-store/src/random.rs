@@ -4,11 +4,11 @@ use std::{fmt, sync::Arc};
 
 /// A source of random bytes, handed to [`crate::open`] and to whatever draws keys.
 #[derive(Clone)]
-pub struct Random(Arc<Fill>);
+pub struct RandomSource(Arc<FillFn>);
 
-type Fill = dyn Fn(&mut [u8]) + Send + Sync;
+type FillFn = dyn Fn(&mut [u8]) + Send + Sync;
 
-impl Random {
+impl RandomSource {
     /// The operating system's generator.
     ///
     /// # Panics
@@ -38,8 +38,8 @@ impl Random {
     }
 }
 
-impl fmt::Debug for Random {
+impl fmt::Debug for RandomSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Random")
+        f.write_str("RandomSource")
     }
 }

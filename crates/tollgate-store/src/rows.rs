@@ -4,14 +4,14 @@ use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 use tollgate_core::{Owner, Revision, Timestamp};
 
-use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, Kind, StoreError};
+use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError};
 
 /// One row of the catalog, or one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     /// Shown form of its id.
     pub(crate) id: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RowKind,
     /// Id of the channel of an account, of the member of a key; empty for others.
     pub(crate) parent: String,
     pub(crate) name: String,
@@ -70,51 +70,51 @@ pub(crate) const fn owner_word(owner: Owner) -> &'static str {
 
 /// A batch that happened under an idempotency key, and the row it wrote first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Once {
+pub(crate) struct IdempotentBatch {
     pub(crate) key: String,
     pub(crate) fingerprint: [u8; 32],
     pub(crate) at: Timestamp,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RowKind,
     pub(crate) id: String,
 }
 
-impl Once {
+impl IdempotentBatch {
     /// How long a repetition is known: 24 hours, in milliseconds.
     pub(crate) const LIFE_MS: i64 = 86_400_000;
 }
 
 /// What a batch of changes needs of a backend, inside one transaction. Rows are live unless said otherwise.
 #[async_trait]
-pub(crate) trait Rows: Send {
+pub(crate) trait ChangeTransaction: Send {
     /// The id that a new row of this name gets; `None`: any that nobody has.
-    fn id_for(&self, kind: Kind, parent: &str, name: &str) -> Option<String> {
+    fn id_for(&self, kind: RowKind, parent: &str, name: &str) -> Option<String> {
         let _ = (kind, parent, name);
         None
     }
 
     /// The row of this name under this parent.
-    async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError>;
+    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError>;
 
     /// The row of this id, removed or not.
-    async fn by_id(&mut self, kind: Kind, id: &str) -> Result<Option<Row>, StoreError>;
+    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError>;
 
     /// The key with this hash.
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError>;
 
     /// All rows of a kind under a parent (`None`: under any), in order of name.
-    async fn list(&mut self, kind: Kind, parent: Option<&str>) -> Result<Vec<Row>, StoreError>;
+    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError>;
 
     /// All rows of a kind that the catalog file owns.
-    async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError>;
+    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError>;
 
     /// The last change of a row; 0 when there was none.
     async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError>;
 
     /// What happened under an idempotency key.
-    async fn once(&mut self, key: &str) -> Result<Option<Once>, StoreError>;
+    async fn once(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError>;
 
     /// Notes what happened, and forgets what is a day older.
-    async fn remember_once(&mut self, once: &Once) -> Result<(), StoreError>;
+    async fn remember_once(&mut self, once: &IdempotentBatch) -> Result<(), StoreError>;
 
     /// Writes a row by id.
     async fn put(&mut self, row: &Row) -> Result<(), StoreError>;

@@ -1,9 +1,9 @@
 //! Records and entries for tests, one for every number.
 
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, Begin, BeginAttempt, ChannelId, Delivered, GroupId, InputCount, KeyId, MemberId,
-    Multiplier, NanoUsd, Outcome, Price, Progress, RequestId, Revision, StreamBreak, Timestamp, TokenSource, Tokens, TraceEntry,
-    UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, AttemptStart, ChannelId, DeliveredContent, GroupId, InputCount, KeyId, MemberId,
+    Multiplier, NanoUsd, Outcome, Price, RequestId, Revision, StartedAttempt, StreamBreak, StreamProgress, Timestamp, TokenSource,
+    Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 
@@ -77,9 +77,9 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
     }
 }
 
-pub(crate) fn begin(n: u64) -> Begin {
+pub(crate) fn begin(n: u64) -> AttemptStart {
     let record = record(n);
-    Begin {
+    AttemptStart {
         id: record.id,
         at: record.at,
         key: record.key,
@@ -100,7 +100,7 @@ pub(crate) fn begin(n: u64) -> Begin {
         policy: StreamBreak::Delivered,
         input: InputCount { tokens: 100, source: TokenSource::Counted },
         earlier: Vec::new(),
-        attempt: BeginAttempt {
+        attempt: StartedAttempt {
             channel: ChannelId::from_parts(NOON, ten(1)),
             channel_name: "main".to_owned(),
             account: AccountId::from_parts(NOON, ten(1)),
@@ -114,6 +114,11 @@ pub(crate) fn begin(n: u64) -> Begin {
     }
 }
 
-pub(crate) fn progress(n: u64, text_bytes: u64) -> Progress {
-    Progress { id: request_id(n), at: at(n), delivered: Delivered { content: true, text_bytes, media: 0 }, usage: None }
+pub(crate) fn progress(n: u64, text_bytes: u64) -> StreamProgress {
+    StreamProgress {
+        id: request_id(n),
+        at: at(n),
+        delivered: DeliveredContent { content: true, text_bytes, media: 0 },
+        usage: None,
+    }
 }

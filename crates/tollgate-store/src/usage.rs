@@ -20,9 +20,9 @@ pub struct UsageFilter {
     /// Arrived before.
     pub until: Option<Timestamp>,
     /// Direction.
-    pub order: Order,
+    pub order: SortOrder,
     /// Continue behind this record.
-    pub after: Option<Cursor>,
+    pub after: Option<UsageCursor>,
     /// At most so many; 0 means 50; never more than 1,000.
     pub limit: u32,
 }
@@ -41,7 +41,7 @@ impl UsageFilter {
 
 /// Direction of a listing, by arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum SortOrder {
     /// Newest first: the page.
     #[default]
     Newest,
@@ -51,7 +51,7 @@ pub enum Order {
 
 /// The place of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cursor {
+pub struct UsageCursor {
     /// Arrival.
     pub at: Timestamp,
     /// Id.
@@ -64,12 +64,12 @@ pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
     /// Where the next page begins; `None` at the end.
-    pub next: Option<Cursor>,
+    pub next: Option<UsageCursor>,
 }
 
 impl<T> Page<T> {
     /// A page of at most `size` items out of up to one more, which tells whether there is a next page.
-    pub(crate) fn cut(mut items: Vec<T>, size: usize, place: impl Fn(&T) -> Cursor) -> Self {
+    pub(crate) fn cut(mut items: Vec<T>, size: usize, place: impl Fn(&T) -> UsageCursor) -> Self {
         let more = items.len() > size;
         items.truncate(size);
         let next = if more { items.last().map(place) } else { None };

@@ -9,7 +9,7 @@ pub(crate) const MOST_DIFFERENCES: usize = 100;
 
 /// What verifying found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Members with a balance.
     pub members: u64,
     /// Ledger entries.
@@ -21,21 +21,21 @@ pub struct Verified {
     /// Records that arrived before were removed for their age; `None`: none was.
     pub removed_before: Option<Timestamp>,
     /// What does not agree; at most 100.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<Mismatch>,
     /// How many more there are.
     pub more: u64,
 }
 
-impl Verified {
+impl VerifyReport {
     /// Whether everything agrees.
     #[must_use]
     pub const fn agrees(&self) -> bool {
         self.differences.is_empty()
     }
 
-    pub(crate) fn differs(&mut self, rule: Rule, what: String, expected: i64, found: i64) {
+    pub(crate) fn differs(&mut self, rule: ConsistencyRule, what: String, expected: i64, found: i64) {
         if self.differences.len() < MOST_DIFFERENCES {
-            self.differences.push(Difference { rule, what, expected, found });
+            self.differences.push(Mismatch { rule, what, expected, found });
         } else {
             self.more += 1;
         }
@@ -44,9 +44,9 @@ impl Verified {
 
 /// One thing that does not agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct Mismatch {
     /// Which rule it breaks.
-    pub rule: Rule,
+    pub rule: ConsistencyRule,
     /// Id or place of what breaks it.
     pub what: String,
     /// What should be there: nano-USD, or a count.
@@ -57,7 +57,7 @@ pub struct Difference {
 
 /// What has to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
+pub enum ConsistencyRule {
     /// A member's balance is the sum of the ledger's entries.
     Balance,
     /// Each entry's balance is the one before it and its amount.
@@ -67,7 +67,7 @@ pub enum Rule {
     /// Each settling entry has its record.
     Settles,
     /// Entries of requests settle them, and no other entry does.
-    Kind,
+    RowKind,
     /// The ledger's places are numbered without a gap up to the last one given.
     Places,
     /// A record's cost is the sum of its attempts' costs.
@@ -87,14 +87,14 @@ pub enum Rule {
     Journal,
 }
 
-impl Rule {
+impl ConsistencyRule {
     /// Every rule, in the order in which they are checked.
     pub const ALL: [Self; 13] = [
         Self::Balance,
         Self::Running,
         Self::Settled,
         Self::Settles,
-        Self::Kind,
+        Self::RowKind,
         Self::Places,
         Self::Cost,
         Self::Attempts,
@@ -113,7 +113,7 @@ impl Rule {
             Self::Running => "running_balance",
             Self::Settled => "settled",
             Self::Settles => "settles",
-            Self::Kind => "kind",
+            Self::RowKind => "kind",
             Self::Places => "places",
             Self::Cost => "cost",
             Self::Attempts => "attempts",
@@ -126,29 +126,33 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, what, expected, found } = self;
         let (usd, is) = (NanoUsd(*expected).to_usd_string(), NanoUsd(*found).to_usd_string());
         match rule {
-            Rule::Balance => write!(f, "member {what}: the ledger sums up to {usd} USD, the balance is {is} USD"),
-            Rule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
-            Rule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
-            Rule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
-            Rule::Kind => write!(f, "ledger entry {what} of {is} USD: entries of requests settle them, and no others do"),
-            Rule::Places => write!(f, "the ledger has given {expected} places and holds {found} entries"),
-            Rule::Cost => write!(f, "record {what}: its attempts cost {usd} USD, the record says {is} USD"),
-            Rule::Attempts => write!(f, "request {what}: {expected} attempts are expected and {found} are there"),
-            Rule::Rollup => write!(f, "roll-up {what}: the records come to {expected}, the roll-up says {found}"),
-            Rule::AttemptRollup => write!(f, "roll-up {what}: the attempts come to {expected}, the roll-up says {found}"),
-            Rule::Removed => write!(
+            ConsistencyRule::Balance => write!(f, "member {what}: the ledger sums up to {usd} USD, the balance is {is} USD"),
+            ConsistencyRule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
+            ConsistencyRule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
+            ConsistencyRule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
+            ConsistencyRule::RowKind => {
+                write!(f, "ledger entry {what} of {is} USD: entries of requests settle them, and no others do")
+            }
+            ConsistencyRule::Places => write!(f, "the ledger has given {expected} places and holds {found} entries"),
+            ConsistencyRule::Cost => write!(f, "record {what}: its attempts cost {usd} USD, the record says {is} USD"),
+            ConsistencyRule::Attempts => write!(f, "request {what}: {expected} attempts are expected and {found} are there"),
+            ConsistencyRule::Rollup => write!(f, "roll-up {what}: the records come to {expected}, the roll-up says {found}"),
+            ConsistencyRule::AttemptRollup => {
+                write!(f, "roll-up {what}: the attempts come to {expected}, the roll-up says {found}")
+            }
+            ConsistencyRule::Removed => write!(
                 f,
                 "records before {} are said to have been removed for their age; it can have been those before {} at most, whole days",
                 Timestamp(*found),
                 Timestamp(*expected)
             ),
-            Rule::RemovedDays => write!(f, "removed records of {what}: the roll-up says {expected}, there is {found}"),
-            Rule::Journal => write!(f, "request {what}: the journal says {usd} USD, the database {is} USD"),
+            ConsistencyRule::RemovedDays => write!(f, "removed records of {what}: the roll-up says {expected}, there is {found}"),
+            ConsistencyRule::Journal => write!(f, "request {what}: the journal says {usd} USD, the database {is} USD"),
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Request {
 
 /// An answer, read to its end.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ClientResponse {
     /// Status.
     pub status: u16,
     /// Names in lower case.
@@ -29,14 +29,14 @@ pub struct Answer {
     /// The whole body.
     pub body: Vec<u8>,
     /// The pieces as they came.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<BodyChunk>,
     /// Whether the body ended as HTTP says it must; `false` when it was aborted.
     pub whole: bool,
 }
 
 /// Bytes that arrived together.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct BodyChunk {
     /// When.
     pub at: Instant,
     /// What.
@@ -106,7 +106,7 @@ impl Request {
     ///
     /// # Errors
     /// When the peer cannot be reached.
-    pub fn send(&self, to: SocketAddr) -> io::Result<Open> {
+    pub fn send(&self, to: SocketAddr) -> io::Result<PendingResponse> {
         let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_mins(1)))?;
@@ -122,29 +122,29 @@ impl Request {
         bytes.extend_from_slice(&self.body);
         // A refusal may come before the body was taken; then the write fails and the answer is still there.
         let _ = stream.write_all(&bytes);
-        Ok(Open { head_only: self.method == "HEAD", reader: BufReader::new(stream) })
+        Ok(PendingResponse { head_only: self.method == "HEAD", reader: BufReader::new(stream) })
     }
 }
 
 /// A request under way.
 #[derive(Debug)]
-pub struct Open {
+pub struct PendingResponse {
     reader: BufReader<TcpStream>,
     head_only: bool,
 }
 
-impl Open {
+impl PendingResponse {
     /// Reads the whole answer.
     ///
     /// # Errors
     /// When no answer begins.
-    pub fn answer(mut self) -> io::Result<Answer> {
+    pub fn answer(mut self) -> io::Result<ClientResponse> {
         let mut answer = self.head()?;
         loop {
             match self.piece(&answer) {
                 Ok(Some(bytes)) => {
                     answer.body.extend_from_slice(&bytes);
-                    answer.pieces.push(Piece { at: Instant::now(), bytes });
+                    answer.pieces.push(BodyChunk { at: Instant::now(), bytes });
                 }
                 Ok(None) => break,
                 Err(_) => {
@@ -165,17 +165,17 @@ impl Open {
     ///
     /// # Errors
     /// When no answer begins.
-    pub fn head(&mut self) -> io::Result<Answer> {
+    pub fn head(&mut self) -> io::Result<ClientResponse> {
         let head = wire::read_head(&mut self.reader)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let status = head.first.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Answer { status, headers: head.headers, body: Vec::new(), pieces: Vec::new(), whole: true })
+        Ok(ClientResponse { status, headers: head.headers, body: Vec::new(), pieces: Vec::new(), whole: true })
     }
 
     /// Reads the next bytes of the body; `None` at its end.
     ///
     /// # Errors
     /// When the body was aborted.
-    pub fn piece(&mut self, answer: &Answer) -> io::Result<Option<Vec<u8>>> {
+    pub fn piece(&mut self, answer: &ClientResponse) -> io::Result<Option<Vec<u8>>> {
         if self.head_only {
             return Ok(None);
         }
@@ -194,7 +194,7 @@ impl Open {
     }
 }
 
-impl Answer {
+impl ClientResponse {
     /// A header's value.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {

@@ -7,15 +7,15 @@
 #![expect(clippy::disallowed_methods, clippy::format_push_string, reason = "tests read the clock and build small texts")]
 
 mod client;
-mod gate;
-mod patience;
+mod gateway;
 pub mod provider;
 mod services;
 mod upstream;
+mod wait;
 mod wire;
 
-pub use client::{Answer, Open, Piece, Request};
-pub use gate::{Gate, GateBuilder, SERVICE_KEY, UPSTREAM_CREDENTIAL};
-pub use patience::{Hold, wait_for};
+pub use client::{BodyChunk, ClientResponse, PendingResponse, Request};
+pub use gateway::{SERVICE_KEY, TestGateway, TestGatewayBuilder, UPSTREAM_CREDENTIAL};
 pub use services::{Postgres, Redis, skipped};
-pub use upstream::{Reply, Seen, Upstream};
+pub use upstream::{ReceivedRequest, ScriptedResponse, Upstream};
+pub use wait::{Latch, wait_for};

@@ -1,10 +1,10 @@
 //! A scripted upstream: it answers as told, in order, and remembers what it saw.
 //!
 //! ```no_run
-//! # use tollgate_testkit::{Reply, Upstream};
+//! # use tollgate_testkit::{ScriptedResponse, Upstream};
 //! let upstream = Upstream::start();
-//! upstream.next(Reply::status(429).header("retry-after", "2"));
-//! upstream.next(Reply::chat_stream(&["hel", "lo"]).cut_after(2));
+//! upstream.next(ScriptedResponse::status(429).header("retry-after", "2"));
+//! upstream.next(ScriptedResponse::chat_stream(&["hel", "lo"]).cut_after(2));
 //! ```
 
 mod reply;
@@ -23,7 +23,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-pub use reply::Reply;
+pub use reply::ScriptedResponse;
 
 use crate::wire;
 
@@ -36,16 +36,16 @@ pub struct Upstream {
 
 #[derive(Debug, Default)]
 struct State {
-    script: Mutex<VecDeque<Reply>>,
-    usual: Mutex<Option<Reply>>,
-    seen: Mutex<Vec<Seen>>,
+    script: Mutex<VecDeque<ScriptedResponse>>,
+    usual: Mutex<Option<ScriptedResponse>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
     stopped: AtomicBool,
 }
 
 /// A request the upstream received.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// `POST /v1/chat/completions`.
     pub line: String,
     /// Names in lower case.
@@ -58,7 +58,7 @@ pub struct Seen {
     pub left_at: Option<Instant>,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// The body as JSON.
     ///
     /// # Panics
@@ -100,7 +100,7 @@ impl Upstream {
     }
 
     /// Adds an answer to the script; each answers one request.
-    pub fn next(&self, reply: Reply) -> &Self {
+    pub fn next(&self, reply: ScriptedResponse) -> &Self {
         lock(&self.state.script).push_back(reply);
         self
     }
@@ -111,7 +111,7 @@ impl Upstream {
     }
 
     /// What is answered when the script is at its end.
-    pub fn otherwise(&self, reply: Reply) -> &Self {
+    pub fn otherwise(&self, reply: ScriptedResponse) -> &Self {
         *lock(&self.state.usual) = Some(reply);
         self
     }
@@ -136,7 +136,7 @@ impl Upstream {
 
     /// What it has seen so far.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         lock(&self.state.seen).clone()
     }
 
@@ -150,7 +150,7 @@ impl Upstream {
     ///
     /// # Panics
     /// When it does not come to hold.
-    pub fn wait_for(&self, what: &str, holds: impl Fn(&[Seen]) -> bool) {
+    pub fn wait_for(&self, what: &str, holds: impl Fn(&[ReceivedRequest]) -> bool) {
         crate::wait_for(&format!("the upstream sees {what}"), Duration::from_secs(1), || holds(&lock(&self.state.seen)));
     }
 }
@@ -178,7 +178,7 @@ fn serve(state: &State, stream: &TcpStream) {
         let reply = lock(&state.script).pop_front().or_else(|| lock(&state.usual).clone()).unwrap_or_else(|| usual(&line, &body));
         let index = {
             let mut seen = lock(&state.seen);
-            seen.push(Seen { line, headers: head.headers, body, at, left_at: None });
+            seen.push(ReceivedRequest { line, headers: head.headers, body, at, left_at: None });
             seen.len() - 1
         };
         if !matches!(answer(stream, &reply), Ok(true)) {
@@ -193,30 +193,30 @@ fn serve(state: &State, stream: &TcpStream) {
 }
 
 /// A plain success for whatever was asked.
-fn usual(line: &str, body: &[u8]) -> Reply {
+fn usual(line: &str, body: &[u8]) -> ScriptedResponse {
     let streams = serde_json::from_slice::<Value>(body).is_ok_and(|body| body["stream"] == true);
     if line.contains(":streamGenerateContent") {
-        Reply::native_stream(&["hel", "lo"])
+        ScriptedResponse::native_stream(&["hel", "lo"])
     } else if line.contains(":generateContent") {
-        Reply::native("hello")
+        ScriptedResponse::native("hello")
     } else if line.contains(":countTokens") {
-        Reply::json(&json!({"totalTokens": 5}))
+        ScriptedResponse::json(&json!({"totalTokens": 5}))
     } else if line.contains("/embeddings") {
-        Reply::json(&json!({
+        ScriptedResponse::json(&json!({
             "object": "list", "model": "upstream-model", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -0.5]}],
             "usage": {"prompt_tokens": 5, "total_tokens": 5},
         }))
     } else if line.contains("mbedContent") {
-        Reply::json(&json!({"embeddings": [{"values": [0.5, -0.5]}], "embedding": {"values": [0.5, -0.5]}}))
+        ScriptedResponse::json(&json!({"embeddings": [{"values": [0.5, -0.5]}], "embedding": {"values": [0.5, -0.5]}}))
     } else if streams {
-        Reply::chat_stream(&["hel", "lo"])
+        ScriptedResponse::chat_stream(&["hel", "lo"])
     } else {
-        Reply::chat("hello")
+        ScriptedResponse::chat("hello")
     }
 }
 
 /// Sends an answer. `false`: the connection is over before the answer was whole.
-fn answer(mut stream: &TcpStream, reply: &Reply) -> std::io::Result<bool> {
+fn answer(mut stream: &TcpStream, reply: &ScriptedResponse) -> std::io::Result<bool> {
     if reply.refuse {
         stream.shutdown(Shutdown::Both)?;
         return Ok(true);
@@ -298,7 +298,7 @@ fn pour(mut stream: &TcpStream, piece: &[u8]) -> std::io::Result<()> {
 
 /// Waits for the test where the answer is held after so many pieces; `true` when the peer closed before the test let it go
 /// on, or the test never did.
-fn left_before(stream: &TcpStream, reply: &Reply, pieces: usize) -> bool {
+fn left_before(stream: &TcpStream, reply: &ScriptedResponse, pieces: usize) -> bool {
     let Some((_, hold)) = reply.held.as_ref().filter(|(after, _)| *after == pieces) else { return false };
     let begin = Instant::now();
     while !hold.is_open() {

@@ -10,13 +10,13 @@ use std::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{KeyId, Revision};
-use tollgate_gateway::{HealthBoard, Shared};
-use tollgate_store::{Actor, Door, Kind, Refused, Store, StoreError};
+use tollgate_gateway::{HealthRegistry, Shared};
+use tollgate_store::{Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreError};
 
 use crate::{command::catalog, compose, failure::Failure};
 
 /// How often the catalog file is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause after the database did not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -27,10 +27,10 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
     if plan.is_empty() {
         return Ok(0);
     }
-    let actor = Actor { door: Door::File, name: path.display().to_string() };
+    let actor = Actor { door: ChangeOrigin::File, name: path.display().to_string() };
     let applied = store.catalog.apply(&plan.changes, &actor, compose::now()).await;
     if let Err(StoreError::Refused(refused)) = &applied
-        && matches!(refused.reason, Refused::Stale { .. })
+        && matches!(refused.reason, ChangeRefusal::Stale { .. })
     {
         // Another node was first, perhaps with the same file.
         return Err(Failure::Machine(refused.to_string()));
@@ -49,7 +49,7 @@ pub(crate) async fn serve_file_first(store: &Store, path: &Path) -> Result<usize
         match serve_file(store, path).await {
             Err(Failure::Machine(why)) => {
                 tracing::info!(catalog.file = %path.display(), "the catalog file is tried again: {why}");
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             served => return served,
         }
@@ -66,7 +66,7 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
         tokio::select! {
             () = stop.cancelled() => return,
             _ = hang_up.recv() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {
+            () = tokio::time::sleep(POLL_INTERVAL) => {
                 if stamp(&path) == seen || store.spending_known_at().is_some() {
                     continue;
                 }
@@ -94,7 +94,7 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
 }
 
 /// Loads a new snapshot whenever the revision moves, whoever moved it, until it is told to stop.
-pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, board: Arc<HealthBoard>, stop: CancellationToken) {
+pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: Arc<HealthRegistry>, stop: CancellationToken) {
     let mut known = shared.catalog.load().revision;
     let mut failing = false;
     loop {
@@ -108,7 +108,7 @@ pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, board: Arc
         };
         let followed = match looked {
             Ok(revision) if revision == known => Ok(known),
-            Ok(_) => follow(&store, &shared, &board, known).await,
+            Ok(_) => follow(&store, &shared, &registry, known).await,
             Err(error) => Err(error.into()),
         };
         match followed {
@@ -136,7 +136,7 @@ pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, board: Arc
 }
 
 /// Takes a new snapshot into force and drops what caches hold of the rows that changed.
-async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revision) -> Result<Revision, Failure> {
+async fn follow(store: &Store, shared: &Shared, registry: &HealthRegistry, known: Revision) -> Result<Revision, Failure> {
     let changed = store.catalog.changed_since(known).await?;
     let catalog = store.catalog.load().await?;
     let revision = catalog.revision;
@@ -144,15 +144,15 @@ async fn follow(store: &Store, shared: &Shared, board: &HealthBoard, known: Revi
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
     shared.replace_catalog(Arc::clone(&catalog));
     // Behind it: whoever hears that a rest is over finds the new credential.
-    board.configure(catalog.accounts().map(|account| &**account));
+    registry.configure(catalog.accounts().map(|account| &**account));
     for row in changed {
         match (row.kind, KeyId::parse(&row.id)) {
-            (Kind::Key, Some(key)) => {
+            (RowKind::Key, Some(key)) => {
                 shared.keys.drop_key(key);
                 shared.keys.clear_negatives();
             }
-            (Kind::Member | Kind::Group | Kind::Key, _) => shared.keys.clear(),
-            (Kind::Channel | Kind::Account | Kind::Model | Kind::AdminKey, _) => {}
+            (RowKind::Member | RowKind::Group | RowKind::Key, _) => shared.keys.clear(),
+            (RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::AdminKey, _) => {}
         }
     }
     Ok(revision)

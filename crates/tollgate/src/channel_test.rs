@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate_console::{NotTested, Seen, TestStep, Tested};
+use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep};
 use tollgate_core::{AccountId, Catalog, Provider};
 use tollgate_gateway::{ProbeStep, Trust, probe};
 
@@ -16,21 +16,21 @@ pub(crate) async fn run(
     channel: &str,
     account: Option<&str>,
     model: Option<&str>,
-    seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
+    seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
     passed: &mut (dyn FnMut(AccountId, bool) + Send),
-) -> Result<Vec<Tested>, NotTested> {
+) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
-    let channel = found.ok_or_else(|| NotTested::NotFound("channel", channel.to_owned()))?;
+    let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
     let wanted = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
     let accounts: Vec<_> = channel.accounts.iter().filter(|known| wanted(&known.name, known.id)).collect();
     if accounts.is_empty() {
-        return Err(NotTested::NotFound("account", account.unwrap_or("(any)").to_owned()));
+        return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
     }
     if channel.provider == Provider::Echo {
-        return Err(NotTested::BuiltIn);
+        return Err(ChannelTestError::BuiltIn);
     }
     let serves = channel.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
-    let serves = serves.ok_or_else(|| NotTested::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
+    let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
     let trust = Arc::new(Trust::default());
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
@@ -38,7 +38,7 @@ pub(crate) async fn run(
         let mut note = |step: ProbeStep, took: Duration| {
             let (name, detail) = words(&step);
             let step = TestStep { step: name, took_ms: took.as_secs_f64() * 1_000.0, detail };
-            seen(Seen::Step { account: &account.name, model: &serves.model, step: &step });
+            seen(ChannelTestEvent::Step { account: &account.name, model: &serves.model, step: &step });
             steps.push(step);
         };
         let result = probe(channel, account, serves, Arc::clone(&trust), &mut note).await;
@@ -46,8 +46,8 @@ pub(crate) async fn run(
             passed(account.id, channel.cooling);
         }
         let error = result.err().map(|fault| fault.to_string());
-        let one = Tested { account: account.name.clone(), model: serves.model.clone(), steps, error };
-        seen(Seen::End(&one));
+        let one = AccountTestResult { account: account.name.clone(), model: serves.model.clone(), steps, error };
+        seen(ChannelTestEvent::End(&one));
         tested.push(one);
     }
     Ok(tested)

@@ -7,18 +7,19 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
-    AlertQueue, Alerts, Bounds, Clock as _, Condition, HttpLimits, KeyDoor, Metrics, MetricsAccess, RetryBudget, Settings, Shared,
-    SystemClock, TlsFiles, Traffic, UpstreamLimits, Webhook,
+    AlertQueue, Alerts, Authenticator, Bounds, Clock as _, Condition, HttpLimits, Metrics, MetricsAccess, RetryBudget, Settings,
+    Shared, SystemClock, TlsFiles, Traffic, UpstreamLimits, Webhook,
 };
 use tollgate_store::{
-    Access, Actor, Counters, Door, Fault, Journal, JournalError, JournalOptions, JournalSync, LedgerPlace, MasterKeySource,
-    OpenOptions, Random, Recovery, RedisOptions, RedisPlace, RedisWork, SharedHealth, Store, StoreUrl, counters_in_redis,
+    AccessMode, Actor, ChangeOrigin, Counters, ErrorClass, Journal, JournalError, JournalOptions, JournalSync, LedgerPosition,
+    MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions, RedisWorker, SharedHealth, Store,
+    StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 
 use crate::{
     cli::Common,
-    config::{self, Asked, Config},
+    config::{self, Config, ConfigOverrides},
     failure::Failure,
 };
 
@@ -28,7 +29,7 @@ pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Res
     if let Some(data) = &common.data {
         flags.push(("server.data", data.display().to_string()));
     }
-    config::load(&Asked { file: common.config.clone(), flags }).map_err(Failure::Written)
+    config::load(&ConfigOverrides { file: common.config.clone(), flags }).map_err(Failure::Written)
 }
 
 /// The time it is.
@@ -38,7 +39,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// Who makes changes from the command line.
 pub(crate) fn actor() -> Actor {
-    Actor { door: Door::Cli, name: "command line".to_owned() }
+    Actor { door: ChangeOrigin::Cli, name: "command line".to_owned() }
 }
 
 /// A runtime for background work and for commands.
@@ -66,7 +67,7 @@ pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
             config.data.display()
         )));
     }
-    open_as(&config, Access::Command).await
+    open_as(&config, AccessMode::Command).await
 }
 
 fn database_file(data: &Path) -> std::path::PathBuf {
@@ -74,14 +75,14 @@ fn database_file(data: &Path) -> std::path::PathBuf {
 }
 
 /// How a gateway with these settings serves: alone, or as one of several nodes.
-pub(crate) fn access(config: &Config) -> Access {
-    if config.redis_url.is_some() { Access::Node } else { Access::Serve }
+pub(crate) fn access(config: &Config) -> AccessMode {
+    if config.redis_url.is_some() { AccessMode::Node } else { AccessMode::Serve }
 }
 
 /// What has to run beside counters in Redis.
-pub(crate) struct Counting {
+pub(crate) struct RedisTasks {
     /// The work behind them.
-    pub(crate) work: RedisWork,
+    pub(crate) work: RedisWorker,
     /// What nodes tell each other of accounts.
     pub(crate) health: SharedHealth,
 }
@@ -90,8 +91,8 @@ pub(crate) struct Counting {
 pub(crate) async fn counters(
     config: &Config,
     store: &Store,
-) -> Result<(Arc<dyn Counters>, LedgerPlace, Option<Counting>), Failure> {
-    let life = hold_life(config);
+) -> Result<(Arc<dyn Counters>, LedgerPosition, Option<RedisTasks>), Failure> {
+    let life = reservation_ttl(config);
     let Some(place) = redis_place(config)? else {
         let (counters, ledger) = store.counters(now(), life).await?;
         return Ok((counters, ledger, None));
@@ -102,22 +103,22 @@ pub(crate) async fn counters(
         namespace: store.namespace(),
         life,
         nodes: config.number("redis.nodes"),
-        random: Random::system(),
+        random: RandomSource::system(),
         clock: now,
     };
     let health = SharedHealth::new(&place, &options.namespace)?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;
-    Ok((counters, spending.ledger, Some(Counting { work, health })))
+    Ok((counters, spending.ledger, Some(RedisTasks { work, health })))
 }
 
 /// Where Redis is, if there is one.
-pub(crate) fn redis_place(config: &Config) -> Result<Option<RedisPlace>, Failure> {
+pub(crate) fn redis_place(config: &Config) -> Result<Option<RedisAddress>, Failure> {
     let Some(url) = config.redis_url.clone() else { return Ok(None) };
     let ca = match config.text("redis.ca") {
         "" => None,
         path => Some(std::fs::read(path).map_err(|error| Failure::written(format!("redis.ca: {path} cannot be read: {error}")))?),
     };
-    Ok(Some(RedisPlace { url, ca }))
+    Ok(Some(RedisAddress { url, ca }))
 }
 
 /// Where the database is.
@@ -129,14 +130,14 @@ pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
 }
 
 /// Opens the store.
-pub(crate) async fn open_as(config: &Config, access: Access) -> Result<Store, Failure> {
+pub(crate) async fn open_as(config: &Config, access: AccessMode) -> Result<Store, Failure> {
     let url = store_url(config)?;
     let master = master_key(config)?;
     let without_database = match (access, config.number("degraded.max_age_s")) {
-        (Access::Command, _) | (_, 0) => None,
-        (Access::Serve | Access::Node, seconds) => Some(Duration::from_secs(seconds)),
+        (AccessMode::Command, _) | (_, 0) => None,
+        (AccessMode::Serve | AccessMode::Node, seconds) => Some(Duration::from_secs(seconds)),
     };
-    let (data, random, now) = (config.data.clone(), Random::system(), now());
+    let (data, random, now) = (config.data.clone(), RandomSource::system(), now());
     let options = OpenOptions { url, data, master, access, random, now, without_database };
     Ok(tollgate_store::open(options).await?)
 }
@@ -159,7 +160,7 @@ pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
 }
 
 /// Opens and recovers the journal.
-pub(crate) fn journal(config: &Config) -> Result<(Journal, Recovery), Failure> {
+pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport), Failure> {
     let options = JournalOptions {
         max_bytes: config.number("journal.max_bytes"),
         sync: if config.journal_group_sync { JournalSync::Group } else { JournalSync::Background },
@@ -171,14 +172,14 @@ pub(crate) fn journal(config: &Config) -> Result<(Journal, Recovery), Failure> {
 /// What a failure of the journal means for the process.
 pub(crate) fn journal_failure(error: &JournalError) -> Failure {
     match error.fault() {
-        Fault::Operator => Failure::written(error.to_string()),
-        Fault::Unreachable => Failure::Unreachable(error.to_string()),
-        Fault::Data => Failure::Machine(error.to_string()),
+        ErrorClass::Operator => Failure::written(error.to_string()),
+        ErrorClass::Unreachable => Failure::Unreachable(error.to_string()),
+        ErrorClass::Data => Failure::Machine(error.to_string()),
     }
 }
 
 /// How long what is set aside for a request stays set aside without a sign of life from it.
-pub(crate) fn hold_life(config: &Config) -> Duration {
+pub(crate) fn reservation_ttl(config: &Config) -> Duration {
     config.millis("upstream.total_timeout_ms") + Duration::from_mins(1)
 }
 
@@ -209,7 +210,7 @@ pub(crate) fn shared(
     let settings = gateway_settings(config);
     let clock = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
-    let keys = KeyDoor::new(
+    let keys = Authenticator::new(
         Arc::clone(&store.keys),
         store.hasher.clone(),
         &settings,

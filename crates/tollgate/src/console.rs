@@ -20,26 +20,27 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    Console, ListenerLimits, NotTested, Parts, Question, Running, Seen, Setting, Tested, Visitor, serve as serve_console,
+    AccountTestResult, ChannelTestError, ChannelTestEvent, Console, ConsoleParts, EffectiveSetting, ExplainRequest, GatewayHandle,
+    ListenerLimits, RequestMeta, serve as serve_console,
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
-    Counted, Dice, Elsewhere, HealthBoard, Known, METRICS_CONTENT_TYPE, Nowhere, Queue, Shared, Sight, TlsFiles, USUAL_INPUT,
-    Visit, Visited, Visits, is_public, queue, tls_acceptor,
+    CallerCounters, CoreRng, ExplainInput, FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService,
+    HealthRegistry, METRICS_CONTENT_TYPE, NotFound, RuntimeState, Shared, TlsFiles, USUAL_INPUT, is_public, queue, tls_acceptor,
 };
-use tollgate_store::{Kind, RowFilter, Store, StoreError};
+use tollgate_store::{RowFilter, RowKind, Store, StoreError};
 
 use crate::{channel_test, compose, config::Config, failure::Failure};
 
 /// Requests from the gateway's queue that are answered at once, their answers' last bytes included.
 const AT_ONCE: usize = 256;
 /// How often it is asked whether there is an admin key yet.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A console that is being put together.
-pub(crate) struct Beside {
+pub(crate) struct ConsoleServer {
     /// What the gateway asks for paths that are not its own.
-    pub(crate) elsewhere: Arc<dyn Elsewhere>,
+    pub(crate) fallback: Arc<dyn FallbackService>,
     /// Its own address.
     pub(crate) address: Option<SocketAddr>,
     runtime: Runtime,
@@ -52,9 +53,9 @@ pub(crate) fn start(
     config: &Config,
     store: &Store,
     shared: &Arc<Shared>,
-    board: &Arc<HealthBoard>,
+    registry: &Arc<HealthRegistry>,
     model_address: SocketAddr,
-) -> Result<Beside, Failure> {
+) -> Result<ConsoleServer, Failure> {
     // What can fail comes before the runtime: one may not be dropped here.
     let own = match config.console {
         Some(asked) => Some(bind(asked)?),
@@ -67,7 +68,7 @@ pub(crate) fn start(
             Some(tls_acceptor(&files).map_err(|error| Failure::written(format!("the console's TLS: {error}")))?)
         }
     };
-    let dice = Arc::new(Dice::shaken().map_err(|error| Failure::Machine(format!("the system gives no randomness: {error}")))?);
+    let dice = Arc::new(CoreRng::from_os().map_err(|error| Failure::Machine(format!("the system gives no randomness: {error}")))?);
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("console")
@@ -75,10 +76,15 @@ pub(crate) fn start(
         .build()
         .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))?;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let process = Process { shared: Arc::clone(shared), board: Arc::clone(board), store: store.clone(), settings: config.shown() };
-    let console = Console::new(Parts {
+    let process = RunningGateway {
+        shared: Arc::clone(shared),
+        registry: Arc::clone(registry),
         store: store.clone(),
-        running: Arc::new(process),
+        settings: config.shown(),
+    };
+    let console = Console::new(ConsoleParts {
+        store: store.clone(),
+        gateway: Arc::new(process),
         catalog_file: config.catalog_file.as_ref().map(|file| file.display().to_string()),
         version: env!("CARGO_PKG_VERSION"),
     });
@@ -92,17 +98,17 @@ pub(crate) fn start(
         });
         let opening = own_address(console, (listener, address), tls, dice, store.clone(), stop.clone());
         tasks.spawn_on(opening, runtime.handle());
-        return Ok(Beside { elsewhere: Arc::new(Nowhere), address: Some(address), runtime, stop, tasks });
+        return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), runtime, stop, tasks });
     }
     let (queue, visits) = queue();
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let has_key = wait_for_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(has_key, runtime.handle());
     tasks.spawn_on(answer_visits(console, visits, stop.clone()), runtime.handle());
-    Ok(Beside { elsewhere: Arc::new(Behind { queue, open }), address: None, runtime, stop, tasks })
+    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, runtime, stop, tasks })
 }
 
-impl Beside {
+impl ConsoleServer {
     /// Ends it; to be called when the gateway's cores are gone.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
@@ -130,21 +136,21 @@ fn bind(asked: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failur
 
 /// The queue to the console. Away from loopback nobody is at home before there is an admin key.
 #[derive(Debug)]
-struct Behind {
-    queue: Queue,
+struct ConsoleFallback {
+    queue: FallbackQueue,
     open: Arc<AtomicBool>,
 }
 
 #[async_trait]
-impl Elsewhere for Behind {
-    async fn visit(&self, visit: Visit) -> Visited {
-        if self.open.load(Ordering::Acquire) { self.queue.visit(visit).await } else { Visited::Nobody }
+impl FallbackService for ConsoleFallback {
+    async fn call(&self, visit: FallbackRequest) -> FallbackResponse {
+        if self.open.load(Ordering::Acquire) { self.queue.call(visit).await } else { FallbackResponse::Nobody }
     }
 }
 
 /// Whether somebody could be let in at all.
 async fn has_admin_key(store: &Store) -> bool {
-    store.listing.page(&RowFilter::of(Kind::AdminKey, 1)).await.is_ok_and(|keys| !keys.is_empty())
+    store.listing.page(&RowFilter::of(RowKind::AdminKey, 1)).await.is_ok_and(|keys| !keys.is_empty())
 }
 
 /// Opens the door when there is an admin key.
@@ -156,12 +162,12 @@ async fn wait_for_key(store: Store, open: Arc<AtomicBool>, stop: CancellationTok
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
 
-async fn answer_visits(console: Console, mut visits: Visits, stop: CancellationToken) {
+async fn answer_visits(console: Console, mut visits: FallbackRequests, stop: CancellationToken) {
     let (tasks, turns) = (TaskTracker::new(), Arc::new(Semaphore::new(AT_ONCE)));
     loop {
         // The turn comes first: whoever has none waits in the gateway's queue, which has a bound.
@@ -173,8 +179,8 @@ async fn answer_visits(console: Console, mut visits: Visits, stop: CancellationT
         let Some(waiting) = waiting else { return };
         let console = console.clone();
         tasks.spawn(async move {
-            let Visit { id, peer, request } = waiting.visit;
-            let response = console.answer(Visitor { id, address: peer.ip().to_canonical() }, request).await;
+            let FallbackRequest { id, peer, request } = waiting.visit;
+            let response = console.answer(RequestMeta { id, address: peer.ip().to_canonical() }, request).await;
             waiting.reply.send(response).await;
             drop(turn);
         });
@@ -186,7 +192,7 @@ async fn own_address(
     console: Console,
     (listener, address): (std::net::TcpListener, SocketAddr),
     tls: Option<TlsAcceptor>,
-    dice: Arc<Dice>,
+    dice: Arc<CoreRng>,
     store: Store,
     stop: CancellationToken,
 ) {
@@ -214,15 +220,15 @@ async fn own_address(
 
 /// The running process, as the console sees it.
 #[derive(Debug)]
-struct Process {
+struct RunningGateway {
     shared: Arc<Shared>,
-    board: Arc<HealthBoard>,
+    registry: Arc<HealthRegistry>,
     store: Store,
-    settings: Vec<Setting>,
+    settings: Vec<EffectiveSetting>,
 }
 
 #[async_trait]
-impl Running for Process {
+impl GatewayHandle for RunningGateway {
     fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
@@ -239,7 +245,7 @@ impl Running for Process {
         Ok(self.shared.counters.spent(subject, window, self.now()))
     }
 
-    fn settings(&self) -> Vec<Setting> {
+    fn settings(&self) -> Vec<EffectiveSetting> {
         self.settings.clone()
     }
 
@@ -248,18 +254,18 @@ impl Running for Process {
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {
-        self.board.of(account)
+        self.registry.of(account)
     }
 
     fn is_public(&self, address: IpAddr) -> bool {
         is_public(address)
     }
 
-    async fn explain(&self, question: &Question) -> Result<Result<Value, String>, StoreError> {
+    async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
         let (catalog, now) = (self.shared.catalog.load(), self.now());
-        let known = Known::of(&self.shared);
-        let counted = Counted::of(&self.shared, &catalog, &question.key);
-        let sight = Sight { catalog: &catalog, health: &self.board.look(), known: &known, counted: &counted, now };
+        let known = RuntimeState::of(&self.shared);
+        let counted = CallerCounters::of(&self.shared, &catalog, &question.key);
+        let sight = ExplainInput { catalog: &catalog, health: &self.registry.snapshot(), known: &known, counted: &counted, now };
         Ok(explained(question, &sight))
     }
 
@@ -268,14 +274,14 @@ impl Running for Process {
         channel: &str,
         account: Option<&str>,
         model: Option<&str>,
-        seen: &mut (dyn for<'a> FnMut(Seen<'a>) + Send),
-    ) -> Result<Vec<Tested>, NotTested> {
+        seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+    ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         // What was changed a moment ago is tested as it is now.
-        let catalog = self.store.catalog.load().await.map_err(NotTested::Store)?;
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let mut well = Vec::new();
         let mut passed = |account, cooling| {
             well.push(account);
-            self.board.observe(account, &Observation::TestPassed, cooling, self.now());
+            self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
         let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await;
         // Other nodes rest it too, and here an answer may still come that was asked for before.
@@ -290,10 +296,10 @@ impl Running for Process {
 }
 
 /// Explains what the console asks: the object that `explain --json` prints.
-pub(crate) fn explained(question: &Question, sight: &Sight<'_>) -> Result<Value, String> {
-    let Question { key, model, protocol, fields, max_price, input_tokens, output_tokens } = question.clone();
+pub(crate) fn explained(question: &ExplainRequest, sight: &ExplainInput<'_>) -> Result<Value, String> {
+    let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = question.clone();
     let input_tokens = input_tokens.unwrap_or(USUAL_INPUT);
-    let question = tollgate_gateway::Question { model, from: protocol, fields, max_price, input_tokens, output_tokens };
+    let question = tollgate_gateway::ExplainRequest { model, from: protocol, fields, max_price, input_tokens, output_tokens };
     let explained = tollgate_gateway::explain(&question, Arc::new(key), sight)?;
     Ok(serde_json::to_value(&explained).expect("an explanation is plain data"))
 }

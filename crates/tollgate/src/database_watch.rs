@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::Timestamp;
 use tollgate_gateway::Shared;
-use tollgate_store::{Access, Standing, Store};
+use tollgate_store::{AccessMode, DatabaseStatus, Store};
 
 use crate::{compose, config::Config, failure::Failure};
 
@@ -16,7 +16,7 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: u32 = 10;
 
 /// Opens the store for serving. A database that is away, with nothing known of it, is waited for.
-pub(crate) async fn open(config: &Config, access: Access) -> Result<Store, Failure> {
+pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, Failure> {
     let mut tries = 0;
     loop {
         match compose::open_as(config, access).await {
@@ -36,7 +36,7 @@ pub(crate) async fn open(config: &Config, access: Access) -> Result<Store, Failu
 pub(crate) async fn watch(
     store: Store,
     shared: Arc<Shared>,
-    config: Limits,
+    config: DegradedLimits,
     stop: CancellationToken,
     stop_serving: CancellationToken,
 ) -> Result<(), Failure> {
@@ -49,14 +49,14 @@ pub(crate) async fn watch(
         }
         let now = compose::now();
         match store.beat(now).await {
-            Ok(Standing::There) => {
+            Ok(DatabaseStatus::There) => {
                 if too_old {
                     tracing::info!("the database is back, keys are served again");
                     shared.condition.set_without_catalog(false);
                 }
                 too_old = false;
             }
-            Ok(Standing::Away { since }) => {
+            Ok(DatabaseStatus::Away { since }) => {
                 shared.condition.set_degraded(true);
                 let away = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
                 if away > config.max_age && !too_old {
@@ -88,12 +88,12 @@ pub(crate) async fn watch(
 
 /// The bounds of serving without a database.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct DegradedLimits {
     max_age: Duration,
     write_every: Duration,
 }
 
-impl Limits {
+impl DegradedLimits {
     /// As they are set.
     pub(crate) fn of(config: &Config) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollgate_store::{Fault, StoreError};
+use tollgate_store::{ErrorClass, StoreError};
 
 /// A failure with its exit code.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ impl fmt::Display for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error.fault() {
-            Fault::Data => Self::Machine(error.to_string()),
-            Fault::Operator => Self::written(error.to_string()),
-            Fault::Unreachable => Self::Unreachable(error.to_string()),
+            ErrorClass::Data => Self::Machine(error.to_string()),
+            ErrorClass::Operator => Self::written(error.to_string()),
+            ErrorClass::Unreachable => Self::Unreachable(error.to_string()),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A first start without a catalog file: the echo channel, the group `default` and the key `first` (the store
 //! made the member `owner`). Ordinary rows, deletable; never made again.
 
-use tollgate_core::{Glob, KeyStatus, Limits, Multiplier, Price, PriceSchedule, PricedAt, Provider, Visibility};
+use tollgate_core::{Glob, KeyStatus, Limits, Multiplier, Price, PriceSchedule, Provider, ScheduledPrice, Visibility};
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
-    AccountSpec, Actor, Change, ChannelSpec, Door, GroupSpec, KeySpec, ModelSpec, NewKey, Random, ServesSpec, Store,
+    AccountSpec, Actor, Change, ChangeOrigin, ChannelSpec, GroupSpec, KeySpec, ModelSpec, NewKey, RandomSource, ServesSpec, Store,
 };
 
 use crate::{compose, failure::Failure};
@@ -18,7 +18,7 @@ const KEY: &str = "first";
 
 /// Makes everything that lets two curl lines answer; gives the key in clear text, this once.
 pub(crate) async fn make_echo(store: &Store) -> Result<String, Failure> {
-    let new = NewKey::draw(&Random::system());
+    let new = NewKey::draw(&RandomSource::system());
     let changes = [
         Change::PutChannel(Box::new(channel())),
         Change::PutAccount { channel: ECHO.to_owned(), account: account(), credential: None },
@@ -31,7 +31,7 @@ pub(crate) async fn make_echo(store: &Store) -> Result<String, Failure> {
 }
 
 fn actor() -> Actor {
-    Actor { door: Door::Gateway, name: "first start".to_owned() }
+    Actor { door: ChangeOrigin::Gateway, name: "first start".to_owned() }
 }
 
 fn channel() -> ChannelSpec {
@@ -87,5 +87,5 @@ fn key() -> KeySpec {
 /// Price 0, which is not the same as "not priced".
 fn free() -> PriceSchedule {
     let price = Price { input: Some(0), output: Some(0), ..Price::default() };
-    PriceSchedule(vec![PricedAt { valid_from: None, price }])
+    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
 }

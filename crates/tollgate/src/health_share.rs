@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use tollgate_gateway::HealthBoard;
+use tollgate_gateway::HealthRegistry;
 use tollgate_store::SharedHealth;
 
 use crate::compose;
@@ -11,15 +11,15 @@ use crate::compose;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Tells and hears until it is told to stop. While Redis is away each node knows what it learned itself.
-pub(crate) async fn watch(mut shared: SharedHealth, board: Arc<HealthBoard>, stop: CancellationToken) {
+pub(crate) async fn watch(mut shared: SharedHealth, registry: Arc<HealthRegistry>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
         let now = compose::now();
-        match shared.exchange(&board.resting(now), now).await {
-            Ok(news) => board.merge(news),
+        match shared.exchange(&registry.resting(now), now).await {
+            Ok(news) => registry.merge(news),
             Err(error) => tracing::debug!(%error, "what other nodes know of accounts was not heard"),
         }
     }

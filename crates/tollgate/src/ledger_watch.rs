@@ -4,20 +4,20 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use tollgate_gateway::Shared;
-use tollgate_store::{LedgerPlace, Store};
+use tollgate_store::{LedgerPosition, Store};
 
 /// How often the ledger is looked at: a top-up counts within this time.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the ledger from a place on, until it is told to stop.
-pub(crate) async fn watch(store: Store, shared: Arc<Shared>, mut place: LedgerPlace, stop: CancellationToken) {
+pub(crate) async fn watch(store: Store, shared: Arc<Shared>, mut place: LedgerPosition, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         for (crossed, spender) in shared.counters.crossed() {
-            shared.alerts.tell(&shared, spender.request, &spender.key, &crossed);
+            shared.alerts.enqueue(&shared, spender.request, &spender.key, &crossed);
         }
         match store.ledger.posted_since(place).await {
             Ok((posted, now)) => {

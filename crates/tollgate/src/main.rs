@@ -15,13 +15,13 @@ mod database_watch;
 mod failure;
 mod first_start;
 mod health_share;
+mod journal_backlog;
 mod ledger_watch;
 mod logging;
+mod output;
 mod retention;
-mod say;
-mod traffic_notes;
-mod unbooked;
-mod usage_line;
+mod traffic_snapshot;
+mod usage_format;
 
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say::failure(&failure);
+            output::failure(&failure);
             ExitCode::from(failure.code())
         }
     }
@@ -51,15 +51,15 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),
         Command::Check(arguments) => {
-            admin::no_url(&common, "tollgate check")?;
+            admin::reject_url(&common, "tollgate check")?;
             command::check::run(&common, &arguments)
         }
         Command::Doctor(arguments) => {
-            admin::only_here(&common, "tollgate doctor")?;
+            admin::require_local(&common, "tollgate doctor")?;
             command::doctor::run(&common, &arguments)
         }
         Command::Ready => {
-            admin::no_url(&common, "tollgate ready")?;
+            admin::reject_url(&common, "tollgate ready")?;
             command::ready::run(&common)
         }
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
@@ -67,26 +67,26 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Key(verb) => command::key::run(&common, verb),
         Command::AdminKey(verb) => command::admin_key::run(&common, verb),
         Command::Channel(verb) => command::channel::run(&common, verb),
-        Command::Account(verb) => command::row::accounts(&common, verb),
+        Command::Account(verb) => command::resource::accounts(&common, verb),
         Command::Model(verb) => command::model::run(&common, verb),
-        Command::Group(verb) => command::row::groups(&common, verb),
-        Command::Member(verb) => command::row::members(&common, verb),
+        Command::Group(verb) => command::resource::groups(&common, verb),
+        Command::Member(verb) => command::resource::members(&common, verb),
         Command::Budget(verb) => command::budget::run(&common, &verb),
         Command::Audit(arguments) => command::audit::run(&common, &arguments),
         Command::Settings(arguments) => command::settings::run(&common, arguments.source.as_deref()),
         Command::Usage(verb) => command::usage::run(&common, verb),
         Command::Migrate(verb) => {
-            admin::only_here(&common, "tollgate migrate")?;
+            admin::require_local(&common, "tollgate migrate")?;
             command::migrate::run(&common, &verb)
         }
         Command::Ledger(verb) => command::ledger::run(&common, verb),
         Command::Verify => {
-            admin::only_here(&common, "tollgate verify")?;
+            admin::require_local(&common, "tollgate verify")?;
             command::verify::run(&common)
         }
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
         Command::Replay(arguments) => {
-            admin::only_here(&common, "tollgate replay")?;
+            admin::require_local(&common, "tollgate replay")?;
             command::replay::run(&common, arguments)
         }
         Command::Completions { shell } => command::about::completions(shell),

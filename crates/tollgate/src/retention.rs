@@ -1,19 +1,19 @@
 //! Removes old usage records in small slices, so that booking and reading go on beside it.
 //!
-//! A clock that is wrong must not empty the log: what is old is told by the log's own time ([`LogTime`]), which the store
+//! A clock that is wrong must not empty the log: what is old is told by the log's own time ([`RetentionClock`]), which the store
 //! keeps and which every gateway follows, also while it removes nothing.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{LogTime, Timestamp};
-use tollgate_store::{Order, Store, StoreError, UsageFilter};
+use tollgate_core::{RetentionClock, Timestamp};
+use tollgate_store::{SortOrder, Store, StoreError, UsageFilter};
 
 use crate::compose;
 
 /// How often time is followed and old records are looked for.
-const LOOK_EVERY: Duration = Duration::from_mins(10);
+const POLL_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause between two slices: the database belongs to booking.
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
@@ -28,14 +28,14 @@ pub(crate) async fn keep(store: Store, days: u64, stop: CancellationToken) {
             Ok(_) => {}
             Err(fault) => tracing::warn!(%fault, "old usage records are not looked for: the log's time cannot be told"),
         }
-        if stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_none() {
             return;
         }
     }
 }
 
 /// What time it is for the log, and stores that. Nothing while the log is empty: it begins with the first record.
-async fn follow(store: &Store, time: &mut Option<LogTime>, begun: Instant) -> Result<Option<Timestamp>, StoreError> {
+async fn follow(store: &Store, time: &mut Option<RetentionClock>, begun: Instant) -> Result<Option<Timestamp>, StoreError> {
     let stored = store.usage.log_time().await?;
     let Some(known) = (match stored {
         Some(stored) => Some(stored),
@@ -44,7 +44,7 @@ async fn follow(store: &Store, time: &mut Option<LogTime>, begun: Instant) -> Re
         return Ok(None);
     };
     let (now, passed) = (compose::now(), begun.elapsed());
-    let time = time.get_or_insert_with(|| LogTime::begin(known, now, passed));
+    let time = time.get_or_insert_with(|| RetentionClock::begin(known, now, passed));
     let next = time.look(known, now, passed);
     if store.usage.move_log_time(stored, next).await? {
         time.was_stored();
@@ -53,7 +53,7 @@ async fn follow(store: &Store, time: &mut Option<LogTime>, begun: Instant) -> Re
 }
 
 async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {
-    let page = store.usage.page(&UsageFilter { limit: 1, order: Order::Oldest, ..UsageFilter::default() }).await?;
+    let page = store.usage.page(&UsageFilter { limit: 1, order: SortOrder::Oldest, ..UsageFilter::default() }).await?;
     Ok(page.items.first().map(|record| record.at))
 }
 

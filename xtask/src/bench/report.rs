@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Run, subjects::Target};
+use super::{Scenario, targets::BenchTarget};
 
 /// Medians of the rounds of one target.
 pub(super) fn medians(rows: &[Value]) -> Value {
@@ -20,7 +20,7 @@ pub(super) fn medians(rows: &[Value]) -> Value {
 }
 
 /// Prints the rows, and what each is of `base`'s.
-pub(super) fn print_table(run: &Run, targets: &[Target], rows: &[Value], base: usize) {
+pub(super) fn print_table(run: &Scenario, targets: &[BenchTarget], rows: &[Value], base: usize) {
     println!("\n{}: {}", run.name, run.says);
     let (base, base_row) = (&targets[base], &rows[base]);
     let streams = run.load[0] == "stream";
@@ -58,7 +58,7 @@ pub(super) fn print_table(run: &Run, targets: &[Target], rows: &[Value], base: u
 }
 
 /// How a figure is made of two rows of a report.
-enum Made {
+enum Derivation {
     /// The first as it is.
     Plain,
     /// The first less the second.
@@ -68,66 +68,76 @@ enum Made {
 }
 
 /// A figure that is held against a bound.
-struct Bound {
+struct Threshold {
     says: &'static str,
     /// Pointer into the report; with a second one as `made` says.
     figure: &'static str,
-    made: Made,
+    made: Derivation,
     limit: f64,
     /// The bound is a least, not a most.
     least: bool,
 }
 
-const fn most(says: &'static str, figure: &'static str, made: Made, limit: f64) -> Bound {
-    Bound { says, figure, made, limit, least: false }
+const fn most(says: &'static str, figure: &'static str, made: Derivation, limit: f64) -> Threshold {
+    Threshold { says, figure, made, limit, least: false }
 }
 
-const fn least(says: &'static str, figure: &'static str, made: Made, limit: f64) -> Bound {
-    Bound { says, figure, made, limit, least: true }
+const fn least(says: &'static str, figure: &'static str, made: Derivation, limit: f64) -> Threshold {
+    Threshold { says, figure, made, limit, least: true }
 }
 
-const BOUNDS: &[Bound] = &[
-    most("max: CPU a request, × nginx", "/max/tollgate/cpu_us_per_request", Made::Over("/max/nginx/cpu_us_per_request"), 1.35),
-    least("max: requests a second, × nginx", "/max/tollgate/per_second", Made::Over("/max/nginx/per_second"), 0.6),
-    most("rate: added to direct, p50 in ms", "/rate/tollgate/p50_ms", Made::Less("/rate/direct/p50_ms"), 0.2),
-    most("rate: added to direct, p99 in ms", "/rate/tollgate/p99_ms", Made::Less("/rate/direct/p99_ms"), 0.6),
-    most("stream: first chunk over direct, ms", "/stream/tollgate/first_p50_ms", Made::Less("/stream/direct/first_p50_ms"), 0.25),
-    most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Made::Plain, 20.0),
-    most("slow: lateness of chunks, p99 in ms", "/slow/tollgate/chunk_p99_ms", Made::Plain, 10.0),
-    most("slow: memory, MB", "/slow/tollgate/memory_mb", Made::Plain, 100.0),
+const THRESHOLDS: &[Threshold] = &[
+    most(
+        "max: CPU a request, × nginx",
+        "/max/tollgate/cpu_us_per_request",
+        Derivation::Over("/max/nginx/cpu_us_per_request"),
+        1.35,
+    ),
+    least("max: requests a second, × nginx", "/max/tollgate/per_second", Derivation::Over("/max/nginx/per_second"), 0.6),
+    most("rate: added to direct, p50 in ms", "/rate/tollgate/p50_ms", Derivation::Less("/rate/direct/p50_ms"), 0.2),
+    most("rate: added to direct, p99 in ms", "/rate/tollgate/p99_ms", Derivation::Less("/rate/direct/p99_ms"), 0.6),
+    most(
+        "stream: first chunk over direct, ms",
+        "/stream/tollgate/first_p50_ms",
+        Derivation::Less("/stream/direct/first_p50_ms"),
+        0.25,
+    ),
+    most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Derivation::Plain, 20.0),
+    most("slow: lateness of chunks, p99 in ms", "/slow/tollgate/chunk_p99_ms", Derivation::Plain, 10.0),
+    most("slow: memory, MB", "/slow/tollgate/memory_mb", Derivation::Plain, 100.0),
     most(
         "translated: CPU, × same protocol",
         "/translated/translated/cpu_us_per_request",
-        Made::Over("/translated/same protocol/cpu_us_per_request"),
+        Derivation::Over("/translated/same protocol/cpu_us_per_request"),
         2.0,
     ),
     least(
         "bounded: requests a second, accounting on × off",
         "/bounded/accounting on/per_second",
-        Made::Over("/bounded/accounting off/per_second"),
+        Derivation::Over("/bounded/accounting off/per_second"),
         0.9,
     ),
-    least("till: records a second into SQLite", "/till/SQLite/per_second", Made::Plain, 20_000.0),
-    most("till: slowest page of them, ms", "/till/SQLite/page_ms", Made::Plain, 300.0),
-    most("till: slowest sums over them, ms", "/till/SQLite/chart_ms", Made::Plain, 300.0),
-    least("till: records a second into PostgreSQL", "/till/PostgreSQL/per_second", Made::Plain, 20_000.0),
-    most("till: slowest page of them, ms", "/till/PostgreSQL/page_ms", Made::Plain, 300.0),
-    most("till: slowest sums over them, ms", "/till/PostgreSQL/chart_ms", Made::Plain, 300.0),
-    most("idle memory, MB", "/idle_mb", Made::Plain, 40.0),
-    most("start to first answer, s", "/start_s", Made::Plain, 0.5),
-    most("size of the program, MB", "/program_mb", Made::Plain, 40.0),
+    least("till: records a second into SQLite", "/till/SQLite/per_second", Derivation::Plain, 20_000.0),
+    most("till: slowest page of them, ms", "/till/SQLite/page_ms", Derivation::Plain, 300.0),
+    most("till: slowest sums over them, ms", "/till/SQLite/chart_ms", Derivation::Plain, 300.0),
+    least("till: records a second into PostgreSQL", "/till/PostgreSQL/per_second", Derivation::Plain, 20_000.0),
+    most("till: slowest page of them, ms", "/till/PostgreSQL/page_ms", Derivation::Plain, 300.0),
+    most("till: slowest sums over them, ms", "/till/PostgreSQL/chart_ms", Derivation::Plain, 300.0),
+    most("idle memory, MB", "/idle_mb", Derivation::Plain, 40.0),
+    most("start to first answer, s", "/start_s", Derivation::Plain, 0.5),
+    most("size of the program, MB", "/program_mb", Derivation::Plain, 40.0),
 ];
 
 /// Prints what was measured against its bound, met or missed.
 pub(super) fn print_bounds(report: &Value) {
     println!("\n{:<48}{:>10}{:>12}", "bound", "measured", "");
-    for bound in BOUNDS {
+    for bound in THRESHOLDS {
         let at = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
         let Some(own) = at(bound.figure) else { continue };
         let figure = match bound.made {
-            Made::Plain => Some(own),
-            Made::Less(other) => at(other).map(|other| own - other),
-            Made::Over(other) => at(other).filter(|other| *other > 0.0).map(|other| own / other),
+            Derivation::Plain => Some(own),
+            Derivation::Less(other) => at(other).map(|other| own - other),
+            Derivation::Over(other) => at(other).filter(|other| *other > 0.0).map(|other| own / other),
         };
         let Some(figure) = figure else { continue };
         let met = if bound.least { figure >= bound.limit } else { figure <= bound.limit };

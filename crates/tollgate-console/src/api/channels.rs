@@ -5,73 +5,78 @@ use std::{collections::HashSet, net::IpAddr};
 use serde_json::{Map, Value, json};
 use tollgate_core::{Secret, Timeouts, TranslationSwitches};
 use tollgate_protocol::{Profile, Protocol};
-use tollgate_store::{AdminScope, Change, ChannelSpec, Kind, RowFilter, ServesSpec, StoredRow, provider_defaults, shown_proxy};
+use tollgate_store::{
+    AdminScope, Change, ChannelSpec, RowFilter, RowKind, ServesSpec, StoredRow, provider_defaults, redacted_proxy,
+};
 
 use super::{
     accounts,
-    ask::{Ask, Members},
-    form::{self, BUDGETS, SCHEDULE},
-    named::{self, Before, Named, named_routes},
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
-    shape::{COUNT_32, CREATED_AT, Field, How, MODEL_NAME, NAME, OWNER, Object, REVISION, Shape, Usage, both, fixed, needed, read},
+    named_resource::{self, CurrentRow, NamedResource, named_routes},
+    request_context::{InputFields, RequestContext},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    schema::{
+        COUNT_32, CREATED_AT, FieldAccess, FieldSchema, MODEL_NAME, NAME, OWNER, ObjectSchema, REVISION, ValueSchema, WriteMode,
+        both, fixed, needed, read,
+    },
+    shared_fields::{self, BUDGETS, SCHEDULE},
 };
-use crate::problem::Problem;
+use crate::api_error::ApiError;
 
-const MS: Shape = Shape::Whole { least: 1, most: 86_400_000 };
+const MS: ValueSchema = ValueSchema::Integer { least: 1, most: 86_400_000 };
 /// How many accounts are looked at for credentials: a page.
-const MOST_ACCOUNTS: u32 = 1_001;
-const URL: Shape = Shape::Text { least: 0, most: 1_000 };
+const MAX_ACCOUNTS: u32 = 1_001;
+const URL: ValueSchema = ValueSchema::String { least: 0, most: 1_000 };
 
-static SERVES: Object = Object {
+static SERVES: ObjectSchema = ObjectSchema {
     name: "Serves",
     fields: &[
         needed("model", MODEL_NAME, "What callers say."),
         both("upstream", MODEL_NAME, "What the provider says; the same where it is left out."),
         both("cost", SCHEDULE, "What the provider charges, per million tokens; null: not known.").or_null(),
-        both("profile", Shape::Any, "Facts about the upstream model that translation needs, as in a catalog file."),
+        both("profile", ValueSchema::Any, "Facts about the upstream model that translation needs, as in a catalog file."),
     ],
 };
-static SERVES_ITEM: Shape = Shape::Of(&SERVES);
+static SERVES_ITEM: ValueSchema = ValueSchema::Object(&SERVES);
 
-static CHANNEL: Object = Object { name: "Channel", fields: FIELDS };
-const FIELDS: &[Field] = &[
-    read("id", Shape::Id("chn_"), "Id."),
+static CHANNEL: ObjectSchema = ObjectSchema { name: "Channel", fields: FIELDS };
+const FIELDS: &[FieldSchema] = &[
+    read("id", ValueSchema::Id("chn_"), "Id."),
     fixed("name", NAME, "Unique."),
     needed(
         "provider",
-        Shape::Word(&["openai", "gemini", "anthropic", "compatible", "echo"]),
+        ValueSchema::Enum(&["openai", "gemini", "anthropic", "compatible", "echo"]),
         "Decides protocol and address of a new channel.",
     ),
-    both("protocol", Shape::Word(&["openai", "gemini", "anthropic"]), "What it speaks."),
+    both("protocol", ValueSchema::Enum(&["openai", "gemini", "anthropic"]), "What it speaks."),
     both("base_url", URL, "With the version: `https://api.openai.com/v1`. Once accounts have credentials, only admins change it."),
-    both("status", Shape::Word(&["on", "off"]), "off: by hand."),
-    both("priority", Shape::Whole { least: i32::MIN as i64, most: i32::MAX as i64 }, "Lower is tried first."),
-    both("weight", Shape::Whole { least: 1, most: 1_000_000 }, "Share among channels of one priority."),
-    both("private_network", Shape::Flag, "May reach loopback and private addresses; admins only."),
-    both("cooling", Shape::Flag, "false: failures never rest its accounts."),
-    both("learn_unsupported", Shape::Flag, "false: refused parameters are not remembered."),
-    both("retry_uncertain", Shape::Flag, "Another attempt after \"sent, but no answer\"."),
+    both("status", ValueSchema::Enum(&["on", "off"]), "off: by hand."),
+    both("priority", ValueSchema::Integer { least: i32::MIN as i64, most: i32::MAX as i64 }, "Lower is tried first."),
+    both("weight", ValueSchema::Integer { least: 1, most: 1_000_000 }, "Share among channels of one priority."),
+    both("private_network", ValueSchema::Boolean, "May reach loopback and private addresses; admins only."),
+    both("cooling", ValueSchema::Boolean, "false: failures never rest its accounts."),
+    both("learn_unsupported", ValueSchema::Boolean, "false: refused parameters are not remembered."),
+    both("retry_uncertain", ValueSchema::Boolean, "Another attempt after \"sent, but no answer\"."),
     both("probe_interval_s", COUNT_32, "Probes each account this often; 0: only those that rest."),
     both("connect_timeout_ms", MS, "TCP and TLS."),
     both("first_byte_timeout_ms", MS, "Until the answer begins."),
     both("idle_timeout_ms", MS, "Between two pieces of a stream."),
-    both("headers", Shape::Texts { most: 32 }, "Added to every request upstream."),
+    both("headers", ValueSchema::StringMap { most: 32 }, "Added to every request upstream."),
     both("proxy", URL, "`http://…` or `socks5://…`; admins only. Its password is shown as `***`.").or_null(),
     both("ca_file", URL, "PEM file with further roots, on the gateway's machine; admins only.").or_null(),
-    both("hoist", Shape::Flag, "Translation moves later system texts to the beginning."),
-    both("server_tools", Shape::Flag, "Tools that the provider runs and charges may be asked for."),
-    both("pass_user", Shape::Flag, "The id of the person behind the caller travels."),
-    both("fetch_media", Shape::Flag, "Images and files that a request names by address are fetched for it."),
+    both("hoist", ValueSchema::Boolean, "Translation moves later system texts to the beginning."),
+    both("server_tools", ValueSchema::Boolean, "Tools that the provider runs and charges may be asked for."),
+    both("pass_user", ValueSchema::Boolean, "The id of the person behind the caller travels."),
+    both("fetch_media", ValueSchema::Boolean, "Images and files that a request names by address are fetched for it."),
     BUDGETS,
-    both("serves", Shape::List { of: &SERVES_ITEM, most: 10_000 }, "The models it serves, whole."),
-    both("accounts", accounts::LIST, "Accounts of a new channel, with their credentials.").with(Usage::WriteAtFirst),
+    both("serves", ValueSchema::List { of: &SERVES_ITEM, most: 10_000 }, "The models it serves, whole."),
+    both("accounts", accounts::LIST, "Accounts of a new channel, with their credentials.").with(FieldAccess::WriteAtFirst),
     OWNER,
     CREATED_AT,
     REVISION,
 ];
 
 pub(super) static ROUTES: &[Route] = &named_routes!(
-    Channels,
+    ChannelResource,
     &CHANNEL,
     "channels",
     "channels",
@@ -81,11 +86,11 @@ pub(super) static ROUTES: &[Route] = &named_routes!(
 );
 
 /// The resource.
-struct Channels;
+struct ChannelResource;
 
-impl Named for Channels {
+impl NamedResource for ChannelResource {
     type Spec = ChannelSpec;
-    const KIND: Kind = Kind::Channel;
+    const KIND: RowKind = RowKind::Channel;
 
     fn name(spec: &ChannelSpec) -> &str {
         &spec.name
@@ -114,7 +119,7 @@ impl Named for Channels {
             serves,
         } = spec;
         let headers: Map<String, Value> = headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let mut members = form::members(json!({
+        let mut members = shared_fields::members(json!({
             "name": name,
             "provider": provider,
             "protocol": protocol.as_str(),
@@ -131,21 +136,21 @@ impl Named for Channels {
             "first_byte_timeout_ms": first_byte_ms,
             "idle_timeout_ms": idle_ms,
         }));
-        members.extend(form::members(json!({
+        members.extend(shared_fields::members(json!({
             "headers": headers,
-            "proxy": proxy.as_deref().map(shown_proxy),
+            "proxy": proxy.as_deref().map(redacted_proxy),
             "ca_file": ca_file,
             "hoist": hoist,
             "server_tools": server_tools,
             "pass_user": pass_user,
             "fetch_media": fetch_media,
-            "budgets": form::show_budgets(budgets),
+            "budgets": shared_fields::show_budgets(budgets),
             "serves": serves.iter().map(show_serves).collect::<Vec<_>>(),
         })));
         members
     }
 
-    fn take(sent: &Members, spec: &mut ChannelSpec) -> Result<(), Problem> {
+    fn take(sent: &InputFields, spec: &mut ChannelSpec) -> Result<(), ApiError> {
         sent.set_text("name", &mut spec.name);
         sent.set_word("provider", &mut spec.provider);
         if let Some(protocol) = sent.text("protocol").and_then(Protocol::parse) {
@@ -181,11 +186,11 @@ impl Named for Channels {
             spec.headers.sort();
         }
         // What was shown and is sent back changes nothing.
-        if sent.text("proxy") != spec.proxy.as_deref().map(shown_proxy).as_deref() {
+        if sent.text("proxy") != spec.proxy.as_deref().map(redacted_proxy).as_deref() {
             sent.set_or_null("proxy", &mut spec.proxy);
         }
         sent.set_or_null("ca_file", &mut spec.ca_file);
-        form::set_budgets(sent, &mut spec.budgets)?;
+        shared_fields::set_budgets(sent, &mut spec.budgets)?;
         if let Some(items) = sent.list("serves") {
             spec.serves = items.iter().enumerate().map(|(i, item)| read_serves(i, item)).collect::<Result<_, _>>()?;
         }
@@ -200,23 +205,23 @@ impl Named for Channels {
         Change::RemoveChannel { channel }
     }
 
-    fn begin(sent: &Members) -> ChannelSpec {
+    fn begin(sent: &InputFields) -> ChannelSpec {
         let mut spec = ChannelSpec::default();
         sent.set_word("provider", &mut spec.provider);
         let (protocol, base_url) = provider_defaults(spec.provider);
         ChannelSpec { protocol, base_url: base_url.to_owned(), ..spec }
     }
 
-    fn along(ask: &Ask, spec: &ChannelSpec) -> Result<Vec<Change>, Problem> {
-        let items = ask.body.list("accounts").into_iter().flatten();
+    fn related_changes(context: &RequestContext, spec: &ChannelSpec) -> Result<Vec<Change>, ApiError> {
+        let items = context.body.list("accounts").into_iter().flatten();
         let mut names = HashSet::new();
         items
             .enumerate()
             .map(|(i, item)| {
-                let sent = Members::of(item);
+                let sent = InputFields::of(item);
                 let account = accounts::read(&sent)?;
                 if !names.insert(account.name.clone()) {
-                    return Err(Problem::value(&format!("accounts[{i}].name"), "another account of the channel has this name"));
+                    return Err(ApiError::value(&format!("accounts[{i}].name"), "another account of the channel has this name"));
                 }
                 let credential = sent.text("credential").map(|text| Secret::new(text.to_owned()));
                 Ok(Change::PutAccount { channel: spec.name.clone(), account, credential })
@@ -225,16 +230,16 @@ impl Named for Channels {
     }
 
     /// Whether an account has a credential. Of a page that is full nobody looks further.
-    async fn keeps_secrets(ask: &Ask, row: &StoredRow) -> Result<bool, Problem> {
-        if !ask.body.has("base_url") {
+    async fn keeps_secrets(context: &RequestContext, row: &StoredRow) -> Result<bool, ApiError> {
+        if !context.body.has("base_url") {
             return Ok(false);
         }
-        let accounts = RowFilter { parent: Some(row.id.clone()), ..RowFilter::of(Kind::Account, MOST_ACCOUNTS) };
-        let accounts = ask.within(ask.site.store.listing.page(&accounts)).await?;
-        Ok(accounts.len() >= MOST_ACCOUNTS as usize || accounts.iter().any(|account| account.keeps_secret))
+        let accounts = RowFilter { parent: Some(row.id.clone()), ..RowFilter::of(RowKind::Account, MAX_ACCOUNTS) };
+        let accounts = context.with_query_timeout(context.state.store.listing.page(&accounts)).await?;
+        Ok(accounts.len() >= MAX_ACCOUNTS as usize || accounts.iter().any(|account| account.keeps_secret))
     }
 
-    fn allowed(ask: &Ask, there: Option<&Before<ChannelSpec>>, after: &ChannelSpec) -> Result<(), Problem> {
+    fn allowed(context: &RequestContext, there: Option<&CurrentRow<ChannelSpec>>, after: &ChannelSpec) -> Result<(), ApiError> {
         let plain = ChannelSpec::default();
         let before = there.map_or(&plain, |there| &there.spec);
         if let Some(there) = there
@@ -242,24 +247,24 @@ impl Named for Channels {
         {
             // Requests carry the credentials to wherever it says.
             if there.keeps_secrets {
-                ask.admins_only("Changing the base_url of a channel whose accounts have credentials")?;
+                context.require_admin("Changing the base_url of a channel whose accounts have credentials")?;
             }
             // An admin allowed this channel to reach further, and its address with it.
             if before.private_network || before.proxy.is_some() {
-                ask.admins_only("Changing the base_url of a channel with private_network or a proxy")?;
+                context.require_admin("Changing the base_url of a channel with private_network or a proxy")?;
             }
         }
         if after.private_network && !before.private_network {
-            ask.admins_only("Reaching private addresses")?;
+            context.require_admin("Reaching private addresses")?;
         }
         if after.proxy != before.proxy || after.ca_file != before.ca_file {
-            ask.admins_only("Setting a proxy or a file of roots")?;
+            context.require_admin("Setting a proxy or a file of roots")?;
         }
         if !after.private_network
             && let Some(address) = literal(&after.base_url)
-            && !ask.site.running.is_public(address)
+            && !context.state.gateway.is_public(address)
         {
-            return Err(Problem::value(
+            return Err(ApiError::value(
                 "base_url",
                 format_args!("{address} does not belong to the public internet; an admin may set private_network"),
             ));
@@ -279,20 +284,20 @@ fn literal(url: &str) -> Option<IpAddr> {
 
 fn show_serves(serves: &ServesSpec) -> Value {
     let ServesSpec { model, upstream, cost, profile } = serves;
-    json!({"model": model, "upstream": upstream, "cost": form::show_schedule(cost.as_ref()), "profile": profile})
+    json!({"model": model, "upstream": upstream, "cost": shared_fields::show_schedule(cost.as_ref()), "profile": profile})
 }
 
-fn read_serves(i: usize, item: &Value) -> Result<ServesSpec, Problem> {
-    let sent = Members::of(item);
+fn read_serves(i: usize, item: &Value) -> Result<ServesSpec, ApiError> {
+    let sent = InputFields::of(item);
     let model = sent.text("model").unwrap_or_default().to_owned();
     let mut serves = ServesSpec { upstream: model.clone(), model, cost: None, profile: Profile::default() };
     sent.set_text("upstream", &mut serves.upstream);
     if let Some(items) = sent.list("cost") {
-        serves.cost = form::read_schedule(items, &format!("serves[{i}].cost"))?;
+        serves.cost = shared_fields::read_schedule(items, &format!("serves[{i}].cost"))?;
     }
     if let Some(profile) = item.get("profile") {
         serves.profile =
-            serde_json::from_value(profile.clone()).map_err(|error| Problem::value(&format!("serves[{i}].profile"), error))?;
+            serde_json::from_value(profile.clone()).map_err(|error| ApiError::value(&format!("serves[{i}].profile"), error))?;
     }
     Ok(serves)
 }

@@ -2,21 +2,22 @@
 
 use serde_json::{Map, Value, json};
 use tollgate_core::{Glob, Hedge, NanoUsd};
-use tollgate_store::{AdminScope, Change, GroupSpec, Kind};
+use tollgate_store::{AdminScope, Change, GroupSpec, RowKind};
 
 use super::{
-    ask::Members,
-    form::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
-    named::{self, Named, named_routes},
+    named_resource::{self, NamedResource, named_routes},
     previews,
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
-    shape::{
-        CREATED_AT, FACTOR, Field, How, NAME, OWNER, Object, POSITIVE_NANO_USD, POSITIVE_USD, REVISION, Shape, both, fixed, read,
+    request_context::InputFields,
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    schema::{
+        CREATED_AT, FACTOR, FieldSchema, NAME, OWNER, ObjectSchema, POSITIVE_NANO_USD, POSITIVE_USD, REVISION, ValueSchema,
+        WriteMode, both, fixed, read,
     },
+    shared_fields::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
 };
-use crate::problem::Problem;
+use crate::api_error::ApiError;
 
-static HEDGE: Object = Object {
+static HEDGE: ObjectSchema = ObjectSchema {
     name: "Hedge",
     fields: &[
         both("cost_cap_nano_usd", POSITIVE_NANO_USD, "What second attempts may cost in a UTC day, in nano-USD."),
@@ -24,26 +25,27 @@ static HEDGE: Object = Object {
     ],
 };
 
-static GROUP: Object = Object {
+static GROUP: ObjectSchema = ObjectSchema {
     name: "Group",
     fields: &[
-        read("id", Shape::Id("grp_"), "Id."),
+        read("id", ValueSchema::Id("grp_"), "Id."),
         fixed("name", NAME, "Unique."),
-        both("visibility", Shape::Word(&["public", "private"]), "private: for members it was granted to."),
-        both("channels", Shape::List { of: &NAME, most: 1_000 }, "Names of the channels it may use."),
+        both("visibility", ValueSchema::Enum(&["public", "private"]), "private: for members it was granted to."),
+        both("channels", ValueSchema::List { of: &NAME, most: 1_000 }, "Names of the channels it may use."),
         both(
             "models",
-            Shape::List { of: &Shape::Text { least: 1, most: 256 }, most: 1_000 },
+            ValueSchema::List { of: &ValueSchema::String { least: 1, most: 256 }, most: 1_000 },
             "Names and globs out of what they serve.",
         ),
         both("sale_multiplier", FACTOR, "Factor on sale prices."),
-        both("translation", Shape::Word(&["strict", "lenient"]), "What happens with what another protocol cannot express."),
-        both("stream_break", Shape::Word(&["provider_usage", "delivered", "none_if_empty"]), "What a broken answer costs."),
+        both("translation", ValueSchema::Enum(&["strict", "lenient"]), "What happens with what another protocol cannot express."),
+        both("stream_break", ValueSchema::Enum(&["provider_usage", "delivered", "none_if_empty"]), "What a broken answer costs."),
         PRICE_LIMIT,
-        both("routing", Shape::Word(&["weighted", "cheapest", "fastest"]), "What orders usable accounts."),
-        both("hedge", Shape::Of(&HEDGE), "A second attempt where the first token is late.").or_null(),
-        both("signatures_in_ids", Shape::Flag, "Whether thought signatures travel behind the ids of tool calls.").or_null(),
-        both("trace", Shape::Flag, "Whether callers may ask how their accounts were chosen."),
+        both("routing", ValueSchema::Enum(&["weighted", "cheapest", "fastest"]), "What orders usable accounts."),
+        both("hedge", ValueSchema::Object(&HEDGE), "A second attempt where the first token is late.").or_null(),
+        both("signatures_in_ids", ValueSchema::Boolean, "Whether thought signatures travel behind the ids of tool calls.")
+            .or_null(),
+        both("trace", ValueSchema::Boolean, "Whether callers may ask how their accounts were chosen."),
         RPM,
         TPM,
         CONCURRENCY,
@@ -57,7 +59,7 @@ static GROUP: Object = Object {
 };
 
 pub(super) static ROUTES: &[Route] = &named_routes!(
-    Groups,
+    GroupResource,
     &GROUP,
     "groups",
     "groups",
@@ -67,12 +69,12 @@ pub(super) static ROUTES: &[Route] = &named_routes!(
 );
 
 /// The resource.
-struct Groups;
+struct GroupResource;
 
-impl Named for Groups {
+impl NamedResource for GroupResource {
     type Spec = GroupSpec;
-    const KIND: Kind = Kind::Group;
-    const CHANGE_QUERY: &'static [Field] = previews::QUERY;
+    const KIND: RowKind = RowKind::Group;
+    const CHANGE_QUERY: &'static [FieldSchema] = previews::QUERY;
 
     fn name(spec: &GroupSpec) -> &str {
         &spec.name
@@ -97,7 +99,7 @@ impl Named for Groups {
         } = spec;
         let hedge =
             hedge.map(|Hedge { cost_cap }| json!({"cost_cap_nano_usd": cost_cap, "cost_cap_usd": cost_cap.to_usd_string()}));
-        let mut members = form::members(json!({
+        let mut members = shared_fields::members(json!({
             "name": name,
             "visibility": visibility,
             "channels": channels,
@@ -105,33 +107,33 @@ impl Named for Groups {
             "sale_multiplier": sale_multiplier.to_decimal(),
             "translation": translation,
             "stream_break": stream_break,
-            "price_limit": form::show_price_limit(price_limit.as_ref()),
+            "price_limit": shared_fields::show_price_limit(price_limit.as_ref()),
             "routing": routing,
             "hedge": hedge,
             "signatures_in_ids": signatures_in_ids,
             "trace": trace,
-            "budgets": form::show_budgets(budgets),
+            "budgets": shared_fields::show_budgets(budgets),
         }));
-        form::show_limits(limits, &mut members);
+        shared_fields::show_limits(limits, &mut members);
         members
     }
 
-    fn take(sent: &Members, spec: &mut GroupSpec) -> Result<(), Problem> {
+    fn take(sent: &InputFields, spec: &mut GroupSpec) -> Result<(), ApiError> {
         sent.set_text("name", &mut spec.name);
         sent.set_word("visibility", &mut spec.visibility);
         sent.set_texts("channels", &mut spec.channels);
-        form::set_globs(sent, &mut spec.models);
+        shared_fields::set_globs(sent, &mut spec.models);
         sent.set_factor("sale_multiplier", &mut spec.sale_multiplier)?;
         sent.set_word("translation", &mut spec.translation);
         sent.set_word("stream_break", &mut spec.stream_break);
-        form::set_price_limit(sent, &mut spec.price_limit)?;
+        shared_fields::set_price_limit(sent, &mut spec.price_limit)?;
         sent.set_word("routing", &mut spec.routing);
         if sent.has("hedge") {
             spec.hedge = match sent.0.get("hedge").filter(|hedge| !hedge.is_null()) {
                 None => None,
                 Some(hedge) => {
-                    let cap: Option<NanoUsd> = form::amount(&Members::of(hedge), "cost_cap", "hedge")?;
-                    Some(Hedge { cost_cap: cap.ok_or_else(|| form::missing_amount("cost_cap", "hedge"))? })
+                    let cap: Option<NanoUsd> = shared_fields::amount(&InputFields::of(hedge), "cost_cap", "hedge")?;
+                    Some(Hedge { cost_cap: cap.ok_or_else(|| shared_fields::missing_amount("cost_cap", "hedge"))? })
                 }
             };
         }
@@ -139,11 +141,11 @@ impl Named for Groups {
             spec.signatures_in_ids = sent.0.get("signatures_in_ids").and_then(Value::as_bool);
         }
         sent.set_flag("trace", &mut spec.trace);
-        form::read_limits(sent, &mut spec.limits);
-        form::set_budgets(sent, &mut spec.budgets)
+        shared_fields::read_limits(sent, &mut spec.limits);
+        shared_fields::set_budgets(sent, &mut spec.budgets)
     }
 
-    fn begin(_sent: &Members) -> GroupSpec {
+    fn begin(_sent: &InputFields) -> GroupSpec {
         GroupSpec { models: vec![Glob("*".to_owned())], ..GroupSpec::default() }
     }
 

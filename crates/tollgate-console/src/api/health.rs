@@ -11,63 +11,63 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tollgate_core::{AccountHealth, AccountId, HealthState, Standing, Timestamp};
-use tollgate_store::{AccountSpec, AdminScope, Kind, StoredRow};
+use tollgate_core::{AccountHealth, AccountId, Availability, HealthState, Timestamp};
+use tollgate_store::{AccountSpec, AdminScope, RowKind, StoredRow};
 
 use super::{
-    ask::Ask,
+    dispatch::time_value,
     handler, paging,
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    request_context::RequestContext,
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
     rows,
-    serve::shown_time,
-    shape::{COUNT, MODEL_NAME, NAME, Object, Shape, TEXT, Usage, both, read},
+    schema::{COUNT, FieldAccess, MODEL_NAME, NAME, ObjectSchema, TEXT, ValueSchema, both, read},
 };
-use crate::{NotTested, Seen, TestStep, Tested, answer::Answer, problem::Problem};
+use crate::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep, api_error::ApiError, response::ApiResponse};
 
-static HEALTH: Object = Object {
+static HEALTH: ObjectSchema = ObjectSchema {
     name: "AccountHealth",
     fields: &[
-        read("id", Shape::Id("acc_"), "The account's id."),
+        read("id", ValueSchema::Id("acc_"), "The account's id."),
         read("channel", NAME, "Its channel."),
         read("account", NAME, "Its name."),
-        read("status", Shape::Word(&["on", "off"]), "off: by hand."),
+        read("status", ValueSchema::Enum(&["on", "off"]), "off: by hand."),
         read(
             "state",
-            Shape::Word(&["usable", "cooling", "resting", "due", "probing"]),
+            ValueSchema::Enum(&["usable", "cooling", "resting", "due", "probing"]),
             "Whether it is used; due: the next request tries it, probing: one does.",
         ),
         read("reason", TEXT, "Why it cools or rests.").or_null(),
-        read("since", Shape::Time, "Since when.").or_null(),
-        read("until", Shape::Time, "Until when; null while it rests: until a test passes.").or_null(),
+        read("since", ValueSchema::Time, "Since when.").or_null(),
+        read("until", ValueSchema::Time, "Until when; null while it rests: until a test passes.").or_null(),
         read("failures", COUNT, "Failures in a row."),
-        read("error_rate", Shape::Number, "Moving average of failures, 0 to 1."),
+        read("error_rate", ValueSchema::Number, "Moving average of failures, 0 to 1."),
         read("first_token_average_us", COUNT, "Moving average of microseconds to the first content of streams.").or_null(),
         read("whole_answer_average_us", COUNT, "Moving average of microseconds to whole answers that were not streamed.").or_null(),
     ],
 };
 
-static TEST: Object = Object {
+static TEST: ObjectSchema = ObjectSchema {
     name: "ChannelTest",
     fields: &[
-        both("account", NAME, "This account only, by name or id.").with(Usage::Write),
-        both("model", MODEL_NAME, "With this model; else the first that is served.").with(Usage::Write),
+        both("account", NAME, "This account only, by name or id.").with(FieldAccess::Write),
+        both("model", MODEL_NAME, "With this model; else the first that is served.").with(FieldAccess::Write),
     ],
 };
-static STEP: Object = Object {
+static STEP: ObjectSchema = ObjectSchema {
     name: "TestStep",
     fields: &[
         read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
-        read("took_ms", Shape::Number, "How long it took."),
+        read("took_ms", ValueSchema::Number, "How long it took."),
         read("detail", TEXT, "What there is to say about it."),
     ],
 };
-static TESTED: Object = Object {
+static TESTED: ObjectSchema = ObjectSchema {
     name: "TestedAccount",
     fields: &[
         read("account", NAME, "The account."),
         read("model", MODEL_NAME, "With which model."),
-        read("passed", Shape::Flag, "Whether all went well. A pass ends a rest."),
-        read("steps", Shape::List { of: &Shape::Of(&STEP), most: 20 }, "The steps that went well."),
+        read("passed", ValueSchema::Boolean, "Whether all went well. A pass ends a rest."),
+        read("steps", ValueSchema::List { of: &ValueSchema::Object(&STEP), most: 20 }, "The steps that went well."),
         read("error", TEXT, "What went wrong behind them.").or_null(),
     ],
 };
@@ -81,8 +81,8 @@ pub(super) static ROUTES: &[Route] = &[
         id: "list_health",
         doc: "The health of every account, now.",
         query: &[LIMIT, AFTER],
-        takes: Takes::Nothing,
-        gives: Gives::Page(&HEALTH),
+        request: RequestSchema::Empty,
+        response: ResponseSchema::Page(&HEALTH),
         handler: handler!(list),
     },
     Route {
@@ -94,39 +94,39 @@ pub(super) static ROUTES: &[Route] = &[
         doc: "Calls a channel's accounts for real, each step measured. It costs what a short request costs.",
         query: &[both(
             "format",
-            Shape::Word(&["json", "jsonl"]),
+            ValueSchema::Enum(&["json", "jsonl"]),
             "`jsonl`: a JSON object a line for each step and each account, as they come.",
         )],
-        takes: Takes::Maybe(&TEST),
-        gives: Gives::Progress(&TESTED),
+        request: RequestSchema::Optional(&TEST),
+        response: ResponseSchema::Progress(&TESTED),
         handler: handler!(test),
     },
 ];
 
-async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let mut filter = rows::filter(&ask, Kind::Account)?;
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let mut filter = rows::filter(&context, RowKind::Account)?;
     filter.name = None;
-    let accounts = ask.within(ask.site.store.listing.page(&filter)).await?;
+    let accounts = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
     let mut channels: HashMap<String, String> = HashMap::new();
     for account in &accounts {
         if !channels.contains_key(&account.parent) {
-            let channel = ask.site.store.listing.row(Kind::Channel, &account.parent).await?;
+            let channel = context.state.store.listing.row(RowKind::Channel, &account.parent).await?;
             channels.insert(account.parent.clone(), channel.map_or_else(String::new, |channel| channel.name));
         }
     }
     let accounts =
-        accounts.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, Problem>>()?;
-    let now = ask.now();
+        accounts.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, ApiError>>()?;
+    let now = context.now();
     let show_one = |(spec, row): &(AccountSpec, StoredRow)| {
-        let health = AccountId::parse(&row.id).map(|id| ask.site.running.health(id)).unwrap_or_default();
+        let health = AccountId::parse(&row.id).map(|id| context.state.gateway.health(id)).unwrap_or_default();
         let channel = channels.get(&row.parent).map_or("", String::as_str);
         show(channel, row, spec, &health, now)
     };
-    Ok(paging::page(accounts, ask.limit(), |(_, row)| row.id.clone(), show_one))
+    Ok(paging::page(accounts, context.limit(), |(_, row)| row.id.clone(), show_one))
 }
 
 fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth, now: Timestamp) -> Value {
-    let due = health.standing(now) == Standing::ProbeDue;
+    let due = health.availability(now) == Availability::ProbeDue;
     let (state, reason, since, until) = match health.state {
         HealthState::Usable => ("usable", Value::Null, None, None),
         HealthState::Cooling { why, since, .. } if due => ("due", json!(why), Some(since), None),
@@ -140,19 +140,19 @@ fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHeal
     let (first_token, whole_answer) = (known(health.first_token_average_us), known(health.whole_answer_average_us));
     json!({
         "id": row.id, "channel": channel, "account": row.name, "status": if spec.on { "on" } else { "off" }, "state": state,
-        "reason": reason, "since": since.map(shown_time), "until": until.map(shown_time), "failures": health.failures,
+        "reason": reason, "since": since.map(time_value), "until": until.map(time_value), "failures": health.failures,
         "error_rate": f64::from(health.error_average) / 1e6, "first_token_average_us": first_token,
         "whole_answer_average_us": whole_answer,
     })
 }
 
-async fn test(ask: Ask) -> Result<Answer, Problem> {
-    let channel = rows::find(&ask, Kind::Channel, None, ask.at("name")).await?.name;
-    if ask.query.text("format") == Some("jsonl") {
-        return watched(ask, channel).await;
+async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let channel = rows::find(&context, RowKind::Channel, None, context.path_param("name")).await?.name;
+    if context.query.text("format") == Some("jsonl") {
+        return watched(context, channel).await;
     }
-    let (account, model) = (ask.body.text("account"), ask.body.text("model"));
-    let tested = ask.site.running.test(&channel, account, model, &mut |_| {}).await.map_err(not_tested)?;
+    let (account, model) = (context.body.text("account"), context.body.text("model"));
+    let tested = context.state.gateway.test(&channel, account, model, &mut |_| {}).await.map_err(not_tested)?;
     let items: Vec<Value> = tested
         .iter()
         .map(|it| {
@@ -161,14 +161,16 @@ async fn test(ask: Ask) -> Result<Answer, Problem> {
             shown
         })
         .collect();
-    Ok(Answer::ok(json!({"items": items, "next": null})))
+    Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
 
-fn not_tested(why: NotTested) -> Problem {
+fn not_tested(why: ChannelTestError) -> ApiError {
     match why {
-        NotTested::NotFound(what, name) => Problem::not_found(what, &name),
-        NotTested::Store(error) => Problem::store(&error, None),
-        NotTested::BuiltIn => Problem::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach."),
+        ChannelTestError::NotFound(what, name) => ApiError::not_found(what, &name),
+        ChannelTestError::Store(error) => ApiError::store(&error, None),
+        ChannelTestError::BuiltIn => {
+            ApiError::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach.")
+        }
     }
 }
 
@@ -176,36 +178,36 @@ fn step(step: &TestStep) -> Value {
     json!({"step": step.step, "took_ms": step.took_ms, "detail": step.detail})
 }
 
-fn end(tested: &Tested) -> Value {
+fn end(tested: &AccountTestResult) -> Value {
     json!({"account": tested.account, "model": tested.model, "passed": tested.error.is_none(), "error": tested.error})
 }
 
 /// A line for what is seen.
-fn line(seen: Seen<'_>) -> String {
+fn line(seen: ChannelTestEvent<'_>) -> String {
     let line = match seen {
-        Seen::Step { account, model, step: it } => {
+        ChannelTestEvent::Step { account, model, step: it } => {
             let mut line = step(it);
             line["account"] = account.into();
             line["model"] = model.into();
             line
         }
-        Seen::End(tested) => end(tested),
+        ChannelTestEvent::End(tested) => end(tested),
     };
     format!("{line}\n")
 }
 
 /// A test that is watched: its lines as they come. The answer begins with the first of them, so that a test that cannot be
 /// made is a refusal like any other. The test goes on only while somebody reads, hence few lines are kept at a time.
-async fn watched(ask: Ask, channel: String) -> Result<Answer, Problem> {
+async fn watched(context: RequestContext, channel: String) -> Result<ApiResponse, ApiError> {
     let seen = Arc::new(Mutex::new(VecDeque::new()));
     let pop = {
         let seen = Arc::clone(&seen);
         move || seen.lock().unwrap_or_else(PoisonError::into_inner).pop_front().map(|line: String| Ok(Bytes::from(line)))
     };
     let testing = async move {
-        let mut note = |it: Seen<'_>| seen.lock().unwrap_or_else(PoisonError::into_inner).push_back(line(it));
-        let (account, model) = (ask.body.text("account"), ask.body.text("model"));
-        ask.site.running.test(&channel, account, model, &mut note).await
+        let mut note = |it: ChannelTestEvent<'_>| seen.lock().unwrap_or_else(PoisonError::into_inner).push_back(line(it));
+        let (account, model) = (context.body.text("account"), context.body.text("model"));
+        context.state.gateway.test(&channel, account, model, &mut note).await
     };
     let mut testing = Some(Box::pin(testing));
     let mut lines = stream::poll_fn(move |context| {
@@ -229,5 +231,5 @@ async fn watched(ask: Ask, channel: String) -> Result<Answer, Problem> {
     let first = lines.next().await.transpose()?.unwrap_or_default();
     let rest = lines.map(|line| line.map_err(|problem| io::Error::other(problem.message().to_owned())));
     let body = Body::from_stream(stream::once(async { Ok(first) }).chain(rest));
-    Ok(Answer::other("application/jsonl; charset=utf-8", body))
+    Ok(ApiResponse::streamed("application/jsonl; charset=utf-8", body))
 }

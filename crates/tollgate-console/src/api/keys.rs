@@ -5,31 +5,35 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use tollgate_core::{KeyId, KeyStatus};
-use tollgate_store::{AdminScope, Change, KeySpec, Kind, NewKey, Random, StoredRow};
+use tollgate_store::{AdminScope, Change, KeySpec, NewKey, RandomSource, RowKind, StoredRow};
 
 use super::{
-    ask::{Applied, Ask, Members},
-    form::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
+    dispatch::time_value,
     handler, paging, previews,
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    request_context::{ApplyOutcome, InputFields, RequestContext},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
     rows,
-    serve::shown_time,
-    shape::{CREATED_AT, How, NAME, OWNER, Object, REVISION, Shape, TEXT, Usage, both, fixed, read},
+    schema::{CREATED_AT, FieldAccess, NAME, OWNER, ObjectSchema, REVISION, TEXT, ValueSchema, WriteMode, both, fixed, read},
+    shared_fields::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
 };
-use crate::{answer::Answer, problem::Problem};
+use crate::{api_error::ApiError, response::ApiResponse};
 
-static KEY: Object = Object {
+static KEY: ObjectSchema = ObjectSchema {
     name: "Key",
     fields: &[
-        read("id", Shape::Id("key_"), "Id."),
+        read("id", ValueSchema::Id("key_"), "Id."),
         fixed("name", NAME, "Unique among the member's keys."),
-        both("member", NAME, "Whose it is; `owner` where it is left out.").with(Usage::AtFirst),
-        both("status", Shape::Word(&["active", "disabled", "revoked"]), "`revoked` is for good: by DELETE."),
-        both("groups", Shape::List { of: &NAME, most: 100 }, "Groups in order; empty: the member's default group."),
-        both("models", Shape::List { of: &Shape::Text { least: 1, most: 256 }, most: 1_000 }, "Names and globs it may use."),
+        both("member", NAME, "Whose it is; `owner` where it is left out.").with(FieldAccess::AtFirst),
+        both("status", ValueSchema::Enum(&["active", "disabled", "revoked"]), "`revoked` is for good: by DELETE."),
+        both("groups", ValueSchema::List { of: &NAME, most: 100 }, "Groups in order; empty: the member's default group."),
+        both(
+            "models",
+            ValueSchema::List { of: &ValueSchema::String { least: 1, most: 256 }, most: 1_000 },
+            "Names and globs it may use.",
+        ),
         both(
             "ip_allow",
-            Shape::List { of: &Shape::Text { least: 1, most: 50 }, most: 1_000 },
+            ValueSchema::List { of: &ValueSchema::String { least: 1, most: 50 }, most: 1_000 },
             "Addresses and networks; empty: any.",
         ),
         RPM,
@@ -39,18 +43,18 @@ static KEY: Object = Object {
         PRICE_LIMIT,
         both(
             "signatures_in_ids",
-            Shape::Flag,
+            ValueSchema::Boolean,
             "Whether thought signatures travel behind the ids of tool calls; null: as its group says.",
         )
         .or_null(),
-        both("expires_at", Shape::Time, "When it ends.").or_null(),
+        both("expires_at", ValueSchema::Time, "When it ends.").or_null(),
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
         OWNER,
         CREATED_AT,
-        read("revoked_at", Shape::Time, "When it was revoked.").or_null(),
+        read("revoked_at", ValueSchema::Time, "When it was revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, this once.").with(Usage::Once),
+        read("key", TEXT, "The key itself, this once.").with(FieldAccess::Once),
         previews::WITH_ROW,
         previews::CUT_WITH_ROW,
     ],
@@ -65,8 +69,8 @@ const fn route(method: Method, path: &'static str, id: &'static str, doc: &'stat
         id,
         doc,
         query: &[],
-        takes: Takes::Nothing,
-        gives: Gives::One(&KEY),
+        request: RequestSchema::Empty,
+        response: ResponseSchema::Object(&KEY),
         handler: handler!(one),
     }
 }
@@ -78,23 +82,23 @@ pub(super) static ROUTES: &[Route] = &[
             AFTER,
             both("member", NAME, "Of this member, by name or id."),
             both("name", NAME, "Of this name."),
-            both("revoked", Shape::Flag, "Revoked ones too."),
+            both("revoked", ValueSchema::Boolean, "Revoked ones too."),
         ],
-        gives: Gives::Page(&KEY),
+        response: ResponseSchema::Page(&KEY),
         handler: handler!(list),
         ..route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.")
     },
     Route {
         query: previews::QUERY,
-        takes: Takes::Body(&KEY, How::New),
-        gives: Gives::Made(&KEY),
+        request: RequestSchema::Body(&KEY, WriteMode::Create),
+        response: ResponseSchema::Created(&KEY),
         handler: handler!(make),
         ..route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.")
     },
     route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key."),
     Route {
         query: previews::QUERY,
-        takes: Takes::Body(&KEY, How::Part),
+        request: RequestSchema::Body(&KEY, WriteMode::Update),
         handler: handler!(change),
         ..route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.")
     },
@@ -108,8 +112,8 @@ fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
     let KeySpec { name, member, status, expires_at, groups, models, ip_allow, limits, budgets, price_limit, signatures_in_ids } =
         spec;
     let (prefix, suffix) = row.shown.clone().unwrap_or_default();
-    let mut members = form::row_of(row);
-    form::show_limits(limits, &mut members);
+    let mut members = shared_fields::row_of(row);
+    shared_fields::show_limits(limits, &mut members);
     members.extend(
         [
             ("name", json!(name)),
@@ -118,40 +122,40 @@ fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
             ("groups", json!(groups)),
             ("models", json!(models)),
             ("ip_allow", json!(ip_allow)),
-            ("budgets", form::show_budgets(budgets)),
-            ("price_limit", form::show_price_limit(price_limit.as_ref())),
+            ("budgets", shared_fields::show_budgets(budgets)),
+            ("price_limit", shared_fields::show_price_limit(price_limit.as_ref())),
             ("signatures_in_ids", json!(signatures_in_ids)),
-            ("expires_at", json!(expires_at.map(shown_time))),
+            ("expires_at", json!(expires_at.map(time_value))),
             ("prefix", json!(prefix)),
             ("suffix", json!(suffix)),
-            ("revoked_at", json!(row.removed_at.map(shown_time))),
+            ("revoked_at", json!(row.removed_at.map(time_value))),
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
     members
 }
 
-fn shown(row: &StoredRow) -> Result<Answer, Problem> {
-    Ok(Answer::ok(show(row, &row.read()?)).revision(row.revision))
+fn shown(row: &StoredRow) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(show(row, &row.read()?)).revision(row.revision))
 }
 
 /// What was sent into a spec.
-fn take(sent: &Members, spec: &mut KeySpec) -> Result<(), Problem> {
+fn take(sent: &InputFields, spec: &mut KeySpec) -> Result<(), ApiError> {
     if sent.text("status") == Some("revoked") {
-        return Err(Problem::value("status", "a key is revoked by DELETE, for good"));
+        return Err(ApiError::value("status", "a key is revoked by DELETE, for good"));
     }
     sent.set_text("name", &mut spec.name);
     sent.set_text("member", &mut spec.member);
     sent.set_word("status", &mut spec.status);
     sent.set_texts("groups", &mut spec.groups);
-    form::set_globs(sent, &mut spec.models);
+    shared_fields::set_globs(sent, &mut spec.models);
     if let Some(nets) = sent.list("ip_allow") {
         spec.ip_allow =
             nets.iter().filter_map(Value::as_str).enumerate().map(|(i, text)| network(i, text)).collect::<Result<_, _>>()?;
     }
-    form::read_limits(sent, &mut spec.limits);
-    form::set_budgets(sent, &mut spec.budgets)?;
-    form::set_price_limit(sent, &mut spec.price_limit)?;
+    shared_fields::read_limits(sent, &mut spec.limits);
+    shared_fields::set_budgets(sent, &mut spec.budgets)?;
+    shared_fields::set_price_limit(sent, &mut spec.price_limit)?;
     if sent.has("signatures_in_ids") {
         spec.signatures_in_ids = sent.0.get("signatures_in_ids").and_then(Value::as_bool);
     }
@@ -162,79 +166,79 @@ fn take(sent: &Members, spec: &mut KeySpec) -> Result<(), Problem> {
 }
 
 /// A network, or a single address.
-fn network(i: usize, text: &str) -> Result<IpNet, Problem> {
+fn network(i: usize, text: &str) -> Result<IpNet, ApiError> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc())
-        .map_err(|_| Problem::value(&format!("ip_allow[{i}]"), "expected an address or a network such as \"10.0.0.0/8\""))
+        .map_err(|_| ApiError::value(&format!("ip_allow[{i}]"), "expected an address or a network such as \"10.0.0.0/8\""))
 }
 
-async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let mut filter = rows::filter(&ask, Kind::Key)?;
-    filter.removed = ask.query.0.get("revoked").is_some_and(|revoked| revoked == true);
-    if let Some(member) = ask.query.text("member") {
-        filter.parent = Some(rows::find(&ask, Kind::Member, None, member).await?.id);
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let mut filter = rows::filter(&context, RowKind::Key)?;
+    filter.removed = context.query.0.get("revoked").is_some_and(|revoked| revoked == true);
+    if let Some(member) = context.query.text("member") {
+        filter.parent = Some(rows::find(&context, RowKind::Member, None, member).await?.id);
     }
-    let rows = ask.within(ask.site.store.listing.page(&filter)).await?;
-    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, Problem>>()?;
-    Ok(paging::page(rows, ask.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec).into()))
+    let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
+    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
+    Ok(paging::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec).into()))
 }
 
-async fn one(ask: Ask) -> Result<Answer, Problem> {
-    shown(&rows::find(&ask, Kind::Key, None, ask.at("key")).await?)
+async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    shown(&rows::find(&context, RowKind::Key, None, context.path_param("key")).await?)
 }
 
-async fn make(ask: Ask) -> Result<Answer, Problem> {
+async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut spec = KeySpec::default();
-    take(&ask.body, &mut spec)?;
-    form::not_past(&ask, "expires_at")?;
+    take(&context.body, &mut spec)?;
+    shared_fields::require_future(&context, "expires_at")?;
     if spec.member.is_empty() {
         "owner".clone_into(&mut spec.member);
     }
-    let new = NewKey::draw(&Random::system());
-    let secret = Some(new.secret(&ask.site.store.hasher));
+    let new = NewKey::draw(&RandomSource::system());
+    let secret = Some(new.secret(&context.state.store.hasher));
     let (member, name) = (spec.member.clone(), spec.name.clone());
-    let mut changes = Vec::from_iter(ask.once()?);
-    changes.push(Change::ExpectNew { kind: Kind::Key, parent: member.clone(), name: name.clone() });
+    let mut changes = Vec::from_iter(context.idempotency_change()?);
+    changes.push(Change::ExpectNew { kind: RowKind::Key, parent: member.clone(), name: name.clone() });
     changes.push(Change::PutKey { key: Box::new(spec.clone()), secret });
-    let effects = previews::weigh(&ask, &changes).await?;
-    if previews::is_dry(&ask) {
-        let row = StoredRow::draft(Kind::Key, rows::prefix(Kind::Key), &name, ask.now());
-        return Ok(Answer::ok(previews::beside(show(&row, &spec), &effects)));
+    let effects = previews::preview_effects(&context, &changes).await?;
+    if previews::is_dry_run(&context) {
+        let row = StoredRow::draft(RowKind::Key, rows::prefix(RowKind::Key), &name, context.now());
+        return Ok(ApiResponse::ok(previews::beside(show(&row, &spec), &effects)));
     }
-    if let Applied::Before(id) = ask.apply(&changes).await? {
-        let row = rows::find(&ask, Kind::Key, None, &id).await?;
+    if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
+        let row = rows::find(&context, RowKind::Key, None, &id).await?;
         return Ok(shown(&row)?.header("idempotent-replayed", "true"));
     }
-    let member = rows::written(&ask, Kind::Member, None, &member).await?;
-    let row = rows::written(&ask, Kind::Key, Some(&member.id), &name).await?;
+    let member = rows::written(&context, RowKind::Member, None, &member).await?;
+    let row = rows::written(&context, RowKind::Key, Some(&member.id), &name).await?;
     let mut shown = show(&row, &row.read()?);
     shown.insert("key".to_owned(), new.expose_once().into());
-    Ok(Answer::made(previews::beside(shown, &effects)).revision(row.revision))
+    Ok(ApiResponse::created(previews::beside(shown, &effects)).revision(row.revision))
 }
 
-async fn change(ask: Ask) -> Result<Answer, Problem> {
+async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let changed = |row: &StoredRow| {
         if row.removed_at.is_some() {
-            return Err(Problem::conflict("key_revoked", "The key is revoked, which is for good; make a new one."));
+            return Err(ApiError::conflict("key_revoked", "The key is revoked, which is for good; make a new one."));
         }
         let mut spec: KeySpec = row.read()?;
-        take(&ask.body, &mut spec)?;
+        take(&context.body, &mut spec)?;
         Ok(spec)
     };
     let put = |spec: KeySpec| vec![Change::PutKey { key: Box::new(spec), secret: None }];
-    let row = rows::find(&ask, Kind::Key, None, ask.at("key")).await?;
+    let row = rows::find(&context, RowKind::Key, None, context.path_param("key")).await?;
     let spec = changed(&row)?;
-    let effects = previews::weigh(&ask, &put(spec.clone())).await?;
-    if previews::is_dry(&ask) {
-        return Ok(Answer::ok(previews::beside(show(&row, &spec), &effects)).revision(row.revision));
+    let effects = previews::preview_effects(&context, &put(spec.clone())).await?;
+    if previews::is_dry_run(&context) {
+        return Ok(ApiResponse::ok(previews::beside(show(&row, &spec), &effects)).revision(row.revision));
     }
-    let row = rows::edit(&ask, Kind::Key, None, ask.at("key"), |row| Ok(put(changed(row)?))).await?;
-    Ok(Answer::ok(previews::beside(show(&row, &row.read()?), &effects)).revision(row.revision))
+    let row = rows::edit(&context, RowKind::Key, None, context.path_param("key"), |row| Ok(put(changed(row)?))).await?;
+    Ok(ApiResponse::ok(previews::beside(show(&row, &row.read()?), &effects)).revision(row.revision))
 }
 
-async fn revoke(ask: Ask) -> Result<Answer, Problem> {
-    let row = rows::edit(&ask, Kind::Key, None, ask.at("key"), |row| {
-        let key = KeyId::parse(&row.id).ok_or_else(Problem::internal)?;
+async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let row = rows::edit(&context, RowKind::Key, None, context.path_param("key"), |row| {
+        let key = KeyId::parse(&row.id).ok_or_else(ApiError::internal)?;
         Ok(vec![Change::RevokeKey { key }])
     })
     .await?;

@@ -4,21 +4,21 @@ use serde_json::json;
 use tollgate_store::AdminScope;
 
 use super::{
-    ask::Ask,
+    dispatch::time_value,
     handler,
-    route::{Gives, Method, Route, Takes},
-    serve::shown_time,
-    shape::{NAME, Object, Shape, TEXT, read},
+    request_context::RequestContext,
+    route::{Method, RequestSchema, ResponseSchema, Route},
+    schema::{NAME, ObjectSchema, TEXT, ValueSchema, read},
 };
-use crate::{answer::Answer, problem::Problem};
+use crate::{api_error::ApiError, response::ApiResponse};
 
-static ME: Object = Object {
+static ME: ObjectSchema = ObjectSchema {
     name: "Me",
     fields: &[
-        read("id", Shape::Id("adm_"), "The admin key's id."),
+        read("id", ValueSchema::Id("adm_"), "The admin key's id."),
         read("name", NAME, "Its name."),
-        read("scope", Shape::Word(&["operator", "admin"]), "What it may do."),
-        read("expires_at", Shape::Time, "When it ends.").or_null(),
+        read("scope", ValueSchema::Enum(&["operator", "admin"]), "What it may do."),
+        read("expires_at", ValueSchema::Time, "When it ends.").or_null(),
         read("version", TEXT, "The program's version."),
     ],
 };
@@ -31,14 +31,14 @@ pub(super) static ROUTES: &[Route] = &[Route {
     id: "who_am_i",
     doc: "The admin key that asks.",
     query: &[],
-    takes: Takes::Nothing,
-    gives: Gives::One(&ME),
+    request: RequestSchema::Empty,
+    response: ResponseSchema::Object(&ME),
     handler: handler!(show),
 }];
 
-async fn show(ask: Ask) -> Result<Answer, Problem> {
-    let Some(key) = ask.who.key() else { return Err(Problem::no_path()) };
-    Ok(Answer::ok(json!({
-        "id": key.id, "name": key.name, "scope": key.scope, "expires_at": key.expires_at.map(shown_time), "version": ask.site.version,
+async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let Some(key) = context.principal.key() else { return Err(ApiError::no_path()) };
+    Ok(ApiResponse::ok(json!({
+        "id": key.id, "name": key.name, "scope": key.scope, "expires_at": key.expires_at.map(time_value), "version": context.state.version,
     })))
 }

@@ -1,27 +1,27 @@
 //! Members: the people whose keys call. Their money is in the ledger.
 
 use serde_json::{Map, Value, json};
-use tollgate_store::{AdminScope, Change, Kind, MemberSpec};
+use tollgate_store::{AdminScope, Change, MemberSpec, RowKind};
 
 use super::{
-    ask::Members as Sent,
-    form::{self, BUDGETS, CONCURRENCY, RPM, TPM},
-    named::{self, Named, named_routes},
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
-    shape::{CREATED_AT, How, NAME, OWNER, Object, REVISION, Shape, both, fixed, read},
+    named_resource::{self, NamedResource, named_routes},
+    request_context::InputFields as Sent,
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    schema::{CREATED_AT, NAME, OWNER, ObjectSchema, REVISION, ValueSchema, WriteMode, both, fixed, read},
+    shared_fields::{self, BUDGETS, CONCURRENCY, RPM, TPM},
 };
-use crate::problem::Problem;
+use crate::api_error::ApiError;
 
-static MEMBER: Object = Object {
+static MEMBER: ObjectSchema = ObjectSchema {
     name: "Member",
     fields: &[
-        read("id", Shape::Id("mbr_"), "Id."),
+        read("id", ValueSchema::Id("mbr_"), "Id."),
         fixed("name", NAME, "Unique."),
-        both("role", Shape::Word(&["admin", "operator", "member"]), "What they may do in the console."),
-        both("status", Shape::Word(&["active", "suspended"]), "Whether their keys work."),
-        both("groups", Shape::List { of: &NAME, most: 1_000 }, "Private groups granted."),
+        both("role", ValueSchema::Enum(&["admin", "operator", "member"]), "What they may do in the console."),
+        both("status", ValueSchema::Enum(&["active", "suspended"]), "Whether their keys work."),
+        both("groups", ValueSchema::List { of: &NAME, most: 1_000 }, "Private groups granted."),
         both("default_group", NAME, "Used by keys that name no group.").or_null(),
-        both("billing", Shape::Word(&["postpaid", "prepaid"]), "prepaid: the balance bounds."),
+        both("billing", ValueSchema::Enum(&["postpaid", "prepaid"]), "prepaid: the balance bounds."),
         RPM,
         TPM,
         CONCURRENCY,
@@ -33,7 +33,7 @@ static MEMBER: Object = Object {
 };
 
 pub(super) static ROUTES: &[Route] = &named_routes!(
-    Members,
+    MemberResource,
     &MEMBER,
     "members",
     "members",
@@ -43,11 +43,11 @@ pub(super) static ROUTES: &[Route] = &named_routes!(
 );
 
 /// The resource.
-struct Members;
+struct MemberResource;
 
-impl Named for Members {
+impl NamedResource for MemberResource {
     type Spec = MemberSpec;
-    const KIND: Kind = Kind::Member;
+    const KIND: RowKind = RowKind::Member;
 
     fn name(spec: &MemberSpec) -> &str {
         &spec.name
@@ -55,28 +55,28 @@ impl Named for Members {
 
     fn show(spec: &MemberSpec) -> Map<String, Value> {
         let MemberSpec { name, role, status, groups, default_group, billing, limits, budgets } = spec;
-        let mut members = form::members(json!({
+        let mut members = shared_fields::members(json!({
             "name": name,
             "role": role,
             "status": status,
             "groups": groups,
             "default_group": default_group,
             "billing": billing,
-            "budgets": form::show_budgets(budgets),
+            "budgets": shared_fields::show_budgets(budgets),
         }));
-        form::show_limits(limits, &mut members);
+        shared_fields::show_limits(limits, &mut members);
         members
     }
 
-    fn take(sent: &Sent, spec: &mut MemberSpec) -> Result<(), Problem> {
+    fn take(sent: &Sent, spec: &mut MemberSpec) -> Result<(), ApiError> {
         sent.set_text("name", &mut spec.name);
         sent.set_word("role", &mut spec.role);
         sent.set_word("status", &mut spec.status);
         sent.set_texts("groups", &mut spec.groups);
         sent.set_or_null("default_group", &mut spec.default_group);
         sent.set_word("billing", &mut spec.billing);
-        form::read_limits(sent, &mut spec.limits);
-        form::set_budgets(sent, &mut spec.budgets)
+        shared_fields::read_limits(sent, &mut spec.limits);
+        shared_fields::set_budgets(sent, &mut spec.budgets)
     }
 
     fn put(spec: MemberSpec) -> Change {

@@ -2,33 +2,33 @@
 
 use serde_json::{Map, Value, json};
 use tollgate_core::ParameterRule;
-use tollgate_store::{AdminScope, Change, Kind, ModelSpec};
+use tollgate_store::{AdminScope, Change, ModelSpec, RowKind};
 
 use super::{
-    ask::Members,
-    form::{self, SCHEDULE},
-    named::{self, Named, named_routes},
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
-    shape::{COUNT, CREATED_AT, How, MODEL_NAME, OWNER, Object, REVISION, Shape, both, fixed, read},
+    named_resource::{self, NamedResource, named_routes},
+    request_context::InputFields,
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    schema::{COUNT, CREATED_AT, MODEL_NAME, OWNER, ObjectSchema, REVISION, ValueSchema, WriteMode, both, fixed, read},
+    shared_fields::{self, SCHEDULE},
 };
-use crate::problem::Problem;
+use crate::api_error::ApiError;
 
-const PARAMETERS: Shape = Shape::List { of: &MODEL_NAME, most: 1_000 };
+const PARAMETERS: ValueSchema = ValueSchema::List { of: &MODEL_NAME, most: 1_000 };
 
-static MODEL: Object = Object {
+static MODEL: ObjectSchema = ObjectSchema {
     name: "Model",
     fields: &[
-        read("id", Shape::Id("mdl_"), "Id."),
+        read("id", ValueSchema::Id("mdl_"), "Id."),
         fixed("name", MODEL_NAME, "What callers say."),
         both("price", SCHEDULE, "What callers pay, per million tokens, before the group's multiplier; null: not priced.").or_null(),
         both("context", COUNT, "Context length in tokens.").or_null(),
         both("max_output", COUNT, "Most output tokens.").or_null(),
         both("supported_parameters", PARAMETERS, "Only these optional fields are taken.").or_null(),
         both("unsupported_parameters", PARAMETERS, "All but these are taken.").or_null(),
-        both("on_unsupported", Shape::Word(&["refuse", "drop"]), "What happens with one that is not taken."),
-        both("visible", Shape::Flag, "false: left out of lists; who knows the name can use it."),
-        both("description", Shape::Text { least: 0, most: 1_000 }, "One line about it.").or_null(),
-        both("embeddings", Shape::Flag, "It makes vectors, not text."),
+        both("on_unsupported", ValueSchema::Enum(&["refuse", "drop"]), "What happens with one that is not taken."),
+        both("visible", ValueSchema::Boolean, "false: left out of lists; who knows the name can use it."),
+        both("description", ValueSchema::String { least: 0, most: 1_000 }, "One line about it.").or_null(),
+        both("embeddings", ValueSchema::Boolean, "It makes vectors, not text."),
         OWNER,
         CREATED_AT,
         REVISION,
@@ -36,7 +36,7 @@ static MODEL: Object = Object {
 };
 
 pub(super) static ROUTES: &[Route] = &named_routes!(
-    Models,
+    ModelResource,
     &MODEL,
     "models",
     "models",
@@ -46,11 +46,11 @@ pub(super) static ROUTES: &[Route] = &named_routes!(
 );
 
 /// The resource.
-struct Models;
+struct ModelResource;
 
-impl Named for Models {
+impl NamedResource for ModelResource {
     type Spec = ModelSpec;
-    const KIND: Kind = Kind::Model;
+    const KIND: RowKind = RowKind::Model;
 
     fn name(spec: &ModelSpec) -> &str {
         &spec.name
@@ -63,9 +63,9 @@ impl Named for Models {
             ParameterRule::Only(names) => (Some(names), None),
             ParameterRule::Except(names) => (None, Some(names)),
         };
-        form::members(json!({
+        shared_fields::members(json!({
             "name": name,
-            "price": form::show_schedule(price.as_ref()),
+            "price": shared_fields::show_schedule(price.as_ref()),
             "context": context,
             "max_output": max_output,
             "supported_parameters": supported,
@@ -77,9 +77,9 @@ impl Named for Models {
         }))
     }
 
-    fn take(sent: &Members, spec: &mut ModelSpec) -> Result<(), Problem> {
+    fn take(sent: &InputFields, spec: &mut ModelSpec) -> Result<(), ApiError> {
         sent.set_text("name", &mut spec.name);
-        form::set_schedule(sent, "price", &mut spec.price)?;
+        shared_fields::set_schedule(sent, "price", &mut spec.price)?;
         sent.set_number_or_null("context", &mut spec.context);
         sent.set_number_or_null("max_output", &mut spec.max_output);
         parameters(sent, &mut spec.parameters)?;
@@ -102,12 +102,12 @@ impl Named for Models {
 }
 
 /// One of the two lists, or none: what is sent last decides, and both at once contradict each other.
-fn parameters(sent: &Members, rule: &mut ParameterRule) -> Result<(), Problem> {
+fn parameters(sent: &InputFields, rule: &mut ParameterRule) -> Result<(), ApiError> {
     let names =
         |name: &str| sent.list(name).map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>());
     match (names("supported_parameters"), names("unsupported_parameters")) {
         (Some(_), Some(_)) => {
-            return Err(Problem::value("supported_parameters", "send supported_parameters or unsupported_parameters, not both"));
+            return Err(ApiError::value("supported_parameters", "send supported_parameters or unsupported_parameters, not both"));
         }
         (Some(only), None) => *rule = ParameterRule::Only(only),
         (None, Some(except)) => *rule = ParameterRule::Except(except),

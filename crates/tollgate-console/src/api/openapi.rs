@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 use tollgate_store::AdminScope;
 
 use super::{
-    ask::Ask,
     handler,
-    route::{Gives, Method, Route, Takes},
+    request_context::RequestContext,
+    route::{Method, RequestSchema, ResponseSchema, Route},
     routes,
-    shape::{Field, How, Object, Shape, Usage},
+    schema::{FieldAccess, FieldSchema, ObjectSchema, ValueSchema, WriteMode},
 };
-use crate::{answer::Answer, problem::Problem};
+use crate::{api_error::ApiError, response::ApiResponse};
 
 pub(super) static ROUTES: &[Route] = &[Route {
     method: Method::Get,
@@ -22,13 +22,13 @@ pub(super) static ROUTES: &[Route] = &[Route {
     id: "get_openapi",
     doc: "This document.",
     query: &[],
-    takes: Takes::Nothing,
-    gives: Gives::Document,
+    request: RequestSchema::Empty,
+    response: ResponseSchema::Document,
     handler: handler!(show),
 }];
 
-async fn show(ask: Ask) -> Result<Answer, Problem> {
-    Ok(Answer::ok(document(ask.site.version)))
+async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(document(context.state.version)))
 }
 
 /// The whole document (OpenAPI 3.1).
@@ -75,7 +75,7 @@ fn error() -> Value {
                 "code": {"type": "string"},
                 "faults": {
                     "type": "array",
-                    "maxItems": crate::problem::MOST_FAULTS,
+                    "maxItems": crate::api_error::MAX_FAULTS,
                     "description": "Where a catalog file was sent: what is wrong with it, in order of place.",
                     "items": {
                         "type": "object",
@@ -109,8 +109,8 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         }
     }
     for field in route.query {
-        let schema = schemas.shape(&field.shape, Side::Request(How::New));
-        let required = field.usage.is_needed(How::New);
+        let schema = schemas.shape(&field.shape, SchemaDirection::Request(WriteMode::Create));
+        let required = field.usage.is_needed(WriteMode::Create);
         parameters
             .push(json!({"name": field.name, "in": "query", "required": required, "description": field.doc, "schema": schema}));
     }
@@ -130,13 +130,13 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         "parameters": parameters,
         "responses": responses(route, schemas),
     });
-    let body = match route.takes {
-        Takes::Nothing => None,
-        Takes::Body(object, how) => Some((object, how, true)),
-        Takes::Maybe(object) => Some((object, How::New, false)),
+    let body = match route.request {
+        RequestSchema::Empty => None,
+        RequestSchema::Body(object, how) => Some((object, how, true)),
+        RequestSchema::Optional(object) => Some((object, WriteMode::Create, false)),
     };
     if let Some((object, how, required)) = body {
-        let schema = schemas.object(object, Side::Request(how));
+        let schema = schemas.object(object, SchemaDirection::Request(how));
         operation["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": schema}}});
     }
     operation
@@ -145,17 +145,17 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
 fn responses(route: &Route, schemas: &mut Schemas) -> Value {
     let content = |schema: Value| json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
     let mut responses = Map::new();
-    match route.gives {
-        Gives::One(object) => {
-            responses.insert("200".to_owned(), content(schemas.object(object, Side::Answer)));
+    match route.response {
+        ResponseSchema::Object(object) => {
+            responses.insert("200".to_owned(), content(schemas.object(object, SchemaDirection::Response)));
         }
-        Gives::Made(object) => {
-            let schema = schemas.object(object, Side::Answer);
+        ResponseSchema::Created(object) => {
+            let schema = schemas.object(object, SchemaDirection::Response);
             responses.insert("200".to_owned(), content(schema.clone()));
             responses.insert("201".to_owned(), content(schema));
         }
-        Gives::Page(object) | Gives::Progress(object) => {
-            let items = schemas.object(object, Side::Answer);
+        ResponseSchema::Page(object) | ResponseSchema::Progress(object) => {
+            let items = schemas.object(object, SchemaDirection::Response);
             responses.insert(
                 "200".to_owned(),
                 content(json!({
@@ -168,19 +168,19 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
                     "additionalProperties": false,
                 })),
             );
-            if matches!(route.gives, Gives::Progress(_)) {
+            if matches!(route.response, ResponseSchema::Progress(_)) {
                 responses["200"]["content"]["application/jsonl"] = json!({"schema": {"type": "string"}});
             }
         }
-        Gives::Nothing => {
+        ResponseSchema::Empty => {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
         }
-        Gives::Lines => {
+        ResponseSchema::TextLines => {
             let lines = json!({"schema": {"type": "string"}});
             let content = json!({"text/csv": lines, "application/jsonl": lines});
             responses.insert("200".to_owned(), json!({"description": "Lines.", "content": content}));
         }
-        Gives::Document => {
+        ResponseSchema::Document => {
             responses.insert("200".to_owned(), content(json!({"type": "object"})));
         }
     }
@@ -191,18 +191,18 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
 
 /// Whether a schema is of what is sent or of what comes back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Request(How),
-    Answer,
+enum SchemaDirection {
+    Request(WriteMode),
+    Response,
 }
 
 impl Schemas {
     /// A reference to an object's schema, which is written down where it is not yet.
-    fn object(&mut self, object: &'static Object, side: Side) -> Value {
+    fn object(&mut self, object: &'static ObjectSchema, side: SchemaDirection) -> Value {
         let name = match side {
-            Side::Answer => object.name.to_owned(),
-            Side::Request(How::New) => format!("New{}", object.name),
-            Side::Request(How::Part) => format!("{}Change", object.name),
+            SchemaDirection::Response => object.name.to_owned(),
+            SchemaDirection::Request(WriteMode::Create) => format!("New{}", object.name),
+            SchemaDirection::Request(WriteMode::Update) => format!("{}Change", object.name),
         };
         if !self.0.contains_key(&name) {
             self.0.insert(name.clone(), Value::Null);
@@ -212,12 +212,12 @@ impl Schemas {
         reference(&name)
     }
 
-    fn members(&mut self, object: &'static Object, side: Side) -> Value {
+    fn members(&mut self, object: &'static ObjectSchema, side: SchemaDirection) -> Value {
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for field in object.fields {
             let (there, must) = match side {
-                Side::Answer => (field.usage.is_read(), field.usage.is_read() && field.usage != Usage::Once),
-                Side::Request(how) => (field.usage.is_written(how), field.usage.is_needed(how)),
+                SchemaDirection::Response => (field.usage.is_read(), field.usage.is_read() && field.usage != FieldAccess::Once),
+                SchemaDirection::Request(how) => (field.usage.is_written(how), field.usage.is_needed(how)),
             };
             if there {
                 properties.insert(field.name.to_owned(), self.field(field, side));
@@ -229,9 +229,10 @@ impl Schemas {
         json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
     }
 
-    fn field(&mut self, field: &Field, side: Side) -> Value {
+    fn field(&mut self, field: &FieldSchema, side: SchemaDirection) -> Value {
         // What stands below a changed row is sent whole.
-        let below = if side == Side::Answer { Side::Answer } else { Side::Request(How::New) };
+        let below =
+            if side == SchemaDirection::Response { SchemaDirection::Response } else { SchemaDirection::Request(WriteMode::Create) };
         let schema = self.shape(&field.shape, below);
         let mut schema = if field.nullable { json!({"anyOf": [schema, {"type": "null"}]}) } else { schema };
         if let Some(members) = schema.as_object_mut() {
@@ -240,14 +241,14 @@ impl Schemas {
         schema
     }
 
-    fn shape(&mut self, shape: &Shape, side: Side) -> Value {
+    fn shape(&mut self, shape: &ValueSchema, side: SchemaDirection) -> Value {
         match shape {
-            Shape::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
-            Shape::Text { least: 0, .. } if side == Side::Answer => json!({"type": "string"}),
-            Shape::Text { least, most } => json!({"type": "string", "minLength": least, "maxLength": most}),
-            Shape::Time => json!({"type": "string", "format": "date-time"}),
-            Shape::Flag => json!({"type": "boolean"}),
-            Shape::Whole { least, most } => {
+            ValueSchema::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
+            ValueSchema::String { least: 0, .. } if side == SchemaDirection::Response => json!({"type": "string"}),
+            ValueSchema::String { least, most } => json!({"type": "string", "minLength": least, "maxLength": most}),
+            ValueSchema::Time => json!({"type": "string", "format": "date-time"}),
+            ValueSchema::Boolean => json!({"type": "boolean"}),
+            ValueSchema::Integer { least, most } => {
                 let mut schema = json!({"type": "integer"});
                 if *least != i64::MIN {
                     schema["minimum"] = (*least).into();
@@ -257,19 +258,21 @@ impl Schemas {
                 }
                 schema
             }
-            Shape::Decimal { places, signed } => {
+            ValueSchema::Decimal { places, signed } => {
                 let sign = if *signed { "-?" } else { "" };
                 json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")})
             }
-            Shape::Number => json!({"type": "number"}),
-            Shape::Word(words) => json!({"type": "string", "enum": words}),
-            Shape::List { of, most } => {
+            ValueSchema::Number => json!({"type": "number"}),
+            ValueSchema::Enum(words) => json!({"type": "string", "enum": words}),
+            ValueSchema::List { of, most } => {
                 let items = self.shape(of, side);
                 json!({"type": "array", "items": items, "maxItems": most})
             }
-            Shape::Texts { most } => json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": most}),
-            Shape::Of(object) => self.object(object, side),
-            Shape::Any => json!({"type": "object"}),
+            ValueSchema::StringMap { most } => {
+                json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": most})
+            }
+            ValueSchema::Object(object) => self.object(object, side),
+            ValueSchema::Any => json!({"type": "object"}),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
+use crate::response::ApiResponse;
 
 /// A page out of at most one item more than was asked for, which tells that there is a next one.
-pub(super) fn page<T>(mut rows: Vec<T>, limit: u32, place: impl Fn(&T) -> String, show: impl Fn(&T) -> Value) -> Answer {
+pub(super) fn page<T>(mut rows: Vec<T>, limit: u32, place: impl Fn(&T) -> String, show: impl Fn(&T) -> Value) -> ApiResponse {
     let limit = limit as usize;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = if more { rows.last().map(place) } else { None };
-    Answer::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": next}))
+    ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": next}))
 }

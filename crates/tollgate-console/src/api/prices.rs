@@ -2,19 +2,19 @@
 //! no price at all.
 
 use serde_json::{Value, json};
-use tollgate_store::{AdminScope, Change, Kind, ModelSpec};
+use tollgate_store::{AdminScope, Change, ModelSpec, RowKind};
 
 use super::{
-    ask::Ask,
-    form::{self, SCHEDULE},
     handler, paging,
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    request_context::RequestContext,
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
     rows,
-    shape::{How, MODEL_NAME, NAME, Object, Shape, both, read},
+    schema::{MODEL_NAME, NAME, ObjectSchema, ValueSchema, WriteMode, both, read},
+    shared_fields::{self, SCHEDULE},
 };
-use crate::{answer::Answer, problem::Problem};
+use crate::{api_error::ApiError, response::ApiResponse};
 
-static COST: Object = Object {
+static COST: ObjectSchema = ObjectSchema {
     name: "ChannelCost",
     fields: &[
         read("channel", NAME, "Channel."),
@@ -22,12 +22,12 @@ static COST: Object = Object {
         read("cost", SCHEDULE, "What the provider charges, before the account's multiplier; null: not known.").or_null(),
     ],
 };
-static PRICES: Object = Object {
+static PRICES: ObjectSchema = ObjectSchema {
     name: "ModelPrices",
     fields: &[
         read("model", MODEL_NAME, "What callers say."),
         both("price", SCHEDULE, "What callers pay, before the group's multiplier; null: not priced.").or_null(),
-        read("served_by", Shape::List { of: &Shape::Of(&COST), most: 100_000 }, "Channels that serve it."),
+        read("served_by", ValueSchema::List { of: &ValueSchema::Object(&COST), most: 100_000 }, "Channels that serve it."),
     ],
 };
 
@@ -39,9 +39,9 @@ pub(super) static ROUTES: &[Route] = &[
         needs: AdminScope::Operator,
         id: "list_prices",
         doc: "Prices of every model that has a row or is served, in order of name.",
-        query: &[LIMIT, AFTER, both("priced", Shape::Flag, "false: only those without a price.")],
-        takes: Takes::Nothing,
-        gives: Gives::Page(&PRICES),
+        query: &[LIMIT, AFTER, both("priced", ValueSchema::Boolean, "false: only those without a price.")],
+        request: RequestSchema::Empty,
+        response: ResponseSchema::Page(&PRICES),
         handler: handler!(list),
     },
     Route {
@@ -52,15 +52,15 @@ pub(super) static ROUTES: &[Route] = &[
         id: "set_price",
         doc: "Sets what callers pay for a model; makes its row where there is none.",
         query: &[],
-        takes: Takes::Body(&PRICES, How::Part),
-        gives: Gives::One(&PRICES),
+        request: RequestSchema::Body(&PRICES, WriteMode::Update),
+        response: ResponseSchema::Object(&PRICES),
         handler: handler!(set),
     },
 ];
 
 /// Every model with its prices.
-async fn all(ask: &Ask) -> Result<Vec<(String, Value)>, Problem> {
-    let catalog = ask.within(ask.site.store.catalog.load()).await?;
+async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError> {
+    let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
     let mut names: Vec<&String> = catalog.models.keys().chain(catalog.served_by.keys()).collect();
     names.sort_unstable();
     names.dedup();
@@ -71,48 +71,49 @@ async fn all(ask: &Ask) -> Result<Vec<(String, Value)>, Problem> {
             .values()
             .flat_map(|channel| channel.serves.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves)))
             .map(|(channel, serves)| {
-                json!({"channel": channel.name, "upstream": serves.upstream, "cost": form::show_schedule(serves.cost.as_ref())})
+                json!({"channel": channel.name, "upstream": serves.upstream, "cost": shared_fields::show_schedule(serves.cost.as_ref())})
             })
             .collect();
-        (name.clone(), json!({"model": name, "price": form::show_schedule(price), "served_by": served}))
+        (name.clone(), json!({"model": name, "price": shared_fields::show_schedule(price), "served_by": served}))
     });
     Ok(shown.collect())
 }
 
-async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let after = ask.query.text("after").unwrap_or_default();
-    let priced = ask.query.0.get("priced").and_then(Value::as_bool);
-    let mut models = all(&ask).await?;
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let after = context.query.text("after").unwrap_or_default();
+    let priced = context.query.0.get("priced").and_then(Value::as_bool);
+    let mut models = all(&context).await?;
     models.retain(|(name, shown)| name.as_str() > after && priced.is_none_or(|priced| shown["price"].is_null() != priced));
-    models.truncate(ask.limit() as usize + 1);
-    Ok(paging::page(models, ask.limit(), |(name, _)| name.clone(), |(_, shown)| shown.clone()))
+    models.truncate(context.limit() as usize + 1);
+    Ok(paging::page(models, context.limit(), |(name, _)| name.clone(), |(_, shown)| shown.clone()))
 }
 
-async fn set(ask: Ask) -> Result<Answer, Problem> {
-    let name = ask.at("model").to_owned();
-    if !ask.body.has("price") {
-        return Err(Problem::invalid("missing_required_parameter", "price", "Missing required parameter: 'price'."));
+async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let name = context.path_param("model").to_owned();
+    if !context.body.has("price") {
+        return Err(ApiError::invalid("missing_required_parameter", "price", "Missing required parameter: 'price'."));
     }
-    let there = rows::edit(&ask, Kind::Model, None, &name, |row| {
+    let there = rows::edit(&context, RowKind::Model, None, &name, |row| {
         let mut spec: ModelSpec = row.read()?;
-        form::set_schedule(&ask.body, "price", &mut spec.price)?;
+        shared_fields::set_schedule(&context.body, "price", &mut spec.price)?;
         Ok(vec![Change::PutModel(Box::new(spec))])
     });
     match there.await {
         Ok(_) => {}
-        Err(problem) if problem.status == http::StatusCode::NOT_FOUND && !rows::is_id(Kind::Model, &name) => {
-            if ask.if_match()?.is_some() {
+        Err(problem) if problem.status == http::StatusCode::NOT_FOUND && !rows::is_id(RowKind::Model, &name) => {
+            if context.if_match()?.is_some() {
                 let message = format!("Model '{name}' has no row that could have this revision; leave If-Match away to make one.");
-                return Err(Problem::conflict("revision_conflict", message));
+                return Err(ApiError::conflict("revision_conflict", message));
             }
             let mut spec = ModelSpec { name: name.clone(), ..ModelSpec::default() };
-            form::set_schedule(&ask.body, "price", &mut spec.price)?;
-            let new = Change::ExpectNew { kind: Kind::Model, parent: String::new(), name: name.clone() };
-            ask.apply(&[new, Change::PutModel(Box::new(spec))]).await?;
+            shared_fields::set_schedule(&context.body, "price", &mut spec.price)?;
+            let new = Change::ExpectNew { kind: RowKind::Model, parent: String::new(), name: name.clone() };
+            context.apply(&[new, Change::PutModel(Box::new(spec))]).await?;
         }
         Err(problem) => return Err(problem),
     }
-    let name = if rows::is_id(Kind::Model, &name) { rows::find(&ask, Kind::Model, None, &name).await?.name } else { name };
-    let found = all(&ask).await?.into_iter().find(|(model, _)| *model == name);
-    found.map(|(_, shown)| Answer::ok(shown)).ok_or_else(|| Problem::missing(Kind::Model, &name))
+    let name =
+        if rows::is_id(RowKind::Model, &name) { rows::find(&context, RowKind::Model, None, &name).await?.name } else { name };
+    let found = all(&context).await?.into_iter().find(|(model, _)| *model == name);
+    found.map(|(_, shown)| ApiResponse::ok(shown)).ok_or_else(|| ApiError::missing(RowKind::Model, &name))
 }

@@ -6,13 +6,13 @@ use std::{fmt, future::Future, pin::Pin};
 use tollgate_store::AdminScope;
 
 use super::{
-    ask::Ask,
-    shape::{Field, How, Object},
+    request_context::RequestContext,
+    schema::{FieldSchema, ObjectSchema, WriteMode},
 };
-use crate::{answer::Answer, problem::Problem};
+use crate::{api_error::ApiError, response::ApiResponse};
 
 /// What a handler gives back, later.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + Send>>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<ApiResponse, ApiError>> + Send>>;
 
 /// A route.
 pub(crate) struct Route {
@@ -26,10 +26,10 @@ pub(crate) struct Route {
     /// Its name in the document.
     pub(crate) id: &'static str,
     pub(crate) doc: &'static str,
-    pub(crate) query: &'static [Field],
-    pub(crate) takes: Takes,
-    pub(crate) gives: Gives,
-    pub(crate) handler: fn(Ask) -> Answering,
+    pub(crate) query: &'static [FieldSchema],
+    pub(crate) request: RequestSchema,
+    pub(crate) response: ResponseSchema,
+    pub(crate) handler: fn(RequestContext) -> HandlerFuture,
 }
 
 impl fmt::Debug for Route {
@@ -50,39 +50,39 @@ pub(crate) enum Method {
 
 /// What a route takes as its body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Takes {
+pub(crate) enum RequestSchema {
     /// None.
-    Nothing,
+    Empty,
     /// An object.
-    Body(&'static Object, How),
+    Body(&'static ObjectSchema, WriteMode),
     /// An object that may be left out.
-    Maybe(&'static Object),
+    Optional(&'static ObjectSchema),
 }
 
 /// What a route gives when all went well.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Gives {
+pub(crate) enum ResponseSchema {
     /// 200 and an object.
-    One(&'static Object),
+    Object(&'static ObjectSchema),
     /// 201 and an object; 200 where the same was asked for before.
-    Made(&'static Object),
+    Created(&'static ObjectSchema),
     /// 200 and a page of objects.
-    Page(&'static Object),
+    Page(&'static ObjectSchema),
     /// 200 and a page of objects, or lines that tell how they come about.
-    Progress(&'static Object),
+    Progress(&'static ObjectSchema),
     /// 204.
-    Nothing,
+    Empty,
     /// 200 and lines of text.
-    Lines,
+    TextLines,
     /// 200 and any JSON object.
     Document,
 }
 
 /// Page size and where to go on: the parameters of every page.
-pub(crate) const LIMIT: Field = super::shape::both(
+pub(crate) const LIMIT: FieldSchema = super::schema::both(
     "limit",
-    super::shape::Shape::Whole { least: 1, most: 1_000 },
+    super::schema::ValueSchema::Integer { least: 1, most: 1_000 },
     "At most so many items; 50 where it is left out.",
 );
-pub(crate) const AFTER: Field =
-    super::shape::both("after", super::shape::Shape::Text { least: 1, most: 300 }, "The `next` of the page before.");
+pub(crate) const AFTER: FieldSchema =
+    super::schema::both("after", super::schema::ValueSchema::String { least: 1, most: 300 }, "The `next` of the page before.");

@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 use tollgate_store::AdminScope;
 
 use super::{
-    ask::Ask,
     handler,
-    route::{Gives, Method, Route, Takes},
-    shape::{NAME, Object, Shape, TEXT, both, read},
+    request_context::RequestContext,
+    route::{Method, RequestSchema, ResponseSchema, Route},
+    schema::{NAME, ObjectSchema, TEXT, ValueSchema, both, read},
 };
-use crate::{Setting, answer::Answer, problem::Problem};
+use crate::{EffectiveSetting, api_error::ApiError, response::ApiResponse};
 
-const SOURCES: Shape = Shape::Word(&["default", "file", "environment", "flag"]);
+const SOURCES: ValueSchema = ValueSchema::Enum(&["default", "file", "environment", "flag"]);
 
-static SETTING: Object = Object {
+static SETTING: ObjectSchema = ObjectSchema {
     name: "Setting",
     fields: &[
         read("name", NAME, "Section and name."),
@@ -21,7 +21,7 @@ static SETTING: Object = Object {
         read("source", SOURCES, "What set it; a flag beats the environment, which beats the file."),
         read("default", TEXT, "Its value where nothing sets it; null: not set.").or_null(),
         read("variable", TEXT, "The environment variable that sets it."),
-        read("secret", Shape::Flag, "Whether its value is masked."),
+        read("secret", ValueSchema::Boolean, "Whether its value is masked."),
         read("doc", TEXT, "What it does."),
     ],
 };
@@ -34,20 +34,20 @@ pub(super) static ROUTES: &[Route] = &[Route {
     id: "list_settings",
     doc: "Every setting in force and where its value comes from, on one page.",
     query: &[both("source", SOURCES, "Only those that this sets.")],
-    takes: Takes::Nothing,
-    gives: Gives::Page(&SETTING),
+    request: RequestSchema::Empty,
+    response: ResponseSchema::Page(&SETTING),
     handler: handler!(list),
 }];
 
-async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let source = ask.query.text("source");
-    let shown = |it: &Setting| {
-        let Setting { name, value, default, source, variable, secret, doc } = it;
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let source = context.query.text("source");
+    let shown = |it: &EffectiveSetting| {
+        let EffectiveSetting { name, value, default, source, variable, secret, doc } = it;
         json!({
             "name": name, "value": value, "source": source, "default": default, "variable": variable, "secret": secret, "doc": doc,
         })
     };
-    let settings = ask.site.running.settings();
+    let settings = context.state.gateway.settings();
     let items: Vec<Value> = settings.iter().filter(|it| source.is_none_or(|source| it.source == source)).map(shown).collect();
-    Ok(Answer::ok(json!({"items": items, "next": null})))
+    Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }

@@ -5,18 +5,18 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::json;
 use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
-use tollgate_store::{AdminScope, Cursor, Kind, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter};
+use tollgate_store::{AdminScope, Page, RowKind, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 
 use super::{
-    ask::Ask,
     handler,
-    route::{AFTER, Gives, LIMIT, Method, Route, Takes},
+    request_context::RequestContext,
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
     rows,
-    shape::{COUNT, Field, MODEL_NAME, NAME, NANO_USD, Object, Shape, TEXT, USD, both, read},
+    schema::{COUNT, FieldSchema, MODEL_NAME, NAME, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, both, read},
 };
-use crate::{answer::Answer, problem::Problem, usage_line};
+use crate::{api_error::ApiError, response::ApiResponse, usage_format};
 
-static TOKENS: Object = Object {
+static TOKENS: ObjectSchema = ObjectSchema {
     name: "Tokens",
     fields: &[
         read("input", COUNT, "Input tokens that are of no other kind."),
@@ -26,30 +26,30 @@ static TOKENS: Object = Object {
         read("thinking", COUNT, "Thinking."),
         read("image", COUNT, "Of images."),
         read("audio", COUNT, "Of audio."),
-        read("source", Shape::Word(&["none", "provider", "counted", "estimated"]), "Where the counts come from."),
+        read("source", ValueSchema::Enum(&["none", "provider", "counted", "estimated"]), "Where the counts come from."),
     ],
 };
-static ATTEMPT: Object = Object {
+static ATTEMPT: ObjectSchema = ObjectSchema {
     name: "Attempt",
     fields: &[
         read("channel", TEXT, "Channel."),
         read("account", TEXT, "Account."),
         read("protocol", TEXT, "Spoken upstream."),
         read("upstream_model", TEXT, "Name sent upstream."),
-        read("at", Shape::Time, "When it began."),
+        read("at", ValueSchema::Time, "When it began."),
         read("status", COUNT, "Status that came back.").or_null(),
         read("result", TEXT, "What became of it."),
         read("error", TEXT, "What went wrong.").or_null(),
-        read("tokens", Shape::Of(&TOKENS), "Tokens."),
+        read("tokens", ValueSchema::Object(&TOKENS), "Tokens."),
         read("cost_nano_usd", NANO_USD, "What the provider charges.").or_null(),
         read("cost_usd", USD, "The same in USD.").or_null(),
         read("first_byte_us", COUNT, "Microseconds to the first byte.").or_null(),
         read("duration_us", COUNT, "Microseconds in all."),
         read("upstream_request_id", TEXT, "The provider's id.").or_null(),
-        read("beside", Shape::Flag, "Whether it ran beside the attempt that went on, and lost."),
+        read("beside", ValueSchema::Boolean, "Whether it ran beside the attempt that went on, and lost."),
     ],
 };
-static TRACE: Object = Object {
+static TRACE: ObjectSchema = ObjectSchema {
     name: "TraceEntry",
     fields: &[
         read("channel", TEXT, "Channel."),
@@ -58,25 +58,25 @@ static TRACE: Object = Object {
         read("detail", TEXT, "More about it.").or_null(),
     ],
 };
-static RECORD: Object = Object {
+static RECORD: ObjectSchema = ObjectSchema {
     name: "UsageRecord",
     fields: &[
-        read("id", Shape::Id("req_"), "The request's id."),
-        read("at", Shape::Time, "When it arrived."),
-        read("outcome", Shape::Word(OUTCOMES), "How it ended."),
+        read("id", ValueSchema::Id("req_"), "The request's id."),
+        read("at", ValueSchema::Time, "When it arrived."),
+        read("outcome", ValueSchema::Enum(OUTCOMES), "How it ended."),
         read("reason", TEXT, "Error id or exclusion.").or_null(),
         read("detail", TEXT, "What the caller was told.").or_null(),
         read("status", COUNT, "HTTP status."),
-        read("key", Shape::Id("key_"), "Key."),
+        read("key", ValueSchema::Id("key_"), "Key."),
         read("key_name", TEXT, "Its name."),
-        read("member", Shape::Id("mbr_"), "Member."),
+        read("member", ValueSchema::Id("mbr_"), "Member."),
         read("group", TEXT, "Group that served it.").or_null(),
         read("protocol_in", TEXT, "The caller's protocol."),
         read("protocol_out", TEXT, "The upstream's.").or_null(),
         read("method", TEXT, "What was asked for."),
         read("model", TEXT, "Model as asked.").or_null(),
-        read("stream", Shape::Flag, "Whether it was streamed."),
-        read("tokens", Shape::Of(&TOKENS), "Tokens."),
+        read("stream", ValueSchema::Boolean, "Whether it was streamed."),
+        read("tokens", ValueSchema::Object(&TOKENS), "Tokens."),
         read("sale_nano_usd", NANO_USD, "What the caller pays; null: not priced.").or_null(),
         read("sale_usd", USD, "The same in USD.").or_null(),
         read("cost_nano_usd", NANO_USD, "What providers charge.").or_null(),
@@ -86,12 +86,12 @@ static RECORD: Object = Object {
         read("duration_us", COUNT, "Microseconds in all."),
         read("address", TEXT, "From where.").or_null(),
         read("client_request_id", TEXT, "The caller's own id.").or_null(),
-        read("dropped", Shape::List { of: &TEXT, most: 10_000 }, "What was left out or adjusted."),
-        read("trace", Shape::List { of: &Shape::Of(&TRACE), most: 10_000 }, "How accounts were chosen."),
-        read("attempts", Shape::List { of: &Shape::Of(&ATTEMPT), most: 100 }, "Every try."),
+        read("dropped", ValueSchema::List { of: &TEXT, most: 10_000 }, "What was left out or adjusted."),
+        read("trace", ValueSchema::List { of: &ValueSchema::Object(&TRACE), most: 10_000 }, "How accounts were chosen."),
+        read("attempts", ValueSchema::List { of: &ValueSchema::Object(&ATTEMPT), most: 100 }, "Every try."),
     ],
 };
-static SUMMARY: Object = Object {
+static SUMMARY: ObjectSchema = ObjectSchema {
     name: "UsageSummary",
     fields: &[
         read("of", TEXT, "What the row is about; empty where the records have nothing there."),
@@ -108,15 +108,15 @@ static SUMMARY: Object = Object {
 };
 
 /// Longest stretch that is summed up by hour: 31 days.
-const MOST_BY_HOUR_US: i64 = 31 * 86_400_000_000;
+const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
 const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-const KEY: Field = both("key", NAME, "Of this key, by id, or by name where only one has it.");
-const MEMBER: Field = both("member", NAME, "Of this member, by name or id.");
-const GROUP: Field = both("group", NAME, "Served by this group, by name or id.");
-const MODEL: Field = both("model", MODEL_NAME, "For this model, as asked.");
-const OUTCOME: Field = both("outcome", Shape::Word(OUTCOMES), "Ended like this.");
-const SINCE: Field = both("since", Shape::Time, "Arrived at or after.");
-const UNTIL: Field = both("until", Shape::Time, "Arrived before.");
+const KEY: FieldSchema = both("key", NAME, "Of this key, by id, or by name where only one has it.");
+const MEMBER: FieldSchema = both("member", NAME, "Of this member, by name or id.");
+const GROUP: FieldSchema = both("group", NAME, "Served by this group, by name or id.");
+const MODEL: FieldSchema = both("model", MODEL_NAME, "For this model, as asked.");
+const OUTCOME: FieldSchema = both("outcome", ValueSchema::Enum(OUTCOMES), "Ended like this.");
+const SINCE: FieldSchema = both("since", ValueSchema::Time, "Arrived at or after.");
+const UNTIL: FieldSchema = both("until", ValueSchema::Time, "Arrived before.");
 
 const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -127,8 +127,8 @@ const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route
         id,
         doc,
         query: &[],
-        takes: Takes::Nothing,
-        gives: Gives::One(&RECORD),
+        request: RequestSchema::Empty,
+        response: ResponseSchema::Object(&RECORD),
         handler: handler!(one),
     }
 }
@@ -136,7 +136,7 @@ const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route
 pub(super) static ROUTES: &[Route] = &[
     Route {
         query: &[LIMIT, AFTER, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL],
-        gives: Gives::Page(&RECORD),
+        response: ResponseSchema::Page(&RECORD),
         handler: handler!(list),
         ..route("/admin/v1/usage", "list_usage", "Usage records, newest first.")
     },
@@ -145,7 +145,7 @@ pub(super) static ROUTES: &[Route] = &[
         query: &[
             both(
                 "by",
-                Shape::Word(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
+                ValueSchema::Enum(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
                 "One row each; else by day. `hour` needs `since` and takes at most 31 days.",
             ),
             KEY,
@@ -156,13 +156,13 @@ pub(super) static ROUTES: &[Route] = &[
             SINCE,
             UNTIL,
         ],
-        gives: Gives::Page(&SUMMARY),
+        response: ResponseSchema::Page(&SUMMARY),
         handler: handler!(summary),
         ..route("/admin/v1/usage/summary", "sum_usage", "Sums over usage records, on one page.")
     },
     Route {
         query: &[
-            both("format", Shape::Word(&["csv", "jsonl"]), "csv where it is left out."),
+            both("format", ValueSchema::Enum(&["csv", "jsonl"]), "csv where it is left out."),
             KEY,
             MEMBER,
             GROUP,
@@ -171,7 +171,7 @@ pub(super) static ROUTES: &[Route] = &[
             SINCE,
             UNTIL,
         ],
-        gives: Gives::Lines,
+        response: ResponseSchema::TextLines,
         handler: handler!(export),
         ..route(
             "/admin/v1/usage/export",
@@ -181,25 +181,25 @@ pub(super) static ROUTES: &[Route] = &[
     },
 ];
 
-async fn filter(ask: &Ask) -> Result<UsageFilter, Problem> {
-    let query = &ask.query;
+async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
+    let query = &context.query;
     let member = match query.text("member") {
         None => None,
         Some(text) => match MemberId::parse(text) {
             Some(id) => Some(id),
-            None => MemberId::parse(&rows::find(ask, Kind::Member, None, text).await?.id),
+            None => MemberId::parse(&rows::find(context, RowKind::Member, None, text).await?.id),
         },
     };
     let group = match query.text("group") {
         None => None,
         Some(text) => match GroupId::parse(text) {
             Some(id) => Some(id),
-            None => GroupId::parse(&rows::find(ask, Kind::Group, None, text).await?.id),
+            None => GroupId::parse(&rows::find(context, RowKind::Group, None, text).await?.id),
         },
     };
     let key = match query.text("key") {
         None => None,
-        Some(text) => Some(rows::key_id(ask, text).await?),
+        Some(text) => Some(rows::key_id(context, text).await?),
     };
     let outcome = query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok());
     Ok(UsageFilter {
@@ -215,31 +215,31 @@ async fn filter(ask: &Ask) -> Result<UsageFilter, Problem> {
 }
 
 /// `<microseconds>-<id>`: where a page ends.
-fn cursor(text: &str) -> Result<Cursor, Problem> {
+fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
     let read =
-        text.split_once('-').and_then(|(at, id)| Some(Cursor { at: Timestamp(at.parse().ok()?), id: RequestId::parse(id)? }));
-    read.ok_or_else(|| Problem::value("after", "expected the 'next' of a page"))
+        text.split_once('-').and_then(|(at, id)| Some(UsageCursor { at: Timestamp(at.parse().ok()?), id: RequestId::parse(id)? }));
+    read.ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
 }
 
-async fn list(ask: Ask) -> Result<Answer, Problem> {
-    let after = ask.query.text("after").map(cursor).transpose()?;
-    let filter = UsageFilter { after, limit: ask.limit(), order: Order::Newest, ..filter(&ask).await? };
-    let _turn = ask.heavy().await?;
-    let page = ask.within(ask.site.store.usage.page(&filter)).await?;
-    let next = page.next.map(|Cursor { at, id }| format!("{}-{id}", at.0));
-    Ok(Answer::ok(json!({"items": page.items.iter().map(usage_line::json).collect::<Vec<_>>(), "next": next})))
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let after = context.query.text("after").map(cursor).transpose()?;
+    let filter = UsageFilter { after, limit: context.limit(), order: SortOrder::Newest, ..filter(&context).await? };
+    let _turn = context.acquire_heavy_permit().await?;
+    let page = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
+    let next = page.next.map(|UsageCursor { at, id }| format!("{}-{id}", at.0));
+    Ok(ApiResponse::ok(json!({"items": page.items.iter().map(usage_format::json).collect::<Vec<_>>(), "next": next})))
 }
 
-async fn one(ask: Ask) -> Result<Answer, Problem> {
-    let text = ask.at("record");
-    let missing = || Problem::not_found("usage record", text);
+async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let text = context.path_param("record");
+    let missing = || ApiError::not_found("usage record", text);
     let id = RequestId::parse(text).ok_or_else(missing)?;
-    let record = ask.within(ask.site.store.usage.find(id)).await?.ok_or_else(missing)?;
-    Ok(Answer::ok(usage_line::json(&record)))
+    let record = context.with_query_timeout(context.state.store.usage.find(id)).await?.ok_or_else(missing)?;
+    Ok(ApiResponse::ok(usage_format::json(&record)))
 }
 
-async fn summary(ask: Ask) -> Result<Answer, Problem> {
-    let by = match ask.query.text("by") {
+async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let by = match context.query.text("by") {
         Some("nothing") => SummaryBy::Nothing,
         Some("hour") => SummaryBy::Hour,
         Some("model") => SummaryBy::Model,
@@ -249,12 +249,12 @@ async fn summary(ask: Ask) -> Result<Answer, Problem> {
         Some("outcome") => SummaryBy::Outcome,
         Some(_) | None => SummaryBy::Day,
     };
-    let filter = filter(&ask).await?;
+    let filter = filter(&context).await?;
     if by == SummaryBy::Hour {
-        few_hours(&filter, ask.now())?;
+        few_hours(&filter, context.now())?;
     }
-    let _turn = ask.heavy().await?;
-    let rows = ask.within(ask.site.store.usage.summary(&filter, by)).await?;
+    let _turn = context.acquire_heavy_permit().await?;
+    let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
     let show = |row: &SummaryRow| {
         let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced } = row;
         json!({
@@ -263,36 +263,36 @@ async fn summary(ask: Ask) -> Result<Answer, Problem> {
             "unpriced": unpriced,
         })
     };
-    Ok(Answer::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+    Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
 }
 
 /// A chart of years by the hour is no chart.
-fn few_hours(filter: &UsageFilter, now: Timestamp) -> Result<(), Problem> {
+fn few_hours(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiError> {
     let Some(since) = filter.since else {
         let message = "Missing required parameter: 'since'. Sums by hour are over at most 31 days; say where they begin.";
-        return Err(Problem::invalid("missing_required_parameter", "since", message));
+        return Err(ApiError::invalid("missing_required_parameter", "since", message));
     };
     let until = filter.until.unwrap_or(now);
-    if until.0.saturating_sub(since.0) > MOST_BY_HOUR_US {
+    if until.0.saturating_sub(since.0) > MAX_HOURLY_RANGE_US {
         let message = "sums by hour are over at most 31 days; take a later 'since', set 'until', or sum by day";
-        return Err(Problem::value("since", message));
+        return Err(ApiError::value("since", message));
     }
     Ok(())
 }
 
 /// How far an export has come.
 struct Export {
-    ask: Ask,
+    context: RequestContext,
     filter: UsageFilter,
     csv: bool,
     begun: bool,
     ended: bool,
 }
 
-async fn export(ask: Ask) -> Result<Answer, Problem> {
-    let csv = ask.query.text("format") != Some("jsonl");
-    let filter = UsageFilter { order: Order::Oldest, limit: 1_000, ..filter(&ask).await? };
-    let lines = stream::try_unfold(Export { ask, filter, csv, begun: false, ended: false }, |mut export| async move {
+async fn export(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let csv = context.query.text("format") != Some("jsonl");
+    let filter = UsageFilter { order: SortOrder::Oldest, limit: 1_000, ..filter(&context).await? };
+    let lines = stream::try_unfold(Export { context, filter, csv, begun: false, ended: false }, |mut export| async move {
         if export.ended {
             return Ok::<_, StoreError>(None);
         }
@@ -305,15 +305,15 @@ async fn export(ask: Ask) -> Result<Answer, Problem> {
     });
     let content_type = if csv { "text/csv; charset=utf-8" } else { "application/jsonl; charset=utf-8" };
     let name = if csv { "usage.csv" } else { "usage.jsonl" };
-    let answer = Answer::other(content_type, Body::from_stream(lines));
+    let answer = ApiResponse::streamed(content_type, Body::from_stream(lines));
     Ok(answer.header("content-disposition", &format!("attachment; filename=\"{name}\"")))
 }
 
 impl Export {
     /// The next page. A turn is taken for each, so that a long export does not keep others waiting for its end.
     async fn page(&self) -> Result<Page<UsageRecord>, StoreError> {
-        let turn = self.ask.site.heavy.acquire().await;
-        let page = self.ask.site.store.usage.page(&self.filter).await;
+        let turn = self.context.state.heavy_permits.acquire().await;
+        let page = self.context.state.store.usage.page(&self.filter).await;
         drop(turn);
         page.inspect_err(|error| tracing::warn!(%error, "an export broke off"))
     }
@@ -322,7 +322,7 @@ impl Export {
 fn json_lines(records: &[UsageRecord]) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
-        out.extend_from_slice(usage_line::json(record).to_string().as_bytes());
+        out.extend_from_slice(usage_format::json(record).to_string().as_bytes());
         out.push(b'\n');
     }
     out
@@ -330,8 +330,8 @@ fn json_lines(records: &[UsageRecord]) -> Vec<u8> {
 
 fn csv_lines(records: &[UsageRecord], with_head: bool) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let head = with_head.then(|| usage_line::COLUMNS.map(str::to_owned).to_vec());
-    for row in head.into_iter().chain(records.iter().map(usage_line::row)) {
+    let head = with_head.then(|| usage_format::COLUMNS.map(str::to_owned).to_vec());
+    for row in head.into_iter().chain(records.iter().map(usage_format::row)) {
         writer.write_record(&row).expect("a vector takes every row");
     }
     writer.into_inner().expect("a vector takes everything")
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_cursor_is_read_as_it_is_written() {
         let id = RequestId::from_parts(Timestamp(5_000), [1; 10]);
-        assert_eq!(cursor(&format!("5000-{id}")).unwrap(), Cursor { at: Timestamp(5_000), id });
+        assert_eq!(cursor(&format!("5000-{id}")).unwrap(), UsageCursor { at: Timestamp(5_000), id });
         for bad in ["", "5000", "x-req_1", "5000-key_00000000000000000000000000"] {
             assert!(cursor(bad).is_err(), "{bad}");
         }

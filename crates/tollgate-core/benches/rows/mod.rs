@@ -4,10 +4,10 @@ use std::{collections::HashSet, sync::Arc};
 
 use tollgate_core::{
     Account, AccountId, Billing, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId,
-    MemberStatus, Multiplier, Owner, Provider, Revision, Role, Routing, Serves, StreamBreak, Timeouts, Timestamp,
+    MemberStatus, ModelMapping, Multiplier, Owner, Provider, Revision, Role, Routing, StreamBreak, Timeouts, Timestamp,
     TranslationPolicy, TranslationSwitches, Visibility,
 };
-use tollgate_protocol::{Method, Outline, Profile, Protocol, SplicePoints};
+use tollgate_protocol::{Method, Profile, Protocol, RequestSummary, SplicePoints};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -54,7 +54,7 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts,
-        serves: vec![Serves { model: "m".to_owned(), upstream: "m".to_owned(), cost: None, profile: Profile::default() }],
+        serves: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), cost: None, profile: Profile::default() }],
     }
 }
 
@@ -113,8 +113,8 @@ pub(crate) fn key() -> Arc<Key> {
     })
 }
 
-pub(crate) fn outline(affinity: Option<u64>) -> Outline {
-    Outline {
+pub(crate) fn summary(affinity: Option<u64>) -> RequestSummary {
+    RequestSummary {
         model: "m".to_owned(),
         method: Method::Chat,
         stream: false,

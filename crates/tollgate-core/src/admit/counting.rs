@@ -7,23 +7,23 @@ use crate::{NanoUsd, Timestamp, Window};
 /// Settled money of one subject. Days and months are those of a request's arrival; some are kept beside the current one, for
 /// requests that arrived just before midnight, and because a clock may step forward and back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
-    day: Periods,
-    month: Periods,
+pub struct SpendTotals {
+    day: PeriodTotals,
+    month: PeriodTotals,
     total: i64,
 }
 
 /// How many numbered periods are kept. A clock that jumped ahead leaves one behind for each jump.
-const KEPT: usize = 4;
+const KEPT_PERIODS: usize = 4;
 
 /// What was spent in the last periods that something was spent in, by their numbers, highest first. Where there is no room for
 /// another one, the lowest goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Periods([Option<(i64, i64)>; KEPT]);
+struct PeriodTotals([Option<(i64, i64)>; KEPT_PERIODS]);
 
-impl Periods {
+impl PeriodTotals {
     const fn one(number: i64, amount: i64) -> Self {
-        let mut periods = [None; KEPT];
+        let mut periods = [None; KEPT_PERIODS];
         periods[0] = Some((number, amount));
         Self(periods)
     }
@@ -34,13 +34,13 @@ impl Periods {
             return;
         }
         // The last one is the lowest, or free; the new one takes its place, whatever its own number is.
-        self.0[KEPT - 1] = Some((number, amount));
+        self.0[KEPT_PERIODS - 1] = Some((number, amount));
         self.0.sort_unstable_by_key(|period| std::cmp::Reverse(*period));
     }
 
     const fn of(&self, number: i64) -> i64 {
         let mut at = 0;
-        while at < KEPT {
+        while at < KEPT_PERIODS {
             match self.0[at] {
                 Some((known, spent)) if known == number => return spent,
                 Some(_) | None => at += 1,
@@ -53,7 +53,7 @@ impl Periods {
 /// What was spent in one day, in one month and in all, in little room: a start may know a million subjects, most of which ask
 /// for nothing for a long time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PackedSpent {
+pub struct PackedSpendTotals {
     day: i32,
     month: i32,
     of_day: i64,
@@ -61,31 +61,32 @@ pub struct PackedSpent {
     total: i64,
 }
 
-impl PackedSpent {
+impl PackedSpendTotals {
     /// With room for more.
     #[must_use]
-    pub fn unpacked(&self) -> Spent {
-        let one = |number: i32, amount: i64| Periods::one(i64::from(number), amount);
-        Spent { day: one(self.day, self.of_day), month: one(self.month, self.of_month), total: self.total }
+    pub fn unpacked(&self) -> SpendTotals {
+        let one = |number: i32, amount: i64| PeriodTotals::one(i64::from(number), amount);
+        SpendTotals { day: one(self.day, self.of_day), month: one(self.month, self.of_month), total: self.total }
     }
 }
 
-impl Spent {
+impl SpendTotals {
     /// In little room; `None` where more than one day or month is known.
     #[must_use]
-    pub fn packed(&self) -> Option<PackedSpent> {
-        let (Periods([Some((day, of_day)), None, ..]), Periods([Some((month, of_month)), None, ..])) = (self.day, self.month)
+    pub fn packed(&self) -> Option<PackedSpendTotals> {
+        let (PeriodTotals([Some((day, of_day)), None, ..]), PeriodTotals([Some((month, of_month)), None, ..])) =
+            (self.day, self.month)
         else {
             return None;
         };
         let (day, month) = (i32::try_from(day).ok()?, i32::try_from(month).ok()?);
-        Some(PackedSpent { day, month, of_day, of_month, total: self.total })
+        Some(PackedSpendTotals { day, month, of_day, of_month, total: self.total })
     }
 
     /// What the database says: of the day and the month that `at` lies in, and in all.
     #[must_use]
     pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {
-        Self { day: Periods::one(at.day(), day.0), month: Periods::one(at.month(), month.0), total: total.0 }
+        Self { day: PeriodTotals::one(at.day(), day.0), month: PeriodTotals::one(at.month(), month.0), total: total.0 }
     }
 
     /// Money spent by a request that arrived at `at`.
@@ -107,18 +108,18 @@ impl Spent {
 }
 
 /// Microseconds of a bucket.
-const BUCKET: u64 = 60_000_000;
+const BUCKET_US: u64 = 60_000_000;
 
 /// What was used in the last minute: two buckets of 60 seconds, the older one weighted by how much of it still lies in
 /// the minute. Times are monotonic microseconds; what they count from does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sliding {
+pub struct SlidingWindow {
     bucket: u64,
     current: u64,
     previous: u64,
 }
 
-impl Sliding {
+impl SlidingWindow {
     /// A window as it is kept elsewhere: the number of its newer bucket, used in that one and in the one before.
     #[must_use]
     pub const fn of(bucket: u64, current: u64, previous: u64) -> Self {
@@ -126,7 +127,7 @@ impl Sliding {
     }
 
     fn roll(&mut self, now: u64) {
-        let bucket = now / BUCKET;
+        let bucket = now / BUCKET_US;
         if bucket > self.bucket {
             self.previous = if bucket == self.bucket + 1 { self.current } else { 0 };
             (self.bucket, self.current) = (bucket, 0);
@@ -142,11 +143,11 @@ impl Sliding {
     }
 
     fn weighted(&self, now: u64) -> u64 {
-        let rest = BUCKET - now % BUCKET;
+        let rest = BUCKET_US - now % BUCKET_US;
         weigh(self.previous, rest).saturating_add(self.current)
     }
 
-    /// Uses some. The bucket it went into is what [`Sliding::correct`] wants to know.
+    /// Uses some. The bucket it went into is what [`SlidingWindow::correct`] wants to know.
     pub fn take(&mut self, amount: u64, now: u64) -> u64 {
         self.roll(now);
         self.current = self.current.saturating_add(amount);
@@ -171,14 +172,14 @@ impl Sliding {
     pub fn wait_ms(&self, wanted: u64, limit: u64, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);
-        let Some(spare) = limit.checked_sub(wanted) else { return 2 * BUCKET / 1_000 };
-        let into = now % BUCKET;
+        let Some(spare) = limit.checked_sub(wanted) else { return 2 * BUCKET_US / 1_000 };
+        let into = now % BUCKET_US;
         let micros = if at.current <= spare {
             // The older bucket has to fade to what is spare beside the current one.
             fades(at.previous, spare - at.current).saturating_sub(into)
         } else {
             // The current bucket has to become the older one, and fade.
-            BUCKET - into + fades(at.current, spare)
+            BUCKET_US - into + fades(at.current, spare)
         };
         micros.div_ceil(1_000)
     }
@@ -188,11 +189,11 @@ impl Sliding {
     pub fn reset_ms(&self, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);
-        let rest = BUCKET - now % BUCKET;
+        let rest = BUCKET_US - now % BUCKET_US;
         let micros = match (at.current, at.previous) {
             (0, 0) => 0,
             (0, _) => rest,
-            (_, _) => rest + BUCKET,
+            (_, _) => rest + BUCKET_US,
         };
         micros.div_ceil(1_000)
     }
@@ -200,7 +201,7 @@ impl Sliding {
 
 /// A bucket's part that still counts, rounded up, when `rest` microseconds of it lie in the minute.
 fn weigh(bucket: u64, rest: u64) -> u64 {
-    let weighed = (u128::from(bucket) * u128::from(rest)).div_ceil(u128::from(BUCKET));
+    let weighed = (u128::from(bucket) * u128::from(rest)).div_ceil(u128::from(BUCKET_US));
     u64::try_from(weighed).unwrap_or(u64::MAX)
 }
 
@@ -209,7 +210,7 @@ fn fades(bucket: u64, spare: u64) -> u64 {
     if bucket <= spare {
         return 0;
     }
-    // weigh(bucket, BUCKET − t) ≤ spare  ⇔  bucket · (BUCKET − t) ≤ spare · BUCKET
-    let rest = u128::from(spare) * u128::from(BUCKET) / u128::from(bucket);
-    BUCKET - u64::try_from(rest).unwrap_or(BUCKET)
+    // weigh(bucket, BUCKET_US − t) ≤ spare  ⇔  bucket · (BUCKET_US − t) ≤ spare · BUCKET_US
+    let rest = u128::from(spare) * u128::from(BUCKET_US) / u128::from(bucket);
+    BUCKET_US - u64::try_from(rest).unwrap_or(BUCKET_US)
 }

@@ -2,22 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Busy, Exhausted, Hold, Limit, LimitRule, Rated, Room, Rooms, Short, Sliding, Spent, Subject};
+use super::{
+    FundsStatus, Limit, LimitExceeded, LimitRule, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation, SlidingWindow,
+    SpendTotals, Subject,
+};
 use crate::{NanoUsd, Timestamp};
 
 /// What one subject has used and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
     /// Settled money.
-    pub spent: Spent,
+    pub spent: SpendTotals,
     /// A member's balance, in nano-USD, without what is set aside.
     pub balance: i64,
     /// Money set aside, in nano-USD.
     pub held: i64,
     /// Requests of a minute.
-    pub requests: Sliding,
+    pub requests: SlidingWindow,
     /// Tokens of a minute.
-    pub tokens: Sliding,
+    pub tokens: SlidingWindow,
     /// Requests at once.
     pub running: u64,
 }
@@ -31,7 +34,7 @@ impl Meter {
 
     /// What is left of some money, for a request that arrived at `at`; `None`: the limit is none of money.
     #[must_use]
-    pub fn money(&self, limit: &Limit, at: Timestamp) -> Option<Short> {
+    pub fn money(&self, limit: &Limit, at: Timestamp) -> Option<FundsStatus> {
         let (budget, spent, left) = match limit.rule {
             LimitRule::Budget(budget) => {
                 let spent = self.spent.within(budget.window, at).0.saturating_add(self.held);
@@ -43,28 +46,28 @@ impl Meter {
             }
             LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => return None,
         };
-        Some(Short { subject: limit.subject, budget, spent: NanoUsd(spent), left: NanoUsd(left) })
+        Some(FundsStatus { subject: limit.subject, budget, spent: NanoUsd(spent), left: NanoUsd(left) })
     }
 
     /// How much of a rate is used, and how much one more request of so many tokens wants; `None`: the rule is no rate.
     #[must_use]
-    pub fn rate(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<Rate> {
+    pub fn rate(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<RateCheck> {
         match rule {
-            LimitRule::Requests(limit) => Some(Rate { limit, used: self.requests.used(micros), wanted: 1 }),
+            LimitRule::Requests(limit) => Some(RateCheck { limit, used: self.requests.used(micros), wanted: 1 }),
             // More than the whole limit waits for an empty minute, instead of being refused for ever.
-            LimitRule::Tokens(limit) => Some(Rate { limit, used: self.tokens.used(micros), wanted: tokens.min(limit) }),
-            LimitRule::Concurrency(limit) => Some(Rate { limit, used: self.running, wanted: 1 }),
+            LimitRule::Tokens(limit) => Some(RateCheck { limit, used: self.tokens.used(micros), wanted: tokens.min(limit) }),
+            LimitRule::Concurrency(limit) => Some(RateCheck { limit, used: self.running, wanted: 1 }),
             LimitRule::Budget(_) | LimitRule::Balance => None,
         }
     }
 
     /// What stands against one more request: what of it, the rate, and the wait in milliseconds.
-    fn busy(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<(Rated, Rate, u64)> {
+    fn busy(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<(RateKind, RateCheck, u64)> {
         let rate = self.rate(rule, tokens, micros).filter(|rate| !rate.fits())?;
         let (rated, wait_ms) = match rule {
-            LimitRule::Requests(_) => (Rated::Requests, self.requests.wait_ms(rate.wanted, rate.limit, micros)),
-            LimitRule::Tokens(_) => (Rated::Tokens, self.tokens.wait_ms(rate.wanted, rate.limit, micros)),
-            LimitRule::Concurrency(_) => (Rated::Concurrency, 1_000),
+            LimitRule::Requests(_) => (RateKind::Requests, self.requests.wait_ms(rate.wanted, rate.limit, micros)),
+            LimitRule::Tokens(_) => (RateKind::Tokens, self.tokens.wait_ms(rate.wanted, rate.limit, micros)),
+            LimitRule::Concurrency(_) => (RateKind::Concurrency, 1_000),
             LimitRule::Budget(_) | LimitRule::Balance => return None,
         };
         Some((rated, rate, wait_ms))
@@ -73,7 +76,7 @@ impl Meter {
 
 /// A rate as one more request meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateCheck {
     /// The limit.
     pub limit: u64,
     /// Used of it.
@@ -82,7 +85,7 @@ pub struct Rate {
     pub wanted: u64,
 }
 
-impl Rate {
+impl RateCheck {
     /// Whether the request finds room.
     #[must_use]
     pub const fn fits(&self) -> bool {
@@ -92,50 +95,50 @@ impl Rate {
 
 /// The rates with least room.
 #[must_use]
-pub fn rooms(limits: &[Limit], micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Rooms {
-    let mut rooms = Rooms::default();
+pub fn rate_statuses(limits: &[Limit], micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> RateStatuses {
+    let mut rate_statuses = RateStatuses::default();
     for limit in limits {
-        let (room, most, sliding) = match limit.rule {
-            LimitRule::Requests(most) => (&mut rooms.requests, most, meter(limit.subject).requests),
-            LimitRule::Tokens(most) => (&mut rooms.tokens, most, meter(limit.subject).tokens),
+        let (rate_status, most, sliding) = match limit.rule {
+            LimitRule::Requests(most) => (&mut rate_statuses.requests, most, meter(limit.subject).requests),
+            LimitRule::Tokens(most) => (&mut rate_statuses.tokens, most, meter(limit.subject).tokens),
             LimitRule::Concurrency(_) | LimitRule::Budget(_) | LimitRule::Balance => continue,
         };
-        let found = Room { limit: most, used: sliding.used(micros), reset_ms: sliding.reset_ms(micros) };
-        let left = |room: &Room| room.limit.saturating_sub(room.used);
-        if room.as_ref().is_none_or(|other| left(&found) < left(other)) {
-            *room = Some(found);
+        let found = RateStatus { limit: most, used: sliding.used(micros), reset_ms: sliding.reset_ms(micros) };
+        let left = |rate_status: &RateStatus| rate_status.limit.saturating_sub(rate_status.used);
+        if rate_status.as_ref().is_none_or(|other| left(&found) < left(other)) {
+            *rate_status = Some(found);
         }
     }
-    rooms
+    rate_statuses
 }
 
-impl Hold {
+impl Reservation {
     /// The hold as it fits: lowered to what is left where it may be, and otherwise whole. `micros` is the time in the
     /// monotonic microseconds that minutes are counted in.
     ///
     /// # Errors
     /// What does not suffice.
-    pub fn fit(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Self, Exhausted> {
+    pub fn fit(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Self, LimitExceeded> {
         let short = match self.check(micros, &mut meter) {
             Ok(()) => return Ok(self.clone()),
-            Err(Exhausted::Money(short)) => short,
-            Err(busy @ Exhausted::Rate(_)) => return Err(busy),
+            Err(LimitExceeded::Money(short)) => short,
+            Err(busy @ LimitExceeded::Rate(_)) => return Err(busy),
         };
         // The money with least left, so that all other money suffices too.
-        let lower = self.within(short.left).ok_or(Exhausted::Money(short))?;
+        let lower = self.within(short.left).ok_or(LimitExceeded::Money(short))?;
         lower.check(micros, meter).map(|()| lower)
     }
 
     /// Whether all of it fits. Of several budgets that do not suffice, the one with least left.
-    fn check(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<(), Exhausted> {
+    fn check(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<(), LimitExceeded> {
         if let Some(short) = self.short(|limit| meter(limit.subject).money(limit, self.at)) {
-            return Err(Exhausted::Money(short));
+            return Err(LimitExceeded::Money(short));
         }
         for limit in &self.limits {
             if let Some((rated, rate, wait_ms)) = meter(limit.subject).busy(limit.rule, self.tokens, micros) {
-                let (subject, Rate { limit, used, .. }) = (limit.subject, rate);
-                let rooms = rooms(&self.limits, micros, meter);
-                return Err(Exhausted::Rate(Busy { subject, rated, limit, used, wait_ms, rooms }));
+                let (subject, RateCheck { limit, used, .. }) = (limit.subject, rate);
+                let rate_statuses = rate_statuses(&self.limits, micros, meter);
+                return Err(LimitExceeded::Rate(RateExceeded { subject, rated, limit, used, wait_ms, rate_statuses }));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Model, Multiplier, Price, PriceTier, Revision, TokenSource, Tokens, amount,
-    samples::{NOW, account, always, channel, group, key, model, outline, price, serves},
+    samples::{NOW, account, always, channel, group, key, model, price, serves, summary},
 };
 
 const MINUTE: u64 = 60_000_000;
@@ -25,7 +25,7 @@ struct Case {
     key: Key,
     group: Group,
     model: Model,
-    outline: Outline,
+    summary: RequestSummary,
     gateway: Vec<Budget>,
 }
 
@@ -35,7 +35,7 @@ impl Case {
             key: key(&["g"]),
             group: group("g", &["c"]),
             model: Model { max_output: Some(1_000), ..model("m") },
-            outline: outline("m", Method::Chat),
+            summary: summary("m", Method::Chat),
             gateway: Vec::new(),
         };
         change(&mut case);
@@ -49,15 +49,15 @@ impl Case {
         Offer { model: Arc::new(self.model.clone()), group, sale, candidates, drop_fields, revision: Revision(7) }
     }
 
-    fn hold(&self) -> Option<Hold> {
+    fn hold(&self) -> Option<Reservation> {
         let offer = self.offer();
         let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&offer.group)] };
-        hold_for(&AdmitInput {
+        reservation_for(&AdmitInput {
             id: RequestId::from_parts(NOW, [1; 10]),
             at: NOW,
             caller: &caller,
             offer: &offer,
-            outline: &self.outline,
+            summary: &self.summary,
             from: Protocol::OpenAi,
             gateway: &self.gateway,
         })
@@ -114,7 +114,7 @@ fn other_terms_ask_only_for_what_is_not_held_already() {
     };
     let earlier = held(|_| {});
     let beyond = |change: fn(&mut Case)| held(change).beyond(&earlier);
-    let rules = |hold: Option<Hold>| hold.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
+    let rules = |hold: Option<Reservation>| hold.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
     assert!(beyond(|_| {}).is_none());
     assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "it is cheaper");
     assert!(beyond(|it| it.key.limits.rpm = 5).is_none(), "it is counted there already");
@@ -130,7 +130,7 @@ fn counting_tokens_is_a_request_but_no_money() {
     let hold = Case::new(|it| {
         it.key.budgets = block("1");
         it.key.limits.rpm = 5;
-        it.outline.method = Method::CountTokens;
+        it.summary.method = Method::CountTokens;
     })
     .hold()
     .unwrap();
@@ -163,7 +163,7 @@ fn an_asked_limit_is_held_and_left_alone_unless_it_is_above_the_models() {
     let asked = |limit, candidates| {
         let hold = Case::new(|it| {
             it.key.budgets = block("1");
-            (it.outline.max_output, it.outline.candidates) = (Some(limit), candidates);
+            (it.summary.max_output, it.summary.candidates) = (Some(limit), candidates);
         });
         let hold = hold.hold().unwrap();
         (hold.amount.0 - 20 * 1_000, hold.output)
@@ -176,12 +176,12 @@ fn an_asked_limit_is_held_and_left_alone_unless_it_is_above_the_models() {
 
 #[test]
 fn the_dearest_kind_and_tier_are_held() {
-    let held = |price: Price, change: fn(&mut Outline)| {
+    let held = |price: Price, change: fn(&mut RequestSummary)| {
         let case = Case::new(|it| {
             it.key.budgets = block("1");
-            it.outline.max_output = Some(10);
+            it.summary.max_output = Some(10);
             it.model.price = Some(always(price));
-            change(&mut it.outline);
+            change(&mut it.summary);
         });
         case.hold().unwrap().amount.0
     };
@@ -239,7 +239,7 @@ fn what_is_left_lowers_the_output_down_to_256_tokens() {
     assert!(hold.within(NanoUsd(0)).is_none() && hold.within(NanoUsd(-5)).is_none());
     let asked = Case::new(|it| {
         it.key.budgets = block("1");
-        it.outline.max_output = Some(900);
+        it.summary.max_output = Some(900);
     });
     assert!(asked.hold().unwrap().within(NanoUsd(1_000_000)).is_none(), "what the caller asked for is kept or refused");
 }
@@ -248,7 +248,7 @@ fn what_is_left_lowers_the_output_down_to_256_tokens() {
 fn the_lowered_limit_is_for_each_candidate() {
     let case = Case::new(|it| {
         it.key.budgets = block("1");
-        it.outline.candidates = 2;
+        it.summary.candidates = 2;
     });
     let lower = case.hold().unwrap().within(NanoUsd(20 * 1_000 + 800 * 2_000)).unwrap();
     assert_eq!((lower.output, lower.tokens), (Some(400), 820));
@@ -268,9 +268,9 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
         protocol: Protocol::OpenAi,
         last_resort: false,
     };
-    let case = Case::new(|it| it.outline.max_output = Some(10));
+    let case = Case::new(|it| it.summary.max_output = Some(10));
     let hold = |planned: &PlannedAttempt| {
-        hold_for_attempt(RequestId::from_parts(NOW, [1; 10]), NOW, planned, &case.outline, &case.offer())
+        reservation_for_attempt(RequestId::from_parts(NOW, [1; 10]), NOW, planned, &case.summary, &case.offer())
     };
     let held = hold(&planned).unwrap();
     assert_eq!((held.amount, held.output, held.limits[0].subject), (NanoUsd(40_000), None, Subject::Channel(channel.id)));
@@ -298,27 +298,27 @@ fn what_attempts_may_need_is_known_before_one_begins() {
         vec![group("g", &["*"])],
         vec![model("m")],
     );
-    let case = Case::new(|it| it.outline.max_output = Some(10));
+    let case = Case::new(|it| it.summary.max_output = Some(10));
     let offer = Offer { candidates: catalog.served_by["m"].clone(), ..case.offer() };
     let caller = Caller { key: Arc::new(case.key.clone()), groups: vec![Arc::clone(&offer.group)] };
-    let of = |outline: &Outline| {
+    let of = |summary: &RequestSummary| {
         let id = RequestId::from_parts(NOW, [1; 10]);
-        let input = AdmitInput { id, at: NOW, caller: &caller, offer: &offer, outline, from: Protocol::OpenAi, gateway: &[] };
-        holds_ahead(&input, &catalog)
+        let input = AdmitInput { id, at: NOW, caller: &caller, offer: &offer, summary, from: Protocol::OpenAi, gateway: &[] };
+        attempt_reservations(&input, &catalog)
     };
-    let ahead = of(&case.outline);
+    let ahead = of(&case.summary);
     let subjects: Vec<Subject> = ahead.iter().map(|hold| hold.limits[0].subject).collect();
     let [one, two] = ["one", "two"].map(|name| Subject::Channel(crate::samples::channel_id(name)));
     assert_eq!(subjects, [one, two, one, two], "each channel first, then its second account");
     assert!(ahead.iter().all(|hold| hold.amount == NanoUsd(60_000)), "the dearest account, whichever it will be");
-    assert!(of(&Outline { method: Method::CountTokens, ..case.outline.clone() }).is_empty());
+    assert!(of(&RequestSummary { method: Method::CountTokens, ..case.summary.clone() }).is_empty());
 }
 
 #[test]
 fn the_limit_is_named_as_the_caller_would() {
     let named = |from, fields: &[&str]| {
         let fields = fields.iter().map(|&field| field.to_owned()).collect();
-        output_limit_field(&Outline { fields, ..outline("m", Method::Chat) }, from)
+        output_limit_field(&RequestSummary { fields, ..summary("m", Method::Chat) }, from)
     };
     assert_eq!(named(Protocol::OpenAi, &["temperature"]), "max_completion_tokens");
     assert_eq!(named(Protocol::OpenAi, &["max_tokens"]), "max_tokens");
@@ -350,10 +350,10 @@ proptest! {
             it.key.budgets = block("1");
             it.group.sale_multiplier = Multiplier(multiplier);
             it.model.price = Some(always(list.clone()));
-            (it.outline.text_bytes, it.outline.images, it.outline.candidates) = (text_bytes, images, candidates);
+            (it.summary.text_bytes, it.summary.images, it.summary.candidates) = (text_bytes, images, candidates);
         });
         let hold = case.hold().unwrap();
-        let most_input = estimate_input(&case.outline);
+        let most_input = estimate_input(&case.summary);
         let part = |of: u64, share: u64| of * share / 600;
         let used = Tokens {
             input: part(most_input, share[0]),
@@ -368,7 +368,7 @@ proptest! {
         let sale = amount(&used, &list, Multiplier(multiplier)).unwrap();
         prop_assert!(sale <= hold.amount, "{sale:?} of {:?}", hold.amount);
         if let Some(lower) = hold.within(NanoUsd(hold.amount.0 / 2)) {
-            prop_assert!(lower.amount.0 <= hold.amount.0 / 2 && lower.output.unwrap() >= LEAST_OUTPUT);
+            prop_assert!(lower.amount.0 <= hold.amount.0 / 2 && lower.output.unwrap() >= MIN_OUTPUT_TOKENS);
         }
     }
 
@@ -379,7 +379,7 @@ proptest! {
         limit in 1u64..50,
         steps in proptest::collection::vec((0u64..40_000_000, 1u64..20), 1..60),
     ) {
-        let mut sliding = Sliding::default();
+        let mut sliding = SlidingWindow::default();
         let mut now = 3 * MINUTE;
         let mut passed: Vec<(u64, u64)> = Vec::new();
         for (pause, amount) in steps {
@@ -408,7 +408,7 @@ proptest! {
         entries in proptest::collection::vec((-1i64..1, 0i64..1_000), 1..50),
         days in proptest::collection::vec(0i64..3, 50),
     ) {
-        let mut spent = Spent::default();
+        let mut spent = SpendTotals::default();
         let mut today = 20_400;
         let mut booked: Vec<(i64, i64)> = Vec::new();
         for ((late, amount), ahead) in entries.into_iter().zip(days) {
@@ -433,7 +433,7 @@ proptest! {
 
 #[test]
 fn an_older_bucket_fades() {
-    let mut sliding = Sliding::default();
+    let mut sliding = SlidingWindow::default();
     sliding.take(60, 10 * MINUTE + 30_000_000);
     assert_eq!(sliding.used(10 * MINUTE + 59_999_999), 60);
     assert_eq!(sliding.used(11 * MINUTE), 60);
@@ -446,7 +446,7 @@ fn an_older_bucket_fades() {
 
 #[test]
 fn an_estimate_is_put_right_where_it_was_taken() {
-    let mut sliding = Sliding::default();
+    let mut sliding = SlidingWindow::default();
     let at = 10 * MINUTE;
     let bucket = sliding.take(100, at);
     sliding.correct(bucket, 100, 40, at + 1);
@@ -459,14 +459,14 @@ fn an_estimate_is_put_right_where_it_was_taken() {
 
 #[test]
 fn more_than_the_limit_never_fits() {
-    assert!(Sliding::default().wait_ms(11, 10, 0) >= 60_000);
+    assert!(SlidingWindow::default().wait_ms(11, 10, 0) >= 60_000);
 }
 
 #[test]
 fn yesterdays_money_is_known_for_a_request_that_arrived_before_midnight() {
     let midnight = Timestamp::of_day(20_400);
     let before = Timestamp(midnight.0 - 1);
-    let mut spent = Spent::loaded(before, NanoUsd(5), NanoUsd(50), NanoUsd(500));
+    let mut spent = SpendTotals::loaded(before, NanoUsd(5), NanoUsd(50), NanoUsd(500));
     spent.add(NanoUsd(7), midnight);
     assert_eq!((spent.within(Window::Day, before), spent.within(Window::Day, midnight)), (NanoUsd(5), NanoUsd(7)));
     spent.add(NanoUsd(1), before);
@@ -478,7 +478,7 @@ fn yesterdays_money_is_known_for_a_request_that_arrived_before_midnight() {
 #[test]
 fn a_clock_that_steps_forward_and_back_forgets_nothing_spent() {
     let day = Timestamp::of_day;
-    let mut spent = Spent::loaded(day(20_400), NanoUsd(5), NanoUsd(50), NanoUsd(500));
+    let mut spent = SpendTotals::loaded(day(20_400), NanoUsd(5), NanoUsd(50), NanoUsd(500));
     for ahead in [day(20_440), day(20_500)] {
         spent.add(NanoUsd(3), ahead);
     }

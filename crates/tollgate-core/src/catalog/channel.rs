@@ -71,7 +71,7 @@ pub struct Channel {
     /// Its credentials.
     pub accounts: Vec<Arc<Account>>,
     /// The models it serves.
-    pub serves: Vec<Serves>,
+    pub serves: Vec<ModelMapping>,
 }
 
 /// What translation may do on the way to a channel; everything is off unless said.
@@ -128,7 +128,7 @@ pub struct Account {
 
 /// A model as a channel serves it.
 #[derive(Clone, Debug)]
-pub struct Serves {
+pub struct ModelMapping {
     /// Public name.
     pub model: String,
     /// Name sent upstream.

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
-use super::{Catalog, Channel, Group, Model, Provider, ServedBy, Serves, lanes::Lanes};
+use super::{Catalog, Channel, Group, MappingRef, Model, ModelMapping, Provider, channel_index::ChannelIndex};
 use crate::{Account, AccountId, ChannelId, GroupId, Revision};
 
 impl Catalog {
@@ -24,8 +24,8 @@ impl Catalog {
         let models = models.into_iter().map(|row| (row.name.clone(), Arc::new(row))).collect();
         let served_by = served_by(&channels);
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
-        let lanes = Lanes::of(&channels);
-        Self { revision, channels, groups, models, served_by, reach, lanes }
+        let channel_index = ChannelIndex::of(&channels);
+        Self { revision, channels, groups, models, served_by, reach, channel_index }
     }
 
     /// The channel of this name.
@@ -40,7 +40,7 @@ impl Catalog {
         by_name(&self.groups, name, |group| &group.name)
     }
 
-    /// The channel at a position of [`ServedBy::channel`].
+    /// The channel at a position of [`MappingRef::channel`].
     #[must_use]
     pub fn channel_at(&self, position: u32) -> Option<&Arc<Channel>> {
         self.channels.get_index(position as usize).map(|(_, channel)| channel)
@@ -72,9 +72,9 @@ impl Catalog {
     }
 
     /// The channels through which a group gets a model, whatever its patterns say.
-    pub(crate) fn serving<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = ServedBy> + 'a {
+    pub(crate) fn serving<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = MappingRef> + 'a {
         let bits: &[u64] = self.reach.get(&group).map_or(&[], |bits| bits);
-        let all: &[ServedBy] = self.served_by.get(model).map_or(&[], Vec::as_slice);
+        let all: &[MappingRef] = self.served_by.get(model).map_or(&[], Vec::as_slice);
         all.iter().copied().filter(move |it| bit(bits, it.channel))
     }
 }
@@ -88,7 +88,7 @@ impl Channel {
 
     /// How it serves a model.
     #[must_use]
-    pub fn serving(&self, model: &str) -> Option<&Serves> {
+    pub fn serving(&self, model: &str) -> Option<&ModelMapping> {
         self.serves.iter().find(|serves| serves.model == model)
     }
 }
@@ -99,13 +99,13 @@ fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>>, name: &str, key: impl Fn(&T)
     at.and_then(|at| rows.get_index(at).map(|(_, row)| row)).or_else(|| rows.values().find(|row| key(row) == name))
 }
 
-fn served_by(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<ServedBy>> {
-    let mut index: IndexMap<String, Vec<ServedBy>> = IndexMap::new();
+fn served_by(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<MappingRef>> {
+    let mut index: IndexMap<String, Vec<MappingRef>> = IndexMap::new();
     for (channel, row) in (0u32..).zip(channels.values()) {
         let mut seen: HashSet<&str> = HashSet::new();
         for (serves, mapping) in (0u32..).zip(&row.serves) {
             if seen.insert(&mapping.model) {
-                index.entry(mapping.model.clone()).or_default().push(ServedBy { channel, serves });
+                index.entry(mapping.model.clone()).or_default().push(MappingRef { channel, serves });
             }
         }
     }

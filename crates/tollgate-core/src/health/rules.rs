@@ -1,7 +1,7 @@
 //! The figures, and what each observation does.
 
 use super::{
-    AccountHealth, Bucket, Condition, CoolingReason, HealthState, Pace, RestingReason, Standing,
+    AccountHealth, Availability, CoolingReason, HealthState, HealthStatus, LatencySample, OutcomeBucket, RestingReason,
     quota::{LONGEST_MS, UNKNOWN_MS},
 };
 use crate::Timestamp;
@@ -30,20 +30,19 @@ const MILLION: u32 = 1_000_000;
 impl HealthState {
     /// Whether an account in this state may be used now.
     #[must_use]
-    pub fn standing(&self, now: Timestamp) -> Standing {
+    pub fn availability(&self, now: Timestamp) -> Availability {
         match *self {
-            Self::Usable => Standing::Usable,
-            Self::Cooling { until, why, .. } if until > now => Standing::Cooling { until, why },
-            Self::Resting { until: None, why, .. } => Standing::Resting { until: None, why },
-            Self::Resting { until: Some(until), why, .. } if until > now => Standing::Resting { until: Some(until), why },
+            Self::Usable => Availability::Usable,
+            Self::Cooling { until, why, .. } if until > now => Availability::Cooling { until, why },
+            Self::Resting { until: None, why, .. } => Availability::Resting { until: None, why },
+            Self::Resting { until: Some(until), why, .. } if until > now => Availability::Resting { until: Some(until), why },
             Self::Probing { since, why } if now.ms_since(since) < PROBE_MS => {
                 let until = now.plus_ms(WHILE_PROBING_MS);
-                why.map_or(Standing::Resting { until: Some(until), why: RestingReason::QuotaSpent }, |why| Standing::Cooling {
-                    until,
-                    why,
+                why.map_or(Availability::Resting { until: Some(until), why: RestingReason::QuotaSpent }, |why| {
+                    Availability::Cooling { until, why }
                 })
             }
-            Self::Cooling { .. } | Self::Resting { .. } | Self::Probing { .. } => Standing::ProbeDue,
+            Self::Cooling { .. } | Self::Resting { .. } | Self::Probing { .. } => Availability::ProbeDue,
         }
     }
 }
@@ -57,8 +56,8 @@ impl AccountHealth {
 
     /// Whether the account may be used now.
     #[must_use]
-    pub fn standing(&self, now: Timestamp) -> Standing {
-        self.state.standing(now)
+    pub fn availability(&self, now: Timestamp) -> Availability {
+        self.state.availability(now)
     }
 
     /// Share of its weight an account keeps, in thousandths: 1,000 when nothing fails, never below 50, so that a bad
@@ -70,9 +69,9 @@ impl AccountHealth {
 
     /// What choosing looks at of it.
     #[must_use]
-    pub fn condition(&self, now: Timestamp) -> Condition {
-        Condition {
-            standing: self.standing(now),
+    pub fn status(&self, now: Timestamp) -> HealthStatus {
+        HealthStatus {
+            availability: self.availability(now),
             share: self.share(),
             first_token_us: self.first_token_average_us,
             whole_answer_us: self.whole_answer_average_us,
@@ -99,12 +98,12 @@ impl AccountHealth {
         !matches!(self.state, HealthState::Usable | HealthState::Probing { .. }) && self.away_until() > now
     }
 
-    pub(super) fn succeed(&mut self, pace: Option<Pace>, now: Timestamp) {
-        self.count(Ended::Well, now);
+    pub(super) fn succeed(&mut self, latency: Option<LatencySample>, now: Timestamp) {
+        self.count(ObservedResult::Success, now);
         let moved = |old: u64, us: u64| if old == 0 { us } else { old - old / 8 + us / 8 };
-        match pace {
-            Some(Pace::FirstToken(us)) => self.first_token_average_us = moved(self.first_token_average_us, us),
-            Some(Pace::WholeAnswer(us)) => self.whole_answer_average_us = moved(self.whole_answer_average_us, us),
+        match latency {
+            Some(LatencySample::FirstToken(us)) => self.first_token_average_us = moved(self.first_token_average_us, us),
+            Some(LatencySample::WholeAnswer(us)) => self.whole_answer_average_us = moved(self.whole_answer_average_us, us),
             None => {}
         }
         (self.failures, self.streak) = (0, None);
@@ -121,7 +120,7 @@ impl AccountHealth {
     }
 
     pub(super) fn fail(&mut self, why: CoolingReason, now: Timestamp) {
-        self.count(Ended::Badly, now);
+        self.count(ObservedResult::Failure, now);
         self.failures = self.failures.saturating_add(1);
         let streak = match (self.streak, why) {
             // One silence or one unreadable answer in a row of refusals makes the whole row more than a hiccup.
@@ -196,7 +195,7 @@ impl AccountHealth {
     fn cool(&mut self, until: Timestamp, why: CoolingReason, now: Timestamp) {
         self.state = HealthState::Cooling { until, why, since: now };
         // What was counted has had its consequence; it must not trip again right after the probe.
-        self.recent = [Bucket::default(); 3];
+        self.recent = [OutcomeBucket::default(); 3];
     }
 
     /// The next wait of a doubling row.
@@ -206,16 +205,16 @@ impl AccountHealth {
         wait
     }
 
-    fn count(&mut self, ended: Ended, now: Timestamp) {
+    fn count(&mut self, ended: ObservedResult, now: Timestamp) {
         let slot = now.seconds().div_euclid(10);
         match slot.saturating_sub(self.recent_at) {
             i64::MIN..=0 => {}
-            1 => self.recent = [Bucket::default(), self.recent[0], self.recent[1]],
-            2 => self.recent = [Bucket::default(), Bucket::default(), self.recent[0]],
-            3.. => self.recent = [Bucket::default(); 3],
+            1 => self.recent = [OutcomeBucket::default(), self.recent[0], self.recent[1]],
+            2 => self.recent = [OutcomeBucket::default(), OutcomeBucket::default(), self.recent[0]],
+            3.. => self.recent = [OutcomeBucket::default(); 3],
         }
         self.recent_at = self.recent_at.max(slot);
-        let failed = u32::from(ended == Ended::Badly);
+        let failed = u32::from(ended == ObservedResult::Failure);
         self.recent[0].seen = self.recent[0].seen.saturating_add(1);
         self.recent[0].failed = self.recent[0].failed.saturating_add(failed);
         let old = self.error_average.min(MILLION);
@@ -224,7 +223,7 @@ impl AccountHealth {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Well,
-    Badly,
+enum ObservedResult {
+    Success,
+    Failure,
 }

@@ -16,9 +16,9 @@ fn see(health: AccountHealth, what: Observation, now: Timestamp) -> AccountHealt
 
 /// The wait in ms an observation leaves a fresh account with.
 fn wait_after(health: AccountHealth, now: Timestamp) -> Option<i64> {
-    match health.standing(now) {
-        Standing::Cooling { until, .. } | Standing::Resting { until: Some(until), .. } => Some(until.ms_since(now)),
-        Standing::Usable | Standing::ProbeDue | Standing::Resting { until: None, .. } => None,
+    match health.availability(now) {
+        Availability::Cooling { until, .. } | Availability::Resting { until: Some(until), .. } => Some(until.ms_since(now)),
+        Availability::Usable | Availability::ProbeDue | Availability::Resting { until: None, .. } => None,
     }
 }
 
@@ -26,19 +26,19 @@ fn fresh() -> AccountHealth {
     AccountHealth::default()
 }
 
-const SUCCESS: Observation = Observation::Success { pace: Some(Pace::FirstToken(800)) };
+const SUCCESS: Observation = Observation::Success { latency: Some(LatencySample::FirstToken(800)) };
 
 #[test]
 fn a_connect_failure_cools_five_seconds_at_once() {
     let health = see(fresh(), Observation::ConnectFailure, NOW);
-    assert_eq!(health.standing(NOW), Standing::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
+    assert_eq!(health.availability(NOW), Availability::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
 }
 
 #[test]
 fn two_server_errors_do_not_cool_and_the_third_does_for_ten_seconds() {
     for what in [Observation::ServerError, Observation::Timeout, Observation::BadAnswer] {
         let two = see(see(fresh(), what, NOW), what, NOW);
-        assert_eq!(two.standing(NOW), Standing::Usable);
+        assert_eq!(two.availability(NOW), Availability::Usable);
         assert_eq!(wait_after(see(two, what, NOW), NOW), Some(10_000), "{what:?}");
     }
 }
@@ -49,7 +49,7 @@ fn a_success_between_failures_starts_the_row_anew() {
     for what in [Observation::ServerError, Observation::ServerError, SUCCESS, Observation::ServerError, Observation::ServerError] {
         health = see(health, what, NOW);
     }
-    assert_eq!(health.standing(NOW), Standing::Usable);
+    assert_eq!(health.availability(NOW), Availability::Usable);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn half_of_ten_within_thirty_seconds_cools() {
     for i in 0..9 {
         let what = if i % 2 == 0 { Observation::ServerError } else { SUCCESS };
         health = see(health, what, after(i * 1_000));
-        assert_eq!(health.standing(after(i * 1_000)), Standing::Usable, "after {i}");
+        assert_eq!(health.availability(after(i * 1_000)), Availability::Usable, "after {i}");
     }
     health = see(health, SUCCESS, after(9_500));
     health = see(health, Observation::ServerError, after(9_900));
@@ -73,7 +73,7 @@ fn failures_older_than_thirty_seconds_are_forgotten() {
         health = see(health, what, after(i));
     }
     let health = see(health, Observation::ServerError, after(40_000));
-    assert_eq!(health.standing(after(40_000)), Standing::Usable);
+    assert_eq!(health.availability(after(40_000)), Availability::Usable);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn waits_double_up_to_five_minutes_and_a_success_resets_them() {
         health = start_probe(&health, now).expect("the cooling is over");
     }
     health = see(health, SUCCESS, now);
-    assert_eq!(health.standing(now), Standing::Usable);
+    assert_eq!(health.availability(now), Availability::Usable);
     assert_eq!(wait_after(see(health, Observation::ConnectFailure, now), now), Some(5_000));
 }
 
@@ -95,7 +95,7 @@ fn waits_double_up_to_five_minutes_and_a_success_resets_them() {
 fn failures_of_requests_already_under_way_do_not_prolong_the_cooling() {
     let cooling = see(fresh(), Observation::ConnectFailure, NOW);
     let again = see(see(cooling, Observation::ConnectFailure, after(10)), Observation::ServerError, after(20));
-    assert_eq!(again.standing(after(20)), Standing::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
+    assert_eq!(again.availability(after(20)), Availability::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
     assert_eq!(again.coolings, 1);
 }
 
@@ -123,16 +123,16 @@ fn an_overload_cools_at_once_as_long_as_it_asks_and_counts_as_a_failure() {
     let why = CoolingReason::ServerError;
     let health = overloaded(after(40_000));
     assert_eq!(
-        health.standing(NOW),
-        Standing::Cooling { until: after(40_000), why },
+        health.availability(NOW),
+        Availability::Cooling { until: after(40_000), why },
         "a hiccup: the last account is asked all the same"
     );
-    assert_eq!(see(health, SUCCESS, NOW).standing(NOW), Standing::Usable);
+    assert_eq!(see(health, SUCCESS, NOW).availability(NOW), Availability::Usable);
     // It neither shortens what is longer nor wakes what rests.
     assert_eq!(wait_after(see(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
     let spent = see(fresh(), Observation::QuotaSpent { until: Some(after(90_000)) }, NOW);
     let still = see(spent, Observation::Overloaded { until: after(900_000) }, NOW);
-    assert_eq!(still.standing(NOW), Standing::Resting { until: Some(after(90_000)), why: RestingReason::QuotaSpent });
+    assert_eq!(still.availability(NOW), Availability::Resting { until: Some(after(90_000)), why: RestingReason::QuotaSpent });
 }
 
 #[test]
@@ -160,7 +160,10 @@ fn the_later_of_two_rate_limits_counts() {
 fn spent_quota_rests_until_its_window_ends_or_an_hour() {
     let check = |until, expected| {
         let health = see(fresh(), Observation::QuotaSpent { until }, NOW);
-        assert_eq!(health.standing(NOW), Standing::Resting { until: Some(after(expected)), why: RestingReason::QuotaSpent });
+        assert_eq!(
+            health.availability(NOW),
+            Availability::Resting { until: Some(after(expected)), why: RestingReason::QuotaSpent }
+        );
     };
     check(Some(after(86_400_000)), 86_400_000);
     check(Some(after(86_400_001)), 86_400_000);
@@ -172,25 +175,25 @@ fn spent_quota_rests_until_its_window_ends_or_an_hour() {
 fn refused_credentials_rest_until_a_test_passes() {
     let refused = see(fresh(), Observation::Refused, NOW);
     let year = after(31_536_000_000);
-    let still = Standing::Resting { until: None, why: RestingReason::Refused };
-    assert_eq!(refused.standing(year), still);
+    let still = Availability::Resting { until: None, why: RestingReason::Refused };
+    assert_eq!(refused.availability(year), still);
     for what in
         [SUCCESS, Observation::ServerError, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }]
     {
-        assert_eq!(see(refused, what, NOW).standing(year), still, "{what:?}");
+        assert_eq!(see(refused, what, NOW).availability(year), still, "{what:?}");
     }
-    assert_eq!(see(refused, Observation::TestPassed, NOW).standing(NOW), Standing::Usable);
+    assert_eq!(see(refused, Observation::TestPassed, NOW).availability(NOW), Availability::Usable);
 }
 
 #[test]
 fn after_cooling_one_request_is_the_probe() {
     let cooling = see(fresh(), Observation::ConnectFailure, NOW);
     assert_eq!(start_probe(&cooling, after(4_999)), None);
-    assert_eq!(cooling.standing(after(5_000)), Standing::ProbeDue);
+    assert_eq!(cooling.availability(after(5_000)), Availability::ProbeDue);
     let probing = start_probe(&cooling, after(5_000)).unwrap();
     assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is no probe");
-    assert!(matches!(probing.standing(after(5_001)), Standing::Cooling { why: CoolingReason::ConnectFailure, .. }));
-    assert_eq!(see(probing, SUCCESS, after(5_002)).standing(after(5_002)), Standing::Usable);
+    assert!(matches!(probing.availability(after(5_001)), Availability::Cooling { why: CoolingReason::ConnectFailure, .. }));
+    assert_eq!(see(probing, SUCCESS, after(5_002)).availability(after(5_002)), Availability::Usable);
 }
 
 #[test]
@@ -213,10 +216,10 @@ fn a_lost_probe_lets_another_one_out_after_a_minute() {
 #[test]
 fn an_abandoned_probe_is_repeated_by_the_next_request() {
     let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
-    assert_eq!(see(probing, Observation::Abandoned, after(5_100)).standing(after(5_100)), Standing::ProbeDue);
+    assert_eq!(see(probing, Observation::Abandoned, after(5_100)).availability(after(5_100)), Availability::ProbeDue);
     let rested = see(fresh(), Observation::QuotaSpent { until: Some(after(1_000)) }, NOW);
     let probing = start_probe(&rested, after(1_000)).unwrap();
-    assert_eq!(see(probing, Observation::Abandoned, after(1_100)).standing(after(1_100)), Standing::ProbeDue);
+    assert_eq!(see(probing, Observation::Abandoned, after(1_100)).availability(after(1_100)), Availability::ProbeDue);
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn a_request_at_fault_never_counts_and_ends_a_probe_well() {
     }
     assert_eq!(health, fresh());
     let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
-    assert_eq!(see(probing, Observation::RequestRefused, after(5_001)).standing(after(5_001)), Standing::Usable);
+    assert_eq!(see(probing, Observation::RequestRefused, after(5_001)).availability(after(5_001)), Availability::Usable);
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn with_cooling_off_nothing_cools_or_rests_but_averages_move() {
         Observation::Refused,
     ] {
         health = observe(&health, &what, false, NOW);
-        assert_eq!(health.standing(NOW), Standing::Usable, "{what:?}");
+        assert_eq!(health.availability(NOW), Availability::Usable, "{what:?}");
     }
     assert!(health.error_average > 0);
 }
@@ -259,10 +262,10 @@ fn one_silence_in_a_row_of_server_errors_makes_it_more_than_a_hiccup() {
 fn averages_follow_what_happens() {
     let mut health = see(fresh(), SUCCESS, NOW);
     assert_eq!((health.first_token_average_us, health.share()), (800, 1_000));
-    health = see(health, Observation::Success { pace: Some(Pace::FirstToken(1_600)) }, NOW);
+    health = see(health, Observation::Success { latency: Some(LatencySample::FirstToken(1_600)) }, NOW);
     assert_eq!((health.first_token_average_us, health.whole_answer_average_us), (900, 0));
     for us in [80_000, 160_000] {
-        health = see(health, Observation::Success { pace: Some(Pace::WholeAnswer(us)) }, NOW);
+        health = see(health, Observation::Success { latency: Some(LatencySample::WholeAnswer(us)) }, NOW);
     }
     assert_eq!((health.first_token_average_us, health.whole_answer_average_us), (900, 90_000), "each kind by itself");
     let tested = see(health, Observation::TestPassed, NOW);
@@ -285,7 +288,7 @@ fn observation() -> impl Strategy<Value = Observation> {
     let time = proptest::option::of((-4_000_000_000i64..40_000_000_000).prop_map(|us| Timestamp(NOW.0 + us)));
     prop_oneof![
         proptest::option::of(any::<u64>()).prop_map(|us| Observation::Success {
-            pace: us.map(|us| if us % 2 == 0 { Pace::FirstToken(us) } else { Pace::WholeAnswer(us) })
+            latency: us.map(|us| if us % 2 == 0 { LatencySample::FirstToken(us) } else { LatencySample::WholeAnswer(us) })
         }),
         Just(Observation::ConnectFailure),
         Just(Observation::ServerError),
@@ -319,7 +322,7 @@ proptest! {
             health = observe(&health, &what, true, now);
             if let Some(wait) = wait_after(health, now) {
                 prop_assert!(wait >= 0);
-                if matches!(health.standing(now), Standing::Cooling { .. }) {
+                if matches!(health.availability(now), Availability::Cooling { .. }) {
                     // A clock that steps back can lengthen a wait by the step.
                     prop_assert!(wait <= LONGEST_ASKED_MS + 20_000 * 60);
                 }
@@ -328,7 +331,7 @@ proptest! {
             prop_assert_eq!(serde_json::from_str::<AccountHealth>(&stored).unwrap(), health);
         }
         let well = observe(&health, &Observation::TestPassed, true, now);
-        prop_assert_eq!(well.standing(now), Standing::Usable);
+        prop_assert_eq!(well.availability(now), Availability::Usable);
     }
 
     #[test]
@@ -340,6 +343,6 @@ proptest! {
             now = now.plus_ms(400_000);
         }
         health = see(health, SUCCESS, now);
-        prop_assert_eq!((health.failures, health.coolings, health.standing(now)), (0, 0, Standing::Usable));
+        prop_assert_eq!((health.failures, health.coolings, health.availability(now)), (0, 0, Availability::Usable));
     }
 }

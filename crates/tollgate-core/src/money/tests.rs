@@ -107,7 +107,7 @@ fn the_highest_tier_the_prompt_is_above_counts_for_the_whole_request() {
 
 #[test]
 fn a_schedule_gives_the_list_that_began_last() {
-    let at = |from, input| PricedAt { valid_from: from, price: list(input, input) };
+    let at = |from, input| ScheduledPrice { valid_from: from, price: list(input, input) };
     let schedule = PriceSchedule(vec![at(Some(Timestamp(20)), 2), at(None, 0), at(Some(Timestamp(10)), 1)]);
     let input = |now| schedule.at(Timestamp(now)).and_then(|price| price.input);
     assert_eq!((input(-5), input(9), input(10), input(19), input(20)), (Some(0), Some(0), Some(1), Some(1), Some(2)));

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Glob, Member, ParameterRule, PriceSchedule, PricedAt, Visibility,
-    samples::{NOW, always, catalog, channel, group, group_id, key, member, model, outline, price},
+    Glob, Member, ParameterRule, PriceSchedule, ScheduledPrice, Visibility,
+    samples::{NOW, always, catalog, channel, group, group_id, key, member, model, price, summary},
 };
 
 fn globs(patterns: &[&str]) -> Vec<Glob> {
@@ -25,7 +25,7 @@ fn private(name: &str, channels: &[&str]) -> Group {
 }
 
 fn ask(catalog: &Catalog, key: Key, name: &str) -> Result<Offer, NotOffered> {
-    resolve(catalog, &caller(catalog, key), &outline(name, Method::Chat), Protocol::OpenAi, NOW)
+    resolve(catalog, &caller(catalog, key), &summary(name, Method::Chat), Protocol::OpenAi, NOW)
 }
 
 // === Groups in effect ===
@@ -111,9 +111,9 @@ fn a_caller_without_groups_is_told_the_same_as_one_outside() {
 #[test]
 fn the_sale_list_is_the_last_one_already_valid() {
     let schedule = PriceSchedule(vec![
-        PricedAt { valid_from: None, price: price("1", "1") },
-        PricedAt { valid_from: Some(NOW), price: price("2", "2") },
-        PricedAt { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") },
+        ScheduledPrice { valid_from: None, price: price("1", "1") },
+        ScheduledPrice { valid_from: Some(NOW), price: price("2", "2") },
+        ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") },
     ]);
     let row = Model { price: Some(schedule), ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
@@ -124,7 +124,7 @@ fn the_sale_list_is_the_last_one_already_valid() {
 
 #[test]
 fn a_price_that_begins_later_is_no_price_yet() {
-    let schedule = PriceSchedule(vec![PricedAt { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") }]);
+    let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") }]);
     let row = Model { price: Some(schedule), ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
     assert_eq!(ask(&catalog, key(&[]), "m").unwrap().sale, None);
@@ -143,7 +143,7 @@ fn method_catalog() -> Catalog {
 
 fn ask_for(name: &str, method: Method, from: Protocol) -> Result<Offer, NotOffered> {
     let catalog = method_catalog();
-    resolve(&catalog, &caller(&catalog, key(&[])), &outline(name, method), from, NOW)
+    resolve(&catalog, &caller(&catalog, key(&[])), &summary(name, method), from, NOW)
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn echo_never_embeds_whatever_its_row_says() {
 fn with_rule(rule: ParameterRule, on_unsupported: OnUnsupported, fields: &[&str]) -> Result<Offer, NotOffered> {
     let row = Model { parameters: rule, on_unsupported, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
-    let outline = Outline { fields: fields.iter().map(|&field| field.to_owned()).collect(), ..outline("m", Method::Chat) };
-    resolve(&catalog, &caller(&catalog, key(&[])), &outline, Protocol::OpenAi, NOW)
+    let summary = RequestSummary { fields: fields.iter().map(|&field| field.to_owned()).collect(), ..summary("m", Method::Chat) };
+    resolve(&catalog, &caller(&catalog, key(&[])), &summary, Protocol::OpenAi, NOW)
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn an_unknown_model_is_told_before_its_fields_are_looked_at() {
     let refused = resolve(
         &Catalog::default(),
         &Caller { key: Arc::new(key(&[])), groups: vec![] },
-        &outline("m", Method::Embeddings),
+        &summary("m", Method::Embeddings),
         Protocol::OpenAi,
         NOW,
     );
@@ -276,7 +276,7 @@ proptest! {
         for i in 0..5 {
             let name = name(i);
             let method = if embeds[i] { Method::Embeddings } else { Method::Chat };
-            let offer = resolve(&catalog, &caller, &outline(&name, method), Protocol::OpenAi, NOW);
+            let offer = resolve(&catalog, &caller, &summary(&name, method), Protocol::OpenAi, NOW);
             let listed = list.iter().find(|it| it.model.name == name);
             match (&offer, listed) {
                 (Ok(offer), Some(listed)) => prop_assert_eq!(offer.group.id, listed.group.id),

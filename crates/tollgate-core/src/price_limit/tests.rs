@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     Group, Key, Member, Model, PriceTier, Window,
-    samples::{NOW, catalog, channel, group, key, member, model, outline, price},
+    samples::{NOW, catalog, channel, group, key, member, model, price, summary},
 };
 use tollgate_protocol::{Method, Protocol};
 
@@ -24,7 +24,7 @@ fn setting(sale: Option<Price>, group_limit: Option<PriceLimit>, key_limit: Opti
     let row = Model { price: sale.map(crate::samples::always), ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group], vec![row]);
     let caller = Caller::of(&catalog, Arc::new(Key { price_limit: key_limit, ..key(&[]) }));
-    let offer = crate::resolve(&catalog, &caller, &outline("m", Method::Chat), Protocol::OpenAi, NOW).unwrap();
+    let offer = crate::resolve(&catalog, &caller, &summary("m", Method::Chat), Protocol::OpenAi, NOW).unwrap();
     (caller, offer)
 }
 
@@ -33,8 +33,8 @@ fn rules(sale: Option<Price>, limit: PriceLimit) -> PriceRules {
     PriceRules::new(&caller, &offer, None, 100)
 }
 
-fn cost(input: &str, output: &str) -> Effective {
-    Effective::of(&price(input, output), 100, Multiplier::ONE)
+fn cost(input: &str, output: &str) -> EffectivePrice {
+    EffectivePrice::of(&price(input, output), 100, Multiplier::ONE)
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn the_header_reads_either_bound_in_any_order() {
     for bad in
         ["", "input", "input=", "input=x", "input=-1", "cost=1", "input=1,input=2", "input=1,", "input=1;output=2", "input=1e3"]
     {
-        assert_eq!(parse_max_price(bad), Err(BadMaxPrice), "{bad}");
-        assert_eq!(parse_max_prices(["input=1", bad]), Err(BadMaxPrice), "{bad}");
+        assert_eq!(parse_max_price(bad), Err(InvalidMaxPrice), "{bad}");
+        assert_eq!(parse_max_prices(["input=1", bad]), Err(InvalidMaxPrice), "{bad}");
     }
 }
 

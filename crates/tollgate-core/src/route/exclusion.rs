@@ -6,12 +6,12 @@ use tollgate_protocol::{FieldPath, Method, Protocol};
 
 use crate::{
     Account, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
-    offer::{Use, supports},
+    offer::{ModelPurpose, supports},
 };
 
 /// One candidate that is not tried.
 #[derive(Clone, Debug)]
-pub struct Excluded<'c> {
+pub struct ExcludedCandidate<'c> {
     /// Channel.
     pub channel: &'c Channel,
     /// Position in [`Channel::accounts`]; `None`: the whole channel.
@@ -108,7 +108,7 @@ pub enum PriceKind {
 
 /// Why no account is available, as callers are told (E40; E41 for price limits). Of several the first in this order is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
+pub enum NoRouteCause {
     /// Busy accounts.
     Concurrency,
     /// Cooling after failures.
@@ -129,25 +129,25 @@ pub enum Cause {
 #[derive(Clone, Debug)]
 pub struct NoRoute<'c> {
     /// All of them, with reasons.
-    pub excluded: Vec<Excluded<'c>>,
+    pub excluded: Vec<ExcludedCandidate<'c>>,
     /// What was asked.
     pub method: Method,
 }
 
 /// Most entries of a trace; the rest is summed up in one more.
-const MOST_TRACED: usize = 64;
+const MAX_TRACE_ENTRIES: usize = 64;
 
 impl NoRoute<'_> {
-    /// The cause to tell: the first present in the order of [`Cause`]'s variants.
+    /// The cause to tell: the first present in the order of [`NoRouteCause`]'s variants.
     #[must_use]
-    pub fn cause(&self) -> Cause {
-        self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(Cause::NoneConfigured)
+    pub fn cause(&self) -> NoRouteCause {
+        self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(NoRouteCause::NoneConfigured)
     }
 
     /// E41 instead of E40: price limits exclude everything that is not off or missing anyway, so that no wait helps.
     #[must_use]
     pub fn price_limit_alone(&self) -> bool {
-        self.cause() == Cause::PriceLimit
+        self.cause() == NoRouteCause::PriceLimit
     }
 
     /// When the first candidate is back, where that is known.
@@ -190,7 +190,7 @@ impl NoRoute<'_> {
     #[must_use]
     pub fn only_other_protocol(&self) -> Option<Vec<&'static str>> {
         let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
-        protocols.filter(|it| !it.is_empty()).map(|protocols| supports(Use::asked(self.method), &protocols))
+        protocols.filter(|it| !it.is_empty()).map(|protocols| supports(ModelPurpose::of_method(self.method), &protocols))
     }
 
     /// The figures E41 may show: of limits on the sale price only, since cost is never shown to a caller; the cheapest
@@ -211,20 +211,20 @@ impl NoRoute<'_> {
 }
 
 /// Appends what is excluded, summing up what goes beyond the bound.
-pub(super) fn trace(excluded: &[Excluded<'_>], entries: &mut Vec<TraceEntry>) {
-    entries.extend(excluded.iter().take(MOST_TRACED).map(|it| TraceEntry {
+pub(super) fn trace(excluded: &[ExcludedCandidate<'_>], entries: &mut Vec<TraceEntry>) {
+    entries.extend(excluded.iter().take(MAX_TRACE_ENTRIES).map(|it| TraceEntry {
         channel: it.channel.name.clone(),
         account: it.account().map(|account| account.name.clone()),
         code: it.why.code().to_owned(),
         detail: it.why.detail(),
     }));
-    if let Some(more) = excluded.len().checked_sub(MOST_TRACED).filter(|more| *more > 0) {
+    if let Some(more) = excluded.len().checked_sub(MAX_TRACE_ENTRIES).filter(|more| *more > 0) {
         let detail = Some(format!("{more} more candidates are excluded"));
         entries.push(TraceEntry { channel: String::new(), account: None, code: "more".to_owned(), detail });
     }
 }
 
-impl<'c> Excluded<'c> {
+impl<'c> ExcludedCandidate<'c> {
     /// The account; `None`: the whole channel.
     #[must_use]
     pub fn account(&self) -> Option<&'c Arc<Account>> {
@@ -254,15 +254,15 @@ impl Exclusion {
 
     /// What it contributes to E40 and E41; `None`: it does not count.
     #[must_use]
-    pub const fn cause(&self) -> Option<Cause> {
+    pub const fn cause(&self) -> Option<NoRouteCause> {
         Some(match self {
-            Self::NoAccount | Self::NoMapping => Cause::NoneConfigured,
-            Self::Disabled | Self::Resting { why: RestingReason::Refused, .. } => Cause::Disabled,
-            Self::Cooling { why: CoolingReason::RateLimited, .. } => Cause::UpstreamRateLimited,
-            Self::Cooling { .. } => Cause::Cooldown,
-            Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => Cause::UpstreamQuota,
-            Self::Concurrency | Self::Rate { .. } => Cause::Concurrency,
-            Self::PriceAboveLimit(_) | Self::Unpriced | Self::Margin => Cause::PriceLimit,
+            Self::NoAccount | Self::NoMapping => NoRouteCause::NoneConfigured,
+            Self::Disabled | Self::Resting { why: RestingReason::Refused, .. } => NoRouteCause::Disabled,
+            Self::Cooling { why: CoolingReason::RateLimited, .. } => NoRouteCause::UpstreamRateLimited,
+            Self::Cooling { .. } => NoRouteCause::Cooldown,
+            Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
+            Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
+            Self::PriceAboveLimit(_) | Self::Unpriced | Self::Margin => NoRouteCause::PriceLimit,
             Self::CannotTranslate(_) | Self::Capability(_) | Self::OtherProtocol(_) => return None,
         })
     }
@@ -397,7 +397,7 @@ impl LimitLevel {
     }
 }
 
-impl Cause {
+impl NoRouteCause {
     /// The word on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -5,7 +5,7 @@ use crate::{AccountId, Routing};
 
 /// A candidate that may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Usable {
+pub(super) struct Candidate {
     /// Position in the offer's candidates.
     pub(super) candidate: u32,
     /// Position in the channel's accounts.
@@ -19,20 +19,20 @@ pub(super) struct Usable {
     /// For rendezvous hashing.
     pub(super) id: AccountId,
     /// What requests of this kind take on average, in microseconds; 0: not measured, or not asked for.
-    pub(super) pace_us: u64,
+    pub(super) latency_us: u64,
     /// Its channel speaks another protocol than the caller.
     pub(super) foreign: bool,
 }
 
 /// What candidates are ordered by.
 #[derive(Clone, Copy)]
-pub(super) struct Order<'a> {
+pub(super) struct RankCriteria<'a> {
     /// The group's choice.
     pub(super) routing: Routing,
     /// What requests of one conversation have in common.
     pub(super) affinity: Option<u64>,
     /// What a candidate costs; the highest value where that is not known.
-    pub(super) cost: &'a dyn Fn(&Usable) -> i128,
+    pub(super) cost: &'a dyn Fn(&Candidate) -> i128,
 }
 
 /// Takes the first `most` candidates out, in order. With an affinity key the order within a tier is that of rendezvous
@@ -41,7 +41,12 @@ pub(super) struct Order<'a> {
 ///
 /// Routing by cost makes a tier of every cost within the tier. Routing by speed takes the first two of that order and
 /// prefers the faster one, so that a conversation stays with two accounts at most.
-pub(super) fn pick(mut usable: Vec<Usable>, most: usize, order: Order<'_>, dice: &mut dyn FnMut() -> u32) -> Vec<Usable> {
+pub(super) fn pick(
+    mut usable: Vec<Candidate>,
+    most: usize,
+    order: RankCriteria<'_>,
+    dice: &mut dyn FnMut() -> u32,
+) -> Vec<Candidate> {
     let mut picked = Vec::with_capacity(most.min(usable.len()));
     while picked.len() < most {
         let Some(priority) = usable.iter().map(|it| it.priority).min() else { break };
@@ -60,8 +65,14 @@ pub(super) fn pick(mut usable: Vec<Usable>, most: usize, order: Order<'_>, dice:
 }
 
 /// Members of equal cost are a tier of their own; those without weight stand behind all others.
-fn take_cheapest(members: Vec<Usable>, most: usize, order: Order<'_>, dice: &mut dyn FnMut() -> u32, picked: &mut Vec<Usable>) {
-    let mut members: Vec<(bool, i128, Usable)> = members.into_iter().map(|it| (it.part() == 0, (order.cost)(&it), it)).collect();
+fn take_cheapest(
+    members: Vec<Candidate>,
+    most: usize,
+    order: RankCriteria<'_>,
+    dice: &mut dyn FnMut() -> u32,
+    picked: &mut Vec<Candidate>,
+) {
+    let mut members: Vec<(bool, i128, Candidate)> = members.into_iter().map(|it| (it.part() == 0, (order.cost)(&it), it)).collect();
     while picked.len() < most {
         let Some(least) = members.iter().map(|(weightless, cost, _)| (*weightless, *cost)).min() else { return };
         let equals = members.extract_if(.., |(weightless, cost, _)| (*weightless, *cost) == least).map(|(_, _, it)| it);
@@ -72,8 +83,8 @@ fn take_cheapest(members: Vec<Usable>, most: usize, order: Order<'_>, dice: &mut
 
 /// Candidates of one priority.
 struct Tier<'a> {
-    order: Order<'a>,
-    members: Vec<Usable>,
+    order: RankCriteria<'a>,
+    members: Vec<Candidate>,
     /// Their ranks in rendezvous hashing, in step with `members`; `None` without affinity.
     ranks: Option<Vec<u64>>,
     /// The sides of the die: all parts together.
@@ -81,20 +92,20 @@ struct Tier<'a> {
 }
 
 /// A member that was taken out.
-struct Drawn {
-    member: Usable,
+struct DrawnCandidate {
+    member: Candidate,
     rank: Option<u64>,
 }
 
 impl<'a> Tier<'a> {
-    fn new(members: Vec<Usable>, order: Order<'a>) -> Self {
-        let total = members.iter().map(Usable::part).sum();
+    fn new(members: Vec<Candidate>, order: RankCriteria<'a>) -> Self {
+        let total = members.iter().map(Candidate::part).sum();
         let ranks = order.affinity.map(|key| ranks(&members, key));
         Self { order, members, ranks, total }
     }
 
     /// Moves members to `picked` until that has `most`.
-    fn take(mut self, most: usize, dice: &mut dyn FnMut() -> u32, picked: &mut Vec<Usable>) {
+    fn take(mut self, most: usize, dice: &mut dyn FnMut() -> u32, picked: &mut Vec<Candidate>) {
         while picked.len() < most {
             let Some(first) = self.next(dice) else { return };
             picked.push(if self.order.routing == Routing::Fastest { self.faster(first, dice) } else { first.member });
@@ -103,12 +114,12 @@ impl<'a> Tier<'a> {
 
     /// The faster one of a member and the next; the other one goes back. Members without weight are behind all others
     /// however fast they are.
-    fn faster(&mut self, first: Drawn, dice: &mut dyn FnMut() -> u32) -> Usable {
+    fn faster(&mut self, first: DrawnCandidate, dice: &mut dyn FnMut() -> u32) -> Candidate {
         if self.total == 0 && first.member.part() > 0 {
             return first.member;
         }
         let Some(second) = self.next(dice) else { return first.member };
-        let sooner = second.member.pace_us < first.member.pace_us;
+        let sooner = second.member.latency_us < first.member.latency_us;
         let (chosen, other) = if sooner { (second, first) } else { (first, second) };
         self.total += other.member.part();
         self.members.push(other.member);
@@ -119,7 +130,7 @@ impl<'a> Tier<'a> {
     }
 
     /// Takes the next member out.
-    fn next(&mut self, dice: &mut dyn FnMut() -> u32) -> Option<Drawn> {
+    fn next(&mut self, dice: &mut dyn FnMut() -> u32) -> Option<DrawnCandidate> {
         let at = if self.total == 0 {
             (0..self.members.len()).min_by_key(|at| (self.order.cost)(&self.members[*at]))?
         } else if let Some(ranks) = &self.ranks {
@@ -130,7 +141,7 @@ impl<'a> Tier<'a> {
         let rank = self.ranks.as_mut().map(|ranks| ranks.swap_remove(at));
         let member = self.members.swap_remove(at);
         self.total -= member.part();
-        Some(Drawn { member, rank })
+        Some(DrawnCandidate { member, rank })
     }
 
     /// Where a die of `total` sides falls. The last member stands for what rounding could leave over, which is nothing.
@@ -147,7 +158,7 @@ impl<'a> Tier<'a> {
     }
 }
 
-impl Usable {
+impl Candidate {
     /// Its part of the die.
     const fn part(&self) -> u64 {
         self.weight * self.share as u64
@@ -156,7 +167,7 @@ impl Usable {
 
 /// Weighted rendezvous hashing: the higher `weight / −log2(u)`, u drawn by hash, the earlier. Where all
 /// weights are the same the hash itself has the same order.
-fn ranks(members: &[Usable], key: u64) -> Vec<u64> {
+fn ranks(members: &[Candidate], key: u64) -> Vec<u64> {
     if members.windows(2).all(|pair| pair[0].weight == pair[1].weight) {
         return members.iter().map(|it| hash(key, it.id)).collect();
     }
@@ -198,7 +209,7 @@ const fn mix(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::lanes::MOST_WEIGHT;
+    use crate::catalog::channel_index::MAX_WEIGHT;
 
     #[test]
     fn the_logarithm_is_close_over_the_whole_range() {
@@ -216,7 +227,7 @@ mod tests {
     #[test]
     fn the_ends_of_the_range_give_scores_that_order() {
         assert!(score(0, 1) > 0.0 && score(0, 1) < score(u64::MAX, 1));
-        assert!(score(u64::MAX, u64::from(MOST_WEIGHT) << 20).is_finite());
+        assert!(score(u64::MAX, u64::from(MAX_WEIGHT) << 20).is_finite());
         assert!(score(5, 0) < score(0, 1));
     }
 }

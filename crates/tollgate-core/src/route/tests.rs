@@ -1,8 +1,8 @@
 //! Every exclusion, every cause, and the order of what is left.
 
-mod again;
 mod causes;
 mod order;
+mod retries;
 mod routing;
 mod translation;
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     AccountHealth, Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn,
     RestingReason, Routing, Window,
-    samples::{NOW, account, always, catalog, channel, group, key, model, outline, price},
+    samples::{NOW, account, always, catalog, channel, group, key, model, price, summary},
 };
 use crate::{CoolingReason, Multiplier, samples::account_id};
 
@@ -24,7 +24,7 @@ struct Case {
     group: Group,
     key: Key,
     model: Model,
-    outline: Outline,
+    summary: RequestSummary,
     from: Protocol,
     translates: bool,
     request_limit: Option<PriceLimit>,
@@ -34,7 +34,7 @@ struct Case {
     learned: HashMap<String, Vec<FieldPath>>,
     untranslatable: HashMap<String, Vec<FieldPath>>,
     newer: Option<Catalog>,
-    past: Past,
+    past: AttemptHistory,
     /// Being asked whether a request can be expressed takes so long that busy accounts are free then.
     freed_meanwhile: bool,
     /// How often a channel was asked whether it can express the request.
@@ -45,13 +45,13 @@ struct Case {
 struct Board(HashMap<AccountId, AccountHealth>);
 
 impl HealthView for Board {
-    fn of(&self, account: AccountId, now: Timestamp) -> Condition {
-        self.0.get(&account).copied().unwrap_or_default().condition(now)
+    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+        self.0.get(&account).copied().unwrap_or_default().status(now)
     }
 }
 
 impl CandidateView for Case {
-    fn account_load(&self, account: AccountId, bounds: AccountBounds) -> AccountLoad {
+    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
         assert!(bounds.any(), "asked of bounded accounts only");
         let load = self.loads.get(&account).filter(|_| !(self.freed_meanwhile && self.asked.get() > 0));
         load.copied().unwrap_or(AccountLoad::Free)
@@ -65,12 +65,12 @@ impl CandidateView for Case {
         !self.learned.is_empty()
     }
 
-    fn learned(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         assert_eq!(serves.model, "m");
         self.learned.get(&channel.name).cloned().unwrap_or_default()
     }
 
-    fn untranslatable(&self, channel: &Channel, serves: &Serves) -> Vec<FieldPath> {
+    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         assert!(serves.model == "m" && !channel.speaks(self.from), "asked of other protocols only");
         self.asked.set(self.asked.get() + 1);
         self.untranslatable.get(&channel.name).cloned().unwrap_or_default()
@@ -91,7 +91,7 @@ impl Case {
             group: group("default", &names.iter().map(String::as_str).collect::<Vec<_>>()),
             key: key(&[]),
             model: model("m"),
-            outline: outline("m", Method::Chat),
+            summary: summary("m", Method::Chat),
             from: Protocol::OpenAi,
             translates: false,
             request_limit: None,
@@ -101,7 +101,7 @@ impl Case {
             learned: HashMap::new(),
             untranslatable: HashMap::new(),
             newer: None,
-            past: Past::default(),
+            past: AttemptHistory::default(),
             freed_meanwhile: false,
             asked: Cell::new(0),
         }
@@ -135,13 +135,13 @@ impl Case {
         let catalog = catalog(self.channels.clone(), vec![self.group.clone()], vec![self.model.clone()]);
         let catalog: &'static Catalog = Box::leak(Box::new(catalog));
         let caller = Caller::of(catalog, Arc::new(self.key.clone()));
-        let offer = crate::resolve(catalog, &caller, &self.outline, self.from, NOW).expect("the model is offered");
+        let offer = crate::resolve(catalog, &caller, &self.summary, self.from, NOW).expect("the model is offered");
         let input = RouteInput {
             catalog,
             newer: self.newer.as_ref(),
             caller: &caller,
             offer: &offer,
-            outline: &self.outline,
+            summary: &self.summary,
             from: self.from,
             health: &self.health,
             view: self,

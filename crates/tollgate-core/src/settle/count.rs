@@ -5,9 +5,9 @@
 //! exceeds; a count takes 4, which is what English comes to, so that a missing figure is not to the caller's harm.
 
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{Outline, Usage};
+use tollgate_protocol::{RequestSummary, Usage};
 
-use super::Delivered;
+use super::DeliveredContent;
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
 /// Bytes of text a token has at least; for estimates.
@@ -65,38 +65,38 @@ pub fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
 
 /// Most input tokens a request can be expected to have; for holds and for the tier a price limit looks at.
 #[must_use]
-pub fn estimate_input(outline: &Outline) -> u64 {
-    let turns = u64::from(outline.turns).saturating_mul(TURN_TOKENS);
-    outline.text_bytes.div_ceil(LEAST_TEXT_BYTES).saturating_add(turns).saturating_add(media_input(outline))
+pub fn estimate_input(summary: &RequestSummary) -> u64 {
+    let turns = u64::from(summary.turns).saturating_mul(TURN_TOKENS);
+    summary.text_bytes.div_ceil(LEAST_TEXT_BYTES).saturating_add(turns).saturating_add(media_input(summary))
 }
 
 /// Most output tokens a request can have; for holds. The asked limit within the model's own, else the model's (so for a limit
 /// of 0), for each candidate; 0 where nothing is generated.
 #[must_use]
-pub fn estimate_output(outline: &Outline, model: &Model) -> u64 {
-    if !outline.method.generates() {
+pub fn estimate_output(summary: &RequestSummary, model: &Model) -> u64 {
+    if !summary.method.generates() {
         return 0;
     }
     let most = model.max_output.unwrap_or(u64::MAX);
     // Anthropic writes nothing for a limit of 0, some other upstreams take it for none: the worst of both is meant.
-    let asked = outline.max_output.filter(|asked| *asked > 0);
+    let asked = summary.max_output.filter(|asked| *asked > 0);
     let each = asked.map_or_else(|| model.max_output.unwrap_or(OPEN_OUTPUT), |asked| asked.min(most));
-    each.saturating_mul(u64::from(outline.candidates.max(1)))
+    each.saturating_mul(u64::from(summary.candidates.max(1)))
 }
 
 /// Input tokens where the provider gives no figures; for bills.
 #[must_use]
-pub fn count_input(outline: &Outline) -> InputCount {
-    let media = media_input(outline);
+pub fn count_input(summary: &RequestSummary) -> InputCount {
+    let media = media_input(summary);
     InputCount {
-        tokens: outline.text_bytes.div_ceil(TEXT_BYTES).saturating_add(media),
+        tokens: summary.text_bytes.div_ceil(TEXT_BYTES).saturating_add(media),
         source: if media == 0 { TokenSource::Counted } else { TokenSource::Estimated },
     }
 }
 
-/// Output tokens where the provider gives no figures; for bills. Takes a `Reading` or what reached the caller.
+/// Output tokens where the provider gives no figures; for bills. Takes a `ReplySummary` or what reached the caller.
 #[must_use]
-pub fn count_output(output: impl Into<Delivered>) -> u64 {
+pub fn count_output(output: impl Into<DeliveredContent>) -> u64 {
     let output = output.into();
     output.text_bytes.div_ceil(TEXT_BYTES).saturating_add(u64::from(output.media) * IMAGE_TOKENS)
 }
@@ -126,10 +126,10 @@ pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<
     i64::try_from(rounded).ok().map(NanoUsd).filter(|amount| *amount <= NanoUsd::MOST_OF_A_REQUEST)
 }
 
-fn media_input(outline: &Outline) -> u64 {
-    let images = u64::from(outline.images).saturating_mul(IMAGE_TOKENS);
-    let audio = outline.audio_bytes.div_ceil(AUDIO_BYTES).saturating_mul(AUDIO_TOKENS);
-    let documents = outline.document_bytes.div_ceil(DOCUMENT_BYTES);
+fn media_input(summary: &RequestSummary) -> u64 {
+    let images = u64::from(summary.images).saturating_mul(IMAGE_TOKENS);
+    let audio = summary.audio_bytes.div_ceil(AUDIO_BYTES).saturating_mul(AUDIO_TOKENS);
+    let documents = summary.document_bytes.div_ceil(DOCUMENT_BYTES);
     images.saturating_add(audio).saturating_add(documents)
 }
 

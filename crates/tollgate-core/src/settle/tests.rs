@@ -6,7 +6,7 @@ use tollgate_protocol::Usage;
 
 use super::*;
 use crate::{
-    Account, Channel, Serves, StreamBreak,
+    Account, Channel, ModelMapping, StreamBreak,
     samples::{NOW, account, channel, group, key, price},
 };
 
@@ -16,8 +16,8 @@ fn sale() -> Price {
 }
 
 /// What a reading says of so much text, 4 bytes a token.
-fn reading(tokens: u64, usage: Option<Usage>) -> Reading {
-    Reading { usage, content: tokens > 0, text_bytes: tokens * 4, ..Reading::default() }
+fn reading(tokens: u64, usage: Option<Usage>) -> ReplySummary {
+    ReplySummary { usage, content: tokens > 0, text_bytes: tokens * 4, ..ReplySummary::default() }
 }
 
 fn usage(prompt_total: u64, completion_total: u64) -> Usage {
@@ -25,7 +25,7 @@ fn usage(prompt_total: u64, completion_total: u64) -> Usage {
 }
 
 /// An attempt at half the sale's prices.
-fn attempt(result: AttemptResult, reading: Option<Reading>) -> AttemptFacts {
+fn attempt(result: AttemptResult, reading: Option<ReplySummary>) -> AttemptFacts {
     AttemptFacts {
         planned: PlannedAttempt {
             channel: Arc::new(channel("c", &["m"])),
@@ -48,8 +48,8 @@ fn attempt(result: AttemptResult, reading: Option<Reading>) -> AttemptFacts {
 }
 
 /// A chat request of 100 counted input tokens, under a policy.
-fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> Facts {
-    Facts {
+fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> RequestFacts {
+    RequestFacts {
         id: RequestId::from_parts(NOW, [1; 10]),
         at: NOW,
         key: Arc::new(key(&[])),
@@ -65,7 +65,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         sale: Some(sale()),
         price_version: Revision(7),
         input: InputCount { tokens: 100, source: TokenSource::Counted },
-        delivered: Delivered::default(),
+        delivered: DeliveredContent::default(),
         attempts,
         ttft_us: Some(1_000),
         duration_us: 9_000,
@@ -77,14 +77,14 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
 }
 
 /// So many tokens of text that reached the caller.
-fn handed(tokens: u64) -> Delivered {
-    Delivered { content: tokens > 0, text_bytes: tokens * 4, media: 0 }
+fn handed(tokens: u64) -> DeliveredContent {
+    DeliveredContent { content: tokens > 0, text_bytes: tokens * 4, media: 0 }
 }
 
 const POLICIES: [StreamBreak; 3] = [StreamBreak::ProviderUsage, StreamBreak::Delivered, StreamBreak::NoneIfEmpty];
 
 /// Input and output charged, where from, and the sale in nano-USD.
-fn charged(facts: Facts) -> (u64, u64, TokenSource, Option<i64>) {
+fn charged(facts: RequestFacts) -> (u64, u64, TokenSource, Option<i64>) {
     let record = settle(facts);
     (record.tokens.input, record.tokens.output, record.tokens.source, record.sale.map(|it| it.0))
 }
@@ -97,7 +97,7 @@ use TokenSource::{Counted, Estimated, Provider as Reported};
 fn a_whole_answer_is_charged_as_the_provider_reports() {
     for policy in POLICIES {
         let answered = attempt(AttemptResult::Answered, Some(reading(9, Some(usage(50, 10)))));
-        let facts = Facts { delivered: handed(9), ..facts(Outcome::Completed, policy, vec![answered]) };
+        let facts = RequestFacts { delivered: handed(9), ..facts(Outcome::Completed, policy, vec![answered]) };
         assert_eq!(charged(facts), (50, 10, Reported, Some(70_000)));
     }
 }
@@ -106,7 +106,7 @@ fn a_whole_answer_is_charged_as_the_provider_reports() {
 fn a_whole_answer_without_figures_is_counted() {
     let answered = || vec![attempt(AttemptResult::Answered, Some(reading(9, None)))];
     assert_eq!(charged(facts(Outcome::Completed, StreamBreak::Delivered, answered())), (100, 9, Counted, Some(118_000)));
-    let guessed = Facts {
+    let guessed = RequestFacts {
         input: InputCount { tokens: 100, source: Estimated },
         ..facts(Outcome::Completed, StreamBreak::Delivered, answered())
     };
@@ -124,7 +124,7 @@ fn cached_and_thinking_tokens_are_charged_once_at_their_own_price() {
     let reported = Usage { prompt_total: 100, cached: 80, completion_total: 30, reasoning: 10, ..Usage::default() };
     let answered = attempt(AttemptResult::Answered, Some(reading(20, Some(reported))));
     let list = Price { cache_read: Some(100_000_000), thinking: Some(3_000_000_000), ..sale() };
-    let record = settle(Facts { sale: Some(list), ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
+    let record = settle(RequestFacts { sale: Some(list), ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
     assert_eq!((record.tokens.input, record.tokens.cache_read, record.tokens.output, record.tokens.thinking), (20, 80, 20, 10));
     assert_eq!(record.sale, Some(NanoUsd(20 * 1_000 + 80 * 100 + 20 * 2_000 + 10 * 3_000)));
 }
@@ -142,7 +142,7 @@ fn the_groups_factor_is_on_the_sale_and_the_accounts_on_the_cost() {
 #[test]
 fn an_unpriced_model_is_served_with_tokens_and_without_a_figure() {
     let answered = attempt(AttemptResult::Answered, Some(reading(9, Some(usage(50, 10)))));
-    let record = settle(Facts { sale: None, ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
+    let record = settle(RequestFacts { sale: None, ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
     assert_eq!((record.sale, record.tokens.input), (None, 50));
 }
 
@@ -156,16 +156,17 @@ fn echos_words_are_a_count() {
 
 #[test]
 fn counting_tokens_is_free_and_says_when_the_gateway_counted_itself() {
-    let counting = |attempts| Facts { method: Method::CountTokens, ..facts(Outcome::Completed, StreamBreak::Delivered, attempts) };
+    let counting =
+        |attempts| RequestFacts { method: Method::CountTokens, ..facts(Outcome::Completed, StreamBreak::Delivered, attempts) };
     let asked = settle(counting(vec![attempt(AttemptResult::Answered, Some(reading(1, None)))]));
     assert_eq!((asked.sale, asked.cost, asked.tokens), (Some(NanoUsd(0)), Some(NanoUsd(0)), Tokens::default()));
-    assert_eq!(settle(Facts { sale: None, ..counting(vec![]) }).tokens.source, Estimated);
+    assert_eq!(settle(RequestFacts { sale: None, ..counting(vec![]) }).tokens.source, Estimated);
 }
 
 #[test]
 fn embeddings_are_charged_for_their_input() {
     let answered = attempt(AttemptResult::Answered, Some(reading(0, None)));
-    let facts = Facts { method: Method::Embeddings, ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) };
+    let facts = RequestFacts { method: Method::Embeddings, ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) };
     assert_eq!(charged(facts), (100, 0, Counted, Some(100_000)));
 }
 
@@ -175,7 +176,7 @@ fn embeddings_are_charged_for_their_input() {
 fn an_answer_that_broke_after_content_follows_the_policy() {
     let broke = |policy, usage| {
         let attempts = vec![attempt(AttemptResult::Broke, Some(reading(12, usage)))];
-        charged(Facts { delivered: handed(10), ..facts(Outcome::UpstreamBroke, policy, attempts) })
+        charged(RequestFacts { delivered: handed(10), ..facts(Outcome::UpstreamBroke, policy, attempts) })
     };
     assert_eq!(broke(StreamBreak::ProviderUsage, Some(usage(50, 40))), (50, 40, Reported, Some(130_000)));
     assert_eq!(broke(StreamBreak::ProviderUsage, None), (100, 10, Counted, Some(120_000)), "nothing reported: as delivered");
@@ -198,7 +199,7 @@ fn an_answer_that_broke_before_content_is_free_under_every_policy() {
 #[test]
 fn an_unpriced_model_that_broke_before_content_is_free_rather_than_unknown() {
     let attempts = vec![attempt(AttemptResult::Failed, None)];
-    let record = settle(Facts { sale: None, ..facts(Outcome::UpstreamBroke, StreamBreak::Delivered, attempts) });
+    let record = settle(RequestFacts { sale: None, ..facts(Outcome::UpstreamBroke, StreamBreak::Delivered, attempts) });
     assert_eq!(record.sale, Some(NanoUsd(0)));
 }
 
@@ -208,7 +209,7 @@ fn an_unpriced_model_that_broke_before_content_is_free_rather_than_unknown() {
 fn a_caller_who_left_after_content_pays_by_the_policy() {
     let left = |policy| {
         let attempts = vec![attempt(AttemptResult::Cancelled, Some(reading(12, Some(usage(50, 12)))))];
-        charged(Facts { delivered: handed(10), ..facts(Outcome::CallerLeft, policy, attempts) })
+        charged(RequestFacts { delivered: handed(10), ..facts(Outcome::CallerLeft, policy, attempts) })
     };
     assert_eq!(left(StreamBreak::ProviderUsage), (50, 12, Reported, Some(74_000)));
     assert_eq!(left(StreamBreak::Delivered), (50, 10, Counted, Some(70_000)));
@@ -246,7 +247,7 @@ fn a_refusal_is_free_whatever_happened_before() {
 
 #[test]
 fn a_refusal_before_a_group_was_chosen_has_a_record_all_the_same() {
-    let early = Facts {
+    let early = RequestFacts {
         group: None,
         model: None,
         sale: None,
@@ -262,7 +263,7 @@ fn a_refusal_before_a_group_was_chosen_has_a_record_all_the_same() {
 fn an_answer_the_gateway_cut_off_follows_the_policy_after_content_and_is_free_before() {
     let stopped = |delivered| {
         let attempts = vec![attempt(AttemptResult::Cancelled, Some(reading(10, None)))];
-        charged(Facts { delivered, ..facts(Outcome::GatewayStopped, StreamBreak::Delivered, attempts) })
+        charged(RequestFacts { delivered, ..facts(Outcome::GatewayStopped, StreamBreak::Delivered, attempts) })
     };
     assert_eq!(stopped(handed(10)), (100, 10, Counted, Some(120_000)));
     assert_eq!(stopped(handed(0)).3, Some(0));
@@ -271,7 +272,7 @@ fn an_answer_the_gateway_cut_off_follows_the_policy_after_content_and_is_free_be
 // === Cost ===
 
 /// Input and output of the attempt, where from, and its cost in nano-USD.
-fn costs(result: AttemptResult, reading: Option<Reading>) -> (u64, u64, TokenSource, Option<i64>) {
+fn costs(result: AttemptResult, reading: Option<ReplySummary>) -> (u64, u64, TokenSource, Option<i64>) {
     let record = settle_attempt(&attempt(result, reading), Method::Chat, InputCount { tokens: 100, source: Counted });
     (record.tokens.input, record.tokens.output, record.tokens.source, record.cost.map(|it| it.0))
 }
@@ -335,7 +336,7 @@ fn one_attempt_of_unknown_cost_makes_the_sum_unknown_unless_it_used_nothing() {
 #[test]
 fn an_amount_that_does_not_fit_is_an_error_of_the_record() {
     let answered = attempt(AttemptResult::Answered, Some(reading(9, Some(usage(1_000_000_000, 10)))));
-    let dear = |per_million| Facts {
+    let dear = |per_million| RequestFacts {
         sale: Some(price(per_million, "0")),
         ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()])
     };
@@ -359,7 +360,7 @@ fn a_report_beyond_belief_counts_as_none() {
 fn the_record_says_who_what_and_where() {
     let mut answered = attempt(AttemptResult::Answered, Some(reading(9, None)));
     answered.planned.channel = Arc::new(Channel {
-        serves: vec![Serves { upstream: "m-2026".to_owned(), ..crate::samples::serves("m") }],
+        serves: vec![ModelMapping { upstream: "m-2026".to_owned(), ..crate::samples::serves("m") }],
         ..channel("c", &[])
     });
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));
@@ -375,6 +376,6 @@ fn the_record_says_who_what_and_where() {
 #[test]
 fn a_long_model_name_is_cut_between_characters() {
     let name = "ü".repeat(300);
-    let record = settle(Facts { model: Some(name), ..facts(Outcome::Refused, StreamBreak::Delivered, vec![]) });
+    let record = settle(RequestFacts { model: Some(name), ..facts(Outcome::Refused, StreamBreak::Delivered, vec![]) });
     assert_eq!(record.model.unwrap().chars().count(), 256);
 }

@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 use tollgate_core::{Account, AccountId, KeyId};
 
 use super::{
-    AccountRooms, Bounds, Full, Ordering, Place, PoisonError, Slot,
-    queue::{Hand, Turn},
+    AccountLimiter, AccountLimiters, AtCapacity, Bounds, Ordering, Permit, PoisonError,
+    queue::{Handoff, Waiter},
 };
 
 /// Accounts that one request waits for.
@@ -15,59 +15,62 @@ const MOST_AWAITED: usize = 16;
 
 /// What came of joining.
 #[derive(Debug)]
-pub(crate) enum Joined {
+pub(crate) enum AcquireOutcome {
     /// There was room.
-    Slot(Slot),
+    Permit(Permit),
     /// The request stands in line.
-    Line(Line),
+    WaitQueue(WaitQueue),
     /// Nobody may wait any more.
-    Nowhere,
+    QueueFull,
 }
 
 /// Somebody's places in queues, left when dropped. Whoever stands in line may look elsewhere meanwhile without losing its
 /// turn.
 #[derive(Debug)]
-pub(crate) struct Line {
-    places: Places,
+pub(crate) struct WaitQueue {
+    places: QueuePositions,
     /// Dropped after the places: what is handed over in between is given back by the receiver's own end.
-    receiver: oneshot::Receiver<Option<Slot>>,
+    receiver: oneshot::Receiver<Option<Permit>>,
     accounts: Vec<(AccountId, Bounds)>,
 }
 
 /// Left when dropped.
 #[derive(Debug)]
-struct Places {
+struct QueuePositions {
     number: u64,
-    queues: Vec<Arc<Place>>,
+    queues: Vec<Arc<AccountLimiter>>,
 }
 
-impl AccountRooms {
+impl AccountLimiters {
     /// Joins the queues of these accounts, the keys that wait there taking turns.
-    pub(crate) fn join(self: &Arc<Self>, accounts: &[Arc<Account>], key: KeyId, tokens: u64) -> Joined {
+    pub(crate) fn enqueue(self: &Arc<Self>, accounts: &[Arc<Account>], key: KeyId, tokens: u64) -> AcquireOutcome {
         let (sender, receiver) = oneshot::channel();
-        let hand = Hand::new(sender);
+        let hand = Handoff::new(sender);
         let number = self.waits.fetch_add(1, Ordering::Relaxed);
-        let mut line = Line { places: Places { number, queues: Vec::new() }, receiver, accounts: awaited(accounts).collect() };
+        let mut line =
+            WaitQueue { places: QueuePositions { number, queues: Vec::new() }, receiver, accounts: awaited(accounts).collect() };
         for account in accounts.iter().take(MOST_AWAITED) {
             let bounds = account.bounds();
-            let (place, now) = (self.places.get_or_make(account.id), self.micros());
-            let (slot, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
-                None => (Some(self.occupy(&place, room, account.id, tokens, now)), false),
-                Some(Full::AtRate { .. }) => (None, false),
-                Some(Full::AtConcurrency) => (None, room.queue.join(key, Turn { number, bounds, tokens, hand: hand.clone() })),
+            let (place, now) = (self.places.get_or_insert(account.id), self.micros());
+            let (permit, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
+                None => (Some(self.reserve(&place, room, account.id, tokens, now)), false),
+                Some(AtCapacity::AtRate { .. }) => (None, false),
+                Some(AtCapacity::AtConcurrency) => {
+                    (None, room.queue.join(key, Waiter { number, bounds, tokens, hand: hand.clone() }))
+                }
             });
-            if let Some(slot) = slot {
-                return Joined::Slot(slot);
+            if let Some(permit) = permit {
+                return AcquireOutcome::Permit(permit);
             }
             if joined {
                 line.places.queues.push(place);
             }
         }
-        if line.places.queues.is_empty() { Joined::Nowhere } else { Joined::Line(line) }
+        if line.places.queues.is_empty() { AcquireOutcome::QueueFull } else { AcquireOutcome::WaitQueue(line) }
     }
 }
 
-impl Line {
+impl WaitQueue {
     /// Whether it was joined for these accounts, with the bounds they have now.
     pub(crate) fn is_for(&self, accounts: &[Arc<Account>]) -> bool {
         awaited(accounts).eq(self.accounts.iter().copied())
@@ -75,7 +78,7 @@ impl Line {
 
     /// Waits for room. `None`: something changed that is no room; choosing again says what. Is to be asked once more only
     /// when it was given up before it answered.
-    pub(crate) async fn handed(&mut self) -> Option<Slot> {
+    pub(crate) async fn acquired(&mut self) -> Option<Permit> {
         (&mut self.receiver).await.ok().flatten()
     }
 }
@@ -84,7 +87,7 @@ fn awaited(accounts: &[Arc<Account>]) -> impl Iterator<Item = (AccountId, Bounds
     accounts.iter().take(MOST_AWAITED).map(|account| (account.id, account.bounds()))
 }
 
-impl Drop for Places {
+impl Drop for QueuePositions {
     fn drop(&mut self) {
         for place in mem::take(&mut self.queues) {
             place.room.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(self.number);

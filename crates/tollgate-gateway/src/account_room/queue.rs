@@ -8,14 +8,14 @@ use std::{
 use tokio::sync::oneshot;
 use tollgate_core::KeyId;
 
-use super::{Bounds, Slot};
+use super::{Bounds, Permit};
 
 /// Most who wait for one account.
 const MOST: usize = 100;
 
 /// One request's place.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct Waiter {
     /// Which wait it belongs to.
     pub(super) number: u64,
     /// What the account allowed when it joined.
@@ -23,23 +23,23 @@ pub(super) struct Turn {
     /// What it is estimated at.
     pub(super) tokens: u64,
     /// Where room is put.
-    pub(super) hand: Hand,
+    pub(super) hand: Handoff,
 }
 
 /// Where room is put, once, from whichever queue has some first.
 #[derive(Clone, Debug)]
-pub(super) struct Hand(Arc<Mutex<Option<oneshot::Sender<Option<Slot>>>>>);
+pub(super) struct Handoff(Arc<Mutex<Option<oneshot::Sender<Option<Permit>>>>>);
 
-impl Hand {
-    pub(super) fn new(sender: oneshot::Sender<Option<Slot>>) -> Self {
+impl Handoff {
+    pub(super) fn new(sender: oneshot::Sender<Option<Permit>>) -> Self {
         Self(Arc::new(Mutex::new(Some(sender))))
     }
 
     /// Puts room there; returns it when nobody wants it any more.
-    pub(super) fn offer(&self, slot: Slot) -> Option<Slot> {
+    pub(super) fn offer(&self, permit: Permit) -> Option<Permit> {
         match self.sender() {
-            Some(sender) => sender.send(Some(slot)).err().flatten(),
-            None => Some(slot),
+            Some(sender) => sender.send(Some(permit)).err().flatten(),
+            None => Some(permit),
         }
     }
 
@@ -50,22 +50,22 @@ impl Hand {
         }
     }
 
-    fn sender(&self) -> Option<oneshot::Sender<Option<Slot>>> {
+    fn sender(&self) -> Option<oneshot::Sender<Option<Permit>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// The queue.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct FairQueue {
     /// The key whose turn it is stands first; none without a request.
-    keys: VecDeque<(KeyId, VecDeque<Turn>)>,
+    keys: VecDeque<(KeyId, VecDeque<Waiter>)>,
     len: usize,
 }
 
-impl Queue {
+impl FairQueue {
     /// Takes a place; `false`: there is none.
-    pub(super) fn join(&mut self, key: KeyId, turn: Turn) -> bool {
+    pub(super) fn join(&mut self, key: KeyId, turn: Waiter) -> bool {
         if self.len >= MOST {
             return false;
         }
@@ -77,8 +77,8 @@ impl Queue {
         true
     }
 
-    /// The next one, if there is a slot for it while so many are taken. Its key goes to the end of the row.
-    pub(super) fn next(&mut self, running: u32) -> Option<Turn> {
+    /// The next one, if there is a permit for it while so many are taken. Its key goes to the end of the row.
+    pub(super) fn next(&mut self, running: u32) -> Option<Waiter> {
         let first = self.keys.front()?.1.front()?;
         if first.bounds.concurrency != 0 && running >= first.bounds.concurrency {
             return None;

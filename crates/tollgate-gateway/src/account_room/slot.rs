@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use tollgate_core::AccountId;
 
-use super::{AccountRooms, Place};
+use super::{AccountLimiter, AccountLimiters};
 
 /// Room on one account, given back when dropped. Empty for an account without a bound.
 #[derive(Debug)]
-pub struct Slot(pub(super) Option<Held>);
+pub struct Permit(pub(super) Option<HeldPermit>);
 
-/// What a slot gives back.
+/// What a permit gives back.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) rooms: Arc<AccountRooms>,
-    pub(super) place: Arc<Place>,
+pub(super) struct HeldPermit {
+    pub(super) limiters: Arc<AccountLimiters>,
+    pub(super) place: Arc<AccountLimiter>,
     pub(super) account: AccountId,
     pub(super) tokens: u64,
     pub(super) requests_at: u64,
     pub(super) tokens_at: u64,
-    pub(super) used: Used,
+    pub(super) used: PermitUse,
 }
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Used {
+pub(super) enum PermitUse {
     /// Nothing was sent: nothing counts.
     Nothing,
     /// A request was sent; what it used is not known, so the estimate counts.
@@ -33,7 +33,7 @@ pub(super) enum Used {
     Tokens(u64),
 }
 
-impl Slot {
+impl Permit {
     /// Whether it is room on this account.
     pub(crate) fn is_on(&self, account: AccountId) -> bool {
         self.0.as_ref().is_some_and(|held| held.account == account)
@@ -46,31 +46,31 @@ impl Slot {
 
     /// The attempt begins.
     pub(crate) fn begin(&mut self) {
-        self.used(Used::Request);
+        self.used(PermitUse::Request);
     }
 
     /// Nothing was sent after all.
     pub(crate) fn not_sent(&mut self) {
-        self.used(Used::Nothing);
+        self.used(PermitUse::Nothing);
     }
 
     /// The attempt used so many tokens.
     pub(crate) fn used_tokens(&mut self, tokens: u64) {
-        self.used(Used::Tokens(tokens));
+        self.used(PermitUse::Tokens(tokens));
     }
 
-    fn used(&mut self, used: Used) {
+    fn used(&mut self, used: PermitUse) {
         if let Some(held) = &mut self.0 {
             held.used = used;
         }
     }
 }
 
-impl Drop for Slot {
+impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
-            let rooms = Arc::clone(&held.rooms);
-            rooms.release(&held);
+            let limiters = Arc::clone(&held.limiters);
+            limiters.release(&held);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use tokio::io::AsyncWriteExt as _;
 use tollgate_core::{Budget, BudgetAction, NanoUsd, Secret, Window};
-use tollgate_store::{Access, MasterKeySource, OpenOptions, Random, RowFilter, Store, StoreUrl};
+use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, RowFilter, Store, StoreUrl};
 
 use super::*;
 use crate::{
@@ -11,9 +11,9 @@ use crate::{
     testing::{shared, usage_record},
 };
 
-fn crossed() -> Crossed {
+fn crossed() -> BudgetAlert {
     let budget = Budget { amount: NanoUsd(50_000_000_000), window: Window::Month, action: BudgetAction::Alert };
-    Crossed { subject: Subject::Key(usage_record("m").key), budget, spent: NanoUsd(50_000_000_001) }
+    BudgetAlert { subject: Subject::Key(usage_record("m").key), budget, spent: NanoUsd(50_000_000_001) }
 }
 
 /// A receiver that answers with these statuses in turn and hands on what it was sent.
@@ -38,8 +38,8 @@ async fn store() -> Store {
         url: StoreUrl::Memory,
         data: std::path::PathBuf::new(),
         master: MasterKeySource::DataFolder,
-        access: Access::Command,
-        random: Random::system(),
+        access: AccessMode::Command,
+        random: RandomSource::system(),
         now: Timestamp(0),
         without_database: None,
     };
@@ -59,12 +59,12 @@ async fn a_members_alert_has_his_name_and_goes_out_without_where_he_is_not_known
         Webhook { url: Url::parse(&server.url).unwrap(), secret: None, private_network: true },
         Arc::clone(&store.listing),
     );
-    let owner = store.listing.page(&RowFilter::of(Kind::Member, 1)).await.unwrap().remove(0);
+    let owner = store.listing.page(&RowFilter::of(RowKind::Member, 1)).await.unwrap().remove(0);
     let known = MemberId::parse(&owner.id).unwrap();
     for (member, name) in [(known, json!("owner")), (MemberId::from_parts(Timestamp(9), [9; 10]), Value::Null)] {
-        let crossed = Crossed { subject: Subject::Member(member), ..crossed() };
+        let crossed = BudgetAlert { subject: Subject::Member(member), ..crossed() };
         let said = told(usage_record("m").id, "ci", &crossed, &Catalog::default(), Timestamp(0));
-        let body = alerts.body(Told { said, member: Some(member) }).await;
+        let body = alerts.body(QueuedAlert { said, member: Some(member) }).await;
         let said: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&said["of"], &said["id"], &said["name"]), (&json!("member"), &json!(member.to_string()), &name));
     }
@@ -76,7 +76,7 @@ async fn a_spent_budget_is_told_signed_and_again_until_it_is_taken() {
     let shared = shared(Settings::default(), Catalog::default());
     let (queue, alerts) = to(&server, true).await;
     let record = usage_record("m");
-    queue.tell(&shared, record.id, &record.key_name, &crossed());
+    queue.enqueue(&shared, record.id, &record.key_name, &crossed());
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     let running = tasks.spawn(alerts.run(Arc::clone(&shared), stop.clone()));
@@ -114,7 +114,7 @@ async fn more_alerts_than_the_queue_holds_are_lost_and_counted() {
     let shared = shared(Settings::default(), Catalog::default());
     let (queue, alerts) = to(&server, true).await;
     for _ in 0..QUEUE + 3 {
-        queue.tell(&shared, usage_record("m").id, "ci", &crossed());
+        queue.enqueue(&shared, usage_record("m").id, "ci", &crossed());
     }
     assert!(shared.metrics.render().contains("tollgate_alerts_total{result=\"lost\"} 3"));
     let stop = CancellationToken::new();

@@ -13,7 +13,7 @@ use crate::{
 
 struct Rig {
     store: Arc<MemoryKeys>,
-    door: KeyDoor,
+    authenticator: Authenticator,
     clock: Arc<PausedClock>,
 }
 
@@ -24,7 +24,7 @@ fn rig(key: Option<Key>, settings: &Settings) -> Rig {
         store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key);
     }
     let clock = Arc::new(PausedClock::start());
-    let door = KeyDoor::new(
+    let authenticator = Authenticator::new(
         Arc::clone(&store) as Arc<dyn KeyStore>,
         hasher,
         settings,
@@ -32,14 +32,14 @@ fn rig(key: Option<Key>, settings: &Settings) -> Rig {
         Handle::current(),
         TaskTracker::new(),
     );
-    Rig { store, door, clock }
+    Rig { store, authenticator, clock }
 }
 
 impl Rig {
-    async fn ask(&self, secret: &str) -> Result<Caller, Unwelcome> {
+    async fn ask(&self, secret: &str) -> Result<Caller, AuthError> {
         let mut head = head("/v1/chat/completions");
         head.presented_key = Some(Secret::new(secret.to_owned()));
-        authenticate(&self.door, &Catalog::default(), &head, self.clock.now()).await
+        authenticate(&self.authenticator, &Catalog::default(), &head, self.clock.now()).await
     }
 
     async fn id(&self, secret: &str) -> &'static str {
@@ -79,7 +79,7 @@ async fn a_wrong_key_is_looked_up_once_and_a_malformed_one_never() {
 #[tokio::test(start_paused = true)]
 async fn without_a_key_nobody_is_asked() {
     let rig = rig(Some(key()), &Settings::default());
-    let refused = authenticate(&rig.door, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
+    let refused = authenticate(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
     assert_eq!(refused.refusal, Refusal::KeyMissing);
     assert!(refused.key.is_none());
     assert_eq!(rig.asked(), 0);
@@ -139,10 +139,10 @@ async fn changes_are_seen_at_once() {
     let set = |status| rig.store.rows.lock().unwrap().values_mut().for_each(|row| row.status = status);
     set(KeyStatus::Revoked);
     assert_eq!(rig.id(SECRET).await, "in", "nobody told us yet");
-    rig.door.drop_key(key().id);
+    rig.authenticator.drop_key(key().id);
     assert_eq!(rig.id(SECRET).await, "E4");
     set(KeyStatus::Active);
-    rig.door.clear();
+    rig.authenticator.clear();
     assert_eq!(rig.id(SECRET).await, "in");
 }
 
@@ -151,7 +151,7 @@ async fn a_created_key_works_at_once_when_it_was_asked_for_before() {
     let rig = rig(None, &Settings::default());
     assert_eq!(rig.id(SECRET).await, "E2");
     rig.store.rows.lock().unwrap().insert(KeyHasher::new(&[7; 32]).hash(SECRET).0, key());
-    rig.door.clear_negatives();
+    rig.authenticator.clear_negatives();
     assert_eq!(rig.id(SECRET).await, "in");
 }
 

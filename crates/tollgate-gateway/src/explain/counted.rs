@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 use tollgate_core::{Budget, Caller, Catalog, Key, Meter, Subject, Timestamp};
-use tollgate_store::Look;
+use tollgate_store::CounterSnapshot;
 
-use crate::{Known, Shared};
+use crate::{RuntimeState, Shared};
 
 /// Where a figure comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CountedBy {
+pub enum CounterSource {
     /// The running gateway, now.
     Gateway,
     /// One node of several, as it last heard; what others did meanwhile is missing.
@@ -23,55 +23,55 @@ pub enum CountedBy {
 
 /// How one subject stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct SubjectCounters {
     /// Whose.
     pub subject: Subject,
     /// As it is counted.
     pub meter: Meter,
     /// By whom.
-    pub by: CountedBy,
+    pub by: CounterSource,
     /// Whether it is known what of its rates is used.
     pub knows_rates: bool,
 }
 
 /// How those stand that a request of one key is measured by.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct CallerCounters {
     /// Each, once.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<SubjectCounters>,
     /// Now, in the microseconds that minutes are counted in.
     pub micros: u64,
     /// Budgets of the whole gateway.
     pub budgets: Vec<Budget>,
 }
 
-impl Counted {
+impl CallerCounters {
     /// As the running gateway counts.
     #[must_use]
     pub fn of(shared: &Shared, catalog: &Catalog, key: &Key) -> Self {
-        let by = if shared.counters.is_shared() { CountedBy::Node } else { CountedBy::Gateway };
-        let Look { micros, meters, .. } = shared.counters.look(&subjects_of(catalog, key), shared.clock.instant());
-        let counts = meters.into_iter().map(|(subject, meter)| Counts { subject, meter, by, knows_rates: true });
+        let by = if shared.counters.is_shared() { CounterSource::Node } else { CounterSource::Gateway };
+        let CounterSnapshot { micros, meters, .. } = shared.counters.look(&subjects_of(catalog, key), shared.clock.instant());
+        let counts = meters.into_iter().map(|(subject, meter)| SubjectCounters { subject, meter, by, knows_rates: true });
         Self { counts: counts.collect(), micros, budgets: shared.settings.budgets.clone() }
     }
 
     /// As the database has it, where nothing is known of who is told of in the notes of a gateway.
     #[must_use]
-    pub fn at_rest(booked: Vec<(Subject, Meter)>, known: &Known, now: Timestamp, budgets: Vec<Budget>) -> Self {
+    pub fn from_database(booked: Vec<(Subject, Meter)>, known: &RuntimeState, now: Timestamp, budgets: Vec<Budget>) -> Self {
         let counts = booked.into_iter().map(|(subject, meter)| {
             let told = known.counted.iter().find(|it| it.subject == subject);
             match told {
-                Some(told) => Counts { subject, meter: told.meter, by: CountedBy::Notes, knows_rates: true },
-                None => Counts { subject, meter, by: CountedBy::Database, knows_rates: !known.counts_more },
+                Some(told) => SubjectCounters { subject, meter: told.meter, by: CounterSource::Notes, knows_rates: true },
+                None => SubjectCounters { subject, meter, by: CounterSource::Database, knows_rates: !known.counts_more },
             }
         });
         Self { counts: counts.collect(), micros: known.counted_micros_at(now), budgets }
     }
 
     /// How one stands; with nothing spent where it is not known.
-    pub(super) fn counts(&self, subject: Subject) -> Counts {
+    pub(super) fn counts(&self, subject: Subject) -> SubjectCounters {
         let found = self.counts.iter().find(|it| it.subject == subject).copied();
-        found.unwrap_or(Counts { subject, meter: Meter::default(), by: CountedBy::default(), knows_rates: true })
+        found.unwrap_or(SubjectCounters { subject, meter: Meter::default(), by: CounterSource::default(), knows_rates: true })
     }
 }
 

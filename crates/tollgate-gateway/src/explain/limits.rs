@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use tollgate_core::{
-    AdmitInput, BudgetAction, Busy, Exhausted, Hold, Limit, LimitRule, NanoUsd, Rated, RequestId, Short, Subject, Window, hold_for,
+    AdmitInput, BudgetAction, FundsStatus, Limit, LimitExceeded, LimitRule, NanoUsd, RateExceeded, RateKind, RequestId,
+    Reservation, Subject, Window, reservation_for,
 };
 
-use super::{Asked, CountedBy, Refused, room::budget_word};
+use super::{CounterSource, ExplainContext, Refused, room::budget_word};
 use crate::admit::refusal_of;
 
 /// A limit of the key, its member, its group or the whole gateway.
@@ -24,12 +25,12 @@ pub struct CallerLimit {
     /// What the request takes of it.
     pub needs: i64,
     /// Where these figures come from.
-    pub counted_by: CountedBy,
+    pub counted_by: CounterSource,
 }
 
 /// What the limits say of the request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct LimitVerdict {
     /// Each that may refuse it.
     pub(super) limits: Vec<CallerLimit>,
     /// How it is refused.
@@ -38,31 +39,31 @@ pub(super) struct Said {
     pub(super) output_limit: Option<u64>,
 }
 
-impl Asked<'_> {
+impl ExplainContext<'_> {
     /// Asks as the path does, and sets nothing aside.
-    pub(super) fn limits(&self) -> Said {
+    pub(super) fn limits(&self) -> LimitVerdict {
         let counted = self.sight.counted;
         let input = AdmitInput {
             id: RequestId::from_parts(self.sight.now, [0; 10]),
             at: self.sight.now,
             caller: self.caller,
             offer: self.offer,
-            outline: self.outline,
+            summary: self.summary,
             from: self.question.from,
             gateway: &counted.budgets,
         };
-        let Some(mut hold) = hold_for(&input) else { return Said::default() };
+        let Some(mut hold) = reservation_for(&input) else { return LimitVerdict::default() };
         hold.limits.retain(|limit| is_money(limit) || counted.counts(limit.subject).knows_rates);
         let fit = hold.fit(counted.micros, |subject| counted.counts(subject).meter);
         let limits = hold.limits.iter().filter_map(|limit| self.limit(&hold, limit)).collect();
         match fit {
-            Ok(fit) => Said { limits, refusal: None, output_limit: fit.output },
-            Err(exhausted) => Said { limits, refusal: Some(self.refused(&hold, &exhausted)), output_limit: None },
+            Ok(fit) => LimitVerdict { limits, refusal: None, output_limit: fit.output },
+            Err(exhausted) => LimitVerdict { limits, refusal: Some(self.refused(&hold, &exhausted)), output_limit: None },
         }
     }
 
     /// How the request meets a limit; `None`: it refuses nobody.
-    fn limit(&self, hold: &Hold, limit: &Limit) -> Option<CallerLimit> {
+    fn limit(&self, hold: &Reservation, limit: &Limit) -> Option<CallerLimit> {
         let counted = self.sight.counted;
         let counts = counted.counts(limit.subject);
         let (amount, left, needs) = match (limit.rule, counts.meter.money(limit, hold.at)) {
@@ -90,14 +91,14 @@ impl Asked<'_> {
         })
     }
 
-    fn refused(&self, hold: &Hold, exhausted: &Exhausted) -> Refused {
+    fn refused(&self, hold: &Reservation, exhausted: &LimitExceeded) -> Refused {
         let error = refusal_of(exhausted, hold.at).id(self.question.from);
         let (retryable, text, remedy) = match exhausted {
-            Exhausted::Rate(busy) => {
+            LimitExceeded::Rate(busy) => {
                 let (text, remedy) = self.busy(hold, busy);
                 (true, text, remedy)
             }
-            Exhausted::Money(short) => {
+            LimitExceeded::Money(short) => {
                 let (text, remedy) = self.short(hold, short);
                 (false, text, remedy)
             }
@@ -105,29 +106,29 @@ impl Asked<'_> {
         Refused { error, cause: None, retryable, text, remedy: Some(remedy) }
     }
 
-    fn busy(&self, hold: &Hold, busy: &Busy) -> (String, String) {
+    fn busy(&self, hold: &Reservation, busy: &RateExceeded) -> (String, String) {
         let left = busy.limit.saturating_sub(busy.used);
         let owner = self.owner(busy.subject);
         let secs = busy.wait_ms.div_ceil(1_000);
         let of = word(busy.subject);
         match busy.rated {
-            Rated::Requests => (
+            RateKind::Requests => (
                 format!("{owner} has {left} of {} requests left this minute", busy.limit),
                 format!("wait {secs} s, or raise the {of}'s rpm"),
             ),
-            Rated::Tokens => {
+            RateKind::Tokens => {
                 let needs = hold.tokens.min(busy.limit);
                 let text = format!("{owner} has {left} of {} tokens left this minute, the request may use {needs}", busy.limit);
                 (text, format!("wait {secs} s, set a smaller output limit, or raise the {of}'s tpm"))
             }
-            Rated::Concurrency => (
+            RateKind::Concurrency => (
                 format!("{owner} has {} of {} requests under way", busy.used, busy.limit),
                 format!("wait until one of them ends, or raise the {of}'s concurrency"),
             ),
         }
     }
 
-    fn short(&self, hold: &Hold, short: &Short) -> (String, String) {
+    fn short(&self, hold: &Reservation, short: &FundsStatus) -> (String, String) {
         let (owner, of) = (self.owner(short.subject), word(short.subject));
         let usd = |amount: NanoUsd| amount.to_usd_string();
         let costs = usd(hold.amount);

@@ -4,15 +4,15 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde::Serialize;
 use tollgate_core::{
-    Account, BudgetAction, Channel, Excluded, Exclusion, Hold, Limit, LimitRule, NanoUsd, PlannedAttempt, RequestId, Short, Window,
-    cost_of, hold_for_attempt,
+    Account, BudgetAction, Channel, ExcludedCandidate, Exclusion, FundsStatus, Limit, LimitRule, NanoUsd, PlannedAttempt,
+    RequestId, Reservation, Window, cost_of, reservation_for_attempt,
 };
 
-use super::Asked;
+use super::ExplainContext;
 
 /// One bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Bound {
+pub struct CapacityBound {
     /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.
     pub bound: &'static str,
     /// The bound; money in nano-USD.
@@ -23,7 +23,7 @@ pub struct Bound {
     pub needs: Option<i64>,
 }
 
-impl Bound {
+impl CapacityBound {
     /// Whether what is left is something, and does not suffice.
     const fn is_too_small(&self) -> bool {
         matches!(self.needs, Some(needs) if self.left > 0 && needs > self.left)
@@ -39,7 +39,7 @@ impl Bound {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for CapacityBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = self.left.max(0);
         if self.is_money() {
@@ -69,7 +69,7 @@ impl fmt::Display for Bound {
 }
 
 /// What would change it where the size of the request decides.
-pub(super) fn remedy(bounds: &[Bound]) -> Option<&'static str> {
+pub(super) fn remedy(bounds: &[CapacityBound]) -> Option<&'static str> {
     let small = bounds.iter().find(|bound| bound.is_too_small())?;
     Some(if small.is_money() {
         "a smaller output limit, a larger budget, or wait for it to renew"
@@ -87,16 +87,16 @@ pub(super) const fn budget_word(window: Window) -> &'static str {
     }
 }
 
-impl Asked<'_> {
+impl ExplainContext<'_> {
     /// What the request is estimated at, for accounts' tokens a minute.
     pub(super) const fn tokens(&self) -> u64 {
         self.estimate.input_tokens.saturating_add(self.estimate.output_tokens)
     }
 
     /// What an attempt would set aside on the budgets of its channel.
-    fn hold(&self, planned: &PlannedAttempt) -> Option<Hold> {
+    fn hold(&self, planned: &PlannedAttempt) -> Option<Reservation> {
         let nobody = RequestId::from_parts(self.sight.now, [0; 10]);
-        hold_for_attempt(nobody, self.sight.now, planned, self.outline, self.offer)
+        reservation_for_attempt(nobody, self.sight.now, planned, self.summary, self.offer)
     }
 
     /// Why an attempt would be passed over: a budget of its channel does not suffice for it.
@@ -105,22 +105,22 @@ impl Asked<'_> {
         Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(self.sight.now)) })
     }
 
-    fn left_of(&self, channel: &Channel, limit: &Limit) -> Option<Short> {
+    fn left_of(&self, channel: &Channel, limit: &Limit) -> Option<FundsStatus> {
         let LimitRule::Budget(budget) = limit.rule else { return None };
         let spent = self.sight.known.spent(channel.id, budget.window);
         let left = NanoUsd(budget.amount.0.saturating_sub(spent.0));
-        Some(Short { subject: limit.subject, budget: Some(budget), spent, left })
+        Some(FundsStatus { subject: limit.subject, budget: Some(budget), spent, left })
     }
 
     /// What bounds an account and its channel.
-    pub(super) fn bounds_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<Bound> {
+    pub(super) fn bounds_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let mut bounds = self.budgets_of(channel, account);
         bounds.extend(account.into_iter().flat_map(|account| self.rates_of(account)));
         bounds
     }
 
     /// Those of an exclusion by one of them.
-    pub(super) fn bounds_against(&self, it: &Excluded<'_>) -> Vec<Bound> {
+    pub(super) fn bounds_against(&self, it: &ExcludedCandidate<'_>) -> Vec<CapacityBound> {
         if matches!(it.why, Exclusion::Budget { .. }) {
             return self.budgets_of(it.channel, it.account());
         }
@@ -128,18 +128,18 @@ impl Asked<'_> {
             return Vec::new();
         }
         let rates = it.account().map(|account| self.rates_of(account)).unwrap_or_default();
-        let full = |bound: &Bound| bound.left <= 0 || bound.needs.is_some_and(|needs| needs > bound.left);
+        let full = |bound: &CapacityBound| bound.left <= 0 || bound.needs.is_some_and(|needs| needs > bound.left);
         rates.into_iter().filter(full).collect()
     }
 
     /// The budgets that block. What the request needs of them is what its dearest account, or this one, would charge.
-    fn budgets_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<Bound> {
+    fn budgets_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let needs = self.cost_on(channel, account);
         let blocking = channel.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
         let bounds = blocking.map(|budget| {
             let spent = self.sight.known.spent(channel.id, budget.window);
             let bound = budget_word(budget.window);
-            Bound { bound, limit: budget.amount.0, left: budget.amount.0.saturating_sub(spent.0), needs }
+            CapacityBound { bound, limit: budget.amount.0, left: budget.amount.0.saturating_sub(spent.0), needs }
         });
         bounds.collect()
     }
@@ -166,12 +166,12 @@ impl Asked<'_> {
         self.hold(&planned).map(|hold| hold.amount.0)
     }
 
-    fn rates_of(&self, account: &Account) -> Vec<Bound> {
+    fn rates_of(&self, account: &Account) -> Vec<CapacityBound> {
         let (known, now) = (self.sight.known, self.sight.now);
         let (in_use, micros, most) = (known.in_use(account.id), known.micros_at(now), account.bounds());
         let bound = |bound, limit: u64, used: u64, needs: u64| {
             let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
-            (limit > 0).then(|| Bound {
+            (limit > 0).then(|| CapacityBound {
                 bound,
                 limit: number(limit),
                 left: number(limit).saturating_sub(number(used)),

@@ -1,16 +1,16 @@
 //! Who is named, with which reason.
 
 use tollgate_core::{
-    Account, AccountId, Budget, BudgetAction, Channel, Condition, CoolingReason, KeyStatus, Learned, Limits, MemberStatus,
-    Multiplier, NanoUsd, Owner, Price, PriceSchedule, PricedAt, Revision, Routing, Standing, StreamBreak, TranslationPolicy,
-    Visibility, Window,
+    Account, AccountId, Availability, Budget, BudgetAction, Channel, CoolingReason, HealthStatus, KeyStatus, Limits, MemberStatus,
+    Multiplier, NanoUsd, Owner, Price, PriceSchedule, Revision, Routing, ScheduledPrice, StreamBreak, TranslationPolicy,
+    UnsupportedFields, Visibility, Window,
 };
 
 mod limits;
 
 use super::*;
 use crate::{
-    AccountInUse, InUse, LearnedHere, SpentHere,
+    AccountUsage, AccountUsageEntry, ChannelSpending, LearnedFields,
     forward::testing::{account, channel},
     testing::key,
 };
@@ -21,9 +21,9 @@ const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 struct FirstCools;
 
 impl HealthView for FirstCools {
-    fn of(&self, id: AccountId, _now: Timestamp) -> Condition {
-        let standing = Standing::Cooling { until: NOW.plus_ms(5_000), why: CoolingReason::ConnectFailure };
-        if id == account(1).id { Condition { standing, ..Condition::WELL } } else { Condition::WELL }
+    fn of(&self, id: AccountId, _now: Timestamp) -> HealthStatus {
+        let availability = Availability::Cooling { until: NOW.plus_ms(5_000), why: CoolingReason::ConnectFailure };
+        if id == account(1).id { HealthStatus { availability, ..HealthStatus::HEALTHY } } else { HealthStatus::HEALTHY }
     }
 }
 
@@ -54,26 +54,26 @@ fn catalog() -> Catalog {
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
 
-fn question(model: &str, fields: &[&str]) -> Question {
+fn question(model: &str, fields: &[&str]) -> ExplainRequest {
     let fields = fields.iter().map(|&field| field.to_owned()).collect();
     let model = model.to_owned();
-    Question { model, from: Protocol::OpenAi, fields, max_price: None, input_tokens: USUAL_INPUT, output_tokens: None }
+    ExplainRequest { model, from: Protocol::OpenAi, fields, max_price: None, input_tokens: USUAL_INPUT, output_tokens: None }
 }
 
-fn asked(model: &str, fields: &[&str], known: &Known) -> Explanation {
+fn asked(model: &str, fields: &[&str], known: &RuntimeState) -> Explanation {
     asked_of(&catalog(), &question(model, fields), known)
 }
 
-fn asked_of(catalog: &Catalog, question: &Question, known: &Known) -> Explanation {
+fn asked_of(catalog: &Catalog, question: &ExplainRequest, known: &RuntimeState) -> Explanation {
     let mut key = key();
     key.groups = vec![catalog.groups[0].id];
-    let sight = Sight { catalog, health: &FirstCools, known, counted: &Counted::default(), now: NOW };
+    let sight = ExplainInput { catalog, health: &FirstCools, known, counted: &CallerCounters::default(), now: NOW };
     explain(question, Arc::new(key), &sight).unwrap()
 }
 
 #[test]
 fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_reason_and_remedy() {
-    let explained = asked("m", &[], &Known::default());
+    let explained = asked("m", &[], &RuntimeState::default());
     let codes: Vec<_> = explained.planned.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["planned", "planned", "planned", "spare"]);
     assert_eq!((explained.group.as_deref(), explained.revision), (Some("default"), Revision(3)));
@@ -81,23 +81,23 @@ fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_rea
     assert_eq!(explained.excluded[0].code, "cooling");
     assert!(explained.excluded[0].detail.as_ref().unwrap().contains("until"), "{:?}", explained.excluded);
     assert!(!explained.excluded[0].remedy.is_empty());
-    assert_eq!(asked("nobody", &[], &Known::default()).refusal.unwrap().error, "E13");
+    assert_eq!(asked("nobody", &[], &RuntimeState::default()).refusal.unwrap().error, "E13");
 }
 
 #[test]
 fn what_the_running_gateway_knows_counts() {
     let used = |account, running, requests: u64| {
-        let mut in_use = InUse { running, ..InUse::default() };
+        let mut in_use = AccountUsage { running, ..AccountUsage::default() };
         in_use.requests.take(requests, 0);
-        AccountInUse { account, in_use }
+        AccountUsageEntry { account, in_use }
     };
     let accounts = vec![used(account(2).id, 1, 0), used(account(3).id, 0, 2), used(account(4).id, 0, 1)];
-    let mut fields = Learned::default();
+    let mut fields = UnsupportedFields::default();
     let names = ["logit_bias".to_owned()];
     (0..3).for_each(|_| fields.refuse(&names, Protocol::OpenAi, &names, NOW));
     let row = channel("http://127.0.0.1:1/v1");
-    let learned = vec![LearnedHere { channel: row.id, upstream_model: row.serves[0].upstream.clone(), fields }];
-    let known = Known { at: NOW, learned, accounts, ..Known::default() };
+    let learned = vec![LearnedFields { channel: row.id, upstream_model: row.serves[0].upstream.clone(), fields }];
+    let known = RuntimeState { at: NOW, learned, accounts, ..RuntimeState::default() };
     let explained = asked("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["cooling", "concurrency", "rate"]);
@@ -110,14 +110,14 @@ fn what_the_running_gateway_knows_counts() {
     assert_eq!(explained.refusal.unwrap().error, "E17");
     assert_eq!(explained.excluded[0].code, "capability");
     let text = serde_json::to_string(&known).unwrap();
-    assert_eq!(serde_json::from_str::<Known>(&text).unwrap(), known, "it can be handed on as text");
+    assert_eq!(serde_json::from_str::<RuntimeState>(&text).unwrap(), known, "it can be handed on as text");
 }
 
 #[test]
 fn a_spent_budget_takes_the_whole_channel_out_until_it_renews() {
     let channel = channel("http://127.0.0.1:1/v1").id;
-    let spent = vec![SpentHere { channel, window: Window::Day, spent: NanoUsd(1_000_000_000) }];
-    let known = Known { at: NOW, spent, ..Known::default() };
+    let spent = vec![ChannelSpending { channel, window: Window::Day, spent: NanoUsd(1_000_000_000) }];
+    let known = RuntimeState { at: NOW, spent, ..RuntimeState::default() };
     let explained = asked("m", &[], &known);
     assert_eq!((explained.excluded.len(), explained.excluded[0].code), (1, "budget"));
     assert_eq!(explained.refusal.unwrap().cause, Some("upstream_quota"));
@@ -130,7 +130,7 @@ fn priced() -> Catalog {
     let catalog = catalog();
     let mut row = Channel::clone(&catalog.channels[0]);
     let price = Price { output: Some(10_000_000_000), ..Price::free() };
-    row.serves[0].cost = Some(PriceSchedule(vec![PricedAt { valid_from: None, price }]));
+    row.serves[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
     let group = tollgate_core::Group::clone(&catalog.groups[0]);
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
@@ -140,12 +140,12 @@ fn what_is_left_of_a_budget_decides_by_the_size_of_the_request() {
     let catalog = priced();
     let channel = catalog.channels[0].id;
     // 0.01 USD is left: a thousand tokens.
-    let spent = vec![SpentHere { channel, window: Window::Day, spent: NanoUsd(990_000_000) }];
-    let known = Known { at: NOW, spent, ..Known::default() };
-    let sized = |output_tokens| asked_of(&catalog, &Question { output_tokens, ..question("m", &[]) }, &known);
+    let spent = vec![ChannelSpending { channel, window: Window::Day, spent: NanoUsd(990_000_000) }];
+    let known = RuntimeState { at: NOW, spent, ..RuntimeState::default() };
+    let sized = |output_tokens| asked_of(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);
     let enough = sized(Some(1_000));
     assert_eq!((enough.refusal.clone(), enough.planned.len()), (None, 4));
-    let bound = Bound { bound: "budget_day", limit: 1_000_000_000, left: 10_000_000, needs: Some(10_000_000) };
+    let bound = CapacityBound { bound: "budget_day", limit: 1_000_000_000, left: 10_000_000, needs: Some(10_000_000) };
     assert!(enough.planned[0].bounds.contains(&bound), "{:?}", enough.planned[0]);
     assert_eq!(enough.estimate, Some(Estimate { input_tokens: 1_000, output_tokens: 1_000 }));
     for output_tokens in [Some(1_001), None] {
@@ -164,10 +164,11 @@ fn what_is_left_of_a_minutes_tokens_decides_by_the_size_of_the_request() {
     row.accounts = vec![Arc::new(Account { tpm: 10_000, ..account(2) })];
     let group = tollgate_core::Group::clone(&catalog().groups[0]);
     let catalog = Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new());
-    let mut in_use = InUse::default();
+    let mut in_use = AccountUsage::default();
     in_use.tokens.take(6_000, 0);
-    let known = Known { at: NOW, accounts: vec![AccountInUse { account: account(2).id, in_use }], ..Known::default() };
-    let sized = |output_tokens| asked_of(&catalog, &Question { output_tokens, ..question("m", &[]) }, &known);
+    let known =
+        RuntimeState { at: NOW, accounts: vec![AccountUsageEntry { account: account(2).id, in_use }], ..RuntimeState::default() };
+    let sized = |output_tokens| asked_of(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);
     assert_eq!(sized(Some(3_000)).refusal, None);
     assert_eq!(
         sized(Some(3_000)).planned[0].detail.as_deref(),
@@ -175,7 +176,7 @@ fn what_is_left_of_a_minutes_tokens_decides_by_the_size_of_the_request() {
     );
     let refused = sized(Some(3_001));
     assert_eq!((refused.refusal.unwrap().cause, refused.excluded[0].code), (Some("concurrency"), "rate"));
-    assert_eq!(refused.excluded[0].bounds, [Bound { bound: "tpm", limit: 10_000, left: 4_000, needs: Some(4_001) }]);
+    assert_eq!(refused.excluded[0].bounds, [CapacityBound { bound: "tpm", limit: 10_000, left: 4_000, needs: Some(4_001) }]);
     assert!(refused.excluded[0].remedy.contains("more tpm"), "{:?}", refused.excluded);
 }
 
@@ -197,7 +198,7 @@ fn both_protocols() -> Catalog {
 fn what_a_protocol_cannot_express_is_known_by_the_fields_name_both_ways() {
     let catalog = both_protocols();
     let of = |from, field: &str| {
-        let explained = asked_of(&catalog, &Question { from, ..question("m", &[field]) }, &Known::default());
+        let explained = asked_of(&catalog, &ExplainRequest { from, ..question("m", &[field]) }, &RuntimeState::default());
         let planned: Vec<_> = explained.planned.iter().map(|it| it.channel.clone()).collect();
         let excluded: Vec<_> = explained.excluded.iter().map(|it| (it.channel.clone(), it.code, it.detail.clone())).collect();
         (planned, excluded)
@@ -217,7 +218,7 @@ fn where_nobody_can_express_a_field_the_request_would_be_refused_unless_the_grou
     let mut group = tollgate_core::Group::clone(&catalog().groups[0]);
     let of = |group: &tollgate_core::Group| {
         let catalog = Catalog::from_parts(Revision(3), vec![row.clone()], vec![group.clone()], Vec::new());
-        asked_of(&catalog, &question("m", &["logit_bias"]), &Known::default())
+        asked_of(&catalog, &question("m", &["logit_bias"]), &RuntimeState::default())
     };
     let refused = of(&group);
     assert_eq!(refused.refusal.unwrap().error, "E17");
@@ -229,11 +230,12 @@ fn where_nobody_can_express_a_field_the_request_would_be_refused_unless_the_grou
 #[test]
 fn a_key_that_does_not_work_is_said_before_anything_else() {
     let catalog = catalog();
-    let known = Known::default();
+    let known = RuntimeState::default();
     let of = |change: &dyn Fn(&mut Key)| {
         let mut key = key();
         change(&mut key);
-        let sight = Sight { catalog: &catalog, health: &FirstCools, known: &known, counted: &Counted::default(), now: NOW };
+        let sight =
+            ExplainInput { catalog: &catalog, health: &FirstCools, known: &known, counted: &CallerCounters::default(), now: NOW };
         let explained = explain(&question("m", &[]), Arc::new(key), &sight).unwrap();
         assert!(explained.planned.is_empty());
         explained.refusal.unwrap().error

@@ -9,7 +9,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, RequestId};
-use tollgate_protocol::{BadReply, Framing, Protocol, Reading, StreamFault, UpstreamProblem, codec};
+use tollgate_protocol::{Framing, InvalidReply, Protocol, ReplySummary, StreamError, UpstreamProblem, codec};
 
 use super::{
     Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError,
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     relay::{Rest, Streaming, may_go_out},
-    ticket::Notes,
-    translate::{Prepared, WayBack},
+    ticket::AttemptProgress,
+    translate::{Prepared, ResponseConversion},
 };
 
 /// How much of an error answer is read, and for how long.
@@ -33,13 +33,13 @@ const FIRST_RESERVE: u64 = 256 * 1024;
 
 /// An answer that may go to the caller.
 #[derive(Debug)]
-pub(crate) enum Answered {
+pub(crate) enum AttemptAnswer {
     /// Complete and checked.
     Whole {
         /// The body for the caller.
         body: Bytes,
         /// What it says.
-        reading: Reading,
+        reading: ReplySummary,
         /// It is a whole event stream.
         events: bool,
     },
@@ -62,7 +62,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Calls the upstream and reads its answer as far as it takes to know that it is one.
-    pub(crate) async fn run(&self, prepared: Prepared, notes: &Notes) -> Result<Answered, Failure> {
+    pub(crate) async fn run(&self, prepared: Prepared, notes: &AttemptProgress) -> Result<AttemptAnswer, Failure> {
         let Prepared { method, path, stream, body, way_back, dropped: _ } = prepared;
         let call = UpstreamCall {
             request_id: self.request_id,
@@ -100,7 +100,7 @@ impl Attempt<'_> {
                 let whole = self.whole(answer.body).await?;
                 let passed = way_back.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, notes))?;
                 notes.read(passed.reading);
-                Ok(Answered::Whole { body: passed.body, reading: passed.reading, events: false })
+                Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.reading, events: false })
             }
         }
     }
@@ -180,9 +180,9 @@ impl Attempt<'_> {
         &self,
         answer: UpstreamAnswer,
         framing: Framing,
-        way_back: &WayBack,
-        notes: &Notes,
-    ) -> Result<Answered, Failure> {
+        way_back: &ResponseConversion,
+        notes: &AttemptProgress,
+    ) -> Result<AttemptAnswer, Failure> {
         let UpstreamAnswer { headers, mut body, .. } = answer;
         let mut relay = way_back.relay(framing);
         let mut first = Vec::new();
@@ -211,14 +211,16 @@ impl Attempt<'_> {
                     (Some(_), Ok(())) => Rest::ToCome(body),
                     (_, Err(fault)) => Rest::Broken(fault),
                 };
-                return Ok(Answered::Stream(Streaming { relay, first, rest, idle_ms }));
+                return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms }));
             }
             match pushed {
-                Err(StreamFault::Problem(problem)) => return Err(self.problem_of(*problem, &headers, notes)),
-                Err(StreamFault::Malformed(what)) => return Err(Failure::BadAnswer(what)),
-                Err(StreamFault::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
+                Err(StreamError::Problem(problem)) => return Err(self.problem_of(*problem, &headers, notes)),
+                Err(StreamError::Malformed(what)) => return Err(Failure::BadAnswer(what)),
+                Err(StreamError::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
                 // A whole stream without content: an empty answer that says so.
-                Ok(()) if piece.is_none() => return Ok(Answered::Stream(Streaming { relay, first, rest: Rest::Ended, idle_ms })),
+                Ok(()) if piece.is_none() => {
+                    return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest: Rest::Ended, idle_ms }));
+                }
                 Ok(()) if seen > PRELUDE_BYTES => return Err(Failure::BadAnswer("no content in the first MiB")),
                 Ok(()) => {}
             }
@@ -226,12 +228,12 @@ impl Attempt<'_> {
     }
 
     /// What came says of itself that it is not what was asked for: an error object, a page, a text. `what` is for the log.
-    async fn something_else(&self, answer: UpstreamAnswer, what: &'static str, notes: &Notes) -> Failure {
+    async fn something_else(&self, answer: UpstreamAnswer, what: &'static str, notes: &AttemptProgress) -> Failure {
         let UpstreamAnswer { headers, body, .. } = answer;
         let bytes = beginning(body).await;
         match codec(self.planned.protocol).read_reply(self.planned_method(), &bytes, &tollgate_protocol::ReplyEdits::default()) {
-            Err(bad @ BadReply::Problem(_)) => self.bad_reply(bad, &headers, notes),
-            Ok(_) | Err(BadReply::Unreadable(_)) => Failure::BadAnswer(what),
+            Err(bad @ InvalidReply::Problem(_)) => self.bad_reply(bad, &headers, notes),
+            Ok(_) | Err(InvalidReply::Unreadable(_)) => Failure::BadAnswer(what),
         }
     }
 
@@ -243,30 +245,35 @@ impl Attempt<'_> {
     }
 
     /// An error that the caller's protocol says as an answer.
-    fn answer_instead(&self, failure: Failure, way_back: &WayBack, notes: &Notes) -> Result<Answered, Failure> {
+    fn answer_instead(
+        &self,
+        failure: Failure,
+        way_back: &ResponseConversion,
+        notes: &AttemptProgress,
+    ) -> Result<AttemptAnswer, Failure> {
         if let Failure::Problem(problem) = &failure
             && let Some(passed) = way_back.instead_of(&problem.problem)
         {
             notes.read(passed.reading);
-            return Ok(Answered::Whole { body: passed.body, reading: passed.reading, events: self.events });
+            return Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.reading, events: self.events });
         }
         Err(failure)
     }
 
-    async fn problem(&self, answer: UpstreamAnswer, notes: &Notes) -> Failure {
+    async fn problem(&self, answer: UpstreamAnswer, notes: &AttemptProgress) -> Failure {
         let UpstreamAnswer { status, headers, body } = answer;
         let bytes = beginning(body).await;
         self.problem_of(codec(self.planned.protocol).decode_problem(status, &bytes), &headers, notes)
     }
 
-    fn bad_reply(&self, bad: BadReply, headers: &HeaderMap, notes: &Notes) -> Failure {
+    fn bad_reply(&self, bad: InvalidReply, headers: &HeaderMap, notes: &AttemptProgress) -> Failure {
         match bad {
-            BadReply::Unreadable(what) => Failure::BadAnswer(what),
-            BadReply::Problem(problem) => self.problem_of(*problem, headers, notes),
+            InvalidReply::Unreadable(what) => Failure::BadAnswer(what),
+            InvalidReply::Problem(problem) => self.problem_of(*problem, headers, notes),
         }
     }
 
-    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, notes: &Notes) -> Failure {
+    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, notes: &AttemptProgress) -> Failure {
         if let Some(credential) = &self.planned.account.credential {
             redact(&mut problem, credential.expose());
         }

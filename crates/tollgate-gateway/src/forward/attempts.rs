@@ -6,31 +6,33 @@ use std::{mem, sync::Arc};
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tollgate_core::{AttemptResult, Cause, Exclusion, MAX_ATTEMPTS, MAX_TRIES, Observation, Outcome, Past, PlannedAttempt};
-use tollgate_protocol::Reading;
+use tollgate_core::{
+    AttemptHistory, AttemptResult, Exclusion, MAX_ATTEMPTS, MAX_TRIES, NoRouteCause, Observation, Outcome, PlannedAttempt,
+};
+use tollgate_protocol::ReplySummary;
 
 use super::{
-    answer::{Answered, Attempt},
+    answer::{Attempt, AttemptAnswer},
     hedge::{Hedge, race},
     retry_after::seconds_until,
-    verdict::{Failure, Next, Told, Verdict, verdict},
+    verdict::{Failure, Next, ReportedFailure, Verdict, verdict},
 };
 use crate::{
     Core, Head, Refusal, UpstreamFailure,
     admit::admit_attempt,
-    route::{Asked, Chosen, NotChosen, Patience},
-    ticket::{Notes, Ticket, Unwritten},
+    route::{RouteContext, Selection, SelectionError, WaitBudget},
+    ticket::{AttemptProgress, JournalFailurePolicy, UsageGuard},
     translate::{Preparation, Prepared},
 };
 
 /// What a request has behind it, on whatever terms.
 #[derive(Default)]
-pub(crate) struct Journey {
-    past: Past,
+pub(crate) struct RetryState {
+    past: AttemptHistory,
     /// What it still waits for.
-    pub(crate) patience: Patience,
+    pub(crate) wait_budget: WaitBudget,
     /// The attempt that failed last.
-    last: Option<Last>,
+    last: Option<LastAttempt>,
     /// The least that an upstream asked it to wait, in seconds.
     least_wait: Option<u32>,
     /// Whether it was counted as a request.
@@ -43,83 +45,83 @@ pub(crate) struct Journey {
 /// What the caller is told when none did: the last attempt's failure, or why there was none. Or that nobody is left on
 /// these terms, and there are newer ones.
 pub(crate) async fn forward(
-    asked: &Asked<'_>,
-    journey: &mut Journey,
-    unwritten: Unwritten,
-    ticket: &mut Ticket,
-) -> Result<Answered, NotChosen> {
-    let Asked { core, head, outline, bodies, .. } = *asked;
-    let road = Road { asked, unwritten, deadline: asked.deadline() };
-    let mut chosen = match asked.choose(&journey.past, &mut journey.patience, ticket).await {
+    asked: &RouteContext<'_>,
+    retry_state: &mut RetryState,
+    unwritten: JournalFailurePolicy,
+    guard: &mut UsageGuard,
+) -> Result<AttemptAnswer, SelectionError> {
+    let RouteContext { core, head, summary, bodies, .. } = *asked;
+    let context = AttemptContext { asked, unwritten, deadline: asked.deadline() };
+    let mut chosen = match asked.select_account(&retry_state.past, &mut retry_state.wait_budget, guard).await {
         Ok(chosen) => chosen,
-        Err(none) => return Err(road.none_left(journey, none)),
+        Err(none) => return Err(context.on_exhausted(retry_state, none)),
     };
-    if !mem::replace(&mut journey.counted, true) {
+    if !mem::replace(&mut retry_state.counted, true) {
         core.shared.retries.request(core.shared.clock.instant());
     }
-    let mut hedge = if journey.last.is_none() { Hedge::of(asked) } else { None };
+    let mut hedge = if retry_state.last.is_none() { Hedge::of(asked) } else { None };
     loop {
-        let charged = journey.last.as_ref().is_some_and(Last::is_charged);
-        match road.begin(chosen, charged, &mut journey.past, ticket).await? {
-            Beginning::OwnCount(body) => return Ok(own_count(body)),
-            Beginning::OutOfBudget => return Err(road.told(journey).unwrap_or(Refusal::Overloaded).into()),
-            Beginning::PassedOver(planned, why) => {
-                if !journey.past.pass_over(&planned, why.clone()) {
-                    return Err(road.told(journey).unwrap_or_else(|| road.passed_over(&why)).into());
+        let charged = retry_state.last.as_ref().is_some_and(LastAttempt::is_charged);
+        match context.begin(chosen, charged, &mut retry_state.past, guard).await? {
+            AttemptSetup::OwnCount(body) => return Ok(own_count(body)),
+            AttemptSetup::OutOfBudget => return Err(context.last_refusal(retry_state).unwrap_or(Refusal::Overloaded).into()),
+            AttemptSetup::PassedOver(planned, why) => {
+                if !retry_state.past.skip_channel(&planned, why.clone()) {
+                    return Err(context.last_refusal(retry_state).unwrap_or_else(|| context.passed_over(&why)).into());
                 }
             }
-            Beginning::Attempt(begun) => {
+            AttemptSetup::Attempt(begun) => {
                 let ended = match hedge.take() {
                     None => begun.run().await,
-                    Some(hedge) => Box::pin(race(&road, begun, &hedge, &mut journey.past, ticket)).await,
+                    Some(hedge) => Box::pin(race(&context, begun, &hedge, &mut retry_state.past, guard)).await,
                 };
                 let (failure, planned) = match ended {
                     Ok((answered, planned)) => {
-                        let lessons = &core.shared.traffic.lessons;
-                        lessons.answered(&planned, head.from, &outline.fields, core.shared.clock.now());
+                        let learned_parameters = &core.shared.traffic.learned_parameters;
+                        learned_parameters.answered(&planned, head.from, &summary.fields, core.shared.clock.now());
                         return Ok(answered);
                     }
                     Err(failed) => failed,
                 };
                 if let Some(body) = bodies.count_instead(&failure) {
-                    ticket.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
+                    guard.end_attempt(AttemptResult::Refused, Some("E52"), Some(Observation::RequestRefused));
                     return Ok(own_count(body));
                 }
-                let verdict = road.judge(&failure, &planned, &mut journey.past);
-                ticket.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
-                if !road.goes_on(journey.failed(core, verdict, planned), ticket) {
-                    return Err(road.told(journey).unwrap_or(Refusal::Overloaded).into());
+                let verdict = context.judge(&failure, &planned, &mut retry_state.past);
+                guard.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
+                if !context.may_retry(retry_state.failed(core, verdict, planned), guard) {
+                    return Err(context.last_refusal(retry_state).unwrap_or(Refusal::Overloaded).into());
                 }
             }
         }
-        chosen = match Box::pin(asked.choose(&journey.past, &mut journey.patience, ticket)).await {
+        chosen = match Box::pin(asked.select_account(&retry_state.past, &mut retry_state.wait_budget, guard)).await {
             Ok(chosen) => chosen,
-            Err(none) => return Err(road.none_left(journey, none)),
+            Err(none) => return Err(context.on_exhausted(retry_state, none)),
         };
     }
 }
 
-impl Journey {
+impl RetryState {
     /// An attempt failed.
-    fn failed(&mut self, core: &Core, verdict: Verdict, planned: Arc<PlannedAttempt>) -> &Last {
+    fn failed(&mut self, core: &Core, verdict: Verdict, planned: Arc<PlannedAttempt>) -> &LastAttempt {
         let wait = verdict.told.wait(core.shared.clock.now());
         self.least_wait = [self.least_wait, wait].into_iter().flatten().min();
-        self.last.insert(Last { verdict, planned })
+        self.last.insert(LastAttempt { verdict, planned })
     }
 }
 
 /// Our own count of tokens as the answer.
-fn own_count(body: Bytes) -> Answered {
-    Answered::Whole { body, reading: Reading::default(), events: false }
+fn own_count(body: Bytes) -> AttemptAnswer {
+    AttemptAnswer::Whole { body, reading: ReplySummary::default(), events: false }
 }
 
 /// The attempt that failed last.
-struct Last {
+struct LastAttempt {
     verdict: Verdict,
     planned: Arc<PlannedAttempt>,
 }
 
-impl Last {
+impl LastAttempt {
     /// Whether an attempt after it is paid for out of the budget of further attempts: not where nothing had been sent.
     fn is_charged(&self) -> bool {
         self.verdict.next != Next::FreeAttempt
@@ -127,16 +129,16 @@ impl Last {
 }
 
 /// How one request is tried.
-pub(super) struct Road<'a> {
-    pub(super) asked: &'a Asked<'a>,
-    unwritten: Unwritten,
+pub(super) struct AttemptContext<'a> {
+    pub(super) asked: &'a RouteContext<'a>,
+    unwritten: JournalFailurePolicy,
     /// When it must have an answer.
     deadline: Instant,
 }
 
 /// What begins.
-enum Beginning<'a> {
-    Attempt(Begun<'a>),
+enum AttemptSetup<'a> {
+    Attempt(RunningAttempt<'a>),
     /// Nothing: the upstream cannot count tokens, and this is our own count.
     OwnCount(Bytes),
     /// Nothing: the channel does not serve this request, for this reason.
@@ -146,31 +148,31 @@ enum Beginning<'a> {
 }
 
 /// An attempt that has begun: it is in the journal and may be sent.
-pub(super) struct Begun<'a> {
-    road: &'a Road<'a>,
+pub(super) struct RunningAttempt<'a> {
+    context: &'a AttemptContext<'a>,
     pub(super) planned: Arc<PlannedAttempt>,
     prepared: Box<Prepared>,
-    notes: Arc<Notes>,
+    notes: Arc<AttemptProgress>,
 }
 
 /// How an attempt ended, and which one it was.
-pub(super) type Ended = Result<(Answered, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
+pub(super) type AttemptOutcome = Result<(AttemptAnswer, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
 
-impl Begun<'_> {
+impl RunningAttempt<'_> {
     /// Entries of `x-tollgate-dropped`.
     pub(super) fn dropped(&self) -> Vec<String> {
         self.prepared.dropped.clone()
     }
 
-    pub(super) async fn run(self) -> Ended {
-        let Self { road, planned, prepared, notes } = self;
-        let Asked { core, head, bodies, .. } = *road.asked;
+    pub(super) async fn run(self) -> AttemptOutcome {
+        let Self { context, planned, prepared, notes } = self;
+        let RouteContext { core, head, bodies, .. } = *context.asked;
         let attempt = Attempt {
             upstream: &*core.upstream,
             planned: &planned,
             request_id: head.request_id,
             events: bodies.answers_in_events(),
-            deadline: road.deadline,
+            deadline: context.deadline,
             total: core.shared.settings.upstream.total,
         };
         match attempt.run(*prepared, &notes).await {
@@ -180,69 +182,78 @@ impl Begun<'_> {
     }
 }
 
-impl<'a> Road<'a> {
+impl<'a> AttemptContext<'a> {
     /// Sets the cost of an attempt aside on its channel's budgets; why it is passed over where they do not suffice.
-    pub(super) async fn unaffordable(&self, planned: &PlannedAttempt, ticket: &mut Ticket) -> Result<Option<Exclusion>, Refusal> {
-        admit_attempt(self.asked, planned, ticket).await
+    pub(super) async fn unaffordable(
+        &self,
+        planned: &PlannedAttempt,
+        guard: &mut UsageGuard,
+    ) -> Result<Option<Exclusion>, Refusal> {
+        admit_attempt(self.asked, planned, guard).await
     }
 
     /// Begins an attempt, if its channel's budgets suffice and its protocol expresses the request. Only then is it taken
     /// out of the budget of further attempts, where it is `charged`.
     async fn begin(
         &'a self,
-        chosen: Chosen,
+        chosen: Selection,
         charged: bool,
-        past: &mut Past,
-        ticket: &mut Ticket,
-    ) -> Result<Beginning<'a>, Refusal> {
-        let Chosen { planned, slot } = chosen;
-        if let Some(why) = self.unaffordable(&planned, ticket).await? {
-            return Ok(Beginning::PassedOver(planned, why));
+        past: &mut AttemptHistory,
+        guard: &mut UsageGuard,
+    ) -> Result<AttemptSetup<'a>, Refusal> {
+        let Selection { planned, permit } = chosen;
+        if let Some(why) = self.unaffordable(&planned, guard).await? {
+            return Ok(AttemptSetup::PassedOver(planned, why));
         }
         let prepared = match self.asked.bodies.prepare(&planned) {
             Preparation::Ready(prepared) => prepared,
             Preparation::OwnCount { body, dropped } => {
-                ticket.dropped(dropped);
-                return Ok(Beginning::OwnCount(body));
+                guard.dropped(dropped);
+                return Ok(AttemptSetup::OwnCount(body));
             }
             Preparation::Impossible => {
                 let fields = self.asked.bodies.untranslatable(&planned.channel, planned.serves());
-                return Ok(Beginning::PassedOver(planned, Exclusion::CannotTranslate(fields)));
+                return Ok(AttemptSetup::PassedOver(planned, Exclusion::CannotTranslate(fields)));
             }
         };
-        if charged && !self.take_repeat() {
-            return Ok(Beginning::OutOfBudget);
+        if charged && !self.take_retry() {
+            return Ok(AttemptSetup::OutOfBudget);
         }
-        ticket.dropped(prepared.dropped.clone());
+        guard.dropped(prepared.dropped.clone());
         past.tried(&planned);
-        let Some(notes) = ticket.begin_attempt(&planned, slot, self.unwritten) else {
-            ticket.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+        let Some(notes) = guard.begin_attempt(&planned, permit, self.unwritten) else {
+            guard.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
             if charged {
-                self.give_repeat_back();
+                self.return_retry();
             }
             return Err(Refusal::Overloaded);
         };
-        Ok(Beginning::Attempt(Begun { road: self, planned, prepared, notes }))
+        Ok(AttemptSetup::Attempt(RunningAttempt { context: self, planned, prepared, notes }))
     }
 
     /// Begins an attempt beside the one under way; `None`: it cannot be.
-    pub(super) fn begin_beside(&'a self, chosen: Chosen, past: &mut Past, ticket: &mut Ticket) -> Option<Begun<'a>> {
-        let Chosen { planned, slot } = chosen;
+    pub(super) fn begin_hedged(
+        &'a self,
+        chosen: Selection,
+        past: &mut AttemptHistory,
+        guard: &mut UsageGuard,
+    ) -> Option<RunningAttempt<'a>> {
+        let Selection { planned, permit } = chosen;
         let Preparation::Ready(prepared) = self.asked.bodies.prepare(&planned) else { return None };
-        if !self.take_repeat() {
+        if !self.take_retry() {
             return None;
         }
         past.tried(&planned);
-        let Some(notes) = ticket.begin_rival(&planned, slot, self.unwritten) else {
-            ticket.end_rival(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
-            self.give_repeat_back();
+        let Some(notes) = guard.begin_hedge(&planned, permit, self.unwritten) else {
+            guard.end_hedge(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+            self.return_retry();
             return None;
         };
-        Some(Begun { road: self, planned, prepared, notes })
+        Some(RunningAttempt { context: self, planned, prepared, notes })
     }
 
     /// What a failure means; it is logged, and what it teaches is remembered.
-    pub(super) fn judge(&self, failure: &Failure, planned: &PlannedAttempt, past: &mut Past) -> Verdict {
+    pub(super) fn judge(&self, failure: &Failure, planned: &PlannedAttempt, past: &mut AttemptHistory) -> Verdict {
         learn(self.asked, planned, failure);
         if failure.is_of_the_address() {
             past.unreachable(planned);
@@ -266,7 +277,7 @@ impl<'a> Road<'a> {
 
     /// Whether another attempt may follow: the request is not at fault, attempts and time are left, what the first upstream
     /// did is no secret or does not matter, and the budget of further attempts has one.
-    fn goes_on(&self, last: &Last, ticket: &Ticket) -> bool {
+    fn may_retry(&self, last: &LastAttempt, guard: &UsageGuard) -> bool {
         let core = self.asked.core;
         let now = core.shared.clock.instant();
         let may = match last.verdict.next {
@@ -275,65 +286,65 @@ impl<'a> Road<'a> {
             Next::Attempt => core.shared.retries.has(now),
             Next::UncertainAttempt => last.planned.channel.retry_uncertain && core.shared.retries.has(now),
         };
-        may && ticket.sent_attempts() < MAX_ATTEMPTS && ticket.attempts() < MAX_TRIES && now < self.deadline
+        may && guard.sent_attempts() < MAX_ATTEMPTS && guard.attempts() < MAX_TRIES && now < self.deadline
     }
 
     /// Takes one of the further attempts that the core may make, if one is left.
-    fn take_repeat(&self) -> bool {
+    fn take_retry(&self) -> bool {
         let core = self.asked.core;
         core.shared.retries.take(core.shared.clock.instant())
     }
 
-    fn give_repeat_back(&self) {
+    fn return_retry(&self) {
         let core = self.asked.core;
         core.shared.retries.give_back(core.shared.clock.instant());
     }
 
     /// What the caller is told of the attempt that failed last, if there was one.
-    fn told(&self, journey: &mut Journey) -> Option<Refusal> {
-        let Last { verdict, .. } = journey.last.take()?;
-        Some(refusal(verdict.told, self.asked.bodies.model(), journey.least_wait))
+    fn last_refusal(&self, retry_state: &mut RetryState) -> Option<Refusal> {
+        let LastAttempt { verdict, .. } = retry_state.last.take()?;
+        Some(refusal(verdict.told, self.asked.bodies.model(), retry_state.least_wait))
     }
 
     /// What it means that no account is left.
-    fn none_left(&self, journey: &mut Journey, none: NotChosen) -> NotChosen {
+    fn on_exhausted(&self, retry_state: &mut RetryState, none: SelectionError) -> SelectionError {
         match none {
-            NotChosen::Refused(refusal) => self.told(journey).unwrap_or(refusal).into(),
-            NotChosen::Outdated => NotChosen::Outdated,
+            SelectionError::Refused(refusal) => self.last_refusal(retry_state).unwrap_or(refusal).into(),
+            SelectionError::Outdated => SelectionError::Outdated,
         }
     }
 
     /// What the caller is told when channels were passed over time and again.
     fn passed_over(&self, why: &Exclusion) -> Refusal {
         let retry_after = why.until().map(|until| seconds_until(until, self.asked.core.shared.clock.now()).clamp(1, 60));
-        let cause = why.cause().unwrap_or(Cause::NoneConfigured);
+        let cause = why.cause().unwrap_or(NoRouteCause::NoneConfigured);
         Refusal::NoRoute { model: self.asked.bodies.model().to_owned(), cause, too_dear: false, retry_after, price: None }
     }
 }
 
 /// Remembers fields that the upstream calls unsupported.
-fn learn(asked: &Asked<'_>, planned: &PlannedAttempt, failure: &Failure) {
+fn learn(asked: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
-        let Asked { core, head, outline, .. } = *asked;
+        let RouteContext { core, head, summary, .. } = *asked;
         let names = &answer.problem.unsupported;
-        core.shared.traffic.lessons.refused(planned, names, head.from, &outline.fields, core.shared.clock.now());
+        core.shared.traffic.learned_parameters.refused(planned, names, head.from, &summary.fields, core.shared.clock.now());
     }
 }
 
 /// `least_wait`: of all upstreams that were asked, seconds until the first one is to be asked again.
-fn refusal(told: Told, model: &str, least_wait: Option<u32>) -> Refusal {
+fn refusal(told: ReportedFailure, model: &str, least_wait: Option<u32>) -> Refusal {
     let model = model.to_owned();
     match told {
-        Told::Failure(UpstreamFailure::RateLimited { retry_after: Some(_) }) => {
+        ReportedFailure::Failure(UpstreamFailure::RateLimited { retry_after: Some(_) }) => {
             Refusal::Upstream { model, failure: UpstreamFailure::RateLimited { retry_after: least_wait } }
         }
-        Told::Failure(UpstreamFailure::Overloaded { retry_after: Some(_) }) => {
+        ReportedFailure::Failure(UpstreamFailure::Overloaded { retry_after: Some(_) }) => {
             Refusal::Upstream { model, failure: UpstreamFailure::Overloaded { retry_after: least_wait } }
         }
-        Told::Failure(failure) => Refusal::Upstream { model, failure },
-        Told::QuotaSpent { until } => {
+        ReportedFailure::Failure(failure) => Refusal::Upstream { model, failure },
+        ReportedFailure::QuotaSpent { until } => {
             let retry_after = until.and(least_wait).map(|wait| wait.clamp(1, 60));
-            Refusal::NoRoute { model, cause: Cause::UpstreamQuota, too_dear: false, retry_after, price: None }
+            Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, too_dear: false, retry_after, price: None }
         }
     }
 }

@@ -18,18 +18,18 @@ use super::{Client, Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, U
 use crate::Clock;
 
 /// The outside world and the echo: where a channel's provider leads.
-pub struct Outside {
+pub struct UpstreamDispatch {
     client: Client,
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for Outside {
+impl fmt::Debug for UpstreamDispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outside").finish_non_exhaustive()
+        f.debug_struct("UpstreamDispatch").finish_non_exhaustive()
     }
 }
 
-impl Outside {
+impl UpstreamDispatch {
     /// What a core talks to.
     #[must_use]
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
@@ -38,7 +38,7 @@ impl Outside {
 }
 
 #[async_trait]
-impl Upstream for Outside {
+impl Upstream for UpstreamDispatch {
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
         if call.channel.provider == Provider::Echo {
             return Ok(answer(&call, self.clock.now().seconds()));
@@ -60,7 +60,9 @@ fn answer(call: &UpstreamCall, now: i64) -> UpstreamAnswer {
     let mut headers = HeaderMap::with_capacity(1);
     let body = match answer.body {
         EchoBody::Whole(bytes) => Echoed::Whole(Some(bytes)),
-        EchoBody::Events(events) if call.stream == Some(Framing::JsonArray) => Echoed::Elements { events, at: Place::First },
+        EchoBody::Events(events) if call.stream == Some(Framing::JsonArray) => {
+            Echoed::Elements { events, at: ArrayPosition::First }
+        }
         EchoBody::Events(events) => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             Echoed::Events(events)
@@ -76,12 +78,12 @@ enum Echoed {
     /// Events as the elements of one array, for native callers without `alt=sse`.
     Elements {
         events: EchoEvents,
-        at: Place,
+        at: ArrayPosition,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ArrayPosition {
     First,
     Later,
     Behind,
@@ -92,16 +94,16 @@ impl Echoed {
         match self {
             Self::Whole(bytes) => bytes.take(),
             Self::Events(events) => events.next(),
-            Self::Elements { at: Place::Behind, .. } => None,
+            Self::Elements { at: ArrayPosition::Behind, .. } => None,
             Self::Elements { events, at } => {
                 let mut piece = BytesMut::new();
-                let before = std::mem::replace(at, Place::Later);
+                let before = std::mem::replace(at, ArrayPosition::Later);
                 if let Some(event) = events.next() {
-                    piece.put_u8(if before == Place::First { b'[' } else { b',' });
+                    piece.put_u8(if before == ArrayPosition::First { b'[' } else { b',' });
                     piece.extend_from_slice(event.strip_prefix(b"data: ").unwrap_or(&event).trim_ascii_end());
                 } else {
-                    *at = Place::Behind;
-                    piece.extend_from_slice(if before == Place::First { b"[]" } else { b"]" });
+                    *at = ArrayPosition::Behind;
+                    piece.extend_from_slice(if before == ArrayPosition::First { b"[]" } else { b"]" });
                 }
                 Some(piece.freeze())
             }
@@ -135,7 +137,7 @@ mod tests {
         call.method = method;
         call.stream = stream;
         call.body = Bytes::from_static(body.as_bytes());
-        let outside = Outside::new(Client::new(Arc::new(Trust::default())), Arc::new(SystemClock));
+        let outside = UpstreamDispatch::new(Client::new(Arc::new(Trust::default())), Arc::new(SystemClock));
         let answer = outside.call(call).await.unwrap();
         assert_eq!(answer.status, 200);
         String::from_utf8(answer.body.collect().await.unwrap().to_bytes().to_vec()).unwrap()

@@ -17,11 +17,11 @@ mod upstream;
 mod verdict;
 mod whole;
 
-pub(crate) use answer::Answered;
-pub(crate) use attempts::{Journey, forward, outcome_of};
+pub(crate) use answer::AttemptAnswer;
+pub(crate) use attempts::{RetryState, forward, outcome_of};
+pub(crate) use client::{AddressPolicy, fetch};
 pub use client::{Client, ProbeFault, ProbeStep, Trust, is_public, probe};
-pub(crate) use client::{Reach, fetch};
-pub use echo::Outside;
+pub use echo::UpstreamDispatch;
 pub(crate) use retry_after::seconds_until;
 pub use retry_budget::RetryBudget;
 pub use upstream::{

@@ -23,7 +23,7 @@ use tollgate_store::Journal;
 use super::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, UpstreamError};
 
 /// What happens to one call.
-pub(crate) enum Turn {
+pub(crate) enum ScriptedResponse {
     /// Nothing is sent.
     NotSent(ConnectFault),
     /// Sent, and the connection is lost.
@@ -66,7 +66,7 @@ pub(crate) struct Seen {
 /// A script, and what was seen while it was followed. When it is at its end, every further call stays silent.
 #[derive(Default)]
 pub(crate) struct Script {
-    turns: Mutex<VecDeque<Turn>>,
+    turns: Mutex<VecDeque<ScriptedResponse>>,
     seen: Mutex<Vec<Seen>>,
     journal: Mutex<Option<Arc<Journal>>>,
     open: Arc<AtomicUsize>,
@@ -77,21 +77,21 @@ impl Script {
         Self::default()
     }
 
-    fn then(self, turn: Turn) -> Self {
+    fn then(self, turn: ScriptedResponse) -> Self {
         self.turns.lock().unwrap().push_back(turn);
         self
     }
 
     pub(crate) fn not_sent(self) -> Self {
-        self.then(Turn::NotSent(ConnectFault::Refused))
+        self.then(ScriptedResponse::NotSent(ConnectFault::Refused))
     }
 
     pub(crate) fn lost(self) -> Self {
-        self.then(Turn::Lost)
+        self.then(ScriptedResponse::Lost)
     }
 
     pub(crate) fn silent(self) -> Self {
-        self.then(Turn::Silent)
+        self.then(ScriptedResponse::Silent)
     }
 
     /// An error answer with an OpenAI body, or any other bodyless status.
@@ -112,7 +112,7 @@ impl Script {
 
     pub(crate) fn answers(self, status: u16, headers: &[(&'static str, &str)], pieces: Vec<Piece>) -> Self {
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
-        self.then(Turn::Answer { status, headers, pieces })
+        self.then(ScriptedResponse::Answer { status, headers, pieces })
     }
 
     /// From now on every call looks at the journal.
@@ -138,15 +138,15 @@ impl Upstream for Script {
         let body = String::from_utf8_lossy(&call.body).into_owned();
         self.seen.lock().unwrap().push(Seen { account: call.account.id, path: call.path.clone(), body, begun });
         let open = Open::new(&self.open);
-        let turn = self.turns.lock().unwrap().pop_front().unwrap_or(Turn::Silent);
-        if let Turn::NotSent(fault) = turn {
+        let turn = self.turns.lock().unwrap().pop_front().unwrap_or(ScriptedResponse::Silent);
+        if let ScriptedResponse::NotSent(fault) = turn {
             return Err(UpstreamError::NotSent(fault));
         }
         call.sent.set();
         match turn {
-            Turn::NotSent(_) | Turn::Lost => Err(UpstreamError::Lost),
-            Turn::Silent => std::future::pending().await,
-            Turn::Answer { status, headers, pieces } => {
+            ScriptedResponse::NotSent(_) | ScriptedResponse::Lost => Err(UpstreamError::Lost),
+            ScriptedResponse::Silent => std::future::pending().await,
+            ScriptedResponse::Answer { status, headers, pieces } => {
                 let body = Box::pin(ScriptedBody { pieces: pieces.into(), wait: None, _open: open });
                 Ok(UpstreamAnswer { status, headers, body })
             }

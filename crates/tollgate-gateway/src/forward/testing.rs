@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{
-    Account, AccountId, Channel, ChannelId, Multiplier, Owner, Provider, RequestId, Secret, Serves, Timeouts, Timestamp,
+    Account, AccountId, Channel, ChannelId, ModelMapping, Multiplier, Owner, Provider, RequestId, Secret, Timeouts, Timestamp,
     TranslationSwitches,
 };
 use tollgate_protocol::{Method, Profile, Protocol};
@@ -43,7 +43,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts: vec![Arc::new(account(1))],
-        serves: vec![Serves { model: "m".to_owned(), upstream: "up-m".to_owned(), cost: None, profile: Profile::default() }],
+        serves: vec![ModelMapping { model: "m".to_owned(), upstream: "up-m".to_owned(), cost: None, profile: Profile::default() }],
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) enum Next {
 
 /// What the caller is told when it was the last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ReportedFailure {
     /// E50 to E58.
     Failure(UpstreamFailure),
     /// E40 with cause `upstream_quota`: our account's money is gone, which is nothing the caller can be told of.
@@ -97,7 +97,7 @@ pub(crate) enum Told {
     },
 }
 
-impl Told {
+impl ReportedFailure {
     /// Seconds until the upstream is to be asked again, where it said so.
     pub(crate) fn wait(&self, now: Timestamp) -> Option<u32> {
         match self {
@@ -115,7 +115,7 @@ impl Told {
 pub(crate) struct Verdict {
     pub next: Next,
     pub observation: Option<Observation>,
-    pub told: Told,
+    pub told: ReportedFailure,
     pub result: AttemptResult,
 }
 
@@ -123,8 +123,8 @@ impl Verdict {
     /// The row of the error reference.
     pub(crate) fn id(&self) -> &'static str {
         match &self.told {
-            Told::Failure(failure) => failure.id(),
-            Told::QuotaSpent { .. } => "E40",
+            ReportedFailure::Failure(failure) => failure.id(),
+            ReportedFailure::QuotaSpent { .. } => "E40",
         }
     }
 }
@@ -135,7 +135,7 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
         Failure::NoAnswer(UpstreamError::NotSent(_)) => Verdict {
             next: Next::FreeAttempt,
             observation: Some(Observation::ConnectFailure),
-            told: Told::Failure(UpstreamFailure::Unreachable),
+            told: ReportedFailure::Failure(UpstreamFailure::Unreachable),
             result: AttemptResult::NotSent,
         },
         Failure::NoAnswer(UpstreamError::Lost) => {
@@ -148,7 +148,7 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
         Failure::OutOfTime { limit_ms, sent } => Verdict {
             next: Next::Stop,
             observation: Some(Observation::Abandoned),
-            told: Told::Failure(UpstreamFailure::TimedOut { limit_ms: *limit_ms }),
+            told: ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: *limit_ms }),
             result: if *sent { AttemptResult::Failed } else { AttemptResult::NotSent },
         },
         Failure::NoAnswer(UpstreamError::Unreadable(_)) | Failure::BadAnswer(_) => {
@@ -160,7 +160,7 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
 }
 
 fn failed(next: Next, observation: Observation, told: UpstreamFailure) -> Verdict {
-    Verdict { next, observation: Some(observation), told: Told::Failure(told), result: AttemptResult::Failed }
+    Verdict { next, observation: Some(observation), told: ReportedFailure::Failure(told), result: AttemptResult::Failed }
 }
 
 fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict {
@@ -169,10 +169,10 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
     // Whose fault it is can stand in the text alone (translation reference, section 2.7): never E52 then.
     if problem.spent {
         let until = quota_end(problem.window, *until, now);
-        return refused(Next::Attempt, Some(Observation::QuotaSpent { until }), Told::QuotaSpent { until });
+        return refused(Next::Attempt, Some(Observation::QuotaSpent { until }), ReportedFailure::QuotaSpent { until });
     }
     if problem.account_refused {
-        return refused(Next::Attempt, Some(Observation::Refused), Told::Failure(UpstreamFailure::AccountRefused));
+        return refused(Next::Attempt, Some(Observation::Refused), ReportedFailure::Failure(UpstreamFailure::AccountRefused));
     }
     if problem.foreign {
         return foreign(answer);
@@ -200,7 +200,7 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
         // Any other 4xx tells of the way to the upstream (405, 421, 431 …), not of the account.
         status => (Next::Attempt, None, UpstreamFailure::Failed { status }),
     };
-    refused(next, observation, Told::Failure(failure))
+    refused(next, observation, ReportedFailure::Failure(failure))
 }
 
 /// A 4xx that no model server wrote: something else answers at this address, or stands in front of it. It says nothing of
@@ -214,7 +214,7 @@ fn foreign(answer: &ProblemAnswer) -> Verdict {
         UpstreamFailure::Failed { status: problem.status }
     };
     let observation = (!matches!(problem.status, 413 | 414 | 431 | 451)).then_some(Observation::BadAnswer);
-    Verdict { next: Next::Attempt, observation, told: Told::Failure(told), result: AttemptResult::Refused }
+    Verdict { next: Next::Attempt, observation, told: ReportedFailure::Failure(told), result: AttemptResult::Refused }
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
         check(&lost, "E50", Next::UncertainAttempt, Some(Observation::ServerError), AttemptResult::Failed);
         let late = Failure::TimedOut { limit_ms: 120_000 };
         check(&late, "E51", Next::UncertainAttempt, Some(Observation::Timeout), AttemptResult::Failed);
-        assert_eq!(verdict(&late, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { limit_ms: 120_000 }));
+        assert_eq!(verdict(&late, 120_000, NOW).told, ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 120_000 }));
     }
 
     #[test]
@@ -258,7 +258,10 @@ mod tests {
         for (sent, result) in [(true, AttemptResult::Failed), (false, AttemptResult::NotSent)] {
             let over = Failure::OutOfTime { limit_ms: 600_000, sent };
             check(&over, "E51", Next::Stop, Some(Observation::Abandoned), result);
-            assert_eq!(verdict(&over, 120_000, NOW).told, Told::Failure(UpstreamFailure::TimedOut { limit_ms: 600_000 }));
+            assert_eq!(
+                verdict(&over, 120_000, NOW).told,
+                ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 600_000 })
+            );
         }
     }
 
@@ -303,7 +306,7 @@ mod tests {
             let spent = UpstreamProblem { status: code, spent: true, ..UpstreamProblem::default() };
             let failure = problem(spent, said);
             check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until: said }), AttemptResult::Refused);
-            assert_eq!(verdict(&failure, 120_000, NOW).told, Told::QuotaSpent { until: said });
+            assert_eq!(verdict(&failure, 120_000, NOW).told, ReportedFailure::QuotaSpent { until: said });
         }
         let day = UpstreamProblem { status: 429, spent: true, window: Some(QuotaWindow::Day), ..UpstreamProblem::default() };
         let midnight = Some(NOW.plus_ms(20 * 3_600_000));
@@ -317,10 +320,16 @@ mod tests {
     fn the_upstreams_wait_is_handed_on() {
         let until = Some(NOW.plus_ms(7_500));
         let busy = problem(UpstreamProblem { status: 429, ..UpstreamProblem::default() }, until);
-        assert_eq!(verdict(&busy, 120_000, NOW).told, Told::Failure(UpstreamFailure::RateLimited { retry_after: Some(8) }));
+        assert_eq!(
+            verdict(&busy, 120_000, NOW).told,
+            ReportedFailure::Failure(UpstreamFailure::RateLimited { retry_after: Some(8) })
+        );
         assert_eq!(verdict(&busy, 120_000, NOW).observation, Some(Observation::RateLimited { until }));
         let full = problem(UpstreamProblem { status: 503, ..UpstreamProblem::default() }, until);
-        assert_eq!(verdict(&full, 120_000, NOW).told, Told::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) }));
+        assert_eq!(
+            verdict(&full, 120_000, NOW).told,
+            ReportedFailure::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) })
+        );
         let until = NOW.plus_ms(7_500);
         assert_eq!(verdict(&full, 120_000, NOW).observation, Some(Observation::Overloaded { until }));
     }

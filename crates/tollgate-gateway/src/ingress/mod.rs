@@ -31,7 +31,7 @@ pub(crate) enum Destination {
     /// One of the gateway's own pages.
     WellKnown(WellKnown),
     /// Nothing of ours; the console may know it.
-    Elsewhere,
+    Fallback,
     /// A path of ours that does not exist, or not with this method.
     Refused(Protocol, Refusal),
 }
@@ -60,7 +60,7 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -
     match versioned(path) {
         Some(("v1", rest)) => openai::destination(method, rest, headers, query),
         Some((_, rest)) => gemini::destination(method, rest, query),
-        None => Destination::Elsewhere,
+        None => Destination::Fallback,
     }
 }
 

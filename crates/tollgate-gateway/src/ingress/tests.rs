@@ -26,7 +26,7 @@ fn shown(destination: &Destination) -> String {
         }
         Destination::List(from, ListRequest::One(model)) => format!("{} one {model}", from.as_str()),
         Destination::WellKnown(page) => format!("{page:?}"),
-        Destination::Elsewhere => "elsewhere".to_owned(),
+        Destination::Fallback => "elsewhere".to_owned(),
         Destination::Refused(from, refusal) => format!("{} {}", from.as_str(), refusal.id(*from)),
     }
 }

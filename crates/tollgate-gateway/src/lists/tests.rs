@@ -2,7 +2,7 @@
 
 use http_body_util::BodyExt as _;
 use tollgate_core::{
-    Catalog, Channel, Glob, Group, GroupId, Limits, Model, Multiplier, Owner, Provider, Revision, Routing, Secret, Serves,
+    Catalog, Channel, Glob, Group, GroupId, Limits, Model, ModelMapping, Multiplier, Owner, Provider, Revision, Routing, Secret,
     StreamBreak, Timestamp, TranslationPolicy, Visibility,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// `alpha`, `beta` and `gamma` from the echo channel, which speaks both protocols; `secret` outside the group.
 fn catalog() -> Catalog {
-    let serves = |model: &str| Serves {
+    let serves = |model: &str| ModelMapping {
         model: model.to_owned(),
         upstream: model.to_owned(),
         cost: None,

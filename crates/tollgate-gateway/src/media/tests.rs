@@ -20,12 +20,12 @@ fn answer(head: &str, body: &[u8]) -> Vec<u8> {
     answer
 }
 
-async fn fetch(server: &RawUpstream, reach: Reach) -> Result<Arc<Fetched>, FetchFault> {
+async fn fetch(server: &RawUpstream, reach: AddressPolicy) -> Result<Arc<DownloadedMedia>, FetchFault> {
     fetcher().fetch(&server.url, reach, &Allowance::new(None)).await
 }
 
 async fn fault(head: &str, body: &[u8]) -> FetchFault {
-    fetch(&RawUpstream::answering(answer(head, body)).await, Reach::Anywhere).await.unwrap_err()
+    fetch(&RawUpstream::answering(answer(head, body)).await, AddressPolicy::Anywhere).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn a_file_is_fetched_once_a_minute_and_its_type_is_what_it_is() {
     let (fetcher, allowance) = (fetcher(), Allowance::new(None));
     let url = format!("{}/a%20b.jpg?x=1", server.url);
     for _ in 0..2 {
-        let file = fetcher.fetch(&url, Reach::Anywhere, &allowance).await.unwrap();
+        let file = fetcher.fetch(&url, AddressPolicy::Anywhere, &allowance).await.unwrap();
         assert_eq!((file.mime.as_str(), file.data.as_str()), ("image/png", STANDARD.encode(PNG).as_str()));
     }
     assert_eq!(server.accepted(), 1, "remembered");
@@ -51,7 +51,7 @@ async fn a_file_is_fetched_once_a_minute_and_its_type_is_what_it_is() {
     assert!(request.starts_with("get /v1/a%20b.jpg?x=1 http/1.1\r\n") && request.contains("user-agent: tollgate\r\n"), "{request}");
     assert!(!request.contains("authorization") && !request.contains("cookie"), "{request}");
     assert_eq!(
-        fetcher.fetch(&url, Reach::Public, &allowance).await,
+        fetcher.fetch(&url, AddressPolicy::Public, &allowance).await,
         Err(FetchFault::Unreachable("address not allowed for this channel")),
         "what a private channel fetched is not handed to others"
     );
@@ -84,7 +84,7 @@ async fn addresses_of_the_gateways_own_network_are_not_connected_to() {
         "[fe80::1]",
         "[fc00::1]",
     ] {
-        let found = fetcher.fetch(&format!("http://{host}:{port}/latest/meta-data"), Reach::Public, &allowance).await;
+        let found = fetcher.fetch(&format!("http://{host}:{port}/latest/meta-data"), AddressPolicy::Public, &allowance).await;
         let denied = matches!(found, Err(FetchFault::Unreachable("address not allowed for this channel" | "name not resolved")));
         assert!(denied, "{host}: {found:?}");
     }
@@ -98,7 +98,7 @@ async fn only_plain_web_addresses_are_fetched() {
         ["file:///etc/passwd", "ftp://127.0.0.1/a", "gopher://127.0.0.1/", "http://", "http://a:b@127.0.0.1/", "unix:/x", ""]
     {
         assert_eq!(
-            fetcher.fetch(address, Reach::Anywhere, &allowance).await,
+            fetcher.fetch(address, AddressPolicy::Anywhere, &allowance).await,
             Err(FetchFault::Unreachable("bad address")),
             "{address}"
         );
@@ -125,10 +125,10 @@ async fn redirecting(next: impl Fn(usize) -> Option<String> + Send + Sync + 'sta
 #[tokio::test]
 async fn three_redirects_are_followed_and_no_more() {
     let server = redirecting(|number| (number < 3).then(|| "/elsewhere".to_owned())).await;
-    assert_eq!(fetch(&server, Reach::Anywhere).await.unwrap().mime, "image/png");
+    assert_eq!(fetch(&server, AddressPolicy::Anywhere).await.unwrap().mime, "image/png");
     assert_eq!(server.accepted(), 4);
     let endless = redirecting(|_| Some("/again".to_owned())).await;
-    assert_eq!(fetch(&endless, Reach::Anywhere).await, Err(FetchFault::Unreachable("too many redirects")));
+    assert_eq!(fetch(&endless, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable("too many redirects")));
     assert_eq!(endless.accepted(), 4);
 }
 
@@ -142,7 +142,7 @@ async fn every_hop_is_guarded_like_the_first() {
         ("", "too many redirects"),
     ] {
         let server = redirecting(move |_| Some(to.to_owned())).await;
-        assert_eq!(fetch(&server, Reach::Anywhere).await, Err(FetchFault::Unreachable(class)), "{to}");
+        assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable(class)), "{to}");
     }
 }
 
@@ -158,7 +158,7 @@ async fn errors_lost_connections_and_garbage_are_faults() {
     let check = async |bytes: &[u8], class: &'static str| {
         let server = RawUpstream::answering_once(bytes.to_vec()).await;
         assert_eq!(
-            fetch(&server, Reach::Anywhere).await,
+            fetch(&server, AddressPolicy::Anywhere).await,
             Err(FetchFault::Unreachable(class)),
             "{}",
             String::from_utf8_lossy(bytes)
@@ -175,7 +175,7 @@ async fn errors_lost_connections_and_garbage_are_faults() {
 async fn a_file_is_given_up_where_it_grows_too_large() {
     let declared = b"HTTP/1.1 200 OK\r\ncontent-length: 20971521\r\n\r\n\x89PNG\r\n\x1a\n";
     let server = RawUpstream::answering(declared.to_vec()).await;
-    assert_eq!(fetch(&server, Reach::Anywhere).await, Err(FetchFault::TooLarge), "declared");
+    assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::TooLarge), "declared");
     let endless = RawUpstream::start(|mut socket, _| async move {
         read_request(&mut socket).await.unwrap();
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\n\r\n\x89PNG\r\n\x1a\n").await;
@@ -183,7 +183,7 @@ async fn a_file_is_given_up_where_it_grows_too_large() {
         while socket.write_all(&zeros).await.is_ok() {}
     })
     .await;
-    assert_eq!(fetch(&endless, Reach::Anywhere).await, Err(FetchFault::TooLarge), "not declared");
+    assert_eq!(fetch(&endless, AddressPolicy::Anywhere).await, Err(FetchFault::TooLarge), "not declared");
 }
 
 #[tokio::test]
@@ -192,9 +192,9 @@ async fn all_files_of_a_request_share_one_bound() {
     let allowance = Allowance::new(None);
     allowance.take(MOST_BYTES_A_REQUEST - PNG.len()).unwrap();
     let fetcher = fetcher();
-    assert!(fetcher.fetch(&server.url, Reach::Anywhere, &allowance).await.is_ok());
+    assert!(fetcher.fetch(&server.url, AddressPolicy::Anywhere, &allowance).await.is_ok());
     assert_eq!(
-        fetcher.fetch(&server.url, Reach::Anywhere, &allowance).await,
+        fetcher.fetch(&server.url, AddressPolicy::Anywhere, &allowance).await,
         Err(FetchFault::TooLarge),
         "a remembered file counts too"
     );
@@ -208,6 +208,6 @@ async fn silence_is_given_up() {
     })
     .await;
     let begin = tokio::time::Instant::now();
-    assert_eq!(fetch(&server, Reach::Anywhere).await, Err(FetchFault::Unreachable("not in time")));
+    assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable("not in time")));
     assert!(begin.elapsed() <= LIMIT + Duration::from_secs(1));
 }

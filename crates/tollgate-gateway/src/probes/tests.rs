@@ -7,7 +7,7 @@ use crate::{
     clock::PausedClock,
     forward::{scripted::Script, testing},
     testing::key,
-    till::memory::{self, Memory},
+    till::memory::{self, MemoryStore},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,8 +15,8 @@ const LIST: &str = r#"{"object":"list","data":[]}"#;
 
 struct Rig {
     script: Arc<Script>,
-    board: Arc<HealthBoard>,
-    store: Arc<Memory>,
+    registry: Arc<HealthRegistry>,
+    store: Arc<MemoryStore>,
     shared: Arc<Shared>,
     stop: CancellationToken,
 }
@@ -28,23 +28,23 @@ impl Rig {
         channel.accounts = (1..=accounts).map(|number| Arc::new(testing::account(number))).collect();
         change(&mut channel);
         let catalog = Catalog::from_parts(Revision(1), vec![channel], Vec::new(), Vec::new());
-        let store = Memory::new(key());
+        let store = MemoryStore::new(key());
         let shared = memory::shared(catalog, &store, Arc::new(PausedClock::start()));
-        let (script, board) = (Arc::new(script), Arc::new(HealthBoard::default()));
+        let (script, registry) = (Arc::new(script), Arc::new(HealthRegistry::default()));
         let probes =
-            Probes { shared: Arc::clone(&shared), board: Arc::clone(&board), saved: store.clone(), upstream: script.clone() };
+            Probes { shared: Arc::clone(&shared), registry: Arc::clone(&registry), saved: store.clone(), upstream: script.clone() };
         let stop = CancellationToken::new();
         shared.tracker.spawn(probes.run(stop.clone()));
-        Self { script, board, store, shared, stop }
+        Self { script, registry, store, shared, stop }
     }
 
     fn rest(&self, number: u8) {
         let id = testing::account(number).id;
-        self.board.observe(id, &Observation::Refused, true, self.shared.clock.now());
+        self.registry.observe(id, &Observation::Refused, true, self.shared.clock.now());
     }
 
     fn state(&self, number: u8) -> HealthState {
-        self.board.of(testing::account(number).id).state
+        self.registry.of(testing::account(number).id).state
     }
 
     fn rests(&self, number: u8) -> bool {
@@ -91,9 +91,13 @@ async fn a_rest_from_before_the_start_is_counted_from_its_beginning() {
         state: HealthState::Resting { why: RestingReason::Refused, since, until: None },
         ..AccountHealth::default()
     };
-    let saved = HealthBoard::from_saved([(testing::account(1).id, rested)]);
-    let probes =
-        Probes { shared: Arc::clone(&rig.shared), board: Arc::new(saved), saved: rig.store.clone(), upstream: rig.script.clone() };
+    let saved = HealthRegistry::from_saved([(testing::account(1).id, rested)]);
+    let probes = Probes {
+        shared: Arc::clone(&rig.shared),
+        registry: Arc::new(saved),
+        saved: rig.store.clone(),
+        upstream: rig.script.clone(),
+    };
     let mut next = HashMap::new();
     assert_eq!(probes.due(&mut next, MOST).len(), 1);
     assert_eq!(probes.due(&mut next, MOST).len(), 0, "once, not at every look");
@@ -147,7 +151,7 @@ async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
     pass(1).await;
     rig.rest(1);
     let limited = Observation::RateLimited { until: Some(rig.shared.clock.now().plus_ms(300_000)) };
-    rig.board.observe(ids[1], &limited, true, rig.shared.clock.now());
+    rig.registry.observe(ids[1], &limited, true, rig.shared.clock.now());
     pass(30).await;
     assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "what passed before says nothing");
     for id in ids {
@@ -164,7 +168,7 @@ async fn a_test_that_passed_before_the_refusal_came_ends_it_if_it_was_asked_for_
     pass(2).await;
     rig.store.note_test(testing::account(1).id, rig.shared.clock.now());
     pass(2).await;
-    rig.board.observe_sent(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
+    rig.registry.observe_sent(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
     assert!(rig.rests(1));
     pass(2).await;
     assert_eq!(rig.state(1), HealthState::Usable);
@@ -174,21 +178,21 @@ async fn a_test_that_passed_before_the_refusal_came_ends_it_if_it_was_asked_for_
 fn what_answers_mean() {
     let error = |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"t","param":null,"code":"c"}}}}"#);
     for (status, body, seen) in [
-        (200, LIST.to_owned(), Seen::List),
-        (200, "<html>log in</html>".to_owned(), Seen::Nothing),
-        (204, String::new(), Seen::Nothing),
-        (302, String::new(), Seen::Nothing),
-        (401, error("no"), Seen::Refused),
-        (402, error("no"), Seen::Refused),
-        (403, error("no"), Seen::Refused),
-        (403, "<html>blocked</html>".to_owned(), Seen::Nothing),
-        (404, error("no"), Seen::Nothing),
-        (405, error("no"), Seen::Nothing),
-        (429, error("slow down"), Seen::Nothing),
-        (500, error("no"), Seen::Failure(Observation::ServerError)),
-        (501, error("no"), Seen::Nothing),
-        (503, "<html>".to_owned(), Seen::Failure(Observation::ServerError)),
-        (504, error("no"), Seen::Failure(Observation::Timeout)),
+        (200, LIST.to_owned(), ProbeOutcome::List),
+        (200, "<html>log in</html>".to_owned(), ProbeOutcome::Nothing),
+        (204, String::new(), ProbeOutcome::Nothing),
+        (302, String::new(), ProbeOutcome::Nothing),
+        (401, error("no"), ProbeOutcome::Refused),
+        (402, error("no"), ProbeOutcome::Refused),
+        (403, error("no"), ProbeOutcome::Refused),
+        (403, "<html>blocked</html>".to_owned(), ProbeOutcome::Nothing),
+        (404, error("no"), ProbeOutcome::Nothing),
+        (405, error("no"), ProbeOutcome::Nothing),
+        (429, error("slow down"), ProbeOutcome::Nothing),
+        (500, error("no"), ProbeOutcome::Failure(Observation::ServerError)),
+        (501, error("no"), ProbeOutcome::Nothing),
+        (503, "<html>".to_owned(), ProbeOutcome::Failure(Observation::ServerError)),
+        (504, error("no"), ProbeOutcome::Failure(Observation::Timeout)),
     ] {
         assert_eq!(judge(Protocol::OpenAi, status, body.as_bytes(), Timestamp(0)), seen, "{status} {body}");
     }
@@ -200,19 +204,19 @@ fn a_probe_changes_only_what_it_can_know() {
     let cooling = |why| HealthState::Cooling { until: at, why, since: at };
     let resting = |why| HealthState::Resting { why, since: at, until: None };
     let passed = Some(Observation::TestPassed);
-    let failure = Seen::Failure(Observation::ServerError);
+    let failure = ProbeOutcome::Failure(Observation::ServerError);
     for (state, seen, expected) in [
-        (HealthState::Usable, Seen::List, None),
-        (HealthState::Usable, Seen::Refused, Some(Observation::Refused)),
+        (HealthState::Usable, ProbeOutcome::List, None),
+        (HealthState::Usable, ProbeOutcome::Refused, Some(Observation::Refused)),
         (HealthState::Usable, failure, Some(Observation::ServerError)),
-        (HealthState::Usable, Seen::Nothing, None),
-        (resting(RestingReason::Refused), Seen::List, passed),
-        (resting(RestingReason::Refused), Seen::Refused, None),
+        (HealthState::Usable, ProbeOutcome::Nothing, None),
+        (resting(RestingReason::Refused), ProbeOutcome::List, passed),
+        (resting(RestingReason::Refused), ProbeOutcome::Refused, None),
         (resting(RestingReason::Refused), failure, None),
-        (resting(RestingReason::QuotaSpent), Seen::List, None),
-        (cooling(CoolingReason::ConnectFailure), Seen::List, passed),
-        (cooling(CoolingReason::RateLimited), Seen::List, None),
-        (cooling(CoolingReason::ServerError), Seen::List, None),
+        (resting(RestingReason::QuotaSpent), ProbeOutcome::List, None),
+        (cooling(CoolingReason::ConnectFailure), ProbeOutcome::List, passed),
+        (cooling(CoolingReason::RateLimited), ProbeOutcome::List, None),
+        (cooling(CoolingReason::ServerError), ProbeOutcome::List, None),
         (cooling(CoolingReason::ConnectFailure), failure, None),
     ] {
         assert_eq!(meaning(&state, seen), expected, "{state:?} {seen:?}");

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use bytes::Bytes;
 use flate2::bufread::GzDecoder;
 
-use crate::{Refusal, incoming::Room};
+use crate::{Refusal, incoming::BodyMemory};
 
 /// Output between two yields.
 const SLICE: usize = 256 * 1024;
@@ -15,7 +15,7 @@ const SLICE: usize = 256 * 1024;
 ///
 /// # Errors
 /// E22 when the content is larger than `limit`; E63 when there is no memory for it; E18 when it is no gzip, is cut short or has something behind it.
-pub(super) async fn gunzip(packed: Bytes, limit: usize, memory: Option<&Room>) -> Result<Bytes, Refusal> {
+pub(super) async fn gunzip(packed: Bytes, limit: usize, memory: Option<&BodyMemory>) -> Result<Bytes, Refusal> {
     let mut decoder = GzDecoder::new(&packed[..]);
     let mut out = Vec::with_capacity(SLICE.min(limit));
     loop {

@@ -8,7 +8,7 @@ mod text;
 
 pub(crate) use respond::REQUEST_ID;
 
-use tollgate_core::{Cause, NanoUsd, PriceFigures, Timestamp};
+use tollgate_core::{NanoUsd, NoRouteCause, PriceFigures, Timestamp};
 use tollgate_protocol::{FieldPath, Malformed, Protocol, UpstreamProblem};
 
 /// Why a request is not served. The id of each row of the error reference stands with its variant.
@@ -98,7 +98,7 @@ pub enum Refusal {
         retry_after: u32,
     },
     /// E32: a budget or the balance is spent.
-    Spent(Box<Spent>),
+    Spent(Box<SpentBudget>),
     /// E33: this one request would cost more than what is left.
     TooDear(BudgetSubject),
     /// E40, E41: no upstream account.
@@ -106,7 +106,7 @@ pub enum Refusal {
         /// As asked.
         model: String,
         /// Why.
-        cause: Cause,
+        cause: NoRouteCause,
         /// Price limits alone exclude every account (E41).
         too_dear: bool,
         /// Seconds until the first account recovers, if known.
@@ -206,7 +206,7 @@ pub struct Rejection {
 
 /// What is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limited {
+pub enum LimitKind {
     /// Requests a minute.
     Requests,
     /// Tokens a minute.
@@ -232,7 +232,7 @@ pub enum LimitSubject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// What is limited.
-    pub limited: Limited,
+    pub limited: LimitKind,
     /// Whose limit it is.
     pub subject: LimitSubject,
     /// The limit.
@@ -279,7 +279,7 @@ pub enum BudgetSubject {
 
 /// The figures of E32.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spent {
+pub struct SpentBudget {
     /// Whose money it is.
     pub subject: BudgetSubject,
     /// Period; [`tollgate_core::Window::Total`] for a balance.

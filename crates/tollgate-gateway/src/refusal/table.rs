@@ -9,7 +9,7 @@ mod models;
 mod paths;
 mod upstream;
 
-use tollgate_protocol::{NativeFace, OpenAiFace, Problem, QuotaViolation, Violation};
+use tollgate_protocol::{FieldViolation, GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation};
 
 use super::Refusal;
 use crate::Head;
@@ -19,16 +19,16 @@ const SERVER_ERROR: &str = "server_error";
 const UNAVAILABLE_ERROR: &str = "service_unavailable_error";
 
 /// A problem with the members every row has; the rest is filled in by the builder methods below.
-pub(super) struct Row(Problem);
+pub(super) struct RefusalRow(Problem);
 
-impl Row {
+impl RefusalRow {
     fn new(status: u16, kind: &str, code: Option<&str>, native_status: &'static str, reason: &str, message: String) -> Self {
         Self(Problem {
             status,
             message,
             request_id: String::new(),
-            openai: OpenAiFace { kind: kind.to_owned(), code: code.map(str::to_owned), param: None },
-            native: NativeFace { status: native_status, reason: reason.to_owned(), ..NativeFace::default() },
+            openai: OpenAiErrorFields { kind: kind.to_owned(), code: code.map(str::to_owned), param: None },
+            native: GeminiErrorFields { status: native_status, reason: reason.to_owned(), ..GeminiErrorFields::default() },
             retry_after: None,
             stop: false,
         })
@@ -60,7 +60,7 @@ impl Row {
         self
     }
 
-    fn violations(mut self, violations: Vec<Violation>) -> Self {
+    fn violations(mut self, violations: Vec<FieldViolation>) -> Self {
         self.0.native.violations = violations;
         self
     }
@@ -80,7 +80,7 @@ impl Refusal {
         problem
     }
 
-    fn row(&self, head: &Head) -> Row {
+    fn row(&self, head: &Head) -> RefusalRow {
         match self {
             Self::KeyMissing => keys::missing(),
             Self::KeyInvalid => keys::invalid(head),

@@ -10,7 +10,7 @@ use super::*;
 use crate::{Head, testing::head};
 
 /// What a row is to look like.
-struct Row {
+struct RefusalRow {
     id: &'static str,
     refusal: Refusal,
     status: u16,
@@ -42,7 +42,7 @@ fn header<'a>(parts: &'a http::response::Parts, name: &str) -> Option<&'a str> {
 }
 
 /// Headers and status, equal on both protocols.
-fn check_head(row: &Row, parts: &http::response::Parts, head: &Head) {
+fn check_head(row: &RefusalRow, parts: &http::response::Parts, head: &Head) {
     let id = row.id;
     assert_eq!(parts.status.as_u16(), row.status, "{id}");
     assert_eq!(header(parts, "content-type"), Some("application/json; charset=utf-8"), "{id}");
@@ -135,7 +135,7 @@ async fn details_of_the_native_protocol() {
     let resource =
         json!({"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceType": "model", "resourceName": "models/m"});
     assert_eq!(body["error"]["details"][1], resource);
-    let (_, body) = written(&rows::no_route(Cause::Cooldown, false), &head).await;
+    let (_, body) = written(&rows::no_route(NoRouteCause::Cooldown, false), &head).await;
     let metadata = json!({"requestId": head.request_id.to_string(), "family": "gemini", "model": "m", "cause": "cooldown", "retryable": "true"});
     assert_eq!(body["error"]["details"][0]["metadata"], metadata);
     let (_, body) = written(&rows::rate_limit(), &head).await;
@@ -165,7 +165,7 @@ async fn headers_only_some_rows_have() {
     nowhere.path = String::new();
     let problem = Refusal::MethodNotAllowed { allow: "GET, HEAD" }.problem(&nowhere);
     assert_eq!(problem.message, "Method POST is not allowed; use GET.");
-    for (cause, too_dear) in [(Cause::Concurrency, false), (Cause::PriceLimit, true)] {
+    for (cause, too_dear) in [(NoRouteCause::Concurrency, false), (NoRouteCause::PriceLimit, true)] {
         let (parts, _) = written(&rows::no_route(cause, too_dear), &head).await;
         assert_eq!(header(&parts, "x-tollgate-cause"), Some(cause.as_str()));
     }
@@ -184,13 +184,13 @@ async fn headers_only_some_rows_have() {
 fn which_causes_are_worth_waiting_for() {
     let head = caller(NATIVE);
     for (cause, retryable) in [
-        (Cause::NoneConfigured, "false"),
-        (Cause::Disabled, "false"),
-        (Cause::PriceLimit, "false"),
-        (Cause::Cooldown, "true"),
-        (Cause::Concurrency, "true"),
-        (Cause::UpstreamRateLimited, "true"),
-        (Cause::UpstreamQuota, "true"),
+        (NoRouteCause::NoneConfigured, "false"),
+        (NoRouteCause::Disabled, "false"),
+        (NoRouteCause::PriceLimit, "false"),
+        (NoRouteCause::Cooldown, "true"),
+        (NoRouteCause::Concurrency, "true"),
+        (NoRouteCause::UpstreamRateLimited, "true"),
+        (NoRouteCause::UpstreamQuota, "true"),
     ] {
         let problem = rows::no_route(cause, false).problem(&head);
         assert!(problem.native.metadata.contains(&("retryable", retryable.to_owned())), "{cause:?}");
@@ -201,8 +201,13 @@ fn which_causes_are_worth_waiting_for() {
 fn waiting_stays_between_one_second_and_a_minute() {
     let head = caller(CHAT);
     for (asked, told) in [(None, 30), (Some(0), 1), (Some(7), 7), (Some(3_600), 60)] {
-        let refusal =
-            Refusal::NoRoute { model: "m".to_owned(), cause: Cause::Cooldown, too_dear: false, retry_after: asked, price: None };
+        let refusal = Refusal::NoRoute {
+            model: "m".to_owned(),
+            cause: NoRouteCause::Cooldown,
+            too_dear: false,
+            retry_after: asked,
+            price: None,
+        };
         assert_eq!(refusal.problem(&head).retry_after, Some(told));
     }
     for (asked, told) in [(None, 5), (Some(1_000_000_000), 60)] {
@@ -221,7 +226,8 @@ fn a_budget_that_renews_soon_says_when() {
     let spent = |renews_at| {
         let subject = BudgetSubject::Key;
         let (spent, amount) = (NanoUsd(50_000_000_000), NanoUsd(50_000_000_000));
-        Refusal::Spent(Box::new(Spent { subject, window: tollgate_core::Window::Day, spent, amount, renews_at })).problem(&head)
+        Refusal::Spent(Box::new(SpentBudget { subject, window: tollgate_core::Window::Day, spent, amount, renews_at }))
+            .problem(&head)
     };
     assert_eq!(spent(Some(head.arrived.plus_ms(20_500))).retry_after, Some(21));
     assert_eq!(spent(Some(head.arrived.plus_ms(61_000))).retry_after, None);

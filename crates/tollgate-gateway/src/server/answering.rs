@@ -8,15 +8,15 @@ use tollgate_protocol::Protocol;
 
 use super::{
     Core, ModelPath,
-    beat::Beat,
-    body::{OutgoingBody, UnderWay},
+    beat::ConnectionTimers,
+    body::{OutgoingBody, RequestInProgress},
     client_address::client_address,
     guard, pages,
 };
 use crate::{
-    Head, Incoming, MetricsAccess, Refusal, RequestBody, Visit, Visited,
+    FallbackRequest, FallbackResponse, Head, Incoming, MetricsAccess, Refusal, RequestBody,
     answer::AnswerBody,
-    incoming::Room,
+    incoming::BodyMemory,
     ingress::{self, Destination, WellKnown},
     lists,
     refusal::REQUEST_ID,
@@ -24,20 +24,20 @@ use crate::{
 
 /// The connection a request came on.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct ConnectionContext {
     pub(super) peer: SocketAddr,
-    pub(super) beat: Arc<Beat>,
+    pub(super) timers: Arc<ConnectionTimers>,
 }
 
 /// Answers a request. Never fails: what goes wrong is an answer too.
 pub(super) async fn answer<P: ModelPath>(
     core: Arc<Core<P>>,
-    line: Line,
+    line: ConnectionContext,
     request: Request<hyper::body::Incoming>,
 ) -> Result<Response<OutgoingBody>, Infallible> {
     let started = core.shared.clock.instant();
-    let framing = line.beat.begin(started);
-    let mut under_way = UnderWay::new(Arc::clone(&line.beat), Arc::clone(&core.shared.clock));
+    let framing = line.timers.begin(started);
+    let mut under_way = RequestInProgress::new(Arc::clone(&line.timers), Arc::clone(&core.shared.clock));
     let (parts, body) = request.into_parts();
     let version = parts.version;
     let destination = ingress::destination(&parts.method, &parts.uri, &parts.headers);
@@ -65,13 +65,13 @@ pub(super) async fn answer<P: ModelPath>(
 #[expect(clippy::too_many_arguments, reason = "everything a request has, in the order it is used")]
 async fn dispatch<P: ModelPath>(
     core: &Arc<Core<P>>,
-    line: &Line,
+    line: &ConnectionContext,
     mut head: Head,
     destination: Destination,
     parts: Parts,
     framing: super::head_scan::Framing,
     body: hyper::body::Incoming,
-    under_way: &mut UnderWay,
+    under_way: &mut RequestInProgress,
 ) -> Response<AnswerBody> {
     let shared = &core.shared;
     if let Err(refusal) = guard::check(&parts, framing, &shared.settings.http) {
@@ -84,7 +84,7 @@ async fn dispatch<P: ModelPath>(
     match destination {
         Destination::WellKnown(page) => well_known(core, line, page, head, parts, body).await,
         _ if shared.condition.is_draining() => refuse(core, &Refusal::ShuttingDown, &head),
-        Destination::Elsewhere => elsewhere(core, line, head, parts, body).await,
+        Destination::Fallback => fallback(core, line, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(refusal, &head), &head),
         Destination::List(_, list) => {
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
@@ -96,7 +96,7 @@ async fn dispatch<P: ModelPath>(
                 return refuse(core, &Refusal::Overloaded, &head);
             };
             let present = Arc::new(present);
-            let body = body.within(Room::new(Arc::clone(&present), shared.settings.body_memory_bytes));
+            let body = body.within(BodyMemory::new(Arc::clone(&present), shared.settings.body_memory_bytes));
             under_way.count(present, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
             head.headers = parts.headers;
@@ -107,7 +107,7 @@ async fn dispatch<P: ModelPath>(
 
 async fn well_known<P: ModelPath>(
     core: &Arc<Core<P>>,
-    line: &Line,
+    line: &ConnectionContext,
     page: WellKnown,
     head: Head,
     parts: Parts,
@@ -118,23 +118,23 @@ async fn well_known<P: ModelPath>(
         (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_loopback(),
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
-    if here { pages::page(page, &core.shared) } else { elsewhere(core, line, head, parts, body).await }
+    if here { pages::page(page, &core.shared) } else { fallback(core, line, head, parts, body).await }
 }
 
 /// Whatever lives outside the model path; nobody there is E10.
-async fn elsewhere<P: ModelPath>(
+async fn fallback<P: ModelPath>(
     core: &Arc<Core<P>>,
-    line: &Line,
+    line: &ConnectionContext,
     head: Head,
     parts: Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
     let peer = SocketAddr::new(head.peer, line.peer.port());
-    let visit = Visit { id: head.request_id, peer, request: Request::from_parts(parts, body) };
-    match core.elsewhere.visit(visit).await {
-        Visited::Answer(response) => response,
-        Visited::Nobody => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
-        Visited::Busy => refuse(core, &Refusal::Overloaded, &head),
+    let visit = FallbackRequest { id: head.request_id, peer, request: Request::from_parts(parts, body) };
+    match core.fallback.call(visit).await {
+        FallbackResponse::Answer(response) => response,
+        FallbackResponse::Nobody => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
+        FallbackResponse::Busy => refuse(core, &Refusal::Overloaded, &head),
     }
 }
 
@@ -151,10 +151,16 @@ fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerB
 }
 
 /// A head without its key and its headers, which only some destinations need.
-fn head_of<P>(core: &Core<P>, line: &Line, parts: &Parts, destination: &Destination, started: tokio::time::Instant) -> Head {
+fn head_of<P>(
+    core: &Core<P>,
+    line: &ConnectionContext,
+    parts: &Parts,
+    destination: &Destination,
+    started: tokio::time::Instant,
+) -> Head {
     let from = match destination {
         Destination::Model(from, _) | Destination::List(from, _) | Destination::Refused(from, _) => *from,
-        Destination::WellKnown(_) | Destination::Elsewhere => Protocol::OpenAi,
+        Destination::WellKnown(_) | Destination::Fallback => Protocol::OpenAi,
     };
     Head {
         from,
@@ -167,7 +173,7 @@ fn head_of<P>(core: &Core<P>, line: &Line, parts: &Parts, destination: &Destinat
 }
 
 /// A head of which nothing is known but who sent it.
-pub(super) fn anonymous_head<P>(core: &Core<P>, line: &Line, started: tokio::time::Instant) -> Head {
+pub(super) fn anonymous_head<P>(core: &Core<P>, line: &ConnectionContext, started: tokio::time::Instant) -> Head {
     let arrived = core.shared.clock.now();
     Head {
         from: Protocol::OpenAi,

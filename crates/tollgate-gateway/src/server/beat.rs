@@ -17,7 +17,7 @@ use crate::HttpLimits;
 
 /// The state of one connection.
 #[derive(Debug)]
-pub(super) struct Beat {
+pub(super) struct ConnectionTimers {
     state: Mutex<State>,
     /// Set once, with [`State::parting`]; spares the wire a lock per read.
     parted: AtomicBool,
@@ -63,7 +63,7 @@ pub(super) enum Alarm {
     Stalled,
 }
 
-impl Beat {
+impl ConnectionTimers {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: Mutex::new(State {
@@ -202,34 +202,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_limit() {
         let (limits, start) = (HttpLimits::default(), Instant::now());
-        let beat = Beat::new(start);
-        assert_eq!(beat.alarm(start, &limits), Alarm::Wait(start + secs(60)));
-        assert_eq!(beat.alarm(start + secs(60), &limits), Alarm::Idle);
-        beat.read(b"POST", || start + secs(5));
-        beat.read(b" /", || start + secs(9));
-        assert_eq!(beat.alarm(start + secs(14), &limits), Alarm::Wait(start + secs(15)));
-        assert_eq!(beat.alarm(start + secs(15), &limits), Alarm::HeadTooSlow);
-        beat.begin(start + secs(15));
-        assert_eq!(beat.alarm(start + secs(900), &limits), Alarm::Wait(start + secs(960)), "the upstream may think");
-        beat.end(start + secs(900));
-        assert_eq!(beat.alarm(start + secs(959), &limits), Alarm::Wait(start + secs(960)));
-        assert_eq!(beat.alarm(start + secs(960), &limits), Alarm::Idle);
+        let timers = ConnectionTimers::new(start);
+        assert_eq!(timers.alarm(start, &limits), Alarm::Wait(start + secs(60)));
+        assert_eq!(timers.alarm(start + secs(60), &limits), Alarm::Idle);
+        timers.read(b"POST", || start + secs(5));
+        timers.read(b" /", || start + secs(9));
+        assert_eq!(timers.alarm(start + secs(14), &limits), Alarm::Wait(start + secs(15)));
+        assert_eq!(timers.alarm(start + secs(15), &limits), Alarm::HeadTooSlow);
+        timers.begin(start + secs(15));
+        assert_eq!(timers.alarm(start + secs(900), &limits), Alarm::Wait(start + secs(960)), "the upstream may think");
+        timers.end(start + secs(900));
+        assert_eq!(timers.alarm(start + secs(959), &limits), Alarm::Wait(start + secs(960)));
+        assert_eq!(timers.alarm(start + secs(960), &limits), Alarm::Idle);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_answer_nobody_takes_is_noticed_among_others() {
         let (limits, start) = (HttpLimits::default(), Instant::now());
-        let beat = Beat::new(start);
-        beat.begin(start);
-        beat.begin(start);
-        let (one, other) = (beat.answer(start), beat.answer(start + secs(1)));
+        let timers = ConnectionTimers::new(start);
+        timers.begin(start);
+        timers.begin(start);
+        let (one, other) = (timers.answer(start), timers.answer(start + secs(1)));
         assert_ne!(one, other);
-        beat.handed_over(one, None);
-        beat.handed_over(other, Some(start + secs(2)));
-        assert_eq!(beat.alarm(start + secs(61), &limits), Alarm::Wait(start + secs(62)));
-        assert_eq!(beat.alarm(start + secs(62), &limits), Alarm::Stalled);
-        beat.answered(other);
-        assert!(matches!(beat.alarm(start + secs(62), &limits), Alarm::Wait(_)));
-        assert_eq!(beat.answer(start + secs(62)), other, "slots are used again");
+        timers.handed_over(one, None);
+        timers.handed_over(other, Some(start + secs(2)));
+        assert_eq!(timers.alarm(start + secs(61), &limits), Alarm::Wait(start + secs(62)));
+        assert_eq!(timers.alarm(start + secs(62), &limits), Alarm::Stalled);
+        timers.answered(other);
+        assert!(matches!(timers.alarm(start + secs(62), &limits), Alarm::Wait(_)));
+        assert_eq!(timers.answer(start + secs(62)), other, "slots are used again");
     }
 }

@@ -1,4 +1,4 @@
-//! The body of an answer on its way out: tells the connection's beat whether it is the caller or the upstream that is
+//! The body of an answer on its way out: tells the connection's timers whether it is the caller or the upstream that is
 //! waited for, and holds what must live until the last byte.
 
 use std::{
@@ -11,37 +11,37 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::beat::Beat;
+use super::beat::ConnectionTimers;
 use crate::{
     Clock,
     answer::{AnswerAborted, AnswerBody},
-    metrics::Raised,
-    shared::Present,
+    metrics::GaugeGuard,
+    shared::InFlightRequest,
 };
 
 /// A request under way on a connection: from the end of its head to the last byte of its answer.
 #[derive(Debug)]
-pub(super) struct UnderWay {
-    beat: Arc<Beat>,
+pub(super) struct RequestInProgress {
+    timers: Arc<ConnectionTimers>,
     clock: Arc<dyn Clock>,
-    present: Option<(Arc<Present>, Raised)>,
+    present: Option<(Arc<InFlightRequest>, GaugeGuard)>,
 }
 
-impl UnderWay {
-    /// The beat has begun already.
-    pub(super) fn new(beat: Arc<Beat>, clock: Arc<dyn Clock>) -> Self {
-        Self { beat, clock, present: None }
+impl RequestInProgress {
+    /// The timers has begun already.
+    pub(super) fn new(timers: Arc<ConnectionTimers>, clock: Arc<dyn Clock>) -> Self {
+        Self { timers, clock, present: None }
     }
 
     /// Counted among the requests a drain waits for.
-    pub(super) fn count(&mut self, present: Arc<Present>, raised: Raised) {
+    pub(super) fn count(&mut self, present: Arc<InFlightRequest>, raised: GaugeGuard) {
         self.present = Some((present, raised));
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
-        self.beat.end(self.clock.instant());
+        self.timers.end(self.clock.instant());
     }
 }
 
@@ -52,28 +52,28 @@ pub(super) struct OutgoingBody {
     /// The body broke; the abort waits until the flush after this one, so that the bytes before it (the error event)
     /// reach the caller: the HTTP library drops what it has not written when a body fails.
     broken_at: Option<u64>,
-    under_way: UnderWay,
+    under_way: RequestInProgress,
 }
 
 impl OutgoingBody {
-    pub(super) fn new(body: AnswerBody, under_way: UnderWay) -> Self {
-        let slot = under_way.beat.answer(under_way.clock.instant());
+    pub(super) fn new(body: AnswerBody, under_way: RequestInProgress) -> Self {
+        let slot = under_way.timers.answer(under_way.clock.instant());
         Self { body, slot, broken_at: None, under_way }
     }
 }
 
 impl OutgoingBody {
     fn poll_abort(&self, seen: u64, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
-        let beat = &self.under_way.beat;
+        let timers = &self.under_way.timers;
         // Asked for first: a flush between the look and the wish would be missed.
-        beat.wake_at_flush(context.waker());
-        if beat.flushes() > seen { Poll::Ready(Some(Err(AnswerAborted))) } else { Poll::Pending }
+        timers.wake_at_flush(context.waker());
+        if timers.flushes() > seen { Poll::Ready(Some(Err(AnswerAborted))) } else { Poll::Pending }
     }
 }
 
 impl Drop for OutgoingBody {
     fn drop(&mut self) {
-        self.under_way.beat.answered(self.slot);
+        self.under_way.timers.answered(self.slot);
     }
 }
 
@@ -83,7 +83,7 @@ impl Body for OutgoingBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
         let this = &mut *self;
-        let (beat, clock) = (&this.under_way.beat, &this.under_way.clock);
+        let (timers, clock) = (&this.under_way.timers, &this.under_way.clock);
         if let Some(seen) = this.broken_at {
             return this.poll_abort(seen, context);
         }
@@ -94,9 +94,9 @@ impl Body for OutgoingBody {
             Poll::Ready(Some(Err(AnswerAborted)))
         });
         let at = polled.is_ready().then(|| clock.instant());
-        beat.handed_over(this.slot, at);
+        timers.handed_over(this.slot, at);
         if let Poll::Ready(Some(Err(AnswerAborted))) = polled {
-            let seen = beat.flushes();
+            let seen = timers.flushes();
             this.broken_at = Some(seen);
             return this.poll_abort(seen, context);
         }

@@ -25,33 +25,33 @@ impl AddressBlock {
 
 /// The connections of all cores.
 #[derive(Debug)]
-pub(crate) struct Census {
+pub(crate) struct ConnectionLimiter {
     most: usize,
     most_per_address: usize,
-    counts: Mutex<Counts>,
+    counts: Mutex<ConnectionCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ConnectionCounts {
     all: usize,
     by_address: HashMap<AddressBlock, usize>,
 }
 
 /// One counted connection; dropped, it is counted no more.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    census: Arc<Census>,
+pub(crate) struct ConnectionPermit {
+    connection_limiter: Arc<ConnectionLimiter>,
     block: AddressBlock,
 }
 
-impl Census {
+impl ConnectionLimiter {
     /// Loopback is not held to `most_per_address`: behind a proxy on this machine everybody comes from there.
     pub(crate) fn new(most: usize, most_per_address: usize) -> Arc<Self> {
         Arc::new(Self { most, most_per_address, counts: Mutex::default() })
     }
 
     /// Counts a connection, or says that there are too many.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let block = AddressBlock::of(address);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.all >= self.most {
@@ -63,7 +63,7 @@ impl Census {
         }
         *of_address += 1;
         counts.all += 1;
-        Some(Counted { census: Arc::clone(self), block })
+        Some(ConnectionPermit { connection_limiter: Arc::clone(self), block })
     }
 
     /// How many there are.
@@ -73,9 +73,9 @@ impl Census {
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut counts = self.census.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.connection_limiter.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all -= 1;
         if let Some(of_address) = counts.by_address.get_mut(&self.block) {
             *of_address -= 1;
@@ -92,22 +92,22 @@ mod tests {
 
     #[test]
     fn both_bounds_hold_and_room_comes_back() {
-        let census = Census::new(3, 2);
-        let enter = |address: &str| census.enter(address.parse().unwrap());
+        let connection_limiter = ConnectionLimiter::new(3, 2);
+        let enter = |address: &str| connection_limiter.enter(address.parse().unwrap());
         let one = enter("203.0.113.7").unwrap();
         let _two = enter("203.0.113.7").unwrap();
         assert!(enter("203.0.113.7").is_none(), "third of one address");
         let _three = enter("203.0.113.8").unwrap();
         assert!(enter("203.0.113.9").is_none(), "fourth of all");
         drop(one);
-        assert_eq!(census.connections(), 2);
+        assert_eq!(connection_limiter.connections(), 2);
         assert!(enter("203.0.113.7").is_some());
     }
 
     #[test]
     fn loopback_has_no_bound_of_its_own() {
-        let census = Census::new(10, 1);
-        let kept = (0..5).map(|_| census.enter("127.0.0.1".parse().unwrap())).collect::<Vec<_>>();
+        let connection_limiter = ConnectionLimiter::new(10, 1);
+        let kept = (0..5).map(|_| connection_limiter.enter("127.0.0.1".parse().unwrap())).collect::<Vec<_>>();
         assert!(kept.iter().all(Option::is_some));
     }
 }

@@ -24,8 +24,8 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     Core, ModelPath,
-    answering::{Line, anonymous_head, answer},
-    beat::{Alarm, Beat},
+    answering::{ConnectionContext, anonymous_head, answer},
+    beat::{Alarm, ConnectionTimers},
     wire::{Watch, Wire},
 };
 use crate::Refusal;
@@ -93,15 +93,15 @@ where
     }
 }
 
-fn line<P>(core: &Core<P>, peer: SocketAddr) -> Line {
-    Line { peer, beat: Arc::new(Beat::new(core.shared.clock.instant())) }
+fn line<P>(core: &Core<P>, peer: SocketAddr) -> ConnectionContext {
+    ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())) }
 }
 
-async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: Line)
+async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: ConnectionContext)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let wire = Wire::new(io, first, Arc::clone(&line.beat), Arc::clone(&core.shared.clock), Watch::Heads);
+    let wire = Wire::new(io, first, Arc::clone(&line.timers), Arc::clone(&core.shared.clock), Watch::Heads);
     let mut builder = conn::http1::Builder::new();
     // Its own timer would count the pause between two requests as part of the head.
     builder.header_read_timeout(None).max_buf_size(BUFFER);
@@ -111,12 +111,12 @@ where
     drive(&core, &line, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
 }
 
-async fn http2<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: Line)
+async fn http2<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: ConnectionContext)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = &core.shared.settings.http;
-    let wire = Wire::new(io, first, Arc::clone(&line.beat), Arc::clone(&core.shared.clock), Watch::Nothing);
+    let wire = Wire::new(io, first, Arc::clone(&line.timers), Arc::clone(&core.shared.clock), Watch::Nothing);
     let mut builder = conn::http2::Builder::new(Tasks(core.tracker.clone()));
     builder
         .timer(TokioTimer::new())
@@ -144,7 +144,7 @@ where
 }
 
 /// Drives a connection, holds it to its limits and ends it when the gateway drains.
-async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Line, mut connection: Pin<Box<C>>) {
+async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &ConnectionContext, mut connection: Pin<Box<C>>) {
     let limits = &core.shared.settings.http;
     let now = || core.shared.clock.instant();
     let mut alarm = pin!(sleep_until(now() + limits.header_timeout.min(limits.idle_timeout)));
@@ -169,14 +169,14 @@ async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Line,
                 if ending {
                     return;
                 }
-                match line.beat.alarm(now(), limits) {
+                match line.timers.alarm(now(), limits) {
                     Alarm::Wait(until) => {
                         alarm.as_mut().reset(until);
                         continue;
                     }
                     Alarm::Stalled => return,
                     Alarm::Idle => connection.as_mut().graceful_shutdown(),
-                    Alarm::HeadTooSlow => line.beat.part(too_slow(core, line)),
+                    Alarm::HeadTooSlow => line.timers.part(too_slow(core, line)),
                 }
                 ending = true;
                 alarm.as_mut().reset(now() + LAST_WORDS);
@@ -186,7 +186,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Line,
 }
 
 /// The answer to a head that does not come, as raw HTTP/1.1.
-fn too_slow<P>(core: &Core<P>, line: &Line) -> Bytes {
+fn too_slow<P>(core: &Core<P>, line: &ConnectionContext) -> Bytes {
     let refusal = Refusal::TooSlow { secs: core.shared.settings.http.header_timeout.as_secs() };
     let head = anonymous_head(core, line, core.shared.clock.instant());
     core.shared.metrics.refused(refusal.id(head.from));

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use http::Response;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{AnswerBody, Dice, Elsewhere, Incoming, Shared};
+use crate::{AnswerBody, CoreRng, FallbackService, Incoming, Shared};
 
 pub(crate) use census::AddressBlock;
 pub use listen::{ListenError, Listening, listen};
@@ -40,9 +40,9 @@ pub trait ModelPath: Send + Sync + 'static {
 struct Core<P> {
     shared: Arc<Shared>,
     path: P,
-    elsewhere: Arc<dyn Elsewhere>,
-    census: Arc<census::Census>,
-    dice: Dice,
+    fallback: Arc<dyn FallbackService>,
+    connection_limiter: Arc<census::ConnectionLimiter>,
+    dice: CoreRng,
     tls: Option<tokio_rustls::TlsAcceptor>,
     /// The core's connections.
     tracker: TaskTracker,

@@ -9,8 +9,8 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, Listening, ModelPath, TlsError, census::Census, connection, tls};
-use crate::{Dice, Elsewhere, Shared};
+use super::{Core, Listening, ModelPath, TlsError, census::ConnectionLimiter, connection, tls};
+use crate::{CoreRng, FallbackService, Shared};
 
 /// Pause after a failed accept: without file descriptors the next one would fail at once, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ pub async fn run<P, F>(
     shared: Arc<Shared>,
     listening: Listening,
     path: F,
-    elsewhere: Arc<dyn Elsewhere>,
+    fallback: Arc<dyn FallbackService>,
     shutdown: CancellationToken,
 ) -> Result<Drained, RunError>
 where
@@ -74,19 +74,29 @@ where
         }
     };
     let http = &shared.settings.http;
-    let census = Census::new(http.connections, http.connections_per_address);
+    let connection_limiter = ConnectionLimiter::new(http.connections, http.connections_per_address);
     let path = Arc::new(path);
     let mut cores = Vec::new();
     for (index, socket) in (0_u16..).zip(listening.sockets) {
-        let (path, shared, elsewhere) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&elsewhere));
-        let (census, tls) = (Arc::clone(&census), tls.clone());
+        let (path, shared, fallback) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&fallback));
+        let (connection_limiter, tls) = (Arc::clone(&connection_limiter), tls.clone());
         // Each core has tokens of its own, so that their locks are not fought for.
         let (drain, close) = (draining.child_token(), closing.child_token());
         let body = move |ready: oneshot::Sender<_>| {
             core_thread(socket, ready, move || {
-                let dice = Dice::shaken().map_err(|error| io::Error::other(error.to_string()))?;
+                let dice = CoreRng::from_os().map_err(|error| io::Error::other(error.to_string()))?;
                 let tracker = TaskTracker::new();
-                Ok(Core { path: path(index)?, shared, elsewhere, census, dice, tls, tracker, draining: drain, closing: close })
+                Ok(Core {
+                    path: path(index)?,
+                    shared,
+                    fallback,
+                    connection_limiter,
+                    dice,
+                    tls,
+                    tracker,
+                    draining: drain,
+                    closing: close,
+                })
             });
         };
         cores.push(start(index, body).await.inspect_err(|_| closing.cancel())?);
@@ -187,7 +197,7 @@ async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
                 continue;
             }
         };
-        let Some(counted) = core.census.enter(peer.ip()) else {
+        let Some(counted) = core.connection_limiter.enter(peer.ip()) else {
             connection::turn_away(&core, &socket, peer);
             continue;
         };

@@ -19,7 +19,7 @@ use tollgate_core::Catalog;
 
 use super::*;
 use crate::{
-    AnswerAborted, Nowhere, Settings,
+    AnswerAborted, NotFound, Settings,
     answer::whole,
     authenticate, receive,
     testing::{SECRET, shared},
@@ -75,10 +75,10 @@ struct Gate {
 
 impl Gate {
     fn open(settings: Settings) -> Self {
-        Self::with(settings, Arc::new(Nowhere))
+        Self::with(settings, Arc::new(NotFound))
     }
 
-    fn with(mut settings: Settings, elsewhere: Arc<dyn Elsewhere>) -> Self {
+    fn with(mut settings: Settings, fallback: Arc<dyn FallbackService>) -> Self {
         settings.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         settings.cores = 1;
         let listening = listen(&settings).unwrap();
@@ -89,7 +89,7 @@ impl Gate {
             let shared = Arc::clone(&shared);
             move |_| Ok(Script(Arc::clone(&shared)))
         };
-        let run = shared.tracker.spawn(run(Arc::clone(&shared), listening, path, elsewhere, shutdown.clone()));
+        let run = shared.tracker.spawn(run(Arc::clone(&shared), listening, path, fallback, shutdown.clone()));
         Self { address, shared, shutdown, run }
     }
 

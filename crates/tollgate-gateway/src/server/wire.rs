@@ -1,5 +1,5 @@
 //! The bytes of a connection, below HTTP: hands the first bytes (read to tell the protocols apart) back to the
-//! reader, keeps the beat informed, says the last words of a connection that is given up, and closes without
+//! reader, keeps the timers informed, says the last words of a connection that is given up, and closes without
 //! cutting off an answer that is still under way to the caller.
 
 use std::{
@@ -17,7 +17,7 @@ use tokio::{
     time::Sleep,
 };
 
-use super::beat::Beat;
+use super::beat::ConnectionTimers;
 use crate::Clock;
 
 /// How long a closed connection still swallows what the caller sends. Without it the kernel would answer unread
@@ -37,7 +37,7 @@ pub(super) enum Watch {
 pub(super) struct Wire<S> {
     io: S,
     first: Bytes,
-    beat: Arc<Beat>,
+    timers: Arc<ConnectionTimers>,
     clock: Arc<dyn Clock>,
     watch: Watch,
     ended: bool,
@@ -46,8 +46,8 @@ pub(super) struct Wire<S> {
 }
 
 impl<S> Wire<S> {
-    pub(super) fn new(io: S, first: Bytes, beat: Arc<Beat>, clock: Arc<dyn Clock>, watch: Watch) -> Self {
-        Self { io, first, beat, clock, watch, ended: false, shut: false, linger: None }
+    pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, clock: Arc<dyn Clock>, watch: Watch) -> Self {
+        Self { io, first, timers, clock, watch, ended: false, shut: false, linger: None }
     }
 }
 
@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(words) = this.beat.parting() {
+        if let Some(words) = this.timers.parting() {
             // One try: a caller that does not read either gets nothing.
             let _ = Pin::new(&mut this.io).poll_write(context, &words);
             return Poll::Ready(Ok(()));
@@ -89,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
         let read = &buffer.filled()[before..];
         this.ended |= read.is_empty();
         if this.watch == Watch::Heads && !read.is_empty() {
-            this.beat.read(read, || this.clock.instant());
+            this.timers.read(read, || this.clock.instant());
         }
         Poll::Ready(Ok(()))
     }
@@ -115,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Only called once the HTTP library has no bytes left of its own.
         ready!(Pin::new(&mut self.io).poll_flush(context))?;
-        self.beat.flushed();
+        self.timers.flushed();
         Poll::Ready(Ok(()))
     }
 

@@ -1,19 +1,19 @@
-//! An attempt under way: what was planned, the room it holds, and what it writes down itself while the ticket lies with
+//! An attempt under way: what was planned, the room it holds, and what it writes down itself while the guard lies with
 //! the request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use tollgate_core::{
-    AccountId, AttemptFacts, AttemptResult, Begin, BeginAttempt, Facts, PlannedAttempt, Timestamp, settle_attempt,
+    AccountId, AttemptFacts, AttemptResult, AttemptStart, PlannedAttempt, RequestFacts, StartedAttempt, Timestamp, settle_attempt,
 };
-use tollgate_protocol::Reading;
+use tollgate_protocol::ReplySummary;
 
-use crate::{Clock, account_room::Slot};
+use crate::{Clock, account_room::Permit};
 
 /// What an attempt writes down while it runs. Two may run side by side.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct AttemptProgress {
     clock: Arc<dyn Clock>,
     began: Instant,
     noted: Mutex<Noted>,
@@ -24,10 +24,10 @@ struct Noted {
     status: Option<u16>,
     first_byte_us: Option<u64>,
     upstream_request_id: Option<String>,
-    reading: Option<Reading>,
+    reading: Option<ReplySummary>,
 }
 
-impl Notes {
+impl AttemptProgress {
     /// The head of the answer is here.
     pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
         let first_byte_us = Some(self.elapsed_us());
@@ -36,7 +36,7 @@ impl Notes {
     }
 
     /// What has been read of the answer.
-    pub(crate) fn read(&self, reading: Reading) {
+    pub(crate) fn read(&self, reading: ReplySummary) {
         self.noted().reading = Some(reading);
     }
 
@@ -61,20 +61,20 @@ impl Notes {
     }
 }
 
-/// The attempt as the ticket holds it.
+/// The attempt as the guard holds it.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenAttempt {
     planned: PlannedAttempt,
     at: Timestamp,
-    slot: Slot,
-    notes: Arc<Notes>,
+    permit: Permit,
+    notes: Arc<AttemptProgress>,
 }
 
-impl Open {
-    pub(super) fn begin(planned: &PlannedAttempt, mut slot: Slot, clock: &Arc<dyn Clock>) -> Self {
-        slot.begin();
-        let notes = Notes { clock: Arc::clone(clock), began: clock.instant(), noted: Mutex::default() };
-        Self { planned: planned.clone(), at: clock.now(), slot, notes: Arc::new(notes) }
+impl OpenAttempt {
+    pub(super) fn begin(planned: &PlannedAttempt, mut permit: Permit, clock: &Arc<dyn Clock>) -> Self {
+        permit.begin();
+        let notes = AttemptProgress { clock: Arc::clone(clock), began: clock.instant(), noted: Mutex::default() };
+        Self { planned: planned.clone(), at: clock.now(), permit, notes: Arc::new(notes) }
     }
 
     /// Whose credential it uses.
@@ -86,11 +86,11 @@ impl Open {
         self.account() == account
     }
 
-    pub(super) const fn notes(&self) -> &Arc<Notes> {
+    pub(super) const fn notes(&self) -> &Arc<AttemptProgress> {
         &self.notes
     }
 
-    pub(super) fn reading(&self) -> Option<Reading> {
+    pub(super) fn reading(&self) -> Option<ReplySummary> {
         self.notes.noted().reading
     }
 
@@ -105,16 +105,16 @@ impl Open {
     }
 
     /// It ended; its room is still held.
-    pub(super) fn close(self, result: AttemptResult, error: Option<&str>) -> (AttemptFacts, Slot) {
-        (self.notes.facts(self.planned, self.at, result, error), self.slot)
+    pub(super) fn close(self, result: AttemptResult, error: Option<&str>) -> (AttemptFacts, Permit) {
+        (self.notes.facts(self.planned, self.at, result, error), self.permit)
     }
 }
 
 /// What the journal keeps when an attempt begins, so that a kill can be settled. `beside` are attempts that run at the same time.
-pub(super) fn begin_of(facts: &Facts, attempt: &Open, beside: &[AttemptFacts]) -> Option<Begin> {
+pub(super) fn begin_of(facts: &RequestFacts, attempt: &OpenAttempt, beside: &[AttemptFacts]) -> Option<AttemptStart> {
     let group = facts.group.as_ref()?;
     let planned = &attempt.planned;
-    Some(Begin {
+    Some(AttemptStart {
         id: facts.id,
         at: facts.at,
         key: facts.key.id,
@@ -135,7 +135,7 @@ pub(super) fn begin_of(facts: &Facts, attempt: &Open, beside: &[AttemptFacts]) -
         policy: group.stream_break,
         input: facts.input,
         earlier: facts.attempts.iter().chain(beside).map(|earlier| settle_attempt(earlier, facts.method, facts.input)).collect(),
-        attempt: BeginAttempt {
+        attempt: StartedAttempt {
             channel: planned.channel.id,
             channel_name: planned.channel.name.clone(),
             account: planned.account.id,

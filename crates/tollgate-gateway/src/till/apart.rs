@@ -8,7 +8,7 @@ use super::REFUSED_MOST;
 
 /// What became of a batch.
 #[derive(Debug, Default)]
-pub(super) struct Apart {
+pub(super) struct BisectOutcome {
     /// How many records are booked.
     pub(super) booked: usize,
     /// How many were set aside.
@@ -20,8 +20,8 @@ pub(super) struct Apart {
 }
 
 /// Books what the database takes, and sets aside what it does not.
-pub(super) async fn apart(usage: &dyn UsageStore, journal: &Journal, records: &[UsageRecord]) -> Apart {
-    let mut apart = Apart::default();
+pub(super) async fn bisect(usage: &dyn UsageStore, journal: &Journal, records: &[UsageRecord]) -> BisectOutcome {
+    let mut apart = BisectOutcome::default();
     let mut parts = Vec::new();
     halve(records, &mut parts);
     while let Some(part) = parts.pop() {

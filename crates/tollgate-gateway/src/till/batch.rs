@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use tollgate_core::{RequestId, UsageRecord};
-use tollgate_store::{Journal, Records};
+use tollgate_store::{Journal, UnbookedRecords};
 
 use super::BATCH;
 
@@ -23,7 +23,7 @@ pub(super) struct Batch {
     /// Those that the journal does not have.
     unkept: HashSet<RequestId>,
     /// What is read back.
-    backlog: Option<Records>,
+    backlog: Option<UnbookedRecords>,
     /// What is in the batch, while the same may come from journal and queue.
     present: Option<HashSet<RequestId>>,
     /// Whether it no longer may once this batch is booked.
@@ -32,7 +32,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// An empty one, with what the last process left behind it.
-    pub(super) fn after(recovered: Records) -> Self {
+    pub(super) fn after(recovered: UnbookedRecords) -> Self {
         Self { records: Vec::new(), unkept: HashSet::new(), backlog: Some(recovered), present: Some(HashSet::new()), apart: false }
     }
 
@@ -57,7 +57,7 @@ impl Batch {
     }
 
     /// From now on these are read back.
-    pub(super) fn read_back(&mut self, records: Records) {
+    pub(super) fn read_back(&mut self, records: UnbookedRecords) {
         self.backlog = Some(records);
         self.present = Some(self.records.iter().map(|record| record.id).collect());
         self.apart = false;

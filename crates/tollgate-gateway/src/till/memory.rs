@@ -15,11 +15,11 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{HealthStore, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
 
-use crate::{Clock, Condition, KeyDoor, Metrics, Settings, Shared, Traffic};
+use crate::{Authenticator, Clock, Condition, Metrics, Settings, Shared, Traffic};
 
 /// The store.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryStore {
     key: Key,
     records: Mutex<Vec<UsageRecord>>,
     health: Mutex<Vec<AccountId>>,
@@ -32,7 +32,7 @@ pub(crate) struct Memory {
     pace: AtomicUsize,
 }
 
-impl Memory {
+impl MemoryStore {
     pub(crate) fn new(key: Key) -> Arc<Self> {
         let (records, health, passed) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self {
@@ -93,7 +93,7 @@ impl Memory {
 }
 
 #[async_trait]
-impl KeyStore for Memory {
+impl KeyStore for MemoryStore {
     async fn find(&self, _hash: &KeyHash) -> Result<Option<Key>, StoreError> {
         Ok(Some(self.key.clone()))
     }
@@ -104,7 +104,7 @@ impl KeyStore for Memory {
 }
 
 #[async_trait]
-impl UsageStore for Memory {
+impl UsageStore for MemoryStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         self.appends.fetch_add(1, Ordering::SeqCst);
         let pace = self.pace.load(Ordering::SeqCst);
@@ -159,7 +159,7 @@ impl UsageStore for Memory {
 }
 
 #[async_trait]
-impl HealthStore for Memory {
+impl HealthStore for MemoryStore {
     async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
         Ok(Vec::new())
     }
@@ -181,10 +181,10 @@ impl HealthStore for Memory {
 }
 
 /// What cores share, around this store.
-pub(crate) fn shared(catalog: Catalog, store: &Arc<Memory>, clock: Arc<dyn Clock>) -> Arc<Shared> {
+pub(crate) fn shared(catalog: Catalog, store: &Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Arc<Shared> {
     let settings = Settings::default();
     let hasher = KeyHasher::new(&[7; 32]);
-    let keys = KeyDoor::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), TaskTracker::new());
+    let keys = Authenticator::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), TaskTracker::new());
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
         keys,

@@ -11,12 +11,12 @@ const LAST: Duration = Duration::from_secs(10);
 
 /// When to try again.
 #[derive(Debug, Default)]
-pub(super) struct Retry {
+pub(super) struct RetryBackoff {
     wait: Duration,
     at: Option<Instant>,
 }
 
-impl Retry {
+impl RetryBackoff {
     /// Whether it is time.
     pub(super) fn is_due(&self) -> bool {
         self.at.is_none_or(|at| Instant::now() >= at)

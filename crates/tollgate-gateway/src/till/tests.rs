@@ -1,10 +1,10 @@
 //! Records are booked once, whatever the database does meanwhile.
 
 use tempfile::TempDir;
-use tollgate_core::{AccountId, Begin, Catalog, Observation, RequestId, Timestamp};
+use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};
 use tollgate_store::{JournalOptions, JournalWriter};
 
-use super::{memory::Memory, *};
+use super::{memory::MemoryStore, *};
 use crate::{
     Readiness,
     clock::PausedClock,
@@ -12,13 +12,13 @@ use crate::{
 };
 
 struct Rig {
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     journal: Arc<Journal>,
     writer: JournalWriter,
-    board: Arc<HealthBoard>,
+    registry: Arc<HealthRegistry>,
     shared: Arc<Shared>,
-    queue: TillQueue,
-    till: Option<Till>,
+    queue: UsageQueue,
+    till: Option<UsageWriter>,
     stop: CancellationToken,
     drawn: u64,
     dir: TempDir,
@@ -34,18 +34,18 @@ impl Rig {
         let mut asked = JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil());
         options(&mut asked);
         let (journal, _) = Journal::open(asked).unwrap();
-        let (journal, board, store) = (Arc::new(journal), Arc::new(HealthBoard::default()), Memory::new(key()));
+        let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key()));
         let shared = memory::shared(Catalog::default(), &store, Arc::new(PausedClock::start()));
-        let (queue, till) = Till::new(TillParts {
+        let (queue, till) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store.clone(),
             journal: Arc::clone(&journal),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             shared: Arc::clone(&shared),
         });
         let writer = journal.writer(0).unwrap();
         let (till, stop) = (Some(till), CancellationToken::new());
-        Self { store, journal, writer, board, shared, queue, till, stop, drawn: 0, dir }
+        Self { store, journal, writer, registry, shared, queue, till, stop, drawn: 0, dir }
     }
 
     /// A request ends: journal first, then the queue.
@@ -59,7 +59,7 @@ impl Rig {
         id
     }
 
-    fn start(&mut self) -> tokio::task::JoinHandle<Left> {
+    fn start(&mut self) -> tokio::task::JoinHandle<UsageBacklog> {
         let recovered = self.journal.backlog().unwrap();
         let till = self.till.take().unwrap();
         self.shared.tracker.spawn(till.run(recovered, self.stop.clone()))
@@ -76,7 +76,7 @@ async fn records_are_booked_in_batches_and_leave_the_journal() {
     assert_eq!(rig.store.appends(), 3, "4,096, 4,096, 808");
     assert_eq!(rig.journal.unbooked(), 0);
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), Left::default());
+    assert_eq!(running.await.unwrap(), UsageBacklog::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +193,7 @@ async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waitin
     sleep(Duration::from_secs(1)).await;
     assert_eq!((rig.store.ids(), rig.store.appends()), (ids, tries + 1), "they are not offered again");
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), Left::default());
+    assert_eq!(running.await.unwrap(), UsageBacklog::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,7 +205,7 @@ async fn a_database_that_refuses_everything_is_not_believed() {
     sleep(Duration::from_secs(5)).await;
     assert_eq!((rig.store.ids().len(), rig.journal.refused()), (0, REFUSED_MOST));
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), Left { waiting: 200, lost: 0 });
+    assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 200, lost: 0 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +229,7 @@ async fn a_stop_without_database_and_disk_says_what_is_lost() {
     let running = rig.start();
     std::fs::remove_dir_all(rig.dir.path()).unwrap();
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), Left { waiting: 4, lost: 4 });
+    assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 4, lost: 4 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +248,7 @@ async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
     let running = rig.start();
     let ids: Vec<_> = (0..700).map(|_| rig.end()).collect();
     rig.stop.cancel();
-    assert_eq!(running.await.unwrap(), Left::default());
+    assert_eq!(running.await.unwrap(), UsageBacklog::default());
     assert_eq!(rig.store.ids(), ids);
 
     let mut rig = Rig::new();
@@ -257,7 +257,7 @@ async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
     let _ = (0..3).map(|_| rig.end()).count();
     rig.stop.cancel();
     let began = Instant::now();
-    assert_eq!(running.await.unwrap(), Left { waiting: 3, lost: 0 });
+    assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 3, lost: 0 });
     assert!(began.elapsed() <= LAST_TRY + Duration::from_secs(1));
     assert_eq!(rig.journal.unbooked(), 3, "the journal keeps them");
 }
@@ -269,14 +269,14 @@ async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
     let _running = rig.start();
     sleep(Duration::from_millis(10)).await;
     for _ in 0..50 {
-        rig.board.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
+        rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
         sleep(Duration::from_millis(50)).await;
     }
     sleep(Duration::from_secs(2)).await;
     let saved = rig.store.saved_health().len();
     assert!((2..=4).contains(&saved), "{saved} times in 2.5 s");
     rig.store.set_away(true);
-    rig.board.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
+    rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
     sleep(Duration::from_secs(3)).await;
     rig.store.set_away(false);
     sleep(Duration::from_secs(2)).await;
@@ -286,7 +286,7 @@ async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
 #[tokio::test(start_paused = true)]
 async fn a_beginning_without_an_end_is_nothing_to_book() {
     let mut rig = Rig::new();
-    let begin: Begin = serde_json::from_value(serde_json::json!({
+    let begin: AttemptStart = serde_json::from_value(serde_json::json!({
         "id": usage_record("m").id, "at": 0, "key": key().id, "key_name": "k", "member": key().member.id,
         "group": tollgate_core::GroupId::from_parts(Timestamp(0), [1; 10]), "group_name": "g", "protocol_in": "openai",
         "method": "chat", "model": "m", "stream": false, "price_version": 1, "sale": null, "sale_multiplier": 1_000_000,

@@ -11,28 +11,28 @@ use tollgate_protocol::{FetchedMedia, pending_media};
 
 use super::{Bodies, profile_of};
 use crate::{
-    forward::Reach,
-    incoming::Room,
+    forward::AddressPolicy,
+    incoming::BodyMemory,
     media::{Allowance, FetchFault, MOST_ADDRESSES, MediaFetcher},
 };
 
 /// What was fetched, apart for channels that may reach private addresses and those that may not.
-pub(super) struct BroughtMedia {
+pub(super) struct PrefetchedMedia {
     public: Mutex<FetchedMedia>,
     anywhere: Mutex<FetchedMedia>,
     allowance: Allowance,
 }
 
-impl BroughtMedia {
-    pub(super) fn new(room: Option<Room>) -> Self {
+impl PrefetchedMedia {
+    pub(super) fn new(room: Option<BodyMemory>) -> Self {
         Self { public: Mutex::default(), anywhere: Mutex::default(), allowance: Allowance::new(room) }
     }
 
     /// What there is for a channel, or why it is not there.
-    pub(super) fn of(&self, reach: Reach) -> MutexGuard<'_, FetchedMedia> {
+    pub(super) fn of(&self, reach: AddressPolicy) -> MutexGuard<'_, FetchedMedia> {
         let media = match reach {
-            Reach::Public => &self.public,
-            Reach::Anywhere => &self.anywhere,
+            AddressPolicy::Public => &self.public,
+            AddressPolicy::Anywhere => &self.anywhere,
         };
         media.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,13 +41,13 @@ impl BroughtMedia {
 impl Bodies<'_> {
     /// Fetches the media that an attempt needs and nobody fetched yet. Afterwards it is known whether the request can
     /// go there: `false` where it cannot.
-    pub(crate) async fn bring(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> bool {
+    pub(crate) async fn fetch_media(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> bool {
         if planned.protocol == self.from {
             return true;
         }
         let (channel, serves) = (&planned.channel, planned.serves());
         if self.write(channel, serves).unfetched {
-            let reach = Reach::of(channel);
+            let reach = AddressPolicy::of(channel);
             let found = self.fetch(fetcher, planned, reach).await;
             self.media.of(reach).extend(found);
             // What was written with something empty in the place of media is written anew.
@@ -56,7 +56,7 @@ impl Bodies<'_> {
         self.untranslatable(channel, serves).is_empty()
     }
 
-    async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt, reach: Reach) -> FetchedMedia {
+    async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt, reach: AddressPolicy) -> FetchedMedia {
         let (channel, serves) = (&planned.channel, planned.serves());
         let Ok(request) = self.decoded() else { return HashMap::new() };
         let wanted = pending_media(channel.protocol, request, &profile_of(channel, serves));

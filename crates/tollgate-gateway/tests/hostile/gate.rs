@@ -16,12 +16,12 @@ use tokio_util::{
 };
 use tollgate_core::{
     Account, AccountHealth, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits,
-    Member, MemberId, MemberStatus, Multiplier, Owner, Provider, RequestId, Revision, Role, Routing, Serves, StreamBreak, Timeouts,
-    Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
+    Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, RequestId, Revision, Role, Routing, StreamBreak,
+    Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
-    Client, Clock, Core, Desk, HealthBoard, KeyDoor, Metrics, Nowhere, Outside, Settings, Shared, SystemClock, Till, TillParts,
-    Trust, listen, run,
+    Authenticator, Client, Clock, Core, HealthRegistry, Metrics, NotFound, Settings, Shared, SystemClock, Trust, UpstreamDispatch,
+    UsageRecorder, UsageWriter, UsageWriterParts, listen, run,
 };
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
@@ -132,7 +132,7 @@ impl Gate {
         let store = Arc::new(Memory { hash: hasher.hash(SECRET).0, key: key(group.id) });
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let tracker = TaskTracker::new();
-        let keys = KeyDoor::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
+        let keys = Authenticator::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
         let shared = Arc::new(Shared {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
@@ -148,23 +148,23 @@ impl Gate {
         });
         let dir = TempDir::new().unwrap();
         let (journal, recovered) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
-        let (journal, board) = (Arc::new(journal), Arc::new(HealthBoard::default()));
-        let (queue, till) = Till::new(TillParts {
+        let (journal, registry) = (Arc::new(journal), Arc::new(HealthRegistry::default()));
+        let (queue, till) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             shared: Arc::clone(&shared),
         });
         let stop = CancellationToken::new();
         tracker.spawn(till.run(recovered.records, stop.clone()));
         let for_path = Arc::clone(&shared);
         let path = move |core| {
-            let desk = Desk::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&board))?;
+            let recorder = UsageRecorder::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&registry))?;
             let client = Client::new(Arc::new(Trust::default()));
-            Ok(Core::new(desk, Arc::new(Outside::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
+            Ok(Core::new(recorder, Arc::new(UpstreamDispatch::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
         };
-        tracker.spawn(run(shared, listening, path, Arc::new(Nowhere), stop.clone()));
+        tracker.spawn(run(shared, listening, path, Arc::new(NotFound), stop.clone()));
         let canary = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         canary.set_nonblocking(true).unwrap();
         let names = Names { host: address.to_string(), key: SECRET, canary: canary.local_addr().unwrap().to_string() };
@@ -224,7 +224,12 @@ fn channel() -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts: vec![Arc::new(account)],
-        serves: vec![Serves { model: "echo".to_owned(), upstream: "echo".to_owned(), cost: None, profile: Profile::default() }],
+        serves: vec![ModelMapping {
+            model: "echo".to_owned(),
+            upstream: "echo".to_owned(),
+            cost: None,
+            profile: Profile::default(),
+        }],
     }
 }
 

@@ -4,26 +4,26 @@ use serde_json::value::RawValue;
 
 use super::{
     finish,
-    usage::Counts,
-    wire::{self, Answer, Block},
+    usage::MessagesUsageCounts,
+    wire::{self, ContentBlock, MessagesResponse},
 };
 use crate::{
-    BadReply, Codec, Finish, Protocol, Usage,
+    Codec, Finish, InvalidReply, Protocol, Usage,
     lenient::{Text, is_truthy, text_of},
     neutral::{Event, Signature},
     scan::Scanner,
 };
 
 /// Appends what a complete answer means, its end included.
-pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> {
-    let answer: Answer<'_> = serde_json::from_slice(body).map_err(|_| BadReply::Unreadable("not a message"))?;
+pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+    let answer: MessagesResponse<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a message"))?;
     if is_truthy(answer.error) || answer.kind.as_ref().is_some_and(|kind| kind.0 == "error") {
-        return Err(BadReply::Problem(Box::new(super::Anthropic.decode_problem(200, body))));
+        return Err(InvalidReply::Problem(Box::new(super::Anthropic.decode_problem(200, body))));
     }
-    if let Some(usage) = answer.usage.and_then(|raw| read_usage(&mut Counts::default(), raw)) {
+    if let Some(usage) = answer.usage.and_then(|raw| read_usage(&mut MessagesUsageCounts::default(), raw)) {
         out.push(Event::Usage(usage));
     }
-    let content = answer.content.ok_or(BadReply::Unreadable("a message without content"))?;
+    let content = answer.content.ok_or(InvalidReply::Unreadable("a message without content"))?;
     let begin = out.len();
     let mut state = Position::default();
     for block in content {
@@ -31,7 +31,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
     }
     let native = Text::filled(answer.stop_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
-        return Err(BadReply::Unreadable("a message with nothing in it"));
+        return Err(InvalidReply::Unreadable("a message with nothing in it"));
     }
     let finish = native.as_deref().map_or(Finish::Stop, finish::read);
     let message = answer.stop_details.and_then(|details| Text::filled(details.explanation));
@@ -41,7 +41,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
 }
 
 /// The usage known with a usage object on top of `counts`.
-pub(super) fn read_usage(counts: &mut Counts, raw: &RawValue) -> Option<Usage> {
+pub(super) fn read_usage(counts: &mut MessagesUsageCounts, raw: &RawValue) -> Option<Usage> {
     counts.read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?;
     counts.usage()
 }
@@ -53,7 +53,7 @@ struct Position {
     text: usize,
 }
 
-fn block(block: Block<'_>, at: &mut Position, out: &mut Vec<Event>) -> Result<(), BadReply> {
+fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     match block.kind.0.as_str() {
         "text" => {
             let text = block.text.unwrap_or_default().0;
@@ -77,7 +77,7 @@ fn block(block: Block<'_>, at: &mut Position, out: &mut Vec<Event>) -> Result<()
             let k = at.calls;
             at.calls = at.calls.wrapping_add(1);
             let id = block.id.unwrap_or_default().0;
-            let name = Text::filled(block.name).ok_or(BadReply::Unreadable("a call without a name"))?;
+            let name = Text::filled(block.name).ok_or(InvalidReply::Unreadable("a call without a name"))?;
             let fragment = wire::input(block.input)?.unwrap_or_else(|| "{}".to_owned());
             out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
             out.push(Event::CallArgs { c: 0, k, fragment });

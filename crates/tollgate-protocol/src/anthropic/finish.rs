@@ -14,7 +14,7 @@ pub(super) fn read(word: &str) -> Finish {
 }
 
 /// The stop reason for what an answer of another protocol says.
-pub(super) const fn written(finish: Finish) -> &'static str {
+pub(super) const fn reason_str(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop | Finish::Other | Finish::Fail => "end_turn",
         Finish::Length => "max_tokens",

@@ -5,14 +5,14 @@ use bytes::{BufMut, BytesMut};
 use super::finish;
 use crate::{
     Finish, Protocol, Usage,
-    carriers::id_suffix,
     json_text::{arguments_object, write_string},
     neutral::Signature,
+    opaque_state::id_suffix,
 };
 
 /// `stop_reason`, `stop_sequence` and, for a refusal that explains itself, `stop_details`; without a comma.
 pub(super) fn write_stop(out: &mut BytesMut, finish: Finish, explanation: Option<&str>) {
-    out.put_slice(format!("\"stop_reason\":\"{}\",\"stop_sequence\":null", finish::written(finish)).as_bytes());
+    out.put_slice(format!("\"stop_reason\":\"{}\",\"stop_sequence\":null", finish::reason_str(finish)).as_bytes());
     if let Some(explanation) = explanation.filter(|_| finish == Finish::Filter) {
         out.put_slice(b",\"stop_details\":{\"type\":\"refusal\",\"category\":null,\"explanation\":");
         write_string(out, explanation);

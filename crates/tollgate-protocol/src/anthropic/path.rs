@@ -6,7 +6,7 @@ use crate::{Framing, Method};
 pub(super) fn upstream_path(method: Method, _upstream_model: &str, _framing: Framing) -> String {
     match method {
         Method::CountTokens => "/messages/count_tokens",
-        // Vectors are not part of this protocol; routing never asks for them here.
+        // Embeddings are not part of this protocol; routing never asks for them here.
         Method::Chat
         | Method::Generate
         | Method::StreamGenerate

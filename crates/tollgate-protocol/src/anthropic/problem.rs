@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Problem, QuotaWindow, UpstreamProblem, complaint};
+use crate::{Problem, QuotaWindow, UpstreamProblem, upstream_error};
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -42,9 +42,9 @@ const fn type_of(status: u16) -> &'static str {
 }
 
 /// `details.error_code` that says that the month's money is gone, behind a 429 without a waiting time.
-const SPENT: &[&str] = &["enforced_spend_limit_reached", "contract_spend_limit_reached"];
+const QUOTA_EXHAUSTED_CODES: &[&str] = &["enforced_spend_limit_reached", "contract_spend_limit_reached"];
 /// Texts of a 400 that say it.
-const SPENT_TEXTS: &[&str] = &["credit balance is too low", "specified api usage limits"];
+const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["credit balance is too low", "specified api usage limits"];
 
 /// `You will regain access on 2026-12-01 at 00:00 UTC`.
 fn regained(message: &str) -> Option<QuotaWindow> {
@@ -62,12 +62,12 @@ fn regained(message: &str) -> Option<QuotaWindow> {
 
 /// Reads an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
-    let found = complaint::find(body);
+    let found = upstream_error::find(body);
     let kind = found.word("type");
     let detail = found.object.get("details").and_then(|details| details.get("error_code")).and_then(Value::as_str);
     let detail = detail.map(str::to_owned);
     let code = detail.as_deref().unwrap_or_default();
-    let spent = SPENT.contains(&code) || found.says(status, SPENT_TEXTS);
+    let spent = QUOTA_EXHAUSTED_CODES.contains(&code) || found.says(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = code == "organization_on_hold" || found.says(status, &["organization_on_hold"]);
     // An answer has a type too.
     let answer = kind.as_deref() == Some("message");
@@ -93,8 +93,8 @@ mod tests {
             status: 429,
             message: "m".to_owned(),
             request_id: "req_1".to_owned(),
-            openai: crate::OpenAiFace::default(),
-            native: crate::NativeFace::default(),
+            openai: crate::OpenAiErrorFields::default(),
+            native: crate::GeminiErrorFields::default(),
             retry_after: None,
             stop: false,
         };

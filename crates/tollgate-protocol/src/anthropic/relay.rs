@@ -2,30 +2,30 @@
 
 use bytes::Bytes;
 
-use super::{answer::Answer, problem, usage::Counts};
+use super::{problem, reply_scan::MessagesReplyScan, usage::MessagesUsageCounts};
 use crate::{
-    Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
+    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
     edits::{self, Edits},
-    passing::{self, Opening},
+    passthrough::{self, BodyKind},
     sse::{SseEvent, SseParser},
 };
 
 /// A relay for one answer. This protocol knows one framing only.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay {
-        opening: Opening::default(),
+        opening: BodyKind::default(),
         parser: SseParser::new(),
         events: Events {
             model: edits.caller_model.as_deref().map(edits::literal),
-            reading: Reading::default(),
-            counts: Counts::default(),
+            reading: ReplySummary::default(),
+            counts: MessagesUsageCounts::default(),
             stopped: false,
         },
     })
 }
 
 struct Relay {
-    opening: Opening,
+    opening: BodyKind,
     parser: SseParser,
     events: Events,
 }
@@ -34,32 +34,32 @@ struct Relay {
 struct Events {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
-    reading: Reading,
-    counts: Counts,
+    reading: ReplySummary,
+    counts: MessagesUsageCounts,
     /// `message_stop` was handed on.
     stopped: bool,
 }
 
 impl StreamRelay for Relay {
-    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         self.opening.look(chunk)?;
-        if let Opening::Document(_) = self.opening {
+        if let BodyKind::Document(_) = self.opening {
             return Ok(());
         }
         let events = &mut self.events;
         self.parser.push(chunk, |event| events.event(&event, out))
     }
 
-    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
-        if let Opening::Document(body) = &self.opening {
-            return Err(passing::document_fault(body, problem::decode));
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
+        if let BodyKind::Document(body) = &self.opening {
+            return Err(passthrough::document_error(body, problem::decode));
         }
         let events = &mut self.events;
         let tail = self.parser.finish(|event| events.event(&event, out));
-        passing::judge_tail(tail, events.stopped)
+        passthrough::check_stream_end(tail, events.stopped)
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ReplySummary {
         self.events.reading
     }
 
@@ -77,20 +77,20 @@ impl StreamRelay for Relay {
 }
 
 impl Events {
-    fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if self.stopped || event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
-        let Ok(answer) = Answer::read(event.data, self.counts) else {
-            return Err(StreamFault::Malformed("an event that is no JSON object"));
+        let Ok(answer) = MessagesReplyScan::read(event.data, self.counts) else {
+            return Err(StreamError::Malformed("an event that is no JSON object"));
         };
         if answer.error || answer.kind == "error" || event.name == b"error" {
-            return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+            return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
         // The SDKs go by the name; where it is missing the data's own type gives it.
         let name = if event.name.is_empty() { answer.kind.as_bytes() } else { event.name };
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else {
-            return Err(StreamFault::Malformed("an event without a type"));
+            return Err(StreamError::Malformed("an event without a type"));
         };
         let reading = &mut self.reading;
         self.counts = answer.counts;
@@ -100,7 +100,7 @@ impl Events {
         reading.text_bytes += answer.reading.text_bytes;
         if name == "message_stop" {
             if reading.finish.is_none() {
-                return Err(StreamFault::Truncated);
+                return Err(StreamError::Truncated);
             }
             self.stopped = true;
         }
@@ -121,7 +121,7 @@ fn named(name: &str, json: &[u8]) -> Bytes {
     out.extend_from_slice(b"event: ");
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\ndata: ");
-    out.extend_from_slice(&passing::one_line(json));
+    out.extend_from_slice(&passthrough::one_line(json));
     out.extend_from_slice(b"\n\n");
     Bytes::from(out)
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::{
         Finish, Usage,
-        passing::testing::{Run, run_cut_everywhere},
+        passthrough::testing::{Run, run_cut_everywhere},
     };
 
     fn pass(stream: &str, model: Option<&str>) -> Run {
@@ -176,7 +176,7 @@ mod tests {
         let usage = Some(Usage { prompt_total: 5, completion_total: 9, ..Usage::default() });
         assert_eq!(
             reading,
-            Reading {
+            ReplySummary {
                 usage,
                 finish: Some(Finish::Tool),
                 content: true,
@@ -192,7 +192,7 @@ mod tests {
     fn missing_names_and_foreign_framing_are_mended() {
         let bare: String = EVENTS.iter().map(|(_, data)| [": x\r\ndata:", data, "\r\n\r\n"].concat()).collect();
         assert_eq!(pass(&bare, None).0, stream(EVENTS));
-        assert!(matches!(pass("data: {}\n\n", None).1, Err(StreamFault::Malformed(_))));
+        assert!(matches!(pass("data: {}\n\n", None).1, Err(StreamError::Malformed(_))));
     }
 
     #[test]
@@ -204,10 +204,10 @@ mod tests {
     #[test]
     fn a_stream_without_its_stop_is_truncated() {
         for length in 0..EVENTS.len() {
-            assert_eq!(pass(&stream(&EVENTS[..length]), None).1, Err(StreamFault::Truncated), "{length} events");
+            assert_eq!(pass(&stream(&EVENTS[..length]), None).1, Err(StreamError::Truncated), "{length} events");
         }
         let (out, result, _) = pass(&stream(&[EVENTS[0], EVENTS[9]]), None);
-        assert_eq!((out, result), (stream(&EVENTS[..1]), Err(StreamFault::Truncated)), "a stop without a reason");
+        assert_eq!((out, result), (stream(&EVENTS[..1]), Err(StreamError::Truncated)), "a stop without a reason");
     }
 
     #[test]
@@ -215,9 +215,9 @@ mod tests {
         let data = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
         for event in [format!("event: error\ndata: {data}\n\n"), format!("data: {data}\n\n")] {
             let (_, result, _) = pass(&format!("{}{event}", stream(&EVENTS[..4])), None);
-            assert!(matches!(result, Err(StreamFault::Problem(problem)) if problem.status == 529));
+            assert!(matches!(result, Err(StreamError::Problem(problem)) if problem.status == 529));
         }
-        assert!(matches!(pass(data, None).1, Err(StreamFault::Problem(_))));
+        assert!(matches!(pass(data, None).1, Err(StreamError::Problem(_))));
     }
 
     #[test]
@@ -226,8 +226,8 @@ mod tests {
             status: 502,
             message: "m".to_owned(),
             request_id: "req_1".to_owned(),
-            openai: crate::OpenAiFace::default(),
-            native: crate::NativeFace::default(),
+            openai: crate::OpenAiErrorFields::default(),
+            native: crate::GeminiErrorFields::default(),
             retry_after: None,
             stop: false,
         };

@@ -2,31 +2,31 @@
 
 use bytes::Bytes;
 
-use super::{answer::Answer, problem, usage::Counts};
+use super::{problem, reply_scan::MessagesReplyScan, usage::MessagesUsageCounts};
 use crate::{
-    BadReply, Method, PassedReply, ReplyEdits, Usage,
+    CheckedReply, InvalidReply, Method, ReplyEdits, Usage,
     edits::{self, Edits},
 };
 
 /// Checks and reads a 2xx body (E58 of the error table says what is no answer).
-pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
-    crate::reading::plausible(body)?;
-    let Ok(mut answer) = Answer::read(body, Counts::default()) else {
-        return Err(BadReply::Unreadable("not a JSON object"));
+pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
+    crate::reply_summary::reject_non_json(body)?;
+    let Ok(mut answer) = MessagesReplyScan::read(body, MessagesUsageCounts::default()) else {
+        return Err(InvalidReply::Unreadable("not a JSON object"));
     };
     if answer.error || answer.kind == "error" {
-        return Err(BadReply::Problem(Box::new(problem::decode(200, body))));
+        return Err(InvalidReply::Problem(Box::new(problem::decode(200, body))));
     }
     if method == Method::CountTokens {
-        let Some(count) = answer.input_tokens else { return Err(BadReply::Unreadable("no member 'input_tokens'")) };
+        let Some(count) = answer.input_tokens else { return Err(InvalidReply::Unreadable("no member 'input_tokens'")) };
         answer.reading.usage = Some(Usage { prompt_total: count, ..Usage::default() });
         answer.reading.content = true;
     } else if !answer.content_list {
-        return Err(BadReply::Unreadable("'content' is not a list"));
+        return Err(InvalidReply::Unreadable("'content' is not a list"));
     } else if answer.unusable {
-        return Err(BadReply::Unreadable("a block that is no object"));
+        return Err(InvalidReply::Unreadable("a block that is no object"));
     } else if answer.reading.finish.is_none() {
-        return Err(BadReply::Unreadable("no stop reason"));
+        return Err(InvalidReply::Unreadable("no stop reason"));
     }
     let model = edits.caller_model.as_deref().map(edits::literal);
     let mut changes = Edits::new();
@@ -35,15 +35,15 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             changes.replace(range, model.as_bytes());
         }
     }
-    Ok(PassedReply { body: changes.apply_to(body), reading: answer.reading })
+    Ok(CheckedReply { body: changes.apply_to(body), reading: answer.reading })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, Reading};
+    use crate::{Finish, ReplySummary};
 
-    fn read(body: &str) -> Result<PassedReply, BadReply> {
+    fn read(body: &str) -> Result<CheckedReply, InvalidReply> {
         read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
     }
 
@@ -59,7 +59,7 @@ mod tests {
         let usage = Some(Usage { prompt_total: 7, cached: 4, completion_total: 2, ..Usage::default() });
         assert_eq!(
             passed.reading,
-            Reading {
+            ReplySummary {
                 usage,
                 finish: Some(Finish::Tool),
                 content: true,
@@ -83,10 +83,10 @@ mod tests {
             ("{\"content\":[7],\"stop_reason\":\"end_turn\"}", "a block that is no object"),
             ("{\"content\":[],\"stop_reason\":null}", "no stop reason"),
         ] {
-            assert_eq!(read(body), Err(BadReply::Unreadable(why)), "{body}");
+            assert_eq!(read(body), Err(InvalidReply::Unreadable(why)), "{body}");
         }
         let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
-        assert!(matches!(read(error), Err(BadReply::Problem(problem)) if problem.status == 529));
+        assert!(matches!(read(error), Err(InvalidReply::Problem(problem)) if problem.status == 529));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! A Messages body for an upstream of the same protocol: the caller's bytes with a few ranges changed (translation
-//! reference, section 1.3). There is no outline of such bodies, so the one scan here finds everything it needs, and only
+//! reference, section 1.3). There is no summary of such bodies, so the one scan here finds everything it needs, and only
 //! where something may have to change.
 
 use std::ops::Range;
@@ -7,15 +7,15 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::{
-    Outline, RequestEdits,
+    RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
     markers::{THINKING_SIGNATURE, clean_turns, cut_id, has_suffixed_ids, has_thinking_signatures},
-    scan::{Fault, Kind, Scanner, Text, Value, whole},
+    scan::{Scanner, SyntaxError, Text, Value, ValueKind, whole},
 };
 
-/// Applies the edits; the same buffer where nothing has to change. The outline's splice points are not looked at.
-pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes {
-    let renamed = edits.upstream_model.filter(|name| *name != outline.model);
+/// Applies the edits; the same buffer where nothing has to change. The summary's splice points are not looked at.
+pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
+    let renamed = edits.upstream_model.filter(|name| *name != summary.model);
     let markers = has_suffixed_ids(body) || has_thinking_signatures(body);
     let mut changes = Edits::new();
     if (renamed.is_some() || edits.max_output.is_some() || markers)
@@ -33,7 +33,7 @@ fn scan(
     max_output: Option<u64>,
     markers: bool,
     changes: &mut Edits<'static>,
-) -> Result<(), Fault> {
+) -> Result<(), SyntaxError> {
     let mut limited = max_output.is_none();
     let range = Scanner::new(body)?.object(|scanner, name| {
         match (&*name.decode(), max_output, renamed) {
@@ -63,8 +63,8 @@ fn scan(
 }
 
 /// Cleans one content block; tells whether it goes whole: thinking that we made up for another model's.
-fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), Fault> {
-    if scanner.peek() != Kind::Object {
+fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
     let (mut thinking, mut ours) = (false, false);

@@ -5,11 +5,11 @@ use serde_json::value::RawValue;
 use super::{
     decode_reply::{read_usage, redacted, signature},
     finish,
-    usage::Counts,
-    wire::{self, Block, Delta, StreamEvent},
+    usage::MessagesUsageCounts,
+    wire::{self, ContentBlock, Delta, StreamEvent},
 };
 use crate::{
-    Codec, StreamFault,
+    Codec, StreamError,
     lenient::{Text, is_truthy},
     neutral::{Citation, Event, StreamDecoder},
 };
@@ -21,16 +21,16 @@ const CITATION_LIMIT: usize = 256;
 
 /// A Messages stream.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
-    usage: Counts,
-    blocks: Vec<Open>,
+pub(super) struct MessagesStreamDecoder {
+    usage: MessagesUsageCounts,
+    blocks: Vec<OpenBlock>,
     next_call: u32,
     /// Bytes of text so far.
     text: usize,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenBlock {
     index: u64,
     kind: Kind,
 }
@@ -53,17 +53,17 @@ enum Kind {
     },
 }
 
-impl StreamDecoder for Decoder {
-    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamFault> {
-        let event: StreamEvent<'_> = serde_json::from_slice(data).map_err(|_| StreamFault::Malformed("not a stream event"))?;
+impl StreamDecoder for MessagesStreamDecoder {
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
+        let event: StreamEvent<'_> = serde_json::from_slice(data).map_err(|_| StreamError::Malformed("not a stream event"))?;
         if is_truthy(event.error) || event.kind.as_ref().is_some_and(|kind| kind.0 == "error") {
-            return Err(StreamFault::Problem(Box::new(super::Anthropic.decode_problem(200, data))));
+            return Err(StreamError::Problem(Box::new(super::Anthropic.decode_problem(200, data))));
         }
         let index = event.index.or_zero();
         match event.kind.map(|kind| kind.0).as_deref() {
             Some("message_start") => self.usage(event.message.and_then(|message| message.usage), out),
             Some("content_block_start") => {
-                let block = event.content_block.ok_or(StreamFault::Malformed("a block start without a block"))?;
+                let block = event.content_block.ok_or(StreamError::Malformed("a block start without a block"))?;
                 self.start(index, block, out)?;
             }
             Some("content_block_delta") => {
@@ -93,14 +93,14 @@ impl StreamDecoder for Decoder {
     }
 }
 
-impl Decoder {
+impl MessagesStreamDecoder {
     fn usage(&mut self, raw: Option<&RawValue>, out: &mut Vec<Event>) {
         if let Some(usage) = raw.and_then(|raw| read_usage(&mut self.usage, raw)) {
             out.push(Event::Usage(usage));
         }
     }
 
-    fn start(&mut self, index: u64, block: Block<'_>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+    fn start(&mut self, index: u64, block: ContentBlock<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         self.stop(index, out);
         let kind = match block.kind.0.as_str() {
             "text" => {
@@ -120,7 +120,7 @@ impl Decoder {
                 let k = self.next_call;
                 self.next_call = self.next_call.wrapping_add(1);
                 let id = block.id.unwrap_or_default().0;
-                let name = Text::filled(block.name).ok_or(StreamFault::Malformed("a call without a name"))?;
+                let name = Text::filled(block.name).ok_or(StreamError::Malformed("a call without a name"))?;
                 out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
                 Kind::Call { k, input: wire::input(block.input)?, begun: false }
             }
@@ -130,9 +130,9 @@ impl Decoder {
             }
         };
         if self.blocks.len() == OPEN_BLOCK_LIMIT {
-            return Err(StreamFault::Malformed("too many blocks open at once"));
+            return Err(StreamError::Malformed("too many blocks open at once"));
         }
-        self.blocks.push(Open { index, kind });
+        self.blocks.push(OpenBlock { index, kind });
         Ok(())
     }
 

@@ -15,7 +15,7 @@ const REFUSAL_LIMIT: usize = 4 * 1024;
 
 /// A stream for a caller of Messages. The protocol has one candidate: the first that shows up.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(super) struct MessagesStreamEncoder {
     id: String,
     model: String,
     include_thoughts: bool,
@@ -48,7 +48,7 @@ struct Call {
     signature: Option<Signature>,
 }
 
-impl Encoder {
+impl MessagesStreamEncoder {
     pub(super) fn new(from: Protocol, context: &ReplyContext) -> Self {
         Self {
             id: format!("msg_{}", context.request_id),
@@ -173,7 +173,7 @@ fn begin(out: &mut BytesMut, kind: &str) {
     out.put_slice(format!("event: {kind}\ndata: {{\"type\":\"{kind}\"").as_bytes());
 }
 
-impl StreamEncoder for Encoder {
+impl StreamEncoder for MessagesStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
             Event::Text { c, text, .. } if self.shows(c) => self.text(out, &text),
@@ -203,7 +203,7 @@ impl StreamEncoder for Encoder {
                 }
             }
             Event::Finish { c, finish, message, .. } if self.shows(c) => self.finish = Some((finish, message)),
-            Event::Blocked(blocked) => {
+            Event::BlockedPrompt(blocked) => {
                 let sentence = blocked_sentence(&blocked.reason, blocked.message.as_deref());
                 self.finish = Some((Finish::Filter, Some(sentence)));
             }

@@ -2,13 +2,13 @@
 
 use crate::{
     Usage,
-    scan::{Fault, Scanner},
+    scan::{Scanner, SyntaxError},
 };
 
 /// Counts as they stand on the wire, where the input does not include what the cache gave or took. In streams a later
 /// event overwrites member by member, it never adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct MessagesUsageCounts {
     input: Option<u64>,
     cache_read: Option<u64>,
     cache_creation: Option<u64>,
@@ -16,9 +16,9 @@ pub(crate) struct Counts {
     thinking: Option<u64>,
 }
 
-impl Counts {
+impl MessagesUsageCounts {
     /// Reads a `usage` value on top of what is known; figures that are none are passed over.
-    pub(crate) fn read(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+    pub(crate) fn read(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         scanner.members(|scanner, name| {
             let place = match &*name.decode() {
                 "input_tokens" => &mut self.input,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn read(texts: &[&str]) -> Option<Usage> {
-        let mut counts = Counts::default();
+        let mut counts = MessagesUsageCounts::default();
         for text in texts {
             counts.read(&mut Scanner::answer(text.as_bytes()).unwrap()).unwrap();
         }

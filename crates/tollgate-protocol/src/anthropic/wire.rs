@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    StreamFault,
+    StreamError,
     json_text::compact,
     lenient::{Count, Text},
     neutral::Citation,
@@ -13,11 +13,11 @@ use crate::{
 
 /// A whole answer.
 #[derive(Deserialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct MessagesResponse<'a> {
     #[serde(default, rename = "type")]
     pub kind: Option<Text>,
     #[serde(default, borrow)]
-    pub content: Option<Vec<Block<'a>>>,
+    pub content: Option<Vec<ContentBlock<'a>>>,
     #[serde(default)]
     pub stop_reason: Option<Text>,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub(super) struct StopDetails {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Block<'a> {
+pub(super) struct ContentBlock<'a> {
     #[serde(rename = "type")]
     pub kind: Text,
     #[serde(default)]
@@ -66,7 +66,7 @@ pub(super) struct StreamEvent<'a> {
     #[serde(default)]
     pub index: Count,
     #[serde(default, borrow)]
-    pub content_block: Option<Block<'a>>,
+    pub content_block: Option<ContentBlock<'a>>,
     #[serde(default, borrow)]
     pub delta: Option<Delta<'a>>,
     #[serde(default, borrow)]
@@ -104,9 +104,9 @@ pub(super) struct Delta<'a> {
 }
 
 /// A call's input as compact JSON text; `None` where there is none, or an empty object (the start of a streamed call).
-pub(super) fn input(raw: Option<&RawValue>) -> Result<Option<String>, StreamFault> {
+pub(super) fn input(raw: Option<&RawValue>) -> Result<Option<String>, StreamError> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
-    let text = compact(raw).ok_or(StreamFault::Malformed("arguments nested too deep"))?;
+    let text = compact(raw).ok_or(StreamError::Malformed("arguments nested too deep"))?;
     Ok(Some(text).filter(|text| text != "{}"))
 }
 

@@ -7,7 +7,7 @@ use crate::Method;
 
 /// The request as far as it matters.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct EchoRequest {
     /// Text of the last user turn.
     pub text: String,
     /// Words of everything that was sent.
@@ -25,10 +25,10 @@ pub(super) struct Asked {
 }
 
 /// A chat completions request.
-pub(super) fn chat(body: &Value) -> Asked {
+pub(super) fn chat(body: &Value) -> EchoRequest {
     let messages = list(&body["messages"]);
     let format = body["response_format"]["type"].as_str().unwrap_or_default();
-    Asked {
+    EchoRequest {
         text: last_chat_turn(messages),
         prompt_words: messages.iter().map(|message| words::count(&chat_text(&message["content"]))).sum(),
         max_words: whole(&body["max_completion_tokens"]).or_else(|| whole(&body["max_tokens"])),
@@ -40,7 +40,7 @@ pub(super) fn chat(body: &Value) -> Asked {
 }
 
 /// A native request. Both spellings of every field are understood.
-pub(super) fn native(body: &Value, method: Method) -> Asked {
+pub(super) fn native(body: &Value, method: Method) -> EchoRequest {
     let inner = either(body, "generateContentRequest", "generate_content_request");
     let body = if inner.is_object() { inner } else { body };
     let contents = list(&body["contents"]);
@@ -49,7 +49,7 @@ pub(super) fn native(body: &Value, method: Method) -> Asked {
     let system = native_text(list(&either(body, "systemInstruction", "system_instruction")["parts"]));
     let spoken: u64 = contents.iter().map(|content| words::count(&native_text(list(&content["parts"])))).sum();
     let last = contents.iter().rev().find(|content| !matches!(content["role"].as_str(), Some("model" | "assistant" | "system")));
-    Asked {
+    EchoRequest {
         text: last.map(|content| native_text(list(&content["parts"]))).unwrap_or_default(),
         prompt_words: spoken + words::count(&system),
         max_words: whole(either(config, "maxOutputTokens", "max_output_tokens")),

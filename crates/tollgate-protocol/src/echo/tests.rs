@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Framing, ReplyEdits, passing::testing};
+use crate::{Framing, ReplyEdits, passthrough::testing};
 
 const CHAT: EchoCall<'_> =
     EchoCall { protocol: Protocol::OpenAi, method: Method::Chat, model: "echo", request_id: "0abc", now: 1_700_000_000 };

@@ -1,9 +1,9 @@
 //! Words as tokens: counting them, cutting behind one, and handing a text out in pieces.
 
 /// Most pieces a text is handed out in; longer texts get several words a piece.
-const MOST_PIECES: u64 = 10_000;
+const MAX_CHUNKS: u64 = 10_000;
 /// Longest piece, in bytes: far below the limit of an event, whatever escaping does to it.
-const LONGEST_PIECE: usize = 64 * 1024;
+const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Number of words.
 pub(super) fn count(text: &str) -> u64 {
@@ -12,7 +12,7 @@ pub(super) fn count(text: &str) -> u64 {
 
 /// A text that is handed out word by word, blanks kept.
 #[derive(Clone, Debug)]
-pub(super) struct Words {
+pub(super) struct WordChunks {
     text: String,
     at: usize,
     count: u64,
@@ -20,7 +20,7 @@ pub(super) struct Words {
     step: u64,
 }
 
-impl Words {
+impl WordChunks {
     /// The text up to its `most`th word; also whether that cut anything off.
     pub(super) fn new(mut text: String, most: Option<u64>) -> (Self, bool) {
         let all = count(&text);
@@ -33,7 +33,7 @@ impl Words {
             }
             text.truncate(end);
         }
-        (Self { text, at: 0, count, step: count.div_ceil(MOST_PIECES).max(1) }, cut)
+        (Self { text, at: 0, count, step: count.div_ceil(MAX_CHUNKS).max(1) }, cut)
     }
 
     /// Number of words.
@@ -64,8 +64,8 @@ impl Words {
         if self.text[end..].trim_start().is_empty() {
             end = self.text.len();
         }
-        if end - start > LONGEST_PIECE {
-            end = self.text.floor_char_boundary(start + LONGEST_PIECE);
+        if end - start > MAX_CHUNK_BYTES {
+            end = self.text.floor_char_boundary(start + MAX_CHUNK_BYTES);
         }
         self.at = end;
         Some(&self.text[start..end])
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn pieces(text: &str, most: Option<u64>) -> (Vec<String>, bool) {
-        let (mut words, cut) = Words::new(text.to_owned(), most);
+        let (mut words, cut) = WordChunks::new(text.to_owned(), most);
         let mut all = Vec::new();
         while let Some(piece) = words.next_piece() {
             all.push(piece.to_owned());

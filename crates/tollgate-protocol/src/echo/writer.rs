@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Answered, EchoCall};
+use super::{EchoCall, EchoReply};
 use crate::{Finish, Protocol, Usage, sse};
 
 /// The events of a streamed answer, made one by one.
 #[derive(Clone, Debug)]
 pub struct EchoEvents {
-    answered: Answered,
+    answered: EchoReply,
     native: bool,
     model: String,
     request_id: String,
@@ -49,7 +49,7 @@ impl Iterator for EchoEvents {
 }
 
 impl EchoEvents {
-    pub(super) fn new(call: &EchoCall<'_>, answered: Answered, include_usage: bool) -> Self {
+    pub(super) fn new(call: &EchoCall<'_>, answered: EchoReply, include_usage: bool) -> Self {
         Self {
             answered,
             native: call.protocol == Protocol::Gemini,

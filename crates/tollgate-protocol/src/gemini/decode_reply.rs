@@ -1,28 +1,28 @@
 //! Reads a complete native answer.
 
-use super::{events, usage, wire::Answer};
+use super::{events, usage, wire::GenerateContentResponse};
 use crate::{
-    BadReply, Codec,
+    Codec, InvalidReply,
     lenient::{Text, is_truthy},
-    neutral::{Blocked, Event},
+    neutral::{BlockedPrompt, Event},
     scan::Scanner,
 };
 
 /// Appends what a complete answer means, its end included.
-pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> {
+pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer = read(body)?;
     if let Some(usage) = answer.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?) {
         out.push(Event::Usage(usage));
     }
     let candidates = answer.candidates.unwrap_or_default();
     if candidates.is_empty() {
-        let Some(feedback) = answer.feedback else { return Err(BadReply::Unreadable("no candidates and no block reason")) };
+        let Some(feedback) = answer.feedback else { return Err(InvalidReply::Unreadable("no candidates and no block reason")) };
         let Some(reason) = Text::filled(feedback.reason) else {
-            return Err(BadReply::Unreadable("no candidates and no block reason"));
+            return Err(InvalidReply::Unreadable("no candidates and no block reason"));
         };
-        out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
+        out.push(Event::BlockedPrompt(BlockedPrompt { reason, message: Text::filled(feedback.message) }));
     }
-    let mut progress = events::Progress::default();
+    let mut progress = events::DecodeState::default();
     for (position, candidate) in candidates.into_iter().enumerate() {
         let index = events::index(position, &candidate)?;
         let begin = out.len();
@@ -34,29 +34,29 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
 }
 
 /// A candidate whose reason is missing has ended all the same, if there is anything in it.
-fn close(c: u32, begin: usize, progress: &mut events::Progress, out: &mut Vec<Event>) -> Result<(), BadReply> {
+fn close(c: u32, begin: usize, progress: &mut events::DecodeState, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
         return Ok(());
     }
     if out[begin..].iter().all(|event| !event.is_content()) {
-        return Err(BadReply::Unreadable("a candidate with nothing in it"));
+        return Err(InvalidReply::Unreadable("a candidate with nothing in it"));
     }
     progress.close(c, out);
     out.push(Event::Finish { c, finish: crate::Finish::Stop, native: None, message: None });
     Ok(())
 }
 
-fn read(body: &[u8]) -> Result<Answer<'_>, BadReply> {
-    match serde_json::from_slice::<Answer<'_>>(body) {
-        Ok(answer) if is_truthy(answer.error) => Err(BadReply::Problem(Box::new(super::Gemini.decode_problem(200, body)))),
+fn read(body: &[u8]) -> Result<GenerateContentResponse<'_>, InvalidReply> {
+    match serde_json::from_slice::<GenerateContentResponse<'_>>(body) {
+        Ok(answer) if is_truthy(answer.error) => Err(InvalidReply::Problem(Box::new(super::Gemini.decode_problem(200, body)))),
         Ok(answer) => Ok(answer),
         Err(_) => {
             // Google's front end wraps some errors in an array.
-            let wrapped = serde_json::from_slice::<[Answer<'_>; 1]>(body);
+            let wrapped = serde_json::from_slice::<[GenerateContentResponse<'_>; 1]>(body);
             if wrapped.is_ok_and(|[answer]| is_truthy(answer.error)) {
-                return Err(BadReply::Problem(Box::new(super::Gemini.decode_problem(200, body))));
+                return Err(InvalidReply::Problem(Box::new(super::Gemini.decode_problem(200, body))));
             }
-            Err(BadReply::Unreadable("not a native answer"))
+            Err(InvalidReply::Unreadable("not a native answer"))
         }
     }
 }

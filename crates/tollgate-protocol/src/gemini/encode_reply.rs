@@ -4,9 +4,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
     members::{
-        Ending, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage,
+        CandidateEnd, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs,
+        write_usage,
     },
-    parts::Parts,
+    parts::PartBuffer,
 };
 use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
 
@@ -34,7 +35,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
 }
 
 fn candidate(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
-    let mut parts = Parts::new(context);
+    let mut parts = PartBuffer::new(context);
     for part in &candidate.parts {
         match &part.kind {
             PartKind::Text(text) => parts.text(text),
@@ -53,7 +54,7 @@ fn candidate(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) 
     parts.end();
     out.put_u8(b'{');
     write_content(out, &parts.take());
-    let ending = Ending {
+    let ending = CandidateEnd {
         finish: candidate.finish(),
         malformed: parts.malformed,
         refusal: candidate.refusal.as_deref(),

@@ -4,11 +4,11 @@ use serde_json::value::RawValue;
 
 use super::{
     partial_calls::{PartialCalls, WholeCall},
-    sources::Sources,
-    wire::{Candidate, FunctionCall, Logprob, LogprobsResult, Part},
+    sources::GroundingSources,
+    wire::{FunctionCall, Logprob, LogprobsResult, ResponseCandidate, ResponsePart},
 };
 use crate::{
-    Protocol, StreamFault,
+    Protocol, StreamError,
     json_text::compact,
     lenient::Text,
     neutral::{
@@ -19,9 +19,9 @@ use crate::{
 
 /// What is known of an answer so far.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct DecodeState {
     calls: Calls,
-    sources: Sources,
+    sources: GroundingSources,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct Calls {
     partial: PartialCalls,
 }
 
-impl Progress {
+impl DecodeState {
     /// Appends the sources of a candidate that is about to end.
     pub(super) fn close(&mut self, c: u32, out: &mut Vec<Event>) {
         let citations = self.sources.take(c);
@@ -43,12 +43,12 @@ impl Progress {
 /// Appends the events of one candidate of an answer or of a stream's event.
 pub(super) fn candidate(
     position: usize,
-    candidate: Candidate<'_>,
-    progress: &mut Progress,
+    candidate: ResponseCandidate<'_>,
+    progress: &mut DecodeState,
     out: &mut Vec<Event>,
-) -> Result<(), StreamFault> {
+) -> Result<(), StreamError> {
     let c = index(position, &candidate)?;
-    let Progress { calls, sources } = progress;
+    let DecodeState { calls, sources } = progress;
     if let Some(tokens) = candidate.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
         out.push(Event::Logprobs { c, tokens });
     }
@@ -72,12 +72,12 @@ pub(super) fn candidate(
 }
 
 /// The candidate's index; Google leaves 0 out, others leave all of them out.
-pub(super) fn index(position: usize, candidate: &Candidate<'_>) -> Result<u32, StreamFault> {
+pub(super) fn index(position: usize, candidate: &ResponseCandidate<'_>) -> Result<u32, StreamError> {
     let index = candidate.index.given().unwrap_or(position as u64);
-    u32::try_from(index).map_err(|_| StreamFault::Malformed("a candidate index out of bounds"))
+    u32::try_from(index).map_err(|_| StreamError::Malformed("a candidate index out of bounds"))
 }
 
-fn part(c: u32, part: Part<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+fn part(c: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamError> {
     let signature = Text::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
     if let Some(call) = part.call {
         let whole = if calls.partial.concerns(c, &call) {
@@ -87,7 +87,7 @@ fn part(c: u32, part: Part<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Resu
         };
         calls.push(c, whole, out);
     } else if let Some(blob) = part.inline {
-        let data = standard_base64(&blob.data.0).ok_or(StreamFault::Malformed("inline data that is not base64"))?;
+        let data = standard_base64(&blob.data.0).ok_or(StreamError::Malformed("inline data that is not base64"))?;
         out.push(Event::Media { c, media: self::media(blob.mime, MediaSource::Inline(data)) });
     } else if let Some(file) = part.file {
         let uri = file.uri.0;
@@ -121,15 +121,15 @@ impl Calls {
     }
 }
 
-fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<WholeCall, StreamFault> {
-    let name = Text::filled(call.name).ok_or(StreamFault::Malformed("a call without a name"))?;
+fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<WholeCall, StreamError> {
+    let name = Text::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
     Ok(WholeCall { id: call.id.map(|id| id.0).unwrap_or_default(), name, args: arguments(call.args)?, signature })
 }
 
 /// Arguments as compact JSON text; none are `{}`.
-fn arguments(raw: Option<&RawValue>) -> Result<String, StreamFault> {
+fn arguments(raw: Option<&RawValue>) -> Result<String, StreamError> {
     match raw {
-        Some(raw) if raw.get() != "null" => compact(raw).ok_or(StreamFault::Malformed("arguments nested too deep")),
+        Some(raw) if raw.get() != "null" => compact(raw).ok_or(StreamError::Malformed("arguments nested too deep")),
         _ => Ok("{}".to_owned()),
     }
 }

@@ -1,6 +1,6 @@
 //! Finish reasons of the native protocol (translation reference, section 2.5).
 
-use crate::{Finish, reading::ACCOUNT_LIMITED};
+use crate::{Finish, reply_summary::ACCOUNT_LIMITED};
 
 /// What a native reason means; one we do not know is a natural end.
 pub(super) fn read(native: &str) -> Finish {
@@ -31,7 +31,7 @@ pub(super) fn read(native: &str) -> Finish {
 }
 
 /// The native reason for what an answer of another protocol says.
-pub(super) const fn written(finish: Finish) -> &'static str {
+pub(super) const fn reason_str(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop | Finish::Tool => "STOP",
         Finish::Length => "MAX_TOKENS",

@@ -11,7 +11,7 @@ use crate::{
 
 /// How a candidate ended.
 #[derive(Debug)]
-pub(super) struct Ending<'a> {
+pub(super) struct CandidateEnd<'a> {
     pub finish: Finish,
     /// A call had to be left out.
     pub malformed: bool,
@@ -22,14 +22,14 @@ pub(super) struct Ending<'a> {
 }
 
 /// `finishReason` and `finishMessage`, with a comma in front.
-pub(super) fn write_ending(out: &mut BytesMut, ending: &Ending<'_>) {
+pub(super) fn write_ending(out: &mut BytesMut, ending: &CandidateEnd<'_>) {
     let cut = matches!(ending.finish, Finish::Length | Finish::Filter);
     let (reason, message) = if let Some(refusal) = ending.refusal {
         ("SAFETY", Some(refusal))
     } else if ending.malformed && !cut {
         ("MALFORMED_FUNCTION_CALL", Some("the upstream returned tool arguments that are not a JSON object"))
     } else {
-        (finish::written(ending.finish), ending.message)
+        (finish::reason_str(ending.finish), ending.message)
     };
     out.put_slice(b",\"finishReason\":\"");
     out.put_slice(reason.as_bytes());

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::wire::{FunctionCall, PartialArg};
 use crate::{
-    StreamFault,
+    StreamError,
     lenient::Text,
     neutral::{CALL_BYTES_LIMIT, Signature},
 };
@@ -15,7 +15,7 @@ const DEPTH_LIMIT: usize = 128;
 /// Longest list of arguments.
 const LIST_LIMIT: usize = 10_000;
 
-const BAD_PATH: StreamFault = StreamFault::Malformed("a path of an argument that leads nowhere");
+const BAD_PATH: StreamError = StreamError::Malformed("a path of an argument that leads nowhere");
 
 /// A call, whole.
 #[derive(Debug)]
@@ -54,11 +54,11 @@ impl PartialCalls {
         c: u32,
         call: FunctionCall<'_>,
         signature: Option<Signature>,
-    ) -> Result<Option<WholeCall>, StreamFault> {
+    ) -> Result<Option<WholeCall>, StreamError> {
         let at = if let Some(at) = self.open.iter().position(|(index, _)| *index == c) {
             at
         } else {
-            let name = Text::filled(call.name).ok_or(StreamFault::Malformed("a call without a name"))?;
+            let name = Text::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
             let id = call.id.map(|id| id.0).unwrap_or_default();
             let args = call.args.and_then(|raw| serde_json::from_str(raw.get()).ok()).filter(Value::is_object);
             let args = args.unwrap_or_else(|| Value::Object(Map::new()));
@@ -83,11 +83,11 @@ impl PartialCalls {
 }
 
 impl Collected {
-    fn put(&mut self, piece: PartialArg) -> Result<(), StreamFault> {
+    fn put(&mut self, piece: PartialArg) -> Result<(), StreamError> {
         let path = piece.path.map(|path| path.0).unwrap_or_default();
         self.bytes += path.len() + piece.string.as_ref().map_or(8, |text| text.0.len());
         if self.bytes > CALL_BYTES_LIMIT {
-            return Err(StreamFault::Malformed("calls larger than the limit"));
+            return Err(StreamError::Malformed("calls larger than the limit"));
         }
         let place = place(&mut self.args, &path)?;
         match (piece.string, place) {
@@ -104,7 +104,7 @@ impl Collected {
 }
 
 /// The place a path such as `$.a['b'][0]` names, made where it is missing.
-fn place<'v>(args: &'v mut Value, path: &str) -> Result<&'v mut Value, StreamFault> {
+fn place<'v>(args: &'v mut Value, path: &str) -> Result<&'v mut Value, StreamError> {
     let mut rest = path.strip_prefix('$').ok_or(BAD_PATH)?;
     let mut place = args;
     for _ in 0..DEPTH_LIMIT {
@@ -161,7 +161,7 @@ fn step(path: &str) -> Option<(Step<'_>, &str)> {
 mod tests {
     use super::*;
 
-    fn take(calls: &mut PartialCalls, json: &str) -> Result<Option<WholeCall>, StreamFault> {
+    fn take(calls: &mut PartialCalls, json: &str) -> Result<Option<WholeCall>, StreamError> {
         calls.take(0, serde_json::from_str(json).unwrap(), None)
     }
 

@@ -4,9 +4,9 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::{
-    carriers::{PLACEHOLDER, redacted_item, thinking_item, wrap_items},
     json_text::{arguments_object, write_json, write_string},
     neutral::{Media, MediaSource, ReplyContext},
+    opaque_state::{PLACEHOLDER, redacted_item, thinking_item, wrap_items},
 };
 
 /// Most bytes of block signatures that wait for a part to ride on; what is beyond is lost.
@@ -14,7 +14,7 @@ const WAITING_LIMIT: usize = 1024 * 1024;
 
 /// Parts of one candidate on their way out.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct PartBuffer {
     include_thoughts: bool,
     carry_thinking: bool,
     /// Parts written and not yet taken, separated by commas.
@@ -30,7 +30,7 @@ pub(super) struct Parts {
     pub malformed: bool,
 }
 
-impl Parts {
+impl PartBuffer {
     pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
             include_thoughts: context.include_thoughts,
@@ -49,7 +49,7 @@ impl Parts {
         self.json.split()
     }
 
-    /// Whether nothing was written since the last [`Parts::take`].
+    /// Whether nothing was written since the last [`PartBuffer::take`].
     pub(super) fn is_empty(&self) -> bool {
         self.json.is_empty()
     }

@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use crate::{NativeFace, Problem, QuotaViolation, UpstreamProblem, Violation, complaint};
+use crate::{FieldViolation, GeminiErrorFields, Problem, QuotaViolation, UpstreamProblem, upstream_error};
 
 /// Name of the product in `ErrorInfo.domain`.
 const DOMAIN: &str = "tollgate";
@@ -34,7 +34,7 @@ enum Detail<'a> {
     #[serde(rename = "type.googleapis.com/google.rpc.ErrorInfo")]
     ErrorInfo { reason: &'a str, domain: &'a str, metadata: Metadata<'a> },
     #[serde(rename = "type.googleapis.com/google.rpc.BadRequest")]
-    BadRequest { field_violations: Vec<FieldViolation<'a>> },
+    BadRequest { field_violations: Vec<FieldViolationEntry<'a>> },
     #[serde(rename = "type.googleapis.com/google.rpc.RetryInfo")]
     RetryInfo { retry_delay: String },
     #[serde(rename = "type.googleapis.com/google.rpc.QuotaFailure")]
@@ -44,7 +44,7 @@ enum Detail<'a> {
 }
 
 #[derive(Serialize)]
-struct FieldViolation<'a> {
+struct FieldViolationEntry<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     field: &'a str,
     description: &'a str,
@@ -72,12 +72,12 @@ impl Serialize for Metadata<'_> {
 impl Serialize for Details<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let problem = self.0;
-        let NativeFace { reason, violations, quota, resource, upstream_details, .. } = &problem.native;
+        let GeminiErrorFields { reason, violations, quota, resource, upstream_details, .. } = &problem.native;
         let mut list = to.serialize_seq(None)?;
         list.serialize_element(&Detail::ErrorInfo { reason, domain: DOMAIN, metadata: Metadata(problem) })?;
         if !violations.is_empty() {
             let field_violations =
-                violations.iter().map(|Violation { field, description }| FieldViolation { field, description }).collect();
+                violations.iter().map(|FieldViolation { field, description }| FieldViolationEntry { field, description }).collect();
             list.serialize_element(&Detail::BadRequest { field_violations })?;
         }
         if let Some(seconds) = problem.retry_after {
@@ -141,7 +141,7 @@ const fn canonical(status: u16) -> &'static str {
 
 /// Reads an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
-    let found = complaint::find(body);
+    let found = upstream_error::find(body);
     let kind = found.word("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.word("type"));
     let refused = found.refused_by_google(status);
     let (quota, window) = found.quota_spent(status);
@@ -155,7 +155,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
 }
 
 /// Fields of `BadRequest` that the upstream does not know.
-fn violated_fields(found: &complaint::Complaint) -> Vec<String> {
+fn violated_fields(found: &upstream_error::UpstreamErrorBody) -> Vec<String> {
     let Some(list) = found.detail("BadRequest").and_then(|detail| detail.get("fieldViolations")).and_then(Value::as_array) else {
         return Vec::new();
     };
@@ -181,8 +181,12 @@ mod tests {
             status: 503,
             message: "m".to_owned(),
             request_id: "req_1".to_owned(),
-            openai: crate::OpenAiFace::default(),
-            native: NativeFace { status: "UNAVAILABLE", reason: "NO_AVAILABLE_ACCOUNTS".to_owned(), ..NativeFace::default() },
+            openai: crate::OpenAiErrorFields::default(),
+            native: GeminiErrorFields {
+                status: "UNAVAILABLE",
+                reason: "NO_AVAILABLE_ACCOUNTS".to_owned(),
+                ..GeminiErrorFields::default()
+            },
             retry_after: None,
             stop: false,
         }
@@ -207,8 +211,8 @@ mod tests {
         let mut problem = problem();
         problem.retry_after = Some(1);
         problem.native.violations = vec![
-            Violation { field: "messages".to_owned(), description: "Unknown field; use 'contents'.".to_owned() },
-            Violation { field: String::new(), description: "d".to_owned() },
+            FieldViolation { field: "messages".to_owned(), description: "Unknown field; use 'contents'.".to_owned() },
+            FieldViolation { field: String::new(), description: "d".to_owned() },
         ];
         problem.native.quota = vec![QuotaViolation { subject: "key".to_owned(), description: "q".to_owned() }];
         problem.native.resource = Some(("model", "models/m".to_owned()));

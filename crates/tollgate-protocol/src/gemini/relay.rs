@@ -6,16 +6,16 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    answer::{self, Answer},
     problem,
-    usage::Counts,
+    reply_scan::{self, GeminiReplyScan},
+    usage::GeminiUsageCounts,
 };
 use crate::{
-    Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
+    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
     edits::{self, Edits},
     json_array::ArraySplitter,
-    passing::{self, Opening, Outbox},
-    reading::Candidates,
+    passthrough::{self, BodyKind, ChunkWriter},
+    reply_summary::CandidateProgress,
     sse::{self, SseEvent, SseParser},
 };
 
@@ -25,7 +25,7 @@ pub(super) fn relay(framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay
 }
 
 struct Relay {
-    opening: Opening,
+    opening: BodyKind,
     parser: SseParser,
     /// For upstreams that send an array all the same.
     array: ArraySplitter,
@@ -37,9 +37,9 @@ struct Chunks {
     framing: Framing,
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
-    reading: Reading,
-    counts: Counts,
-    seen: Candidates,
+    reading: ReplySummary,
+    counts: GeminiUsageCounts,
+    seen: CandidateProgress,
     blocked: bool,
     call: bool,
     /// Elements were written, so the next one needs a comma.
@@ -51,15 +51,15 @@ struct Chunks {
 impl Relay {
     fn new(framing: Framing, edits: &ReplyEdits) -> Self {
         Self {
-            opening: Opening::default(),
+            opening: BodyKind::default(),
             parser: SseParser::new(),
             array: ArraySplitter::new(),
             chunks: Chunks {
                 framing,
                 model: edits.caller_model.as_deref().map(edits::literal),
-                reading: Reading::default(),
-                counts: Counts::default(),
-                seen: Candidates::default(),
+                reading: ReplySummary::default(),
+                counts: GeminiUsageCounts::default(),
+                seen: CandidateProgress::default(),
                 blocked: false,
                 call: false,
                 begun: false,
@@ -70,29 +70,29 @@ impl Relay {
 }
 
 impl StreamRelay for Relay {
-    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         self.opening.look(chunk)?;
         let chunks = &mut self.chunks;
-        let mut outbox = Outbox::new(chunk, out);
+        let mut outbox = ChunkWriter::new(chunk, out);
         match self.opening {
-            Opening::Document(_) => Ok(()),
-            Opening::Array => self.array.push(chunk, |element| chunks.element(element, &mut outbox)),
-            Opening::Unknown | Opening::Events => self.parser.push(chunk, |event| chunks.event(&event, &mut outbox)),
+            BodyKind::Document(_) => Ok(()),
+            BodyKind::Array => self.array.push(chunk, |element| chunks.element(element, &mut outbox)),
+            BodyKind::Unknown | BodyKind::Events => self.parser.push(chunk, |event| chunks.event(&event, &mut outbox)),
         }
     }
 
-    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         let chunks = &mut self.chunks;
         if chunks.ended {
             return Ok(());
         }
-        if let Opening::Document(body) = &self.opening {
-            return Err(passing::document_fault(body, problem::decode));
+        if let BodyKind::Document(body) = &self.opening {
+            return Err(passthrough::document_error(body, problem::decode));
         }
         let nothing = Bytes::new();
-        let mut outbox = Outbox::new(&nothing, out);
+        let mut outbox = ChunkWriter::new(&nothing, out);
         let tail = self.parser.finish(|event| chunks.event(&event, &mut outbox));
-        passing::judge_tail(tail, chunks.all_ended())?;
+        passthrough::check_stream_end(tail, chunks.all_ended())?;
         chunks.ended = true;
         if chunks.framing == Framing::JsonArray {
             outbox.write(Bytes::from_static(b"]"));
@@ -100,9 +100,9 @@ impl StreamRelay for Relay {
         Ok(())
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ReplySummary {
         let chunks = &self.chunks;
-        Reading { finish: answer::with_call(chunks.reading.finish, chunks.call), ..chunks.reading }
+        ReplySummary { finish: reply_scan::with_call(chunks.reading.finish, chunks.call), ..chunks.reading }
     }
 
     fn complete(&self) -> bool {
@@ -129,13 +129,13 @@ impl Chunks {
         self.seen.all_ended() || (self.blocked && !self.seen.any())
     }
 
-    fn event(&mut self, event: &SseEvent<'_>, outbox: &mut Outbox<'_>) -> Result<(), StreamFault> {
+    fn event(&mut self, event: &SseEvent<'_>, outbox: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
         // Not part of this protocol, and its SDKs break on it.
         if event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
         if event.name == b"error" {
-            return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+            return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
         match self.chunk(event.data)? {
             None if self.framing == Framing::Sse && event.has_space() && matches!(escaped(event.data), Cow::Borrowed(_)) => {
@@ -147,28 +147,28 @@ impl Chunks {
         Ok(())
     }
 
-    fn element(&mut self, element: &[u8], outbox: &mut Outbox<'_>) -> Result<(), StreamFault> {
+    fn element(&mut self, element: &[u8], outbox: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
         let changed = self.chunk(element)?;
         outbox.write(self.written(changed.as_deref().unwrap_or(element)));
         Ok(())
     }
 
     /// Reads one chunk; the result is its text with the model put back, where that changes it.
-    fn chunk(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, StreamFault> {
-        let Ok(answer) = Answer::read(data, self.counts) else {
+    fn chunk(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, StreamError> {
+        let Ok(answer) = GeminiReplyScan::read(data, self.counts) else {
             // The array form may hold errors that are wrapped once more.
             let problem = problem::decode(200, data);
             return Err(if data.trim_ascii_start().starts_with(b"[") && problem.recognised {
-                StreamFault::Problem(Box::new(problem))
+                StreamError::Problem(Box::new(problem))
             } else {
-                StreamFault::Malformed("an event that is no JSON object")
+                StreamError::Malformed("an event that is no JSON object")
             });
         };
         if answer.error {
-            return Err(StreamFault::Problem(Box::new(problem::decode(200, data))));
+            return Err(StreamError::Problem(Box::new(problem::decode(200, data))));
         }
         if answer.unusable {
-            return Err(StreamFault::Malformed("a candidate that is no object"));
+            return Err(StreamError::Malformed("a candidate that is no object"));
         }
         self.note(&answer);
         let Some(model) = &self.model else { return Ok(None) };
@@ -179,7 +179,7 @@ impl Chunks {
         Ok(if changes.is_empty() { None } else { Some(changes.apply(data)) })
     }
 
-    fn note(&mut self, answer: &Answer) {
+    fn note(&mut self, answer: &GeminiReplyScan) {
         let reading = &mut self.reading;
         // Cumulative, member by member: the last one of each that can be read counts.
         self.counts = answer.counts;
@@ -197,7 +197,7 @@ impl Chunks {
     /// One chunk in the caller's framing.
     fn written(&mut self, json: &[u8]) -> Bytes {
         match self.framing {
-            Framing::Sse => sse::event(&escaped(&passing::one_line(json))),
+            Framing::Sse => sse::event(&escaped(&passthrough::one_line(json))),
             Framing::JsonArray => {
                 let before = if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' };
                 let mut out = Vec::with_capacity(json.len() + 1);

@@ -3,45 +3,45 @@
 use bytes::Bytes;
 
 use super::{
-    answer::{self, Answer},
     problem,
-    usage::Counts,
+    reply_scan::{self, GeminiReplyScan},
+    usage::GeminiUsageCounts,
 };
 use crate::{
-    BadReply, Method, PassedReply, ReplyEdits, Usage,
+    CheckedReply, InvalidReply, Method, ReplyEdits, Usage,
     edits::{self, Edits},
 };
 
 /// Checks and reads a 2xx body (E58 of the error table says what is no answer).
-pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
-    crate::reading::plausible(body)?;
-    let Ok(mut answer) = Answer::read(body, Counts::default()) else {
+pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
+    crate::reply_summary::reject_non_json(body)?;
+    let Ok(mut answer) = GeminiReplyScan::read(body, GeminiUsageCounts::default()) else {
         let problem = problem::decode(200, body);
         // Google's front end wraps error objects in an array.
         return Err(if body.trim_ascii_start().starts_with(b"[") && problem.recognised {
-            BadReply::Problem(Box::new(problem))
+            InvalidReply::Problem(Box::new(problem))
         } else {
-            BadReply::Unreadable("not a JSON object")
+            InvalidReply::Unreadable("not a JSON object")
         });
     };
     if answer.error {
-        return Err(BadReply::Problem(Box::new(problem::decode(200, body))));
+        return Err(InvalidReply::Problem(Box::new(problem::decode(200, body))));
     }
     match method {
         Method::CountTokens => {
-            let Some(total) = answer.total_tokens else { return Err(BadReply::Unreadable("no member 'totalTokens'")) };
+            let Some(total) = answer.total_tokens else { return Err(InvalidReply::Unreadable("no member 'totalTokens'")) };
             answer.reading.usage = Some(Usage { prompt_total: total, cached: answer.cached_tokens, ..Usage::default() }.bounded());
             answer.reading.content = true;
         }
         Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => {
             if !answer.vectors {
-                return Err(BadReply::Unreadable("no embeddings"));
+                return Err(InvalidReply::Unreadable("no embeddings"));
             }
             answer.reading.content = true;
         }
         Method::Generate | Method::StreamGenerate | Method::Chat => generated(&answer)?,
     }
-    answer.reading.finish = answer::with_call(answer.reading.finish, answer.call);
+    answer.reading.finish = reply_scan::with_call(answer.reading.finish, answer.call);
     let model = edits.caller_model.as_deref().map(edits::literal);
     let mut changes = Edits::new();
     if let Some(model) = &model {
@@ -49,17 +49,17 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             changes.replace(range, model.as_bytes());
         }
     }
-    Ok(PassedReply { body: changes.apply_to(body), reading: answer.reading })
+    Ok(CheckedReply { body: changes.apply_to(body), reading: answer.reading })
 }
 
-fn generated(answer: &Answer) -> Result<(), BadReply> {
+fn generated(answer: &GeminiReplyScan) -> Result<(), InvalidReply> {
     if answer.unusable {
-        return Err(BadReply::Unreadable("a candidate that is no object"));
+        return Err(InvalidReply::Unreadable("a candidate that is no object"));
     }
     match answer.candidates {
         None | Some(0) if answer.blocked => Ok(()),
-        None | Some(0) => Err(BadReply::Unreadable("no candidates and no block reason")),
-        Some(_) if answer.bare_candidate => Err(BadReply::Unreadable("a candidate without content or finish")),
+        None | Some(0) => Err(InvalidReply::Unreadable("no candidates and no block reason")),
+        Some(_) if answer.bare_candidate => Err(InvalidReply::Unreadable("a candidate without content or finish")),
         Some(_) => Ok(()),
     }
 }
@@ -67,17 +67,17 @@ fn generated(answer: &Answer) -> Result<(), BadReply> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, Reading};
+    use crate::{Finish, ReplySummary};
 
-    fn read_as(method: Method, body: &str) -> Result<PassedReply, BadReply> {
+    fn read_as(method: Method, body: &str) -> Result<CheckedReply, InvalidReply> {
         read_reply(method, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
     }
 
-    fn read(body: &str) -> Result<PassedReply, BadReply> {
+    fn read(body: &str) -> Result<CheckedReply, InvalidReply> {
         read_as(Method::Generate, body)
     }
 
-    fn candidate(text: &str) -> Reading {
+    fn candidate(text: &str) -> ReplySummary {
         read(&format!("{{\"candidates\":[{text}]}}")).unwrap().reading
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
         assert_eq!(
             passed.reading,
-            Reading {
+            ReplySummary {
                 usage,
                 finish: Some(Finish::Stop),
                 content: true,
@@ -166,7 +166,7 @@ mod tests {
             ("{\"candidates\":[7]}", "a candidate that is no object"),
             ("{\"candidates\":[{}]}", "a candidate without content or finish"),
         ] {
-            assert_eq!(read(body), Err(BadReply::Unreadable(why)), "{body}");
+            assert_eq!(read(body), Err(InvalidReply::Unreadable(why)), "{body}");
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
             (r#"{"error":{"message":"m","status":"NOT_FOUND"}}"#, 404),
             (r#"{"error":"m"}"#, 500),
         ] {
-            let Err(BadReply::Problem(problem)) = read(body) else { panic!("{body} is an error") };
+            let Err(InvalidReply::Problem(problem)) = read(body) else { panic!("{body} is an error") };
             assert_eq!(problem.status, status, "{body}");
         }
         assert!(read(r#"{"error":null,"candidates":[{"finishReason":"STOP"}]}"#).is_ok());
@@ -188,12 +188,12 @@ mod tests {
     fn counts_and_vectors_are_checked() {
         let count = read_as(Method::CountTokens, r#"{"totalTokens":31,"cachedContentTokenCount":4}"#).unwrap();
         assert_eq!(count.reading.usage, Some(Usage { prompt_total: 31, cached: 4, ..Usage::default() }));
-        assert_eq!(read_as(Method::CountTokens, "{}"), Err(BadReply::Unreadable("no member 'totalTokens'")));
+        assert_eq!(read_as(Method::CountTokens, "{}"), Err(InvalidReply::Unreadable("no member 'totalTokens'")));
         for body in [r#"{"embedding":{"values":[0.1]}}"#, r#"{"embeddings":[{"values":[0.1]}]}"#] {
             assert!(read_as(Method::EmbedContent, body).is_ok());
         }
         for body in ["{}", r#"{"embedding":{"values":[]}}"#, r#"{"embedding":null}"#, r#"{"embeddings":[]}"#] {
-            assert_eq!(read_as(Method::BatchEmbedContents, body), Err(BadReply::Unreadable("no embeddings")), "{body}");
+            assert_eq!(read_as(Method::BatchEmbedContents, body), Err(InvalidReply::Unreadable("no embeddings")), "{body}");
         }
     }
 

@@ -13,12 +13,12 @@ const PART_LIMIT: usize = 4096;
 
 /// Where the parts of all candidates begin, and the sources they were last said to have.
 #[derive(Debug, Default)]
-pub(super) struct Sources {
-    candidates: Vec<Places>,
+pub(super) struct GroundingSources {
+    candidates: Vec<CandidateSources>,
 }
 
 #[derive(Debug)]
-struct Places {
+struct CandidateSources {
     c: u32,
     /// Bytes of visible text so far.
     bytes: usize,
@@ -35,10 +35,10 @@ enum Kind {
     Other,
 }
 
-impl Sources {
-    fn places(&mut self, c: u32) -> &mut Places {
-        let at = self.candidates.iter().position(|places| places.c == c).unwrap_or_else(|| {
-            self.candidates.push(Places { c, bytes: 0, starts: Vec::new(), last: Kind::Other, found: Vec::new() });
+impl GroundingSources {
+    fn sources(&mut self, c: u32) -> &mut CandidateSources {
+        let at = self.candidates.iter().position(|sources| sources.c == c).unwrap_or_else(|| {
+            self.candidates.push(CandidateSources { c, bytes: 0, starts: Vec::new(), last: Kind::Other, found: Vec::new() });
             self.candidates.len() - 1
         });
         &mut self.candidates[at]
@@ -47,34 +47,34 @@ impl Sources {
     /// A part came, which means `events`. `first`: it is the first one of its event, so that it may go on with the part
     /// before it; `code` never does.
     pub(super) fn part(&mut self, c: u32, first: bool, code: bool, events: &[Event]) {
-        let places = self.places(c);
+        let sources = self.sources(c);
         let kind = match events {
             [Event::Text { .. }] if !code => Kind::Text,
             [Event::Think { .. }] => Kind::Thought,
             _ => Kind::Other,
         };
-        let goes_on = first && kind != Kind::Other && places.last == kind;
-        if !goes_on && places.starts.len() < PART_LIMIT {
-            places.starts.push(places.bytes);
+        let goes_on = first && kind != Kind::Other && sources.last == kind;
+        if !goes_on && sources.starts.len() < PART_LIMIT {
+            sources.starts.push(sources.bytes);
         }
-        places.last = kind;
+        sources.last = kind;
         if let [Event::Text { text, .. }] = events {
-            places.bytes += text.len();
+            sources.bytes += text.len();
         }
     }
 
     /// Metadata came: it replaces what was said before, unless it says nothing.
     pub(super) fn read(&mut self, c: u32, raw: &RawValue) {
-        let places = self.places(c);
-        let found = citations(raw, if places.starts.is_empty() { &[0] } else { &places.starts });
+        let sources = self.sources(c);
+        let found = citations(raw, if sources.starts.is_empty() { &[0] } else { &sources.starts });
         if !found.is_empty() {
-            places.found = found;
+            sources.found = found;
         }
     }
 
     /// The sources of a candidate, once.
     pub(super) fn take(&mut self, c: u32) -> Vec<Citation> {
-        std::mem::take(&mut self.places(c).found)
+        std::mem::take(&mut self.sources(c).found)
     }
 }
 

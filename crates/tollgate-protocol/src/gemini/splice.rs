@@ -9,26 +9,26 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::{
-    Method, Outline, RequestEdits,
+    Method, RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    scan::{Fault, Scanner, Value, whole},
+    scan::{Scanner, SyntaxError, Value, whole},
 };
 
 /// Applies the edits; the same buffer where nothing has to change.
-pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes {
+pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
     let mut changes = Edits::new();
     if let Some(limit) = edits.max_output
-        && outline.method.generates()
+        && summary.method.generates()
     {
-        limit_output(body, outline, limit, &mut changes);
+        limit_output(body, summary, limit, &mut changes);
     }
     if let Some(name) = edits.upstream_model
-        && name != outline.model
-        && matches!(outline.method, Method::BatchEmbedContents | Method::CountTokens)
+        && name != summary.model
+        && matches!(summary.method, Method::BatchEmbedContents | Method::CountTokens)
     {
         adopt(&mut changes, |changes| rename(body, name, changes));
     }
-    if outline.splices.markers {
+    if summary.splices.markers {
         adopt(&mut changes, |changes| clean::clean(body, changes));
     }
     changes.apply_to(body)
@@ -36,7 +36,7 @@ pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEd
 
 /// Takes over the changes of a second scan. The body has been scanned before, so that it fails for nobody; should it, the
 /// body goes on as it is.
-fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) -> Result<(), Fault>) {
+fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) -> Result<(), SyntaxError>) {
     let mut found = Edits::new();
     if scan(&mut found).is_ok() {
         changes.append(found);
@@ -44,8 +44,8 @@ fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) ->
 }
 
 /// Writes an output limit where none or a larger one stands.
-fn limit_output(body: &Bytes, outline: &Outline, limit: u64, changes: &mut Edits<'static>) {
-    let points = &outline.splices;
+fn limit_output(body: &Bytes, summary: &RequestSummary, limit: u64, changes: &mut Edits<'static>) {
+    let points = &summary.splices;
     let mut bound = false;
     for range in &points.max_output {
         let given = text(body, range);
@@ -70,7 +70,7 @@ fn limit_output(body: &Bytes, outline: &Outline, limit: u64, changes: &mut Edits
 }
 
 /// The place of a `generationConfig` that is `null`: behind an added member it might take the limit away again.
-fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, Fault> {
+fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, SyntaxError> {
     let mut found = None;
     Scanner::new(body)?.object(|scanner, name| {
         let (value, range) = scanner.value()?;
@@ -84,7 +84,7 @@ fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, Fault> {
 
 /// Puts the upstream's name of the model in the places where a body repeats the path's: each request of a batch, and the
 /// request whose tokens are counted.
-fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), Fault> {
+fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     let resource = if name.contains('/') { name.to_owned() } else { format!("models/{name}") };
     let resource = literal(&resource).into_bytes();
     let mut request = |scanner: &mut Scanner<'_>| {

@@ -1,32 +1,32 @@
 //! Reads a native stream (translation reference, section 3.1).
 
-use super::{events, usage::Counts, wire::Answer};
+use super::{events, usage::GeminiUsageCounts, wire::GenerateContentResponse};
 use crate::{
-    Codec, StreamFault,
+    Codec, StreamError,
     lenient::{Text, is_truthy},
-    neutral::{Blocked, Event, StreamDecoder},
+    neutral::{BlockedPrompt, Event, StreamDecoder},
     scan::Scanner,
 };
 
 /// A native stream. Calls arrive whole, one or several in an event; events without candidates are normal.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
-    progress: events::Progress,
-    usage: Counts,
+pub(super) struct GeminiStreamDecoder {
+    progress: events::DecodeState,
+    usage: GeminiUsageCounts,
 }
 
-impl StreamDecoder for Decoder {
-    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamFault> {
+impl StreamDecoder for GeminiStreamDecoder {
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data == b"[DONE]" {
             return Ok(());
         }
-        let answer: Answer<'_> = match serde_json::from_slice(data) {
+        let answer: GenerateContentResponse<'_> = match serde_json::from_slice(data) {
             Ok(answer) => answer,
             Err(_) if data.first() == Some(&b'[') => return Err(wrapped_error(data)),
-            Err(_) => return Err(StreamFault::Malformed("not a native event")),
+            Err(_) => return Err(StreamError::Malformed("not a native event")),
         };
         if is_truthy(answer.error) {
-            return Err(StreamFault::Problem(Box::new(super::Gemini.decode_problem(200, data))));
+            return Err(StreamError::Problem(Box::new(super::Gemini.decode_problem(200, data))));
         }
         if let Some(usage) = answer.usage.and_then(|raw| self.usage.merge(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?) {
             out.push(Event::Usage(usage));
@@ -36,7 +36,7 @@ impl StreamDecoder for Decoder {
             && let Some(feedback) = answer.feedback
             && let Some(reason) = Text::filled(feedback.reason)
         {
-            out.push(Event::Blocked(Blocked { reason, message: Text::filled(feedback.message) }));
+            out.push(Event::BlockedPrompt(BlockedPrompt { reason, message: Text::filled(feedback.message) }));
         }
         for (position, candidate) in candidates.into_iter().enumerate() {
             events::candidate(position, candidate, &mut self.progress, out)?;
@@ -49,10 +49,10 @@ impl StreamDecoder for Decoder {
     }
 }
 
-fn wrapped_error(data: &[u8]) -> StreamFault {
-    let wrapped = serde_json::from_slice::<[Answer<'_>; 1]>(data);
+fn wrapped_error(data: &[u8]) -> StreamError {
+    let wrapped = serde_json::from_slice::<[GenerateContentResponse<'_>; 1]>(data);
     if wrapped.is_ok_and(|[answer]| is_truthy(answer.error)) {
-        return StreamFault::Problem(Box::new(super::Gemini.decode_problem(200, data)));
+        return StreamError::Problem(Box::new(super::Gemini.decode_problem(200, data)));
     }
-    StreamFault::Malformed("not a native event")
+    StreamError::Malformed("not a native event")
 }

@@ -5,8 +5,10 @@
 use bytes::{BufMut, BytesMut};
 
 use super::{
-    members::{Ending, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage},
-    parts::Parts,
+    members::{
+        CandidateEnd, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage,
+    },
+    parts::PartBuffer,
 };
 use crate::{
     Finish, Framing, Usage,
@@ -22,7 +24,7 @@ const CITATION_LIMIT: usize = 1024;
 
 /// A stream for a native caller.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(super) struct GeminiStreamEncoder {
     context: ReplyContext,
     /// The end of every event.
     identity: Vec<u8>,
@@ -36,7 +38,7 @@ pub(super) struct Encoder {
 #[derive(Debug)]
 struct Held {
     index: u32,
-    parts: Parts,
+    parts: PartBuffer,
     calls: Vec<HeldCall>,
     finish: Option<(Finish, Option<String>)>,
     refusal: String,
@@ -65,7 +67,7 @@ impl Held {
     }
 }
 
-impl Encoder {
+impl GeminiStreamEncoder {
     pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
             context: context.clone(),
@@ -81,7 +83,7 @@ impl Encoder {
         let at = self.candidates.iter().position(|held| held.index == c).unwrap_or_else(|| {
             self.candidates.push(Held {
                 index: c,
-                parts: Parts::new(&self.context),
+                parts: PartBuffer::new(&self.context),
                 calls: Vec::new(),
                 finish: None,
                 refusal: String::new(),
@@ -170,7 +172,7 @@ fn last_event(out: &mut BytesMut, mut held: Held) {
     write_content(out, &held.parts.take());
     let (finish, message) = held.finish.unwrap_or((Finish::Stop, None));
     let refusal = (!held.refusal.is_empty()).then_some(held.refusal.as_str());
-    write_ending(out, &Ending { finish, malformed: held.parts.malformed, refusal, message: message.as_deref() });
+    write_ending(out, &CandidateEnd { finish, malformed: held.parts.malformed, refusal, message: message.as_deref() });
     out.put_slice(format!(",\"index\":{}", held.index).as_bytes());
     write_logprobs(out, &held.logprobs);
     held.mean.write(out);
@@ -178,7 +180,7 @@ fn last_event(out: &mut BytesMut, mut held: Held) {
     out.put_slice(b"}],");
 }
 
-impl StreamEncoder for Encoder {
+impl StreamEncoder for GeminiStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
             Event::Text { c, text, .. } => {
@@ -234,7 +236,7 @@ impl StreamEncoder for Encoder {
                 held.citations.extend(citations.into_iter().take(room));
             }
             Event::Finish { c, finish, message, .. } => self.held(c).finish = Some((finish, message)),
-            Event::Blocked(blocked) => self.blocked = Some(blocked.reason),
+            Event::BlockedPrompt(blocked) => self.blocked = Some(blocked.reason),
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Unknown { .. } => {}
             Event::End => self.end(out),

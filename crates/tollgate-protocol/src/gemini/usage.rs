@@ -2,13 +2,13 @@
 
 use crate::{
     Usage,
-    scan::{Fault, NoCount, Scanner},
+    scan::{InvalidCount, Scanner, SyntaxError},
 };
 
 /// Counts as they stand on the wire. An absent number is 0 there; in streams some events carry only a few of them, so the
 /// last one of each counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct GeminiUsageCounts {
     prompt: Option<u64>,
     tool_use: Option<u64>,
     candidates: Option<u64>,
@@ -23,28 +23,28 @@ pub(crate) struct Counts {
 }
 
 /// Reads a `usageMetadata` value. `None` when it is `null`, no object, empty, or a main count cannot be read.
-pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
-    Counts::default().merge(scanner)
+pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
+    GeminiUsageCounts::default().merge(scanner)
 }
 
-impl Counts {
+impl GeminiUsageCounts {
     /// Reads a `usageMetadata` value on top of what is known. `None` while nothing is known, and for a value that cannot
     /// be read: then nothing changes.
-    pub(crate) fn merge(&mut self, scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
+    pub(crate) fn merge(&mut self, scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
         let mut counts = Self { total: None, ..*self };
         scanner.members(|scanner, name| {
             match &*name.decode() {
                 "promptTokenCount" | "prompt_token_count" => {
-                    counts.prompt = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.prompt);
+                    counts.prompt = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.prompt);
                 }
                 "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => {
-                    counts.tool_use = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.tool_use);
+                    counts.tool_use = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.tool_use);
                 }
                 "candidatesTokenCount" | "candidates_token_count" => {
-                    counts.candidates = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.candidates);
+                    counts.candidates = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.candidates);
                 }
                 "thoughtsTokenCount" | "thoughts_token_count" => {
-                    counts.thoughts = scanner.tokens()?.unwrap_or_else(|NoCount| counts.breaks()).or(counts.thoughts);
+                    counts.thoughts = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.thoughts);
                 }
                 "totalTokenCount" | "total_token_count" => counts.total = scanner.tokens()?.ok().flatten(),
                 "cachedContentTokenCount" | "cached_content_token_count" => {
@@ -89,7 +89,7 @@ impl Counts {
         Some(usage.bounded())
     }
 
-    fn modalities(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Fault> {
+    fn modalities(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         let (mut image, mut audio) = (None, None);
         scanner.elements(|scanner, _| {
             let mut modality = None;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn members_of_a_stream_merge_and_broken_objects_change_nothing() {
-        let mut counts = Counts::default();
+        let mut counts = GeminiUsageCounts::default();
         let mut merge = |text: &str| counts.merge(&mut Scanner::answer(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(merge(r#"{"trafficType":"ON_DEMAND"}"#), None);
         assert_eq!(merge(r#"{"promptTokenCount":4,"candidatesTokenCount":1,"totalTokenCount":5}"#), Some(plain(4, 1)));

@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use crate::lenient::{Count, Text};
 
 #[derive(Deserialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct GenerateContentResponse<'a> {
     #[serde(default, borrow)]
-    pub candidates: Option<Vec<Candidate<'a>>>,
+    pub candidates: Option<Vec<ResponseCandidate<'a>>>,
     #[serde(default, rename = "promptFeedback", alias = "prompt_feedback")]
     pub feedback: Option<Feedback>,
     #[serde(default, borrow, rename = "usageMetadata", alias = "usage_metadata")]
@@ -27,11 +27,11 @@ pub(super) struct Feedback {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Candidate<'a> {
+pub(super) struct ResponseCandidate<'a> {
     #[serde(default)]
     pub index: Count,
     #[serde(default, borrow)]
-    pub content: Option<Content<'a>>,
+    pub content: Option<ResponseContent<'a>>,
     #[serde(default, rename = "finishReason", alias = "finish_reason")]
     pub finish: Option<Text>,
     #[serde(default, rename = "finishMessage", alias = "finish_message")]
@@ -43,13 +43,13 @@ pub(super) struct Candidate<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Content<'a> {
+pub(super) struct ResponseContent<'a> {
     #[serde(default, borrow)]
-    pub parts: Option<Vec<Part<'a>>>,
+    pub parts: Option<Vec<ResponsePart<'a>>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Part<'a> {
+pub(super) struct ResponsePart<'a> {
     #[serde(default)]
     pub text: Option<Text>,
     #[serde(default)]

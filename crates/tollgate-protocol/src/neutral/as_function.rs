@@ -2,8 +2,8 @@
 
 use super::Schema;
 use crate::{
+    json_writer::Json,
     tree::{Tree, compact},
-    written::Json,
 };
 
 /// The parameters of a tool that takes free text.

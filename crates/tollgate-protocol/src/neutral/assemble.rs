@@ -34,7 +34,7 @@ impl Reply {
                     candidate.native = native;
                     candidate.message = message;
                 }
-                Event::Blocked(blocked) => reply.blocked = Some(blocked),
+                Event::BlockedPrompt(blocked) => reply.blocked = Some(blocked),
                 Event::Usage(usage) => reply.usage = Some(usage),
                 Event::CallDone { .. } | Event::Unknown { .. } | Event::End => {}
             }

@@ -1,8 +1,8 @@
 //! How much a model thinks: efforts, levels and budgets, one into the other (translation reference, section 2.1, table
 //! "Effort ↔ thinking"). The budget figures are this gateway's own.
 
-use super::{Given, Request};
-use crate::{Protocol, neutral::verdict::Verdicts};
+use super::{Located, Request};
+use crate::{Protocol, neutral::compatibility::CompatibilityReport};
 
 /// Efforts, lowest first, and the budget that stands for each, in tokens. `max` stands for a model's maximum; its figure
 /// here is only the one shown to callers.
@@ -11,22 +11,22 @@ const TABLE: [(&str, i64); 7] =
 
 /// What the caller wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wish<'a> {
+pub(crate) enum ThinkingSetting<'a> {
     /// Nothing was said about depth.
-    Unsaid,
+    Unspecified,
     /// No thinking.
-    Off(Source<'a>),
+    Off(SettingSource<'a>),
     /// This effort (a word of the table other than `none`).
-    Effort(&'a str, Source<'a>),
+    Effort(&'a str, SettingSource<'a>),
     /// This many tokens.
-    Budget(i64, Source<'a>),
+    Budget(i64, SettingSource<'a>),
     /// The model decides.
     Open,
 }
 
 /// In whose terms the caller spoke, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source<'a> {
+pub(crate) enum SettingSource<'a> {
     /// An effort word at this path.
     Effort(&'a str),
     /// A level name at this path.
@@ -35,7 +35,7 @@ pub(crate) enum Source<'a> {
     Budget(&'a str),
 }
 
-impl Source<'_> {
+impl SettingSource<'_> {
     /// The caller's path.
     pub(crate) const fn path(&self) -> &str {
         match self {
@@ -53,23 +53,27 @@ impl Source<'_> {
     }
 }
 
-/// Reads the caller's wish out of a request.
-pub(crate) fn wish(request: &Request) -> Wish<'_> {
+/// Reads the caller's setting out of a request.
+pub(crate) fn thinking_setting(request: &Request) -> ThinkingSetting<'_> {
     let thinking = &request.params.thinking;
-    if let Some(Given { value, src }) = &thinking.effort {
-        return if value == "none" { Wish::Off(Source::Effort(src)) } else { Wish::Effort(value, Source::Effort(src)) };
-    }
-    if let Some(Given { value, src }) = &thinking.level {
-        return Wish::Effort(value, Source::Level(src));
-    }
-    if let Some(Given { value, src }) = &thinking.budget {
-        return match *value {
-            0 => Wish::Off(Source::Budget(src)),
-            value if value < 0 => Wish::Open,
-            value => Wish::Budget(value, Source::Budget(src)),
+    if let Some(Located { value, src }) = &thinking.effort {
+        return if value == "none" {
+            ThinkingSetting::Off(SettingSource::Effort(src))
+        } else {
+            ThinkingSetting::Effort(value, SettingSource::Effort(src))
         };
     }
-    if thinking.adaptive.is_some() { Wish::Open } else { Wish::Unsaid }
+    if let Some(Located { value, src }) = &thinking.level {
+        return ThinkingSetting::Effort(value, SettingSource::Level(src));
+    }
+    if let Some(Located { value, src }) = &thinking.budget {
+        return match *value {
+            0 => ThinkingSetting::Off(SettingSource::Budget(src)),
+            value if value < 0 => ThinkingSetting::Open,
+            value => ThinkingSetting::Budget(value, SettingSource::Budget(src)),
+        };
+    }
+    if thinking.adaptive.is_some() { ThinkingSetting::Open } else { ThinkingSetting::Unspecified }
 }
 
 /// Whether the caller wants to see thoughts: asked for, or (chat callers) implied by an effort.
@@ -122,28 +126,28 @@ pub(crate) fn lowest(offered: &[String]) -> Option<&str> {
 
 /// A budget for an effort or a wished number, within `range`. A number of the caller's own that had to be changed is
 /// reported; the table's figures are ours to clip.
-pub(crate) fn budget_within(wish: &Wish<'_>, range: [u64; 2], verdicts: &mut Verdicts<'_>) -> Option<i64> {
+pub(crate) fn budget_within(setting: &ThinkingSetting<'_>, range: [u64; 2], report: &mut CompatibilityReport<'_>) -> Option<i64> {
     let [low, high] = range.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
-    match wish {
-        Wish::Effort("xhigh" | "max", _) => Some(high),
-        Wish::Effort(word, _) => Some(budget_of(word).min(high).max(low)),
-        Wish::Budget(number, source) => {
+    match setting {
+        ThinkingSetting::Effort("xhigh" | "max", _) => Some(high),
+        ThinkingSetting::Effort(word, _) => Some(budget_of(word).min(high).max(low)),
+        ThinkingSetting::Budget(number, source) => {
             let clipped = (*number).min(high).max(low);
             if clipped != *number {
-                verdicts.adjust(source.path(), &clipped.to_string());
+                report.adjust(source.path(), &clipped.to_string());
             }
             Some(clipped)
         }
-        Wish::Unsaid | Wish::Off(_) | Wish::Open => None,
+        ThinkingSetting::Unspecified | ThinkingSetting::Off(_) | ThinkingSetting::Open => None,
     }
 }
 
-/// The wish as an effort of the table: `None` where no effort follows from it.
-pub(crate) fn as_effort<'a>(wish: &Wish<'a>) -> Option<(&'a str, Source<'a>)> {
-    match wish {
-        Wish::Effort(word, source) => Some((word, *source)),
-        Wish::Budget(number, source) => Some((effort_of(*number), *source)),
-        Wish::Unsaid | Wish::Off(_) | Wish::Open => None,
+/// The setting as an effort of the table: `None` where no effort follows from it.
+pub(crate) fn as_effort<'a>(setting: &ThinkingSetting<'a>) -> Option<(&'a str, SettingSource<'a>)> {
+    match setting {
+        ThinkingSetting::Effort(word, source) => Some((word, *source)),
+        ThinkingSetting::Budget(number, source) => Some((effort_of(*number), *source)),
+        ThinkingSetting::Unspecified | ThinkingSetting::Off(_) | ThinkingSetting::Open => None,
     }
 }
 
@@ -173,8 +177,8 @@ mod tests {
 
     #[test]
     fn callers_hear_their_own_terms() {
-        assert_eq!(Source::Effort("e").in_terms("low"), "low");
-        assert_eq!(Source::Level("l").in_terms("low"), "LOW");
-        assert_eq!(Source::Budget("b").in_terms("low"), "1024");
+        assert_eq!(SettingSource::Effort("e").in_terms("low"), "low");
+        assert_eq!(SettingSource::Level("l").in_terms("low"), "LOW");
+        assert_eq!(SettingSource::Budget("b").in_terms("low"), "1024");
     }
 }

@@ -1,6 +1,6 @@
 //! What an embedding request means.
 
-use super::Given;
+use super::Located;
 
 /// Texts to be turned into vectors.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,13 +10,13 @@ pub struct EmbedRequest {
     /// Whether the caller used a form whose answer is a list (everything but native `:embedContent`).
     pub list: bool,
     /// Length of the vectors.
-    pub dimensions: Option<Given<u32>>,
+    pub dimensions: Option<Located<u32>>,
     /// Native `taskType`, upper case.
-    pub task: Option<Given<String>>,
+    pub task: Option<Located<String>>,
     /// Native `title`.
-    pub title: Option<Given<String>>,
+    pub title: Option<Located<String>>,
     /// `base64` where the caller wants the vectors as base64 of little-endian floats.
     pub base64: bool,
     /// Id of the person behind the caller (`user`).
-    pub user: Option<Given<String>>,
+    pub user: Option<Located<String>>,
 }

@@ -48,7 +48,7 @@ pub(crate) fn inline(mime: &str, base64: &str, src: FieldPath) -> Result<Media, 
 ///
 /// # Errors
 /// Why there is nothing, for the parenthesis of the message.
-pub(crate) fn brought(media: &Media, remote: RemoteMedia<'_>) -> Result<Media, &'static str> {
+pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media, &'static str> {
     const SWITCHED_OFF: &str = "remote media is switched off";
     let MediaSource::Remote(url) = &media.source else { return Err(SWITCHED_OFF) };
     let (mime, data) = match remote {
@@ -165,7 +165,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Fetched, FetchedMedia};
+    use crate::{DownloadedMedia, FetchedMedia};
 
     fn check(url: &str, mime: &str, source: MediaSource) {
         let media = from_url(url, String::new()).unwrap();
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn the_served_type_wins_over_the_ending() {
         let media = from_url("https://img.test/cat.jpg", String::new()).unwrap();
-        let found = Fetched { mime: "image/png; charset=binary".into(), data: "iVBO".into() };
+        let found = DownloadedMedia { mime: "image/png; charset=binary".into(), data: "iVBO".into() };
         let map = FetchedMedia::from([("https://img.test/cat.jpg".to_owned(), Ok(Arc::new(found)))]);
-        let inline = brought(&media, RemoteMedia::Fetched(&map)).unwrap();
+        let inline = downloaded(&media, RemoteMedia::Fetched(&map)).unwrap();
         assert_eq!((inline.mime.as_str(), inline.source), ("image/png", MediaSource::Inline("iVBO".into())));
     }
 }

@@ -84,14 +84,14 @@ fn legal(name: &str, to: Protocol) -> String {
     out
 }
 
-/// The wish, or the wish with the first free number behind it; `next` remembers where to look on for each wish.
-fn free(wish: &str, limit: usize, taken: &mut HashSet<String>, next: &mut HashMap<String, u32>) -> String {
-    let mut name = wish.to_owned();
+/// The preferred, or the preferred with the first free number behind it; `next` remembers where to look on for each preferred.
+fn free(preferred: &str, limit: usize, taken: &mut HashSet<String>, next: &mut HashMap<String, u32>) -> String {
+    let mut name = preferred.to_owned();
     let number = next.entry(name.clone()).or_insert(2);
     while !taken.insert(name.clone()) {
         let suffix = format!("_{number}");
-        let keep = wish.len().min(limit - suffix.len());
-        name = format!("{}{suffix}", &wish[..keep]);
+        let keep = preferred.len().min(limit - suffix.len());
+        name = format!("{}{suffix}", &preferred[..keep]);
         *number += 1;
     }
     name
@@ -144,7 +144,7 @@ fn hashed_id(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neutral::{Ask, Tool};
+    use crate::neutral::{Operation, Tool};
 
     fn request(names: &[&str]) -> Request {
         let tool = |name: &&str| Tool {
@@ -155,7 +155,7 @@ mod tests {
             custom: false,
             src: String::new(),
         };
-        Request { tools: names.iter().map(tool).collect(), ..Request::new("m", Protocol::Gemini, Ask::Generate) }
+        Request { tools: names.iter().map(tool).collect(), ..Request::new("m", Protocol::Gemini, Operation::Generate) }
     }
 
     #[test]

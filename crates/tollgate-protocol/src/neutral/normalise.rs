@@ -207,7 +207,7 @@ fn orphan(part: Option<&Part>, origin: Protocol) -> Malformed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MalformedKind, neutral::Ask};
+    use crate::{MalformedKind, neutral::Operation};
 
     fn text(role: Role, text: &str) -> Turn {
         let part = Part { kind: PartKind::Text(text.into()), signature: None, src: "p".into() };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn normal(turns: Vec<Turn>) -> Result<Vec<String>, Malformed> {
-        let mut request = Request { turns, ..Request::new("m", Protocol::OpenAi, Ask::Generate) };
+        let mut request = Request { turns, ..Request::new("m", Protocol::OpenAi, Operation::Generate) };
         normalise(&mut request)?;
         let tell = |part: &Part| {
             if let PartKind::Call { id, name, .. } = &part.kind {

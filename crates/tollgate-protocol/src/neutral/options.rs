@@ -6,7 +6,7 @@ use crate::{FieldPath, Malformed};
 
 /// Why a request cannot be put into an upstream's protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Untranslatable {
+pub enum TranslateError {
     /// The body itself is wrong (E16, E18, E20, E21).
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -23,9 +23,9 @@ pub enum Untranslatable {
     NoCounter,
 }
 
-/// Media a fetcher brought for a remote address.
+/// Media a fetcher downloaded for a remote address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct DownloadedMedia {
     /// Mime type, parameters allowed.
     pub mime: String,
     /// Base64, either alphabet.
@@ -33,7 +33,7 @@ pub struct Fetched {
 }
 
 /// What a fetcher has of remote addresses, or why it has nothing, for the parenthesis of the message.
-pub type FetchedMedia = HashMap<String, Result<Arc<Fetched>, &'static str>>;
+pub type FetchedMedia = HashMap<String, Result<Arc<DownloadedMedia>, &'static str>>;
 
 /// What becomes of remote addresses that an upstream does not read itself ([`pending_media`]).
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,14 +6,14 @@ use crate::FieldPath;
 
 /// A parameter with its path in the caller's spelling.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given<T> {
+pub struct Located<T> {
     /// The value.
     pub value: T,
     /// Where it stood.
     pub src: FieldPath,
 }
 
-impl<T> Given<T> {
+impl<T> Located<T> {
     /// A value and where it stood.
     pub fn new(value: impl Into<T>, src: impl Into<FieldPath>) -> Self {
         Self { value: value.into(), src: src.into() }
@@ -24,41 +24,41 @@ impl<T> Given<T> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
     /// Temperature.
-    pub temperature: Option<Given<serde_json::Number>>,
+    pub temperature: Option<Located<serde_json::Number>>,
     /// `top_p`.
-    pub top_p: Option<Given<serde_json::Number>>,
+    pub top_p: Option<Located<serde_json::Number>>,
     /// `top_k`.
-    pub top_k: Option<Given<serde_json::Number>>,
+    pub top_k: Option<Located<serde_json::Number>>,
     /// Output limit, tokens, at least 1.
-    pub max_tokens: Option<Given<u64>>,
+    pub max_tokens: Option<Located<u64>>,
     /// Candidates, at least 2 (one is what happens anyway).
-    pub n: Option<Given<u32>>,
+    pub n: Option<Located<u32>>,
     /// Stop sequences, at least one.
-    pub stop: Option<Given<Vec<String>>>,
+    pub stop: Option<Located<Vec<String>>>,
     /// Seed.
-    pub seed: Option<Given<i64>>,
+    pub seed: Option<Located<i64>>,
     /// Presence penalty, not zero.
-    pub presence: Option<Given<serde_json::Number>>,
+    pub presence: Option<Located<serde_json::Number>>,
     /// Frequency penalty, not zero.
-    pub frequency: Option<Given<serde_json::Number>>,
+    pub frequency: Option<Located<serde_json::Number>>,
     /// Log probabilities wanted; the value is always `true`.
-    pub logprobs: Option<Given<bool>>,
+    pub logprobs: Option<Located<bool>>,
     /// How many alternatives.
-    pub top_logprobs: Option<Given<u32>>,
+    pub top_logprobs: Option<Located<u32>>,
     /// Output format; plain text is left out.
-    pub format: Option<Given<Format>>,
+    pub format: Option<Located<Format>>,
     /// Thinking.
     pub thinking: ThinkingParams,
     /// Parallel calls allowed; the value is always `false`.
-    pub parallel: Option<Given<bool>>,
+    pub parallel: Option<Located<bool>>,
     /// Service tier: `flex` or `priority`.
-    pub tier: Option<Given<String>>,
+    pub tier: Option<Located<String>>,
     /// Resolution of all media, lower case: `low`, `medium`, `high` (native `mediaResolution`).
-    pub media_resolution: Option<Given<String>>,
+    pub media_resolution: Option<Located<String>>,
     /// Id of the person behind the caller (`user`, `metadata.user_id`).
-    pub user: Option<Given<String>>,
+    pub user: Option<Located<String>>,
     /// Web search by the provider (`web_search_options`), as JSON text.
-    pub web_search: Option<Given<String>>,
+    pub web_search: Option<Located<String>>,
     /// What only Google's service knows.
     pub google: GoogleParams,
     /// Streamed answer.
@@ -71,15 +71,15 @@ pub struct Params {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThinkingParams {
     /// `none` … `max`.
-    pub effort: Option<Given<String>>,
+    pub effort: Option<Located<String>>,
     /// Tokens; 0 off, -1 the model decides.
-    pub budget: Option<Given<i64>>,
+    pub budget: Option<Located<i64>>,
     /// Level name, lower case.
-    pub level: Option<Given<String>>,
+    pub level: Option<Located<String>>,
     /// Thinking is on and its depth is left to the model (Anthropic `adaptive` without an effort).
-    pub adaptive: Option<Given<()>>,
+    pub adaptive: Option<Located<()>>,
     /// Thoughts wanted in the answer.
-    pub include: Option<Given<bool>>,
+    pub include: Option<Located<bool>>,
 }
 
 impl ThinkingParams {
@@ -94,9 +94,9 @@ impl ThinkingParams {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GoogleParams {
     /// `cachedContents/…`.
-    pub cached_content: Option<Given<String>>,
+    pub cached_content: Option<Located<String>>,
     /// `safetySettings`, JSON text with camelCase names.
-    pub safety_settings: Option<Given<String>>,
+    pub safety_settings: Option<Located<String>>,
 }
 
 /// Output format.

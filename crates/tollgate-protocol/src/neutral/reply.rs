@@ -9,14 +9,14 @@ pub struct Reply {
     /// Candidates, in order of index.
     pub candidates: Vec<Candidate>,
     /// The prompt was blocked: native reason and message.
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<BlockedPrompt>,
     /// Usage, if the upstream sent any.
     pub usage: Option<Usage>,
 }
 
-/// Vectors of texts.
+/// Embeddings of texts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Vectors {
+pub struct Embeddings {
     /// Each a compact JSON array of numbers, as the upstream wrote them, in order of the texts.
     pub items: Vec<String>,
     /// Input tokens, if the upstream sent them.
@@ -25,7 +25,7 @@ pub struct Vectors {
 
 /// A blocked prompt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Blocked {
+pub struct BlockedPrompt {
     /// Native reason, such as `SAFETY`.
     pub reason: String,
     /// The upstream's words.
@@ -172,7 +172,7 @@ pub enum Event {
         message: Option<String>,
     },
     /// The prompt was blocked.
-    Blocked(Blocked),
+    BlockedPrompt(BlockedPrompt),
     /// Cumulative usage: the last one counts.
     Usage(Usage),
     /// Content of a kind nobody here knows: it is counted and not handed on.
@@ -189,7 +189,7 @@ impl Event {
     pub(crate) fn is_content(&self) -> bool {
         match self {
             Self::Text { text, .. } | Self::Think { text, .. } | Self::Refusal { text, .. } => !text.is_empty(),
-            Self::CallOpen { .. } | Self::Media { .. } | Self::Blocked(_) => true,
+            Self::CallOpen { .. } | Self::Media { .. } | Self::BlockedPrompt(_) => true,
             Self::CallArgs { .. }
             | Self::CallDone { .. }
             | Self::Logprobs { .. }
@@ -210,8 +210,8 @@ pub enum AnswerKind {
     Generated,
     /// A number of tokens.
     Count,
-    /// Vectors.
-    Vectors {
+    /// Embeddings.
+    Embeddings {
         /// The caller's form is a list (everything but native `:embedContent`).
         list: bool,
         /// Written as base64 of little-endian floats (chat callers that ask for it).

@@ -13,7 +13,7 @@ pub struct Request {
     /// Protocol it came in.
     pub origin: Protocol,
     /// What is asked for.
-    pub ask: Ask,
+    pub operation: Operation,
     /// Leading system texts, in order.
     pub system: Vec<Part>,
     /// The conversation, normalised: no neighbouring model turns, results directly behind their calls, every call with
@@ -24,11 +24,11 @@ pub struct Request {
     /// Tools the provider runs itself, and other kinds only one protocol knows.
     pub server_tools: Vec<ServerTool>,
     /// How tools may be chosen.
-    pub choice: Option<Choice>,
+    pub choice: Option<ToolChoice>,
     /// Everything optional.
     pub params: Params,
     /// Fields that no other protocol can express, found while reading.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<UnsupportedField>,
     /// Fields that are dropped whatever the upstream, in the caller's spelling.
     pub dropped: Vec<FieldPath>,
 }
@@ -41,11 +41,11 @@ impl Request {
 
     /// A request that says nothing yet.
     #[must_use]
-    pub fn new(model: impl Into<String>, origin: Protocol, ask: Ask) -> Self {
+    pub fn new(model: impl Into<String>, origin: Protocol, operation: Operation) -> Self {
         Self {
             model: model.into(),
             origin,
-            ask,
+            operation,
             system: Vec::new(),
             turns: Vec::new(),
             tools: Vec::new(),
@@ -59,29 +59,29 @@ impl Request {
 
     /// Notes a parameter that no other protocol can express.
     pub(crate) fn refuse(&mut self, field: impl Into<FieldPath>) {
-        self.refused.push(Refused { field: field.into(), reason: None, droppable: true });
+        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true });
     }
 
     /// Notes a message or part that no other protocol can express.
     pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
-        self.refused.push(Refused { field: field.into(), reason: None, droppable: false });
+        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false });
     }
 }
 
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
+pub enum Operation {
     /// Text a model writes.
     Generate,
     /// The number of input tokens.
     Count,
-    /// Vectors.
+    /// Embeddings.
     Embed(Box<EmbedRequest>),
 }
 
 /// A field that cannot be expressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct UnsupportedField {
     /// Path in the caller's spelling.
     pub field: FieldPath,
     /// Why, a short phrase.
@@ -153,9 +153,9 @@ pub enum Schema {
 
 /// How tools may be chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct ToolChoice {
     /// Mode.
-    pub mode: ChoiceMode,
+    pub mode: ToolChoiceMode,
     /// Restricts to these names when not empty.
     pub names: Vec<String>,
     /// Path in the caller's body.
@@ -164,7 +164,7 @@ pub struct Choice {
 
 /// Mode of tool choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChoiceMode {
+pub enum ToolChoiceMode {
     /// The model decides.
     Auto,
     /// No tool.
@@ -175,7 +175,7 @@ pub enum ChoiceMode {
 
 /// A request written for an upstream, with what its answer's translation needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Encoded {
+pub struct EncodedRequest {
     /// What is asked of the upstream, in its own terms; decides the path.
     pub method: Method,
     /// Whether the upstream will stream.
@@ -200,7 +200,7 @@ pub struct Encoded {
     pub parallel: bool,
 }
 
-impl Encoded {
+impl EncodedRequest {
     /// What the translation of the answer must remember. `request_id` is ours without `req_`, `now` is Unix seconds,
     /// `model` the caller's name of the model.
     #[must_use]

@@ -8,7 +8,7 @@ use base64::{
 };
 
 use super::{Part, PartKind, Signature, media::standard_base64};
-use crate::{Protocol, carriers::ID_MARK, markers::bare_id};
+use crate::{Protocol, markers::bare_id, opaque_state::ID_MARK};
 
 /// What a native caller may send where no real signature is known.
 pub(crate) const PLACEHOLDER: &str = "skip_thought_signature_validator";

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use super::Event;
-use crate::StreamFault;
+use crate::StreamError;
 
 /// Reads the events of one upstream's stream.
 pub trait StreamDecoder: Send {
@@ -11,7 +11,7 @@ pub trait StreamDecoder: Send {
     ///
     /// # Errors
     /// An event that is not what the protocol allows, or an error event. What was appended before stays good.
-    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamFault>;
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError>;
 
     /// Whether the protocol marks the end of a stream. Without a mark a stream may end once its candidates have.
     fn marks_end(&self) -> bool;

@@ -2,27 +2,27 @@
 
 use super::{
     events, finish, usage,
-    wire::{Answer, Choice, Message},
+    wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
-    BadReply, Codec, Finish,
+    Codec, Finish, InvalidReply,
     lenient::{Text, is_truthy},
     neutral::{Event, TextMap},
     scan::Scanner,
 };
 
 /// Appends what a complete answer means, its end included.
-pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> {
-    let answer: Answer<'_> = serde_json::from_slice(body).map_err(|_| BadReply::Unreadable("not a chat completion"))?;
+pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+    let answer: ChatCompletion<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a chat completion"))?;
     if is_error(&answer) {
-        return Err(BadReply::Problem(Box::new(super::OpenAi.decode_problem(200, body))));
+        return Err(InvalidReply::Problem(Box::new(super::OpenAi.decode_problem(200, body))));
     }
     if let Some(usage) = answer.usage.and_then(read_usage) {
         out.push(Event::Usage(usage));
     }
     let choices = answer.choices.unwrap_or_default();
     if choices.is_empty() {
-        return Err(BadReply::Unreadable("no choices"));
+        return Err(InvalidReply::Unreadable("no choices"));
     }
     let mut calls = 0;
     for (position, choice) in choices.into_iter().enumerate() {
@@ -33,7 +33,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), BadReply> 
 }
 
 /// An error object, or the flat one of some servers.
-pub(super) fn is_error(answer: &Answer<'_>) -> bool {
+pub(super) fn is_error(answer: &ChatCompletion<'_>) -> bool {
     is_truthy(answer.error) || answer.object.as_ref().is_some_and(|object| object.0 == "error")
 }
 
@@ -42,23 +42,23 @@ pub(super) fn read_usage(raw: &serde_json::value::RawValue) -> Option<crate::Usa
     usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten()
 }
 
-fn choice(position: usize, choice: Choice<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), BadReply> {
+fn choice(position: usize, choice: CompletionChoice<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let c = u32::try_from(choice.index.given().unwrap_or(position as u64))
-        .map_err(|_| BadReply::Unreadable("a choice index out of bounds"))?;
-    let mut message = choice.message.or(choice.delta).ok_or(BadReply::Unreadable("a choice without a message"))?;
+        .map_err(|_| InvalidReply::Unreadable("a choice index out of bounds"))?;
+    let mut message = choice.message.or(choice.delta).ok_or(InvalidReply::Unreadable("a choice without a message"))?;
     let begin = out.len();
     events::content(c, &mut message, choice.logprobs, &mut TextMap::default(), out);
     self::calls(c, &message, calls, out)?;
     let native = Text::filled(choice.finish_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
-        return Err(BadReply::Unreadable("a choice with nothing in it"));
+        return Err(InvalidReply::Unreadable("a choice with nothing in it"));
     }
     let finish = native.as_deref().map_or(Finish::Stop, finish::read);
     out.push(Event::Finish { c, finish, native, message: None });
     Ok(())
 }
 
-fn calls(c: u32, message: &Message<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), BadReply> {
+fn calls(c: u32, message: &ChoiceMessage<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let listed = message.tool_calls.iter().flatten().map(|call| {
         let id = call.id.as_ref().map(|id| id.0.clone()).unwrap_or_default();
         match (&call.function, &call.custom) {
@@ -69,7 +69,7 @@ fn calls(c: u32, message: &Message<'_>, calls: &mut u32, out: &mut Vec<Event>) -
     });
     let single = message.function_call.iter().map(|call| (String::new(), call.name.as_ref(), call.arguments()));
     for (id, name, fragment) in listed.chain(single) {
-        let name = name.filter(|name| !name.0.is_empty()).ok_or(BadReply::Unreadable("a call without a name"))?;
+        let name = name.filter(|name| !name.0.is_empty()).ok_or(InvalidReply::Unreadable("a call without a name"))?;
         let k = *calls;
         *calls = calls.wrapping_add(1);
         out.push(Event::CallOpen { c, k, id, name: name.0.clone(), custom: false, signature: None });

@@ -2,14 +2,20 @@
 
 use serde_json::value::RawValue;
 
-use super::wire::{Annotation, Audio, Content, Image, Logprobs, Message};
+use super::wire::{Annotation, Audio, ChoiceMessage, Image, Logprobs, MessageContent};
 use crate::{
     lenient::{Text, filled_text_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
 };
 
 /// Appends everything of a message but its calls, reasoning first. `map` follows the text for annotations.
-pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawValue>, map: &mut TextMap, out: &mut Vec<Event>) {
+pub(super) fn content(
+    c: u32,
+    message: &mut ChoiceMessage<'_>,
+    logprobs: Option<&RawValue>,
+    map: &mut TextMap,
+    out: &mut Vec<Event>,
+) {
     let reasoning = filled_text_of(message.reasoning_content).or_else(|| filled_text_of(message.reasoning));
     if let Some(text) = reasoning {
         out.push(Event::Think { c, text, redacted: None, signature: None });
@@ -17,7 +23,7 @@ pub(super) fn content(c: u32, message: &mut Message<'_>, logprobs: Option<&RawVa
     if let Some(tokens) = logprobs.map(self::logprobs).filter(|tokens| !tokens.is_empty()) {
         out.push(Event::Logprobs { c, tokens });
     }
-    if let Some(Content { text, unknown }) = message.content.take() {
+    if let Some(MessageContent { text, unknown }) = message.content.take() {
         out.extend(std::iter::repeat_n(Event::Unknown { c }, unknown));
         if !text.is_empty() {
             map.push(&text);

@@ -15,7 +15,7 @@ pub(super) fn read(word: &str) -> Finish {
 }
 
 /// The reason for what an answer of another protocol says.
-pub(super) const fn written(finish: Finish) -> &'static str {
+pub(super) const fn reason_str(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop | Finish::Other | Finish::Fail => "stop",
         Finish::Length => "length",

@@ -5,21 +5,21 @@ use bytes::{BufMut, BytesMut};
 use super::finish;
 use crate::{
     Finish, Protocol, Usage,
-    carriers::id_suffix,
     json_text::write_string,
-    neutral::{Blocked, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob},
+    neutral::{BlockedPrompt, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob},
+    opaque_state::id_suffix,
 };
 
 /// Upstreams' own reasons that say no more than our word for them.
-const PLAIN: [&str; 8] =
+const STANDARD_REASONS: [&str; 8] =
     ["", "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", "end_turn", "stop_sequence", "tool_use", "max_tokens"];
 
 /// `finish_reason` and, where it says more, `native_finish_reason`, without a comma.
 pub(super) fn write_finish(out: &mut BytesMut, finish: Finish, native: Option<&str>) {
     out.put_slice(b"\"finish_reason\":\"");
-    out.put_slice(finish::written(finish).as_bytes());
+    out.put_slice(finish::reason_str(finish).as_bytes());
     out.put_u8(b'"');
-    if let Some(native) = native.filter(|native| !PLAIN.contains(native)) {
+    if let Some(native) = native.filter(|native| !STANDARD_REASONS.contains(native)) {
         out.put_slice(b",\"native_finish_reason\":");
         write_string(out, native);
     }
@@ -34,12 +34,12 @@ pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> 
 }
 
 /// The refusal of a blocked prompt.
-pub(super) fn blocked_sentence(blocked: &Blocked) -> String {
+pub(super) fn blocked_sentence(blocked: &BlockedPrompt) -> String {
     blocked.message.clone().unwrap_or_else(|| format!("The prompt was blocked by the upstream safety filter ({}).", blocked.reason))
 }
 
 /// The upstream's own reason of a blocked prompt.
-pub(super) fn blocked_native(blocked: &Blocked) -> String {
+pub(super) fn blocked_native(blocked: &BlockedPrompt) -> String {
     format!("PROMPT_BLOCKED:{}", blocked.reason)
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Problem, UpstreamProblem, complaint};
+use crate::{Problem, UpstreamProblem, upstream_error};
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -28,19 +28,21 @@ pub(super) fn encode(problem: &Problem) -> Bytes {
 }
 
 /// Words that say that our account's money is gone.
-const SPENT: &[&str] = &["insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"];
+const QUOTA_EXHAUSTED_CODES: &[&str] =
+    &["insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"];
 /// The same in the texts of compatible upstreams.
-const SPENT_TEXTS: &[&str] = &["insufficient balance", "insufficient credits", "credit balance"];
+const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["insufficient balance", "insufficient credits", "credit balance"];
 /// Words that say that our account is refused, whatever the status.
-const REFUSED: &[&str] = &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
+const ACCOUNT_REFUSED_CODES: &[&str] =
+    &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
 
 /// Reads an error answer of an upstream. Gemini's own chat layer, and those who resell it, send Google's details.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
-    let found = complaint::find(body);
+    let found = upstream_error::find(body);
     let kind = found.word("type");
     let (quota, window) = found.quota_spent(status);
-    let spent = quota || found.is(SPENT) || found.says(status, SPENT_TEXTS);
-    let refused = found.is(REFUSED) || found.refused_by_google(status);
+    let spent = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.says(status, QUOTA_EXHAUSTED_PHRASES);
+    let refused = found.is(ACCOUNT_REFUSED_CODES) || found.refused_by_google(status);
     let wait = wait_named(&found.message);
     let problem = found.into_problem(status);
     UpstreamProblem {
@@ -74,13 +76,13 @@ fn wait_named(message: &str) -> Option<u32> {
             };
         rest = &rest[behind..];
     }
-    complaint::whole_seconds(seconds)
+    upstream_error::whole_seconds(seconds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::OpenAiFace;
+    use crate::OpenAiErrorFields;
 
     #[test]
     fn the_four_members_are_always_there() {
@@ -88,12 +90,12 @@ mod tests {
             status: 404,
             message: "The model 'a\"b' does not exist.".to_owned(),
             request_id: "req_1".to_owned(),
-            openai: OpenAiFace {
+            openai: OpenAiErrorFields {
                 kind: "invalid_request_error".to_owned(),
                 code: Some("model_not_found".to_owned()),
                 param: Some("model".to_owned()),
             },
-            native: crate::NativeFace::default(),
+            native: crate::GeminiErrorFields::default(),
             retry_after: Some(3),
             stop: true,
         };
@@ -101,7 +103,7 @@ mod tests {
             encode(&problem),
             r#"{"error":{"message":"The model 'a\"b' does not exist.","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
         );
-        problem.openai = OpenAiFace { kind: "server_error".to_owned(), code: None, param: None };
+        problem.openai = OpenAiErrorFields { kind: "server_error".to_owned(), code: None, param: None };
         assert!(encode(&problem).ends_with(br#""type":"server_error","param":null,"code":null}}"#));
     }
 

@@ -4,14 +4,14 @@
 use bytes::Bytes;
 
 use super::{
-    answer::{Answer, Choices},
     problem,
+    reply_scan::{ChatReplyScan, Choices},
 };
 use crate::{
-    Framing, Problem, Reading, ReplyEdits, StreamFault, StreamRelay,
+    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
     edits::{self, Edits},
-    passing::{self, Opening, Outbox},
-    reading::Candidates,
+    passthrough::{self, BodyKind, ChunkWriter},
+    reply_summary::CandidateProgress,
     sse::{self, SseEvent, SseParser},
 };
 
@@ -21,20 +21,20 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// A relay for one answer. Chat completions know one framing only.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay {
-        opening: Opening::default(),
+        opening: BodyKind::default(),
         parser: SseParser::new(),
         events: Events {
             model: edits.caller_model.as_deref().map(edits::literal),
             hide_usage: edits.hide_usage,
-            reading: Reading::default(),
-            candidates: Candidates::default(),
+            reading: ReplySummary::default(),
+            candidates: CandidateProgress::default(),
             done: false,
         },
     })
 }
 
 struct Relay {
-    opening: Opening,
+    opening: BodyKind,
     parser: SseParser,
     events: Events,
 }
@@ -44,53 +44,53 @@ struct Events {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     hide_usage: bool,
-    reading: Reading,
-    candidates: Candidates,
+    reading: ReplySummary,
+    candidates: CandidateProgress,
     /// The terminator was handed on.
     done: bool,
 }
 
 impl StreamRelay for Relay {
-    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if self.events.done {
             return Ok(());
         }
         self.opening.look(chunk)?;
-        if matches!(self.opening, Opening::Array) {
+        if matches!(self.opening, BodyKind::Array) {
             // Google's chat layer wraps error objects in an array.
-            self.opening = Opening::Document(Vec::new());
+            self.opening = BodyKind::Document(Vec::new());
             self.opening.look(chunk)?;
         }
-        if matches!(self.opening, Opening::Document(_)) {
+        if matches!(self.opening, BodyKind::Document(_)) {
             return Ok(());
         }
         let events = &mut self.events;
-        let mut outbox = Outbox::new(chunk, out);
+        let mut outbox = ChunkWriter::new(chunk, out);
         self.parser.push(chunk, |event| events.event(&event, &mut outbox))
     }
 
-    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if self.events.done {
             return Ok(());
         }
-        if let Opening::Document(body) = &self.opening {
-            return Err(passing::document_fault(body, problem::decode));
+        if let BodyKind::Document(body) = &self.opening {
+            return Err(passthrough::document_error(body, problem::decode));
         }
         let events = &mut self.events;
         let nothing = Bytes::new();
-        let mut outbox = Outbox::new(&nothing, out);
+        let mut outbox = ChunkWriter::new(&nothing, out);
         let tail = self.parser.finish(|event| events.event(&event, &mut outbox));
         if events.done {
             return Ok(());
         }
         // Some upstreams leave the terminator out.
-        passing::judge_tail(tail, events.candidates.all_ended())?;
+        passthrough::check_stream_end(tail, events.candidates.all_ended())?;
         events.done = true;
         outbox.write(Bytes::from_static(b"data: [DONE]\n\n"));
         Ok(())
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ReplySummary {
         self.events.reading
     }
 
@@ -112,31 +112,31 @@ impl StreamRelay for Relay {
 }
 
 impl Events {
-    fn event(&mut self, event: &SseEvent<'_>, outbox: &mut Outbox<'_>) -> Result<(), StreamFault> {
+    fn event(&mut self, event: &SseEvent<'_>, outbox: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
         if self.done {
             return Ok(());
         }
         if event.data.trim_ascii() == DONE {
-            if !self.candidates.all_done() {
-                return Err(StreamFault::Truncated);
+            if !self.candidates.all_ended_or_blank() {
+                return Err(StreamError::Truncated);
             }
             self.done = true;
             outbox.forward(event);
             return Ok(());
         }
         let named_error = event.name == b"error";
-        let Ok(answer) = Answer::read(event.data) else {
+        let Ok(answer) = ChatReplyScan::read(event.data) else {
             if named_error {
-                return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+                return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
             }
-            return Err(StreamFault::Malformed("an event that is no JSON object"));
+            return Err(StreamError::Malformed("an event that is no JSON object"));
         };
         if named_error || answer.error {
-            return Err(StreamFault::Problem(Box::new(problem::decode(200, event.data))));
+            return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
         match answer.choices {
-            Choices::Wrong => return Err(StreamFault::Malformed("'choices' is not an array")),
-            Choices::Unusable => return Err(StreamFault::Malformed("a choice that is no object")),
+            Choices::Wrong => return Err(StreamError::Malformed("'choices' is not an array")),
+            Choices::Unusable => return Err(StreamError::Malformed("a choice that is no object")),
             Choices::Missing | Choices::Null(_) | Choices::Listed(_) => {}
         }
         self.note(&answer);
@@ -144,7 +144,7 @@ impl Events {
         Ok(())
     }
 
-    fn note(&mut self, answer: &Answer) {
+    fn note(&mut self, answer: &ChatReplyScan) {
         let reading = &mut self.reading;
         reading.usage = answer.usage.or(reading.usage);
         reading.finish = answer.reading.finish.or(reading.finish);
@@ -154,7 +154,7 @@ impl Events {
         self.candidates.join(answer.candidates);
     }
 
-    fn hand_on(&self, event: &SseEvent<'_>, answer: &Answer, outbox: &mut Outbox<'_>) {
+    fn hand_on(&self, event: &SseEvent<'_>, answer: &ChatReplyScan, outbox: &mut ChunkWriter<'_>) {
         let no_choices = !matches!(answer.choices, Choices::Listed(1..));
         if no_choices && answer.usage_object && self.hide_usage {
             return;
@@ -180,12 +180,12 @@ impl Events {
         if changes.is_empty() {
             outbox.forward(event);
         } else {
-            outbox.write(sse::event(&passing::one_line(&changes.apply(event.data))));
+            outbox.write(sse::event(&passthrough::one_line(&changes.apply(event.data))));
         }
     }
 
     /// Takes out `obfuscation`, and `usage` where the caller did not ask for it; in the order they stand in.
-    fn remove_members(&self, event: &SseEvent<'_>, answer: &Answer, changes: &mut Edits<'_>) {
+    fn remove_members(&self, event: &SseEvent<'_>, answer: &ChatReplyScan, changes: &mut Edits<'_>) {
         let usage: &[_] = if self.hide_usage { &answer.usage_members } else { &[] };
         if usage.is_empty() && answer.padding.is_empty() {
             return;

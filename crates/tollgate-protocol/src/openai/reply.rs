@@ -3,36 +3,36 @@
 use bytes::Bytes;
 
 use super::{
-    answer::{Answer, Choices},
     problem,
+    reply_scan::{ChatReplyScan, Choices},
 };
 use crate::{
-    BadReply, Method, PassedReply, ReplyEdits,
+    CheckedReply, InvalidReply, Method, ReplyEdits,
     edits::{self, Edits},
 };
 
 /// Checks and reads a 2xx body (E58 of the error table says what is no answer).
-pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<PassedReply, BadReply> {
-    crate::reading::plausible(body)?;
-    let Ok(mut answer) = Answer::read(body) else {
-        return Err(error_in_list(body).unwrap_or(BadReply::Unreadable("not a JSON object")));
+pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
+    crate::reply_summary::reject_non_json(body)?;
+    let Ok(mut answer) = ChatReplyScan::read(body) else {
+        return Err(error_in_list(body).unwrap_or(InvalidReply::Unreadable("not a JSON object")));
     };
     if answer.error {
-        return Err(BadReply::Problem(Box::new(problem::decode(200, body))));
+        return Err(InvalidReply::Problem(Box::new(problem::decode(200, body))));
     }
     if method == Method::Embeddings {
         if !answer.vectors {
-            return Err(BadReply::Unreadable("no embeddings"));
+            return Err(InvalidReply::Unreadable("no embeddings"));
         }
         answer.reading.content = true;
     } else {
         match answer.choices {
             Choices::Listed(length) if length > 0 && !answer.bare_choice => {}
-            Choices::Listed(0) => return Err(BadReply::Unreadable("no choices")),
-            Choices::Missing => return Err(BadReply::Unreadable("no member 'choices'")),
-            Choices::Null(_) => return Err(BadReply::Unreadable("'choices' is null")),
-            Choices::Wrong => return Err(BadReply::Unreadable("'choices' is not an array")),
-            Choices::Listed(_) | Choices::Unusable => return Err(BadReply::Unreadable("a choice without a message")),
+            Choices::Listed(0) => return Err(InvalidReply::Unreadable("no choices")),
+            Choices::Missing => return Err(InvalidReply::Unreadable("no member 'choices'")),
+            Choices::Null(_) => return Err(InvalidReply::Unreadable("'choices' is null")),
+            Choices::Wrong => return Err(InvalidReply::Unreadable("'choices' is not an array")),
+            Choices::Listed(_) | Choices::Unusable => return Err(InvalidReply::Unreadable("a choice without a message")),
         }
     }
     let model = edits.caller_model.as_deref().map(edits::literal);
@@ -42,25 +42,25 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             changes.replace(range, model.as_bytes());
         }
     }
-    Ok(PassedReply { body: changes.apply_to(body), reading: answer.reading })
+    Ok(CheckedReply { body: changes.apply_to(body), reading: answer.reading })
 }
 
 /// Google's chat layer wraps error objects in an array, in a 200 too.
-fn error_in_list(body: &Bytes) -> Option<BadReply> {
+fn error_in_list(body: &Bytes) -> Option<InvalidReply> {
     let problem = problem::decode(200, body);
-    (body.trim_ascii_start().starts_with(b"[") && problem.recognised).then(|| BadReply::Problem(Box::new(problem)))
+    (body.trim_ascii_start().starts_with(b"[") && problem.recognised).then(|| InvalidReply::Problem(Box::new(problem)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, Reading, Usage};
+    use crate::{Finish, ReplySummary, Usage};
 
-    fn read(body: &str) -> Result<PassedReply, BadReply> {
+    fn read(body: &str) -> Result<CheckedReply, InvalidReply> {
         read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
     }
 
-    fn reading(choice: &str) -> Reading {
+    fn reading(choice: &str) -> ReplySummary {
         read(&format!("{{\"choices\":[{choice}]}}")).unwrap().reading
     }
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(passed.body.as_ptr(), body.as_ptr());
         assert_eq!(
             passed.reading,
-            Reading {
+            ReplySummary {
                 usage: Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() }),
                 finish: Some(Finish::Stop),
                 content: true,
@@ -146,10 +146,10 @@ mod tests {
             ("{\"choices\":[{\"message\":{}}]} trailing", "not a JSON object"),
             ("{\"candidates\":[]}", "no member 'choices'"),
         ] {
-            assert_eq!(read(body), Err(BadReply::Unreadable(why)), "{body}");
+            assert_eq!(read(body), Err(InvalidReply::Unreadable(why)), "{body}");
         }
         let bytes = Bytes::from_static(b"{\"choices\":[{\"message\":{\"content\":\"\xff\"}}]}");
-        assert_eq!(read_reply(Method::Chat, &bytes, &ReplyEdits::default()), Err(BadReply::Unreadable("not a JSON object")));
+        assert_eq!(read_reply(Method::Chat, &bytes, &ReplyEdits::default()), Err(InvalidReply::Unreadable("not a JSON object")));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             (r#"{"error":"boom"}"#, 500),
             (r#"[{"error":{"code":403,"message":"m","status":"PERMISSION_DENIED"}}]"#, 403),
         ] {
-            let Err(BadReply::Problem(problem)) = read(body) else { panic!("{body} is an error") };
+            let Err(InvalidReply::Problem(problem)) = read(body) else { panic!("{body} is an error") };
             assert_eq!(problem.status, status, "{body}");
         }
         for harmless in ["null", "false", "\"\"", "{}"] {
@@ -186,7 +186,7 @@ mod tests {
         let passed = read(r#"{"data":[{"embedding":[0.1,2]}],"usage":{"prompt_tokens":5,"total_tokens":5}}"#).unwrap();
         assert_eq!(passed.reading.usage, Some(Usage { prompt_total: 5, ..Usage::default() }));
         assert!(passed.reading.content);
-        assert_eq!(read(r#"{"data":[]}"#), Err(BadReply::Unreadable("no embeddings")));
-        assert_eq!(read(r#"{"choices":[{"message":{}}]}"#), Err(BadReply::Unreadable("no embeddings")));
+        assert_eq!(read(r#"{"data":[]}"#), Err(InvalidReply::Unreadable("no embeddings")));
+        assert_eq!(read(r#"{"choices":[{"message":{}}]}"#), Err(InvalidReply::Unreadable("no embeddings")));
     }
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::{
-    Outline, RequestEdits,
+    RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
     markers::cut_id,
-    scan::{Fault, Kind, Scanner, whole},
+    scan::{Scanner, SyntaxError, ValueKind, whole},
 };
 
 /// The name an added limit gets where the upstream's profile states none.
@@ -18,20 +18,20 @@ const LIMIT_FIELD: &str = "max_completion_tokens";
 const LIMIT_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// Applies the edits; the same buffer where nothing has to change.
-pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>) -> Bytes {
+pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
     let mut changes = Edits::new();
-    if let (Some(name), Some(range)) = (edits.upstream_model, &outline.splices.model)
-        && name != outline.model
+    if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
+        && name != summary.model
     {
         changes.replace(range.clone(), literal(name).into_bytes());
     }
-    if edits.force_usage && outline.stream && !outline.include_usage {
-        force_usage(body, outline, &mut changes);
+    if edits.force_usage && summary.stream && !summary.include_usage {
+        force_usage(body, summary, &mut changes);
     }
     if edits.max_output.is_some() || edits.output_limit_field.is_some() {
-        limit_output(body, outline, edits, &mut changes);
+        limit_output(body, summary, edits, &mut changes);
     }
-    if outline.splices.markers {
+    if summary.splices.markers {
         let mut cleaned = Edits::new();
         if clean(body, !edits.keep_google_signatures, &mut cleaned).is_ok() {
             changes.append(cleaned);
@@ -40,9 +40,9 @@ pub(super) fn forward_request(body: &Bytes, outline: &Outline, edits: &RequestEd
     changes.apply_to(body)
 }
 
-fn force_usage(body: &Bytes, outline: &Outline, changes: &mut Edits<'_>) {
+fn force_usage(body: &Bytes, summary: &RequestSummary, changes: &mut Edits<'_>) {
     const WANTED: &str = "{\"include_usage\":true}";
-    let points = &outline.splices;
+    let points = &summary.splices;
     match (&points.stream_options, &points.include_usage) {
         (_, Some(value)) => {
             // Anything but a boolean or null is the upstream's to judge.
@@ -61,12 +61,12 @@ fn force_usage(body: &Bytes, outline: &Outline, changes: &mut Edits<'_>) {
 }
 
 /// Writes an output limit, and calls it what the upstream calls it.
-fn limit_output(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>, changes: &mut Edits<'_>) {
-    let given: Vec<_> = outline.splices.max_output.iter().filter(|range| text(body, range) != "null").collect();
+fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>, changes: &mut Edits<'_>) {
+    let given: Vec<_> = summary.splices.max_output.iter().filter(|range| text(body, range) != "null").collect();
     if let (Some(wanted), [only]) = (edits.output_limit_field, given.as_slice())
         && let Some(name) = name_before(body, only.start)
         && text(body, &name) != wanted
-        && outline.splices.max_output.len() == 1
+        && summary.splices.max_output.len() == 1
     {
         changes.replace(name, wanted.as_bytes().to_vec());
     }
@@ -80,7 +80,7 @@ fn limit_output(body: &Bytes, outline: &Outline, edits: &RequestEdits<'_>, chang
         return;
     }
     let wanted = edits.output_limit_field.unwrap_or(LIMIT_FIELD);
-    let points = &outline.splices;
+    let points = &summary.splices;
     // A `null` under the same name behind an added member would take the limit away again.
     for range in &points.max_output {
         if name_before(body, range.start).is_some_and(|name| text(body, &name) == wanted) {
@@ -104,7 +104,7 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
 }
 
 /// Cuts the signatures that histories carry: behind tool ids always, under Google's own name where `google` says so.
-fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), Fault> {
+fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| {
         if name.decode() == "messages" {
             scanner.elements(|scanner, _| clean_message(scanner, google, changes))?;
@@ -114,7 +114,7 @@ fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), Fault
     Ok(())
 }
 
-fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), Fault> {
+fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     without_extras(scanner, google, changes, |scanner, name, changes| {
         match name {
             "tool_call_id" => cut_id(scanner, changes)?,
@@ -129,7 +129,7 @@ fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_
     })
 }
 
-fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), Fault> {
+fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     without_extras(
         scanner,
         google,
@@ -145,9 +145,9 @@ fn without_extras<'a>(
     scanner: &mut Scanner<'a>,
     google: bool,
     changes: &mut Edits<'_>,
-    mut each: impl FnMut(&mut Scanner<'a>, &str, &mut Edits<'_>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    if scanner.peek() != Kind::Object {
+    mut each: impl FnMut(&mut Scanner<'a>, &str, &mut Edits<'_>) -> Result<(), SyntaxError>,
+) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
         return scanner.skip().map(drop);
     }
     let mut inside = Edits::new();
@@ -171,9 +171,9 @@ fn without_extras<'a>(
 fn without<'a>(
     scanner: &mut Scanner<'a>,
     changes: &mut Edits<'static>,
-    mut each: impl FnMut(&mut Scanner<'a>, &str, &mut Edits<'static>) -> Result<bool, Fault>,
-) -> Result<bool, Fault> {
-    if scanner.peek() != Kind::Object {
+    mut each: impl FnMut(&mut Scanner<'a>, &str, &mut Edits<'static>) -> Result<bool, SyntaxError>,
+) -> Result<bool, SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
         return scanner.skip().map(|_| false);
     }
     let mut members = Vec::new();

@@ -3,17 +3,17 @@
 use super::{
     decode_reply::{is_error, read_usage},
     events, finish,
-    wire::{Answer, Choice, Message},
+    wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
-    Codec, Finish, StreamFault,
+    Codec, Finish, StreamError,
     lenient::Text,
     neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap},
 };
 
 /// A chat completions stream. Fragments of several calls may interleave; a call is whole when its choice ends.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(super) struct ChatStreamDecoder {
     choices: Vec<Open>,
     calls: Vec<Call>,
     next_call: u32,
@@ -51,8 +51,8 @@ struct Fragment {
     args: String,
 }
 
-impl StreamDecoder for Decoder {
-    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamFault> {
+impl StreamDecoder for ChatStreamDecoder {
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data.trim_ascii() == b"[DONE]" {
             for c in self.choices.iter().filter(|open| open.blank && !open.ended).map(|open| open.c).collect::<Vec<_>>() {
                 self.end(c, Finish::Stop, None, out)?;
@@ -60,9 +60,9 @@ impl StreamDecoder for Decoder {
             out.push(Event::End);
             return Ok(());
         }
-        let answer: Answer<'_> = serde_json::from_slice(data).map_err(|_| StreamFault::Malformed("not a chunk"))?;
+        let answer: ChatCompletion<'_> = serde_json::from_slice(data).map_err(|_| StreamError::Malformed("not a chunk"))?;
         if is_error(&answer) {
-            return Err(StreamFault::Problem(Box::new(super::OpenAi.decode_problem(200, data))));
+            return Err(StreamError::Problem(Box::new(super::OpenAi.decode_problem(200, data))));
         }
         for (position, choice) in answer.choices.unwrap_or_default().into_iter().enumerate() {
             self.choice(position, choice, out)?;
@@ -78,11 +78,11 @@ impl StreamDecoder for Decoder {
     }
 }
 
-impl Decoder {
-    fn choice(&mut self, position: usize, choice: Choice<'_>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+impl ChatStreamDecoder {
+    fn choice(&mut self, position: usize, choice: CompletionChoice<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let c = choice.index.given().unwrap_or(position as u64);
         let c = u32::try_from(c).ok().filter(|c| *c < CANDIDATE_LIMIT);
-        let c = c.ok_or(StreamFault::Malformed("a choice index out of bounds"))?;
+        let c = c.ok_or(StreamError::Malformed("a choice index out of bounds"))?;
         if let Some(mut message) = choice.delta.or(choice.message) {
             let open = self.open(c);
             if open.ended {
@@ -107,7 +107,7 @@ impl Decoder {
         &mut self.choices[at]
     }
 
-    fn calls(&mut self, c: u32, message: Message<'_>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+    fn calls(&mut self, c: u32, message: ChoiceMessage<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let filled = |text: Option<Text>| text.map(|text| text.0).unwrap_or_default();
         for call in message.tool_calls.unwrap_or_default() {
             let index = call.index.given();
@@ -129,7 +129,7 @@ impl Decoder {
     }
 
     /// A piece of a call: id and name count once, the first ones that are not empty; arguments are joined.
-    fn fragment(&mut self, c: u32, fragment: Fragment, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+    fn fragment(&mut self, c: u32, fragment: Fragment, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let at = self.call_at(c, &fragment)?;
         let call = &mut self.calls[at];
         if call.id.is_empty() {
@@ -144,7 +144,7 @@ impl Decoder {
         }
         self.waiting += fragment.args.len();
         if self.waiting > CALL_BYTES_LIMIT {
-            return Err(StreamFault::Malformed("calls larger than the limit"));
+            return Err(StreamError::Malformed("calls larger than the limit"));
         }
         call.waiting.push_str(&fragment.args);
         // In order: a call is not opened in front of an earlier one whose id or name may still come.
@@ -158,7 +158,7 @@ impl Decoder {
     }
 
     /// Which call a fragment belongs to. Without an index: the one of its id, a new one for a new id, else the last.
-    fn call_at(&mut self, c: u32, fragment: &Fragment) -> Result<usize, StreamFault> {
+    fn call_at(&mut self, c: u32, fragment: &Fragment) -> Result<usize, StreamError> {
         let found = match fragment.index {
             Some(index) => self.calls.iter().position(|call| call.c == c && call.index == Some(index)),
             None if fragment.id.is_empty() => self.calls.iter().rposition(|call| call.c == c),
@@ -168,7 +168,7 @@ impl Decoder {
             return Ok(at);
         }
         if self.calls.len() == OPEN_CALL_LIMIT {
-            return Err(StreamFault::Malformed("too many calls open at once"));
+            return Err(StreamError::Malformed("too many calls open at once"));
         }
         self.calls.push(Call {
             c,
@@ -184,7 +184,7 @@ impl Decoder {
     }
 
     /// A choice ended: its calls are whole.
-    fn end(&mut self, c: u32, finish: Finish, native: Option<String>, out: &mut Vec<Event>) -> Result<(), StreamFault> {
+    fn end(&mut self, c: u32, finish: Finish, native: Option<String>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let open = self.open(c);
         if open.ended {
             return Ok(());
@@ -195,7 +195,7 @@ impl Decoder {
         let own: Vec<Call> = own;
         for mut call in own {
             if call.name.is_empty() {
-                return Err(StreamFault::Malformed("a call without a name"));
+                return Err(StreamError::Malformed("a call without a name"));
             }
             if !call.opened {
                 call.release(out);

@@ -14,7 +14,7 @@ use crate::{
 
 /// A stream for a chat caller. State is kept per choice: role, tool index, what it has shown.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(super) struct ChatStreamEncoder {
     frame: Frame,
     choices: Vec<Choice>,
     usage: Option<Usage>,
@@ -76,7 +76,7 @@ struct OpenCall {
     begun: bool,
 }
 
-impl Encoder {
+impl ChatStreamEncoder {
     pub(super) fn new(context: &ReplyContext) -> Self {
         let mut head = BytesMut::new();
         head.put_slice(b"data: {\"id\":");
@@ -287,7 +287,7 @@ struct Opening<'a> {
     signature: Option<&'a Signature>,
 }
 
-impl StreamEncoder for Encoder {
+impl StreamEncoder for ChatStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
             Event::Text { c, text, signature } => {
@@ -330,7 +330,7 @@ impl StreamEncoder for Encoder {
                 let (frame, choice) = self.choice(c);
                 frame.end_choice(out, choice, finish, native.as_deref(), message.as_deref());
             }
-            Event::Blocked(blocked) => {
+            Event::BlockedPrompt(blocked) => {
                 let (frame, choice) = self.choice(0);
                 frame.refusal(out, choice, &blocked_sentence(&blocked));
                 frame.finish(out, 0, Finish::Filter, Some(&blocked_native(&blocked)));

@@ -2,11 +2,11 @@
 
 use crate::{
     Usage,
-    scan::{Fault, NoCount, Scanner},
+    scan::{InvalidCount, Scanner, SyntaxError},
 };
 
 /// Reads a `usage` value. `None` when it is `null`, no object, or its totals cannot be read.
-pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
+pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
     let mut usage = Usage::default();
     let (mut prompt, mut completion, mut total) = (Ok(None), Ok(None), Ok(None));
     scanner.members(|scanner, name| {
@@ -30,7 +30,7 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, Fault> {
         .map(|(prompt_total, completion_total)| Usage { prompt_total, completion_total, ..usage }.bounded()))
 }
 
-type Count = Result<Option<u64>, NoCount>;
+type Count = Result<Option<u64>, InvalidCount>;
 
 /// One of the two may be missing (embeddings have no completion); then the total gives it.
 fn totals(prompt: Count, completion: Count, total: Option<u64>) -> Option<(u64, u64)> {
@@ -42,7 +42,7 @@ fn totals(prompt: Count, completion: Count, total: Option<u64>) -> Option<(u64, 
     }
 }
 
-fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Fault> {
+fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         let place = match &*name.decode() {
             "cached_tokens" => &mut usage.cached,
@@ -57,7 +57,7 @@ fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Fa
     Ok(())
 }
 
-fn completion_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Fault> {
+fn completion_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.decode() == "reasoning_tokens" {
             usage.reasoning = scanner.tokens()?.ok().flatten().unwrap_or(0);

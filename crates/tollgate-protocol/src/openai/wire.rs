@@ -15,9 +15,9 @@ use crate::{
 };
 
 #[derive(Deserialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct ChatCompletion<'a> {
     #[serde(default, borrow)]
-    pub choices: Option<Vec<Choice<'a>>>,
+    pub choices: Option<Vec<CompletionChoice<'a>>>,
     #[serde(default, borrow)]
     pub usage: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -27,13 +27,13 @@ pub(super) struct Answer<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Choice<'a> {
+pub(super) struct CompletionChoice<'a> {
     #[serde(default)]
     pub index: Count,
     #[serde(default, borrow)]
-    pub message: Option<Message<'a>>,
+    pub message: Option<ChoiceMessage<'a>>,
     #[serde(default, borrow)]
-    pub delta: Option<Message<'a>>,
+    pub delta: Option<ChoiceMessage<'a>>,
     #[serde(default)]
     pub finish_reason: Option<Text>,
     #[serde(default, borrow)]
@@ -41,9 +41,9 @@ pub(super) struct Choice<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct ChoiceMessage<'a> {
     #[serde(default)]
-    pub content: Option<Content>,
+    pub content: Option<MessageContent>,
     #[serde(default, borrow)]
     pub refusal: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -63,13 +63,13 @@ pub(super) struct Message<'a> {
 }
 
 /// A string, or the list of parts some upstreams send instead: their texts joined.
-pub(super) struct Content {
+pub(super) struct MessageContent {
     pub text: String,
     /// Parts without a text.
     pub unknown: usize,
 }
 
-impl<'de> Deserialize<'de> for Content {
+impl<'de> Deserialize<'de> for MessageContent {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct ContentPart<'a> {
@@ -79,17 +79,17 @@ impl<'de> Deserialize<'de> for Content {
 
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Content;
+            type Value = MessageContent;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
                 to.write_str("a string or a list of parts")
             }
 
-            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Content, E> {
-                Ok(Content { text: String::from_utf8_lossy(bytes).into_owned(), unknown: 0 })
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<MessageContent, E> {
+                Ok(MessageContent { text: String::from_utf8_lossy(bytes).into_owned(), unknown: 0 })
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Content, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<MessageContent, A::Error> {
                 let (mut joined, mut unknown) = (String::new(), 0);
                 while let Some(part) = parts.next_element::<ContentPart<'de>>()? {
                     match part.text.and_then(text_of) {
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for Content {
                         None => unknown += 1,
                     }
                 }
-                Ok(Content { text: joined, unknown })
+                Ok(MessageContent { text: joined, unknown })
             }
         }
         from.deserialize_bytes(Reader)
@@ -178,11 +178,11 @@ pub(super) struct UrlCitation {
 #[derive(Deserialize)]
 pub(super) struct Logprobs {
     #[serde(default)]
-    pub content: Option<Vec<TokenLogprob>>,
+    pub content: Option<Vec<LogprobEntry>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct TokenLogprob {
+pub(super) struct LogprobEntry {
     pub token: Text,
     pub logprob: serde_json::Number,
     #[serde(default)]

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::{Fault, Kind, Scanner, Text, Value};
+use super::{Scanner, SyntaxError, Text, Value, ValueKind};
 
 /// The largest token count that is believed: no answer has as many.
-const MOST_TOKENS: u64 = u32::MAX as u64;
+const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;
 
 impl<'a> Scanner<'a> {
     /// A scanner for answers: without the bound on the number of values (vectors hold millions).
-    pub(crate) fn answer(body: &'a [u8]) -> Result<Self, Fault> {
+    pub(crate) fn answer(body: &'a [u8]) -> Result<Self, SyntaxError> {
         let mut scanner = Self::new(body)?;
         scanner.most_nodes = u32::MAX;
         Ok(scanner)
@@ -19,9 +19,9 @@ impl<'a> Scanner<'a> {
     /// is skipped.
     pub(crate) fn members(
         &mut self,
-        mut each: impl FnMut(&mut Self, &Text<'a>) -> Result<(), Fault>,
-    ) -> Result<Option<Range<usize>>, Fault> {
-        if self.peek() != Kind::Object {
+        mut each: impl FnMut(&mut Self, &Text<'a>) -> Result<(), SyntaxError>,
+    ) -> Result<Option<Range<usize>>, SyntaxError> {
+        if self.peek() != ValueKind::Object {
             self.skip()?;
             return Ok(None);
         }
@@ -38,8 +38,11 @@ impl<'a> Scanner<'a> {
     }
 
     /// Walks an array like [`Scanner::members`]; the result is the number of elements.
-    pub(crate) fn elements(&mut self, mut each: impl FnMut(&mut Self, usize) -> Result<(), Fault>) -> Result<Option<usize>, Fault> {
-        if self.peek() != Kind::Array {
+    pub(crate) fn elements(
+        &mut self,
+        mut each: impl FnMut(&mut Self, usize) -> Result<(), SyntaxError>,
+    ) -> Result<Option<usize>, SyntaxError> {
+        if self.peek() != ValueKind::Array {
             self.skip()?;
             return Ok(None);
         }
@@ -58,31 +61,31 @@ impl<'a> Scanner<'a> {
     }
 
     /// The next value if it is a string.
-    pub(crate) fn words(&mut self) -> Result<Option<Text<'a>>, Fault> {
+    pub(crate) fn words(&mut self) -> Result<Option<Text<'a>>, SyntaxError> {
         let value = self.value()?.0;
         Ok(if let Value::Text(text) = value { Some(text) } else { None })
     }
 
     /// The next value as a token count: a whole or a fractional number, or a string that holds one. `Err` inside for
     /// what is no such count: negative, absurdly large, another kind of value. `null` is `Ok(None)`.
-    pub(crate) fn tokens(&mut self) -> Result<Result<Option<u64>, NoCount>, Fault> {
+    pub(crate) fn tokens(&mut self) -> Result<Result<Option<u64>, InvalidCount>, SyntaxError> {
         let figure = match self.value()?.0 {
             Value::Null => return Ok(Ok(None)),
             Value::Number(number) => figure(number),
             Value::Text(text) => figure(text.decode().trim()),
             Value::Bool(_) | Value::Array | Value::Object => None,
         };
-        Ok(figure.map(Some).ok_or(NoCount))
+        Ok(figure.map(Some).ok_or(InvalidCount))
     }
 }
 
 /// Something stands where a token count should, but it is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoCount;
+pub(crate) struct InvalidCount;
 
 fn figure(text: &str) -> Option<u64> {
     if let Ok(whole) = text.parse::<u64>() {
-        return (whole <= MOST_TOKENS).then_some(whole);
+        return (whole <= MAX_TOKEN_COUNT).then_some(whole);
     }
     let figure: f64 = text.parse().ok()?;
     if !(0.0..=4_294_967_295.0).contains(&figure) {
@@ -108,14 +111,14 @@ mod tests {
             ("1e3", Ok(Some(1000))),
             ("\"42\"", Ok(Some(42))),
             ("\" 4\\u0032 \"", Ok(Some(42))),
-            ("-1", Err(NoCount)),
-            ("\"-1\"", Err(NoCount)),
-            ("9223372036854775808", Err(NoCount)),
-            ("1e400", Err(NoCount)),
-            ("\"many\"", Err(NoCount)),
-            ("\"nan\"", Err(NoCount)),
-            ("true", Err(NoCount)),
-            ("[1]", Err(NoCount)),
+            ("-1", Err(InvalidCount)),
+            ("\"-1\"", Err(InvalidCount)),
+            ("9223372036854775808", Err(InvalidCount)),
+            ("1e400", Err(InvalidCount)),
+            ("\"many\"", Err(InvalidCount)),
+            ("\"nan\"", Err(InvalidCount)),
+            ("true", Err(InvalidCount)),
+            ("[1]", Err(InvalidCount)),
         ] {
             assert_eq!(Scanner::answer(text.as_bytes()).unwrap().tokens(), Ok(expected), "{text}");
         }

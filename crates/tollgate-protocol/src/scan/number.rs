@@ -1,9 +1,9 @@
 //! Numbers: their grammar, and exact readings of what was written.
 
-use super::Fault;
+use super::SyntaxError;
 
 /// Checks the number that begins at `at` and returns where it ends.
-pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, Fault> {
+pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, SyntaxError> {
     let mut at = start;
     if bytes.get(at) == Some(&b'-') {
         at += 1;
@@ -11,10 +11,10 @@ pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, Fault> {
     match bytes.get(at) {
         Some(b'0') => at += 1,
         Some(b'1'..=b'9') => at = digits(bytes, at),
-        _ => return Err(Fault::new(at, "expected a digit")),
+        _ => return Err(SyntaxError::new(at, "expected a digit")),
     }
     if let Some(b'0'..=b'9') = bytes.get(at) {
-        return Err(Fault::new(at, "expected no digit behind a leading zero"));
+        return Err(SyntaxError::new(at, "expected no digit behind a leading zero"));
     }
     if bytes.get(at) == Some(&b'.') {
         at = some_digits(bytes, at + 1)?;
@@ -29,9 +29,9 @@ pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, Fault> {
     Ok(at)
 }
 
-fn some_digits(bytes: &[u8], at: usize) -> Result<usize, Fault> {
+fn some_digits(bytes: &[u8], at: usize) -> Result<usize, SyntaxError> {
     let end = digits(bytes, at);
-    if end == at { Err(Fault::new(at, "expected a digit")) } else { Ok(end) }
+    if end == at { Err(SyntaxError::new(at, "expected a digit")) } else { Ok(end) }
 }
 
 fn digits(bytes: &[u8], at: usize) -> usize {

@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 
 use super::*;
 
-fn scan(body: &[u8]) -> Result<(), Fault> {
+fn scan(body: &[u8]) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(body)?;
     scanner.skip()?;
     scanner.end()

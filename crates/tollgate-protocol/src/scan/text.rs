@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use super::Fault;
+use super::SyntaxError;
 
 /// A string of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl<'a> Text<'a> {
 }
 
 /// Finds the closing quote of the string whose content begins at `start`; also tells the decoded length.
-pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), Fault> {
+pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
     let mut at = start;
     let mut saved = 0;
     loop {
@@ -57,24 +57,24 @@ pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), Fault> 
                 saved += written - decoded;
                 at += written;
             }
-            Some(_) => return Err(Fault::new(at, "control character in a string")),
-            None => return Err(Fault::new(at, "expected '\"'")),
+            Some(_) => return Err(SyntaxError::new(at, "control character in a string")),
+            None => return Err(SyntaxError::new(at, "expected '\"'")),
         }
     }
 }
 
 /// Checks the escape at `at`: bytes written, bytes decoded.
-fn escape(bytes: &[u8], at: usize) -> Result<(usize, usize), Fault> {
+fn escape(bytes: &[u8], at: usize) -> Result<(usize, usize), SyntaxError> {
     match bytes.get(at + 1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((2, 1)),
         Some(b'u') => match unit(bytes, at) {
-            None => Err(Fault::new(at, "expected four hexadecimal digits behind '\\u'")),
+            None => Err(SyntaxError::new(at, "expected four hexadecimal digits behind '\\u'")),
             Some(0..=0x7F) => Ok((6, 1)),
             Some(0x80..=0x7FF) => Ok((6, 2)),
             Some(0xD800..=0xDBFF) if matches!(unit(bytes, at + 6), Some(0xDC00..=0xDFFF)) => Ok((12, 4)),
             Some(_) => Ok((6, 3)),
         },
-        _ => Err(Fault::new(at, "unknown escape in a string")),
+        _ => Err(SyntaxError::new(at, "unknown escape in a string")),
     }
 }
 

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use super::*;
 
 /// Name, data and the bytes to forward of every event, for one way to cut the stream.
-type Seen = Vec<(String, Vec<u8>, Option<Bytes>)>;
+type ParsedEvents = Vec<(String, Vec<u8>, Option<Bytes>)>;
 
-fn read(pieces: &[&[u8]], limit: usize) -> Result<Seen, StreamFault> {
+fn read(pieces: &[&[u8]], limit: usize) -> Result<ParsedEvents, StreamError> {
     let mut parser = SseParser::with_limit(limit);
     let mut seen = Vec::new();
     let mut note = |event: SseEvent<'_>| {
         seen.push((String::from_utf8_lossy(event.name).into_owned(), event.data.to_vec(), event.as_sent()));
-        Ok::<(), StreamFault>(())
+        Ok::<(), StreamError>(())
     };
     for piece in pieces {
         parser.push(&Bytes::copy_from_slice(piece), &mut note)?;
@@ -56,7 +56,7 @@ fn an_event_inside_one_chunk_is_not_copied() {
     SseParser::new()
         .push(&chunk, |event| {
             slices.push((event.as_sent().unwrap(), event.range_in(&chunk)));
-            Ok::<(), StreamFault>(())
+            Ok::<(), StreamError>(())
         })
         .unwrap();
     assert_eq!(slices[1].0.as_ptr(), chunk[9..].as_ptr());
@@ -81,7 +81,7 @@ fn one_line_without_an_end_stops_at_the_limit() {
     let mut parser = SseParser::with_limit(10_000);
     let mut pushed = 0;
     let fault = loop {
-        match parser.push(&Bytes::copy_from_slice(&piece), |_| Ok::<(), StreamFault>(())) {
+        match parser.push(&Bytes::copy_from_slice(&piece), |_| Ok::<(), StreamError>(())) {
             Ok(()) => pushed += piece.len(),
             Err(fault) => break fault,
         }
@@ -104,7 +104,7 @@ fn an_event_above_the_limit_is_a_fault_wherever_it_is_cut() {
 fn endless_comments_hold_no_memory() {
     let mut parser = SseParser::with_limit(100);
     for chunk in [&b": keep-alive\n"[..], b": keep", b"-alive\n", b"id: 1\n: x\n"].iter().cycle().take(10_000) {
-        parser.push(&Bytes::from_static(chunk), |_| Err(StreamFault::Truncated)).unwrap();
+        parser.push(&Bytes::from_static(chunk), |_| Err(StreamError::Truncated)).unwrap();
     }
     assert!(parser.carry.capacity() < 200, "{}", parser.carry.capacity());
 }
@@ -114,9 +114,9 @@ fn the_first_error_of_the_reader_ends_the_push() {
     let mut seen = 0;
     let result = SseParser::new().push(&Bytes::from_static(b"data: a\n\ndata: b\n\n"), |_| {
         seen += 1;
-        Err(StreamFault::Truncated)
+        Err(StreamError::Truncated)
     });
-    assert_eq!((result, seen), (Err(StreamFault::Truncated), 1));
+    assert_eq!((result, seen), (Err(StreamError::Truncated), 1));
 }
 
 #[test]

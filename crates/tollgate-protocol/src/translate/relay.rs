@@ -4,9 +4,9 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    Codec, Problem, Protocol, Reading, StreamFault, StreamRelay, codec,
-    neutral::{Event, Handover, ReplyContext, StreamDecoder, StreamEncoder},
-    passing::{self, Opening},
+    Codec, Problem, Protocol, ReplySummary, StreamError, StreamRelay, codec,
+    neutral::{AnswerPipeline, Event, ReplyContext, StreamDecoder, StreamEncoder},
+    passthrough::{self, BodyKind},
     sse::{SseEvent, SseParser},
 };
 
@@ -14,16 +14,16 @@ use crate::{
 /// framing the caller asked for.
 #[must_use]
 pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyContext) -> Box<dyn StreamRelay> {
-    let decoder = super::answers(upstream).stream_decoder();
+    let decoder = super::reply_codec(upstream).stream_decoder();
     let marks_end = decoder.marks_end();
     Box::new(Translating {
-        opening: Opening::default(),
+        opening: BodyKind::default(),
         parser: SseParser::new(),
         steps: Steps {
             upstream: codec(upstream),
             decoder,
-            handover: Handover::new(context, super::carries(caller)),
-            encoder: super::answers(caller).stream_encoder(upstream, context),
+            pipeline: AnswerPipeline::new(context, super::carries(caller)),
+            encoder: super::reply_codec(caller).stream_encoder(upstream, context),
             decoded: Vec::new(),
             handed: Vec::new(),
             out: BytesMut::new(),
@@ -37,7 +37,7 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
 
 struct Translating {
     /// Whether the body is a stream at all.
-    opening: Opening,
+    opening: BodyKind,
     parser: SseParser,
     steps: Steps,
     caller: &'static dyn Codec,
@@ -45,14 +45,14 @@ struct Translating {
     /// Something was appended for the caller.
     written: bool,
     /// The fault that ended the stream; it stays.
-    broken: Option<StreamFault>,
+    broken: Option<StreamError>,
 }
 
 /// The way of one event.
 struct Steps {
     upstream: &'static dyn Codec,
     decoder: Box<dyn StreamDecoder>,
-    handover: Handover,
+    pipeline: AnswerPipeline,
     encoder: Box<dyn StreamEncoder>,
     decoded: Vec<Event>,
     handed: Vec<Event>,
@@ -60,29 +60,29 @@ struct Steps {
 }
 
 impl Steps {
-    fn event(&mut self, event: &SseEvent<'_>) -> Result<(), StreamFault> {
-        if self.handover.ended() {
+    fn event(&mut self, event: &SseEvent<'_>) -> Result<(), StreamError> {
+        if self.pipeline.ended() {
             return Ok(());
         }
         if event.name == b"error" {
-            return Err(StreamFault::Problem(Box::new(self.upstream.decode_problem(200, event.data))));
+            return Err(StreamError::Problem(Box::new(self.upstream.decode_problem(200, event.data))));
         }
         let read = self.decoder.push(event.data, &mut self.decoded);
         self.hand_on()?;
         read
     }
 
-    fn end(&mut self) -> Result<(), StreamFault> {
+    fn end(&mut self) -> Result<(), StreamError> {
         self.decoded.push(Event::End);
         self.hand_on()
     }
 
     /// Moves what was decoded on to the caller, up to a fault.
-    fn hand_on(&mut self) -> Result<(), StreamFault> {
+    fn hand_on(&mut self) -> Result<(), StreamError> {
         let mut taken = Ok(());
         for event in self.decoded.drain(..) {
             if taken.is_ok() {
-                taken = self.handover.take(event, &mut self.handed);
+                taken = self.pipeline.take(event, &mut self.handed);
             }
         }
         for event in self.handed.drain(..) {
@@ -93,35 +93,35 @@ impl Steps {
 }
 
 impl Translating {
-    fn take(&mut self, chunk: &Bytes) -> Result<(), StreamFault> {
+    fn take(&mut self, chunk: &Bytes) -> Result<(), StreamError> {
         self.opening.look(chunk)?;
-        if matches!(self.opening, Opening::Array) {
+        if matches!(self.opening, BodyKind::Array) {
             // Google's front end wraps error objects in an array.
-            self.opening = Opening::Document(Vec::new());
+            self.opening = BodyKind::Document(Vec::new());
             self.opening.look(chunk)?;
         }
-        if matches!(self.opening, Opening::Document(_)) {
+        if matches!(self.opening, BodyKind::Document(_)) {
             return Ok(());
         }
         let steps = &mut self.steps;
         self.parser.push(chunk, |event| steps.event(&event))
     }
 
-    fn take_end(&mut self) -> Result<(), StreamFault> {
+    fn take_end(&mut self) -> Result<(), StreamError> {
         let steps = &mut self.steps;
-        if let Opening::Document(body) = &self.opening {
-            return Err(passing::document_fault(body, |status, body| steps.upstream.decode_problem(status, body)));
+        if let BodyKind::Document(body) = &self.opening {
+            return Err(passthrough::document_error(body, |status, body| steps.upstream.decode_problem(status, body)));
         }
         let tail = self.parser.finish(|event| steps.event(&event));
-        if steps.handover.ended() {
+        if steps.pipeline.ended() {
             return Ok(());
         }
-        passing::judge_tail(tail, steps.handover.finished())?;
+        passthrough::check_stream_end(tail, steps.pipeline.finished())?;
         steps.end()
     }
 
     /// Hands out what was written and remembers how it went.
-    fn settle(&mut self, result: Result<(), StreamFault>, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn settle(&mut self, result: Result<(), StreamError>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if !self.steps.out.is_empty() {
             self.written = true;
             out.push(self.steps.out.split().freeze());
@@ -134,42 +134,42 @@ impl Translating {
 }
 
 impl StreamRelay for Translating {
-    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if let Some(fault) = &self.broken {
             return Err(fault.clone());
         }
-        if self.steps.handover.ended() {
+        if self.steps.pipeline.ended() {
             return Ok(());
         }
         let result = self.take(chunk);
         self.settle(result, out)
     }
 
-    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamFault> {
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if let Some(fault) = &self.broken {
             return Err(fault.clone());
         }
-        if self.steps.handover.ended() {
+        if self.steps.pipeline.ended() {
             return Ok(());
         }
         let result = self.take_end();
         self.settle(result, out)
     }
 
-    fn reading(&self) -> Reading {
-        let reading = self.steps.handover.reading();
+    fn reading(&self) -> ReplySummary {
+        let reading = self.steps.pipeline.reading();
         // Content the caller is not shown (thoughts he did not ask for) has not reached him.
-        Reading { content: reading.content && self.written, ..reading }
+        ReplySummary { content: reading.content && self.written, ..reading }
     }
 
     fn complete(&self) -> bool {
-        let handover = &self.steps.handover;
-        self.broken.is_none() && handover.finished() && (handover.ended() || !self.marks_end)
+        let pipeline = &self.steps.pipeline;
+        self.broken.is_none() && pipeline.finished() && (pipeline.ended() || !self.marks_end)
     }
 
     fn settled(&self) -> bool {
-        let handover = &self.steps.handover;
-        self.broken.is_none() && handover.finished() && handover.reading().usage.is_some()
+        let pipeline = &self.steps.pipeline;
+        self.broken.is_none() && pipeline.finished() && pipeline.reading().usage.is_some()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {

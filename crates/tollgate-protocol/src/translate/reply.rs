@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    BadReply, PassedReply, Protocol, Reading, UpstreamProblem, Usage,
-    neutral::{AnswerKind, Blocked, Event, Handover, Reply, ReplyContext},
+    CheckedReply, InvalidReply, Protocol, ReplySummary, UpstreamProblem, Usage,
+    neutral::{AnswerKind, AnswerPipeline, BlockedPrompt, Event, Reply, ReplyContext},
 };
 
 /// Puts a complete 2xx answer into the caller's protocol.
@@ -16,32 +16,32 @@ pub fn translate_reply(
     caller: Protocol,
     body: &Bytes,
     context: &ReplyContext,
-) -> Result<PassedReply, BadReply> {
-    let (from, to) = (super::answers(upstream), super::answers(caller));
+) -> Result<CheckedReply, InvalidReply> {
+    let (from, to) = (super::reply_codec(upstream), super::reply_codec(caller));
     match context.kind {
         AnswerKind::Generated => {
             let mut decoded = Vec::new();
             from.decode_reply(body, &mut decoded)?;
-            let mut handover = Handover::new(context, super::carries(caller));
+            let mut pipeline = AnswerPipeline::new(context, super::carries(caller));
             let mut handed = Vec::with_capacity(decoded.len());
             for event in decoded {
-                handover.take(event, &mut handed)?;
+                pipeline.take(event, &mut handed)?;
             }
             let reply = Reply::assemble(handed);
-            Ok(PassedReply { body: to.encode_reply(&reply, upstream, context), reading: handover.reading() })
+            Ok(CheckedReply { body: to.encode_reply(&reply, upstream, context), reading: pipeline.reading() })
         }
         AnswerKind::Count => {
             let tokens = from.decode_count(body)?;
-            Ok(PassedReply { body: to.encode_count(tokens), reading: Reading { content: true, ..Reading::default() } })
+            Ok(CheckedReply { body: to.encode_count(tokens), reading: ReplySummary { content: true, ..ReplySummary::default() } })
         }
-        AnswerKind::Vectors { count, .. } => {
-            let vectors = from.decode_vectors(body)?;
+        AnswerKind::Embeddings { count, .. } => {
+            let vectors = from.decode_embeddings(body)?;
             if vectors.items.len() != count {
-                return Err(BadReply::Unreadable("not one vector for each text"));
+                return Err(InvalidReply::Unreadable("not one vector for each text"));
             }
             let usage = vectors.prompt_tokens.map(|prompt_total| Usage { prompt_total, ..Usage::default() });
-            let reading = Reading { usage, content: true, ..Reading::default() };
-            Ok(PassedReply { body: to.encode_vectors(&vectors, context), reading })
+            let reading = ReplySummary { usage, content: true, ..ReplySummary::default() };
+            Ok(CheckedReply { body: to.encode_embeddings(&vectors, context), reading })
         }
     }
 }
@@ -55,14 +55,14 @@ pub fn translate_problem(
     caller: Protocol,
     problem: &UpstreamProblem,
     context: &ReplyContext,
-) -> Option<PassedReply> {
+) -> Option<CheckedReply> {
     let filtered = problem.status == 400 && problem.code.as_deref() == Some("content_filter");
     if upstream != Protocol::OpenAi || caller != Protocol::Gemini || !filtered || context.kind != AnswerKind::Generated {
         return None;
     }
-    let events = [Event::Blocked(Blocked { reason: "SAFETY".to_owned(), message: None }), Event::End];
-    let reading = Reading { finish: Some(crate::Finish::Filter), content: true, ..Reading::default() };
-    let to = super::answers(caller);
+    let events = [Event::BlockedPrompt(BlockedPrompt { reason: "SAFETY".to_owned(), message: None }), Event::End];
+    let reading = ReplySummary { finish: Some(crate::Finish::Filter), content: true, ..ReplySummary::default() };
+    let to = super::reply_codec(caller);
     let body = if context.stream {
         let mut encoder = to.stream_encoder(upstream, context);
         let mut out = BytesMut::new();
@@ -73,5 +73,5 @@ pub fn translate_problem(
     } else {
         to.encode_reply(&Reply::assemble(events.into()), upstream, context)
     };
-    Some(PassedReply { body, reading })
+    Some(CheckedReply { body, reading })
 }

@@ -4,8 +4,8 @@ use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    Fetched, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target, TranslateOptions,
-    Untranslatable, codec, decode_request, encode_request,
+    DownloadedMedia, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target, TranslateError,
+    TranslateOptions, codec, decode_request, encode_request,
 };
 
 pub(crate) const DIRECTIONS: [&str; 6] = [
@@ -73,7 +73,7 @@ pub(crate) fn run(direction: &str, name: &str) {
         .flatten()
         .map(|(url, found)| {
             let text = |name: &str| found[name].as_str().expect("a sound case").to_owned();
-            (url.clone(), Ok(Arc::new(Fetched { mime: text("mime"), data: text("data") })))
+            (url.clone(), Ok(Arc::new(DownloadedMedia { mime: text("mime"), data: text("data") })))
         })
         .collect();
     let options = TranslateOptions { media: RemoteMedia::Fetched(&fetched), ..TranslateOptions::default() };
@@ -112,19 +112,19 @@ fn same(left: &Value, right: &Value) -> bool {
 }
 
 /// Compares a refusal with the error body the gateway has to make of it.
-fn assert_refused(from: Protocol, refusal: &Untranslatable, expected: &Value) {
+fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
     assert_eq!(expected["status"], 400);
     let error = &expected["body"]["error"];
     let message = error["message"].as_str().expect("a sound case");
     let (fields, code, reason) = match refusal {
-        Untranslatable::Unsupported { fields, reason } => {
+        TranslateError::Unsupported { fields, reason } => {
             if let Some(reason) = reason {
                 assert!(!message.contains(" (") || message.contains(&format!("({reason})")), "{reason} is not in: {message}");
             }
             let descriptions = vec!["Unsupported parameter.".to_owned(); fields.len()];
             (fields.iter().cloned().zip(descriptions).collect::<Vec<_>>(), "unsupported_parameter", "UNSUPPORTED_PARAMETER")
         }
-        Untranslatable::Malformed(fault) => {
+        TranslateError::Malformed(fault) => {
             for word in quoted(message) {
                 assert!(fault.message.contains(&format!("'{word}'")), "'{word}' is not in: {}", fault.message);
             }
@@ -137,7 +137,7 @@ fn assert_refused(from: Protocol, refusal: &Untranslatable, expected: &Value) {
             let told = fault.violations.iter().map(|violation| (violation.field.clone(), violation.description.clone()));
             (told.collect(), code, "INVALID_BODY")
         }
-        Untranslatable::NoCounter => panic!("no case counts"),
+        TranslateError::NoCounter => panic!("no case counts"),
     };
     if from == Protocol::Gemini {
         assert_eq!(error["details"][0]["reason"], reason);

@@ -6,10 +6,10 @@ use tollgate_protocol::Protocol;
 
 /// A conversation with its parameters.
 #[derive(Clone, Debug)]
-pub(crate) struct Talk {
+pub(crate) struct Conversation {
     system: Option<String>,
     exchanges: Vec<Exchange>,
-    last: Vec<Said>,
+    last: Vec<GeneratedTurn>,
     tools: bool,
     choice: Option<&'static str>,
     pub(crate) stream: bool,
@@ -19,13 +19,13 @@ pub(crate) struct Talk {
 /// What the user says, what the model answers.
 #[derive(Clone, Debug)]
 struct Exchange {
-    user: Vec<Said>,
+    user: Vec<GeneratedTurn>,
     model: Option<String>,
     calls: Vec<(usize, Value, String)>,
 }
 
 #[derive(Clone, Debug)]
-enum Said {
+enum GeneratedTurn {
     Text(String),
     Image(&'static str),
 }
@@ -45,10 +45,10 @@ fn words() -> impl Strategy<Value = String> {
     "[a-zäé\"\\\\ \n\u{2028}]{0,12}[a-z]"
 }
 
-fn said() -> impl Strategy<Value = Vec<Said>> {
+fn said() -> impl Strategy<Value = Vec<GeneratedTurn>> {
     let one = prop_oneof![
-        3 => words().prop_map(Said::Text),
-        1 => proptest::sample::select(&["iVBO", "/9j/", "AAAA"][..]).prop_map(Said::Image),
+        3 => words().prop_map(GeneratedTurn::Text),
+        1 => proptest::sample::select(&["iVBO", "/9j/", "AAAA"][..]).prop_map(GeneratedTurn::Image),
     ];
     proptest::collection::vec(one, 1..3)
 }
@@ -77,13 +77,13 @@ fn params() -> impl Strategy<Value = Params> {
 }
 
 /// Any conversation.
-pub(crate) fn talk() -> impl Strategy<Value = Talk> {
+pub(crate) fn talk() -> impl Strategy<Value = Conversation> {
     let choice = proptest::option::of(proptest::sample::select(&["auto", "none", "any", "named"][..]));
     let exchanges = proptest::collection::vec(exchange(), 0..4);
     (proptest::option::of(words()), exchanges, said(), any::<bool>(), choice, any::<bool>(), params()).prop_map(
         |(system, exchanges, last, tools, choice, stream, params)| {
             let tools = tools || exchanges.iter().any(|exchange| !exchange.calls.is_empty());
-            Talk { system, exchanges, last, tools, choice: choice.filter(|_| tools), stream, params }
+            Conversation { system, exchanges, last, tools, choice: choice.filter(|_| tools), stream, params }
         },
     )
 }
@@ -97,7 +97,7 @@ fn object(members: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> V
     Value::Object(members.into_iter().filter_map(|(name, value)| value.map(|value| (name.to_owned(), value))).collect())
 }
 
-impl Talk {
+impl Conversation {
     /// The request body in a protocol.
     pub(crate) fn written_for(&self, protocol: Protocol) -> Value {
         match protocol {
@@ -121,10 +121,12 @@ impl Talk {
     }
 
     fn openai(&self) -> Value {
-        let user = |said: &[Said]| {
-            let part = |said: &Said| match said {
-                Said::Text(text) => json!({"type": "text", "text": text}),
-                Said::Image(data) => json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}}),
+        let user = |said: &[GeneratedTurn]| {
+            let part = |said: &GeneratedTurn| match said {
+                GeneratedTurn::Text(text) => json!({"type": "text", "text": text}),
+                GeneratedTurn::Image(data) => {
+                    json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}})
+                }
             };
             json!({"role": "user", "content": said.iter().map(part).collect::<Vec<_>>()})
         };
@@ -168,10 +170,10 @@ impl Talk {
     }
 
     fn gemini(&self) -> Value {
-        let user = |said: &[Said]| {
-            let part = |said: &Said| match said {
-                Said::Text(text) => json!({"text": text}),
-                Said::Image(data) => json!({"inline_data": {"mimeType": "image/png", "data": data}}),
+        let user = |said: &[GeneratedTurn]| {
+            let part = |said: &GeneratedTurn| match said {
+                GeneratedTurn::Text(text) => json!({"text": text}),
+                GeneratedTurn::Image(data) => json!({"inline_data": {"mimeType": "image/png", "data": data}}),
             };
             json!({"role": "user", "parts": said.iter().map(part).collect::<Vec<_>>()})
         };
@@ -211,9 +213,11 @@ impl Talk {
     }
 
     fn anthropic(&self) -> Value {
-        let block = |said: &Said| match said {
-            Said::Text(text) => json!({"type": "text", "text": text}),
-            Said::Image(data) => json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}),
+        let block = |said: &GeneratedTurn| match said {
+            GeneratedTurn::Text(text) => json!({"type": "text", "text": text}),
+            GeneratedTurn::Image(data) => {
+                json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}})
+            }
         };
         let mut messages = Vec::new();
         let mut results: Vec<Value> = Vec::new();

@@ -6,7 +6,7 @@ use tollgate_protocol::Protocol;
 
 /// An answer apart from its protocol.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct CollectedAnswer {
     pub items: Vec<Item>,
     pub finish: End,
     /// Prompt, cached, completion, reasoning.
@@ -51,16 +51,20 @@ fn item() -> impl Strategy<Value = Item> {
 }
 
 /// Any answer.
-pub(crate) fn answer() -> impl Strategy<Value = Answer> {
+pub(crate) fn answer() -> impl Strategy<Value = CollectedAnswer> {
     let usage = proptest::option::of(
         (0..50_u64, 0..50_u64, 0..50_u64, 0..50_u64)
             .prop_map(|(prompt, cached, seen, thought)| [prompt + cached, cached, seen + thought, thought]),
     );
     let finish = prop_oneof![4 => Just(End::Stop), 1 => Just(End::Length), 1 => Just(End::Filter)];
-    (proptest::collection::vec(item(), 0..6), finish, usage).prop_map(|(items, finish, usage)| Answer { items, finish, usage })
+    (proptest::collection::vec(item(), 0..6), finish, usage).prop_map(|(items, finish, usage)| CollectedAnswer {
+        items,
+        finish,
+        usage,
+    })
 }
 
-impl Answer {
+impl CollectedAnswer {
     /// The whole answer in an upstream's protocol.
     pub(crate) fn whole(&self, upstream: Protocol) -> Value {
         match upstream {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    BadReply, Finish, Framing, NativeFace, Problem, Protocol,
+    Finish, Framing, GeminiErrorFields, InvalidReply, Problem, Protocol,
     neutral::{AnswerKind, ReplyContext},
     translate_problem, translate_reply, translating_relay,
 };
@@ -185,7 +185,7 @@ fn a_whole_answer_where_a_stream_should_be_is_a_bad_answer_of_every_upstream() {
     for (upstream, body) in bodies {
         let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
         let (out, fault) = relay((upstream, caller), &context(), [body.to_string().as_bytes()]);
-        assert!(out.is_empty() && matches!(fault, Some(tollgate_protocol::StreamFault::Malformed(_))), "{upstream:?}: {fault:?}");
+        assert!(out.is_empty() && matches!(fault, Some(tollgate_protocol::StreamError::Malformed(_))), "{upstream:?}: {fault:?}");
     }
 }
 
@@ -307,8 +307,8 @@ fn a_native_array_is_whole_only_with_its_end() {
         status: 502,
         message: "broken".to_owned(),
         request_id: "r".to_owned(),
-        openai: tollgate_protocol::OpenAiFace::default(),
-        native: NativeFace { status: "UNAVAILABLE", reason: "X".to_owned(), ..NativeFace::default() },
+        openai: tollgate_protocol::OpenAiErrorFields::default(),
+        native: GeminiErrorFields { status: "UNAVAILABLE", reason: "X".to_owned(), ..GeminiErrorFields::default() },
         retry_after: None,
         stop: false,
     };
@@ -350,7 +350,7 @@ fn an_azure_block_is_framed_as_the_caller_asked() {
 
 #[test]
 fn vectors_cross_in_both_directions() {
-    let vectors = |list, base64, count| ReplyContext { kind: AnswerKind::Vectors { list, base64, count }, ..context() };
+    let vectors = |list, base64, count| ReplyContext { kind: AnswerKind::Embeddings { list, base64, count }, ..context() };
     let data = json!([{ "index": 1, "embedding": [2] }, { "index": 0, "embedding": "AAAAPwAAAMA=" }]);
     let body = json!({ "data": data, "usage": { "prompt_tokens": 3, "total_tokens": 3 } });
     let translate = |(upstream, caller), context: &ReplyContext, body: &Value| {
@@ -377,7 +377,7 @@ fn vectors_cross_in_both_directions() {
     assert_eq!(tokens, None);
     let empty =
         translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{\"data\":[]}"), &vectors(true, false, 1));
-    assert!(matches!(empty, Err(BadReply::Unreadable(_))));
+    assert!(matches!(empty, Err(InvalidReply::Unreadable(_))));
 }
 
 #[test]
@@ -385,9 +385,9 @@ fn token_counts_cross_from_messages() {
     let count = ReplyContext { kind: AnswerKind::Count, ..context() };
     let translate = |body: &'static str| translate_reply(Protocol::Anthropic, Protocol::Gemini, &Bytes::from(body), &count);
     assert_eq!(translate("{\"input_tokens\":14}").expect("a count").body, "{\"totalTokens\":14}");
-    assert!(matches!(translate("{\"input_tokens\":-1}"), Err(BadReply::Unreadable(_))));
+    assert!(matches!(translate("{\"input_tokens\":-1}"), Err(InvalidReply::Unreadable(_))));
     let chat = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{}"), &count);
-    assert!(matches!(chat, Err(BadReply::Unreadable(_))));
+    assert!(matches!(chat, Err(InvalidReply::Unreadable(_))));
 }
 
 #[test]
@@ -433,6 +433,6 @@ fn content_of_an_unknown_kind_is_counted_and_left_out() {
     ] {
         let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
         let result = translate_reply(upstream, caller, &Bytes::from(body), &context());
-        assert!(matches!(result, Err(BadReply::Unreadable(_))), "unknown things alone are no answer: {result:?}");
+        assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "unknown things alone are no answer: {result:?}");
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    BadReply, PassedReply, Protocol, StreamFault,
+    CheckedReply, InvalidReply, Protocol, StreamError,
     neutral::{AnswerKind, ReplyContext},
     translate_reply,
 };
@@ -14,7 +14,7 @@ fn context() -> ReplyContext {
     ReplyContext { carry_thinking: true, ..ReplyContext::new("r", 7, "m") }
 }
 
-fn translate(upstream: Protocol, body: &Value) -> Result<PassedReply, BadReply> {
+fn translate(upstream: Protocol, body: &Value) -> Result<CheckedReply, InvalidReply> {
     let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
     translate_reply(upstream, caller, &Bytes::from(body.to_string()), &context())
 }
@@ -34,7 +34,7 @@ fn an_answer_without_an_end_and_with_empty_content_is_no_answer() {
         (Protocol::OpenAi, json!({ "choices": [{ "message": { "content": "" }, "finish_reason": null }] })),
     ] {
         let result = translate(upstream, &body);
-        assert!(matches!(result, Err(BadReply::Unreadable(_))), "{body}: {result:?}");
+        assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{body}: {result:?}");
     }
     let ended = translate(Protocol::Gemini, &native(&json!([{ "text": "" }]), Some("STOP")));
     assert!(ended.is_ok(), "an empty answer with an end is what the model said: {ended:?}");
@@ -50,7 +50,7 @@ fn content_without_a_form_in_the_callers_protocol_alone_is_no_answer() {
         (Protocol::OpenAi, chat(Value::Null), chat("a".into())),
     ] {
         let result = translate(upstream, &alone);
-        assert!(matches!(result, Err(BadReply::Unreadable(_))), "{alone}: {result:?}");
+        assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{alone}: {result:?}");
         let passed = translate(upstream, &beside).expect("the text is an answer");
         assert_eq!((passed.reading.unknown, passed.reading.text_bytes), (1, 1), "{beside}");
     }
@@ -67,12 +67,12 @@ fn a_stream_of_content_without_a_form_ends_as_a_fault_before_anything_reaches_th
         &context,
         [&framed(Protocol::Gemini, &[native(&json!([sound]), Some("STOP"))])[..]],
     );
-    assert!(out.is_empty() && matches!(fault, Some(StreamFault::Malformed(_))), "{fault:?}");
+    assert!(out.is_empty() && matches!(fault, Some(StreamError::Malformed(_))), "{fault:?}");
     let delta =
         |delta: Value, finish: Option<&str>| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
     let speech = [delta(json!({ "audio": { "id": "a", "transcript": "hel" } }), None), delta(json!({}), Some("stop"))];
     let (out, fault) = relay((Protocol::OpenAi, Protocol::Gemini), &context, [&framed(Protocol::OpenAi, &speech)[..]]);
-    assert!(out.is_empty() && matches!(fault, Some(StreamFault::Malformed(_))), "{fault:?}");
+    assert!(out.is_empty() && matches!(fault, Some(StreamError::Malformed(_))), "{fault:?}");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn as_many_vectors_come_back_as_texts_were_sent() {
     let chat = |vectors: usize| json!({ "data": vec![json!({ "embedding": [1] }); vectors] });
     let native = |vectors: usize| json!({ "embeddings": vec![json!({ "values": [1] }); vectors] });
     for count in [1, 2] {
-        let context = ReplyContext { kind: AnswerKind::Vectors { list: true, base64: false, count }, ..context() };
+        let context = ReplyContext { kind: AnswerKind::Embeddings { list: true, base64: false, count }, ..context() };
         for vectors in [1, 2, 3] {
             for (upstream, caller, body) in
                 [(Protocol::OpenAi, Protocol::Gemini, chat(vectors)), (Protocol::Gemini, Protocol::OpenAi, native(vectors))]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tollgate_protocol::{BadReply, Protocol, StreamFault, neutral::ReplyContext, translate_reply};
+use tollgate_protocol::{InvalidReply, Protocol, StreamError, neutral::ReplyContext, translate_reply};
 
 use crate::{
     WAYS,
@@ -91,7 +91,7 @@ fn what_is_no_answer_is_a_fault() {
         for body in no_answers(way.0) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
             let result = translate_reply(way.0, way.1, &Bytes::from(body), &context());
-            assert!(matches!(result, Err(BadReply::Unreadable(_))), "{way:?} {shown}: {result:?}");
+            assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{way:?} {shown}: {result:?}");
         }
     }
 }
@@ -121,12 +121,12 @@ fn an_error_inside_a_200_is_the_upstreams_problem() {
         let error = json!({ "type": "error", "error": { "code": 429, "type": "rate_limit_error", "status": "RESOURCE_EXHAUSTED",
             "message": "slow down" } });
         let result = translate_reply(way.0, way.1, &Bytes::from(error.to_string()), &context());
-        let Err(BadReply::Problem(problem)) = result else { panic!("{way:?}: {result:?}") };
+        let Err(InvalidReply::Problem(problem)) = result else { panic!("{way:?}: {result:?}") };
         assert_eq!((problem.status, problem.message.as_str()), (429, "slow down"), "{way:?}");
         for bytes in [framed(way.0, std::slice::from_ref(&error)), error.to_string().into_bytes()] {
             let (out, fault) = relay(way, &context(), [&bytes[..]]);
             assert!(out.is_empty());
-            assert!(matches!(fault, Some(StreamFault::Problem(problem)) if problem.status == 429), "{way:?}");
+            assert!(matches!(fault, Some(StreamError::Problem(problem)) if problem.status == 429), "{way:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use Protocol::{Anthropic, Gemini, OpenAi};
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    Framing, Method, Profile, Protocol, Target, TranslateOptions, Untranslatable, decode_request, effective_profile, encode_request,
+    Framing, Method, Profile, Protocol, Target, TranslateError, TranslateOptions, decode_request, effective_profile, encode_request,
 };
 
 /// The body the upstream gets and what is reported as dropped, or the fields that are refused (with the message of a
@@ -21,8 +21,8 @@ fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<S
         .and_then(|request| encode_request(to, &request, "up", &profile, &TranslateOptions::default()));
     match outcome {
         Ok(encoded) => Ok((serde_json::from_slice(&encoded.body).expect("JSON"), encoded.dropped)),
-        Err(Untranslatable::Unsupported { fields, .. }) => Err(fields),
-        Err(Untranslatable::Malformed(fault)) => Err(vec![fault.message]),
+        Err(TranslateError::Unsupported { fields, .. }) => Err(fields),
+        Err(TranslateError::Malformed(fault)) => Err(vec![fault.message]),
         Err(other) => panic!("{other:?}"),
     }
 }

@@ -13,7 +13,7 @@ mod schemas;
 mod sources;
 
 use bytes::Bytes;
-use tollgate_protocol::{Protocol, StreamFault, neutral::ReplyContext, translating_relay};
+use tollgate_protocol::{Protocol, StreamError, neutral::ReplyContext, translating_relay};
 
 /// Every way an answer can take.
 const WAYS: [(Protocol, Protocol); 6] = [
@@ -30,7 +30,7 @@ fn relay<'a>(
     (upstream, caller): (Protocol, Protocol),
     context: &ReplyContext,
     chunks: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<u8>, Option<StreamFault>) {
+) -> (Vec<u8>, Option<StreamError>) {
     let mut relay = translating_relay(upstream, caller, context);
     let mut out = Vec::new();
     for chunk in chunks {

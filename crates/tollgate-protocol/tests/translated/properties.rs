@@ -7,7 +7,7 @@ use tollgate_protocol::{Protocol, neutral::ReplyContext, translate_reply};
 
 use crate::{
     WAYS,
-    answers::{Answer, answer},
+    answers::{CollectedAnswer, answer},
     assembled::{assemble, normalised},
     framed, relay,
     schemas::{check_reply, check_stream},
@@ -24,7 +24,7 @@ fn context(thoughts: bool, parallel: bool) -> ReplyContext {
     }
 }
 
-fn same(way: (Protocol, Protocol), answer: &Answer, context: &ReplyContext) -> Result<(), TestCaseError> {
+fn same(way: (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Result<(), TestCaseError> {
     let (upstream, caller) = way;
     let body = Bytes::from(answer.whole(upstream).to_string());
     let passed = translate_reply(upstream, caller, &body, context).expect("an answer");

@@ -11,7 +11,7 @@ use tollgate_protocol::{
 
 use crate::{
     WAYS,
-    answers::{Answer, Item, answer},
+    answers::{CollectedAnswer, Item, answer},
     assembled::{assemble, normalised},
     framed, relay,
     schemas::{check_reply, check_request, check_stream},
@@ -91,12 +91,12 @@ fn messages_history(content: &Value) -> Value {
     ] })
 }
 
-fn whole((upstream, caller): (Protocol, Protocol), answer: &Answer, context: &ReplyContext) -> Value {
+fn whole((upstream, caller): (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Value {
     let body = Bytes::from(answer.whole(upstream).to_string());
     check_reply(caller, &translate_reply(upstream, caller, &body, context).expect("an answer").body)
 }
 
-fn streamed(way: (Protocol, Protocol), answer: &Answer, context: &ReplyContext) -> Vec<Value> {
+fn streamed(way: (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Vec<Value> {
     let context = ReplyContext { stream: true, ..context.clone() };
     let (out, fault) = relay(way, &context, [&framed(way.0, &answer.streamed(way.0))[..]]);
     assert_eq!(fault, None);
@@ -104,7 +104,7 @@ fn streamed(way: (Protocol, Protocol), answer: &Answer, context: &ReplyContext) 
 }
 
 /// The blocks of a message as they must come back: neighbouring texts are one, ids that were missing are made up.
-fn expected_blocks(answer: &Answer) -> Vec<Value> {
+fn expected_blocks(answer: &CollectedAnswer) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     let mut made = 0;
     let whole = answer.whole(Protocol::Anthropic);
@@ -129,7 +129,7 @@ fn context(thoughts: bool) -> ReplyContext {
 }
 
 /// Calls that share an id cannot be told apart in a history; upstreams do not make such answers.
-fn distinct_ids(mut answer: Answer) -> Answer {
+fn distinct_ids(mut answer: CollectedAnswer) -> CollectedAnswer {
     for (at, item) in answer.items.iter_mut().enumerate() {
         if let Item::Call { id: Some(id), .. } = item {
             *id = format!("{id}{at}");

@@ -16,9 +16,9 @@ pub(crate) trait Check {
 
 /// Collects problems.
 #[derive(Default)]
-struct Problems(Vec<FieldProblem>);
+struct FieldProblems(Vec<FieldProblem>);
 
-impl Problems {
+impl FieldProblems {
     fn add(&mut self, field: &'static str, message: impl Into<String>) {
         self.0.push(FieldProblem { field, message: message.into() });
     }
@@ -97,7 +97,7 @@ fn fits(price: &Price) -> bool {
 
 impl Check for ChannelSpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 100);
         if self.provider == Provider::Echo {
             problems.unless(self.base_url.is_empty(), "base_url", "the echo channel has no address");
@@ -142,7 +142,7 @@ impl Check for ChannelSpec {
 
 impl Check for ServesSpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("model", &self.model, 256);
         problems.name("upstream", &self.upstream, 256);
         problems.schedule("cost", self.cost.as_ref());
@@ -152,7 +152,7 @@ impl Check for ServesSpec {
 
 impl Check for AccountSpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 100);
         problems.unless(self.cost_multiplier.0 >= 0, "cost_multiplier", "is below zero");
         problems.0
@@ -161,7 +161,7 @@ impl Check for AccountSpec {
 
 impl Check for ModelSpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 256);
         problems.schedule("price", self.price.as_ref());
         problems.unless(self.context != Some(0), "context", "must be above 0");
@@ -177,7 +177,7 @@ impl Check for ModelSpec {
 
 impl Check for GroupSpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 100);
         problems.unless(self.sale_multiplier.0 >= 0, "sale_multiplier", "is below zero");
         problems.price_limit(self.price_limit.as_ref());
@@ -189,7 +189,7 @@ impl Check for GroupSpec {
 
 impl Check for MemberSpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 100);
         problems.budgets(&self.budgets);
         problems.0
@@ -198,7 +198,7 @@ impl Check for MemberSpec {
 
 impl Check for KeySpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 100);
         problems.unless(self.status != KeyStatus::Revoked, "status", "a key is revoked by a change of its own, for good");
         problems.price_limit(self.price_limit.as_ref());
@@ -209,7 +209,7 @@ impl Check for KeySpec {
 
 impl Check for AdminKeySpec {
     fn check(&self) -> Vec<FieldProblem> {
-        let mut problems = Problems::default();
+        let mut problems = FieldProblems::default();
         problems.name("name", &self.name, 100);
         problems.0
     }
@@ -270,7 +270,7 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{PriceTier, PricedAt};
+    use tollgate_core::{PriceTier, ScheduledPrice};
 
     use super::*;
 
@@ -317,8 +317,8 @@ mod tests {
     #[test]
     fn a_price_that_cannot_be_meant_is_refused() {
         let problems = |price| {
-            let mut problems = Problems::default();
-            problems.schedule("price", Some(&PriceSchedule(vec![PricedAt { valid_from: None, price }])));
+            let mut problems = FieldProblems::default();
+            problems.schedule("price", Some(&PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])));
             problems.0.len()
         };
         let dear = Price { output: Some(MOST_PER_MILLION), per_request: Some(10_000_000_000_000), ..Price::default() };

@@ -2,8 +2,8 @@
 
 use tollgate_core::{Budget, KeyId, KeyStatus, MemberStatus, Role};
 
-use super::{Batch, Check as _, Given, NewRow, checked, refused};
-use crate::{KeySecret, KeySpec, Kind, MemberSpec, Refused, StoreError, rows::Row};
+use super::{Batch, Check as _, SecretInput, SecretRequirement, checked, refused};
+use crate::{ChangeRefusal, KeySecret, KeySpec, MemberSpec, RowKind, StoreError, rows::Row};
 
 /// The member that keys without one belong to.
 pub(crate) const OWNER: &str = "owner";
@@ -21,7 +21,7 @@ impl Batch<'_> {
     pub(super) async fn set_key_budgets(&mut self, key: KeyId, budgets: &[Budget]) -> Result<(), StoreError> {
         let row = self.need_live_key(key).await?;
         let spec = KeySpec { budgets: budgets.to_vec(), ..row.read()? };
-        checked(Kind::Key, &spec.name, spec.check())?;
+        checked(RowKind::Key, &spec.name, spec.check())?;
         self.edit_row::<KeySpec>(row, "budgets", |before| *before = spec).await
     }
 
@@ -31,25 +31,25 @@ impl Batch<'_> {
             spec.member = self.first_admin().await?;
         }
         let shown = format!("{}/{}", spec.member, spec.name);
-        checked(Kind::Key, &shown, spec.check())?;
-        let Some(member) = self.rows.by_name(Kind::Member, "", &spec.member).await? else {
-            return Err(refused(Kind::Key, &spec.name, Refused::Unknown { kind: Kind::Member, name: spec.member }));
+        checked(RowKind::Key, &shown, spec.check())?;
+        let Some(member) = self.rows.by_name(RowKind::Member, "", &spec.member).await? else {
+            return Err(refused(RowKind::Key, &spec.name, ChangeRefusal::Unknown { kind: RowKind::Member, name: spec.member }));
         };
         if let Some(secret) = secret
             && let Some(taken) = self.rows.by_hash(&secret.hash).await?
             && (taken.parent != member.id || taken.name != spec.name)
         {
-            return Err(refused(Kind::Key, &shown, Refused::SecretTaken));
+            return Err(refused(RowKind::Key, &shown, ChangeRefusal::SecretTaken));
         }
-        self.names(Kind::Key, &shown, Kind::Group, &spec.groups);
-        let given = secret.map_or(Given::Keep(NewRow::NeedsSecret), Given::Key);
-        self.put(Kind::Key, &member.id, &spec.name, &spec, given).await
+        self.names(RowKind::Key, &shown, RowKind::Group, &spec.groups);
+        let given = secret.map_or(SecretInput::Keep(SecretRequirement::NeedsSecret), SecretInput::Key);
+        self.put(RowKind::Key, &member.id, &spec.name, &spec, given).await
     }
 
     /// The member `owner`, or else the first admin there was.
     async fn first_admin(&mut self) -> Result<String, StoreError> {
         let mut first: Option<Row> = None;
-        for row in self.rows.list(Kind::Member, None).await? {
+        for row in self.rows.list(RowKind::Member, None).await? {
             let spec: MemberSpec = row.read()?;
             let admin = spec.role == Role::Admin && spec.status == MemberStatus::Active;
             if row.name == OWNER {
@@ -59,12 +59,13 @@ impl Batch<'_> {
                 first = Some(row);
             }
         }
-        first.map(|row| row.name).ok_or_else(|| refused(Kind::Member, OWNER, Refused::NotFound))
+        first.map(|row| row.name).ok_or_else(|| refused(RowKind::Member, OWNER, ChangeRefusal::NotFound))
     }
 
     async fn need_key(&mut self, id: KeyId) -> Result<Row, StoreError> {
         let shown = id.to_string();
-        let row = self.rows.by_id(Kind::Key, &shown).await?.ok_or_else(|| refused(Kind::Key, &shown, Refused::NotFound))?;
+        let row =
+            self.rows.by_id(RowKind::Key, &shown).await?.ok_or_else(|| refused(RowKind::Key, &shown, ChangeRefusal::NotFound))?;
         self.may_write(&row, &row.name)?;
         Ok(row)
     }
@@ -72,7 +73,7 @@ impl Batch<'_> {
     async fn need_live_key(&mut self, id: KeyId) -> Result<Row, StoreError> {
         let row = self.need_key(id).await?;
         if row.removed_at.is_some() {
-            return Err(refused(Kind::Key, &row.name, Refused::Revoked));
+            return Err(refused(RowKind::Key, &row.name, ChangeRefusal::Revoked));
         }
         Ok(row)
     }

@@ -2,25 +2,25 @@
 
 use tollgate_core::{
     Budget, BudgetAction, Hedge, Multiplier, NanoUsd, Price, PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, PriceTier,
-    PricedAt, Window, parse_usd,
+    ScheduledPrice, Window, parse_usd,
 };
 
-use super::reader::Table;
+use super::reader::TableReader;
 
-fn money(table: &Table<'_>, field: &'static str) -> Option<i64> {
+fn money(table: &TableReader<'_>, field: &'static str) -> Option<i64> {
     table.decimal(field, |text| parse_usd(text).map_err(|error| error.to_string()))
 }
 
-pub(super) fn multiplier(table: &Table<'_>, field: &'static str) -> Multiplier {
+pub(super) fn multiplier(table: &TableReader<'_>, field: &'static str) -> Multiplier {
     table.decimal(field, |text| Multiplier::parse(text).map_err(|error| error.to_string())).unwrap_or_default()
 }
 
 /// The prices of a field: one table, or an array of tables with `valid_from`.
-pub(super) fn schedule(table: &Table<'_>, field: &'static str) -> Option<PriceSchedule> {
+pub(super) fn schedule(table: &TableReader<'_>, field: &'static str) -> Option<PriceSchedule> {
     table.get(field)?;
     let prices = table.one_or_more(field, field);
-    let entry = |table: &Table<'_>| {
-        let price = PricedAt { valid_from: table.time("valid_from"), price: price(table) };
+    let entry = |table: &TableReader<'_>| {
+        let price = ScheduledPrice { valid_from: table.time("valid_from"), price: price(table) };
         table.finish();
         price
     };
@@ -32,10 +32,10 @@ pub(super) fn free() -> Price {
     Price { input: Some(0), output: Some(0), ..Price::default() }
 }
 
-fn price(table: &Table<'_>) -> Price {
+fn price(table: &TableReader<'_>) -> Price {
     let is_free = table.flag("free");
     let mut price = kinds(table);
-    let tier = |table: &Table<'_>| {
+    let tier = |table: &TableReader<'_>| {
         let above = table.whole::<u64>("above");
         if above.is_none() && table.get("above").is_none() {
             table.problem("a tier needs above: the number of prompt tokens it begins behind");
@@ -57,7 +57,7 @@ fn price(table: &Table<'_>) -> Price {
     price
 }
 
-fn kinds(table: &Table<'_>) -> Price {
+fn kinds(table: &TableReader<'_>) -> Price {
     Price {
         input: money(table, "input"),
         output: money(table, "output"),
@@ -72,10 +72,10 @@ fn kinds(table: &Table<'_>) -> Price {
 }
 
 /// The budgets of a row: one table, or an array of them.
-pub(super) fn budgets(table: &Table<'_>) -> Vec<Budget> {
+pub(super) fn budgets(table: &TableReader<'_>) -> Vec<Budget> {
     const WINDOWS: [(&str, Window); 3] = [("day", Window::Day), ("month", Window::Month), ("total", Window::Total)];
     const ACTIONS: [(&str, BudgetAction); 2] = [("block", BudgetAction::Block), ("alert", BudgetAction::Alert)];
-    let budget = |table: &Table<'_>| {
+    let budget = |table: &TableReader<'_>| {
         for field in ["amount", "window"] {
             if table.get(field).is_none() {
                 table.problem(format!("a budget needs {field}"));
@@ -93,7 +93,7 @@ pub(super) fn budgets(table: &Table<'_>) -> Vec<Budget> {
 }
 
 /// When a group's late streams get a second attempt.
-pub(super) fn hedge(table: &Table<'_>) -> Option<Hedge> {
+pub(super) fn hedge(table: &TableReader<'_>) -> Option<Hedge> {
     let table = table.table("hedge")?;
     if table.get("cost_cap").is_none() {
         table.problem("hedge needs cost_cap, what second attempts may cost in a day");
@@ -111,7 +111,7 @@ enum LimitMode {
 }
 
 /// The price limit of a row.
-pub(super) fn price_limit(table: &Table<'_>) -> Option<PriceLimit> {
+pub(super) fn price_limit(table: &TableReader<'_>) -> Option<PriceLimit> {
     const MODES: [(&str, LimitMode); 3] =
         [("priced_only", LimitMode::PricedOnly), ("ceiling", LimitMode::Ceiling), ("min_margin", LimitMode::MinMargin)];
     const ON: [(&str, PriceLimitOn); 2] = [("sale", PriceLimitOn::Sale), ("cost", PriceLimitOn::Cost)];

@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue, ValueDeserializer},
 };
 
-use super::reader::Table;
+use super::reader::TableReader;
 
 /// Every field of [`Profile`], as its serialisation names them.
 const FIELDS: [&str; 23] = [
@@ -37,7 +37,7 @@ const FIELDS: [&str; 23] = [
     "system_role",
 ];
 
-pub(super) fn profile(table: &Table<'_>) -> Profile {
+pub(super) fn profile(table: &TableReader<'_>) -> Profile {
     let Some(table) = table.table("profile") else { return Profile::default() };
     let mut whole = DeTable::new();
     for field in FIELDS {

@@ -8,30 +8,30 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{FileError, Place, Sources, nearest::hint};
+use super::{FileError, FilePosition, Sources, nearest::hint};
 use crate::FieldProblem;
 
 /// A value with its place.
-pub(super) type Value<'i> = Spanned<DeValue<'i>>;
+pub(super) type SpannedValue<'i> = Spanned<DeValue<'i>>;
 
 /// The problems found so far.
-pub(super) struct Problems<'t> {
+pub(super) struct FileProblems<'t> {
     text: &'t str,
     /// Where each line begins: every row is asked for its place, and files have tens of thousands.
     lines: Vec<usize>,
     found: RefCell<Vec<FileError>>,
 }
 
-impl<'t> Problems<'t> {
+impl<'t> FileProblems<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, lines, found: RefCell::new(Vec::new()) }
     }
 
-    pub(super) fn place(&self, offset: usize) -> Place {
+    pub(super) fn place(&self, offset: usize) -> FilePosition {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.lines.partition_point(|start| *start <= offset);
-        Place { line, column: self.text[self.lines[line - 1]..offset].chars().count() + 1 }
+        FilePosition { line, column: self.text[self.lines[line - 1]..offset].chars().count() + 1 }
     }
 
     pub(super) fn add(&self, offset: usize, message: String) {
@@ -47,7 +47,7 @@ impl<'t> Problems<'t> {
 }
 
 /// One table being read. Fields that were never asked for are unknown ones.
-pub(super) struct Table<'a> {
+pub(super) struct TableReader<'a> {
     fields: &'a DeTable<'a>,
     span: Range<usize>,
     /// What it is, for messages: `[[channel]]`.
@@ -55,21 +55,26 @@ pub(super) struct Table<'a> {
     asked: RefCell<Vec<&'static str>>,
     /// Fields with a problem already.
     bad: RefCell<Vec<&'static str>>,
-    problems: &'a Problems<'a>,
+    problems: &'a FileProblems<'a>,
 }
 
-impl<'a> Table<'a> {
-    pub(super) const fn new(fields: &'a DeTable<'a>, span: Range<usize>, what: &'static str, problems: &'a Problems<'a>) -> Self {
+impl<'a> TableReader<'a> {
+    pub(super) const fn new(
+        fields: &'a DeTable<'a>,
+        span: Range<usize>,
+        what: &'static str,
+        problems: &'a FileProblems<'a>,
+    ) -> Self {
         Self { fields, span, what, asked: RefCell::new(Vec::new()), bad: RefCell::new(Vec::new()), problems }
     }
 
     /// Where it begins.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> FilePosition {
         self.problems.place(self.span.start)
     }
 
     /// Where a field stands; where the table begins when it is absent.
-    pub(super) fn place_of(&self, field: &str) -> Place {
+    pub(super) fn place_of(&self, field: &str) -> FilePosition {
         self.problems.place(self.fields.get(field).map_or(self.span.start, |value| value.span().start))
     }
 
@@ -108,7 +113,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    pub(super) fn get(&self, field: &'static str) -> Option<&'a Value<'a>> {
+    pub(super) fn get(&self, field: &'static str) -> Option<&'a SpannedValue<'a>> {
         let mut asked = self.asked.borrow_mut();
         if !asked.contains(&field) {
             asked.push(field);
@@ -219,14 +224,14 @@ impl<'a> Table<'a> {
     }
 
     /// A table in a field.
-    pub(super) fn table(&self, field: &'static str) -> Option<Table<'a>> {
+    pub(super) fn table(&self, field: &'static str) -> Option<TableReader<'a>> {
         let value = self.get(field)?;
         let Some(fields) = value.get_ref().as_table() else { return self.wrong(field, "a table", value.get_ref()) };
-        Some(Table::new(fields, value.span(), field, self.problems))
+        Some(TableReader::new(fields, value.span(), field, self.problems))
     }
 
     /// An array of tables (`[[…]]`).
-    pub(super) fn tables(&self, field: &'static str, what: &'static str) -> Vec<Table<'a>> {
+    pub(super) fn tables(&self, field: &'static str, what: &'static str) -> Vec<TableReader<'a>> {
         let Some(value) = self.get(field) else { return Vec::new() };
         if value.get_ref().is_array() {
             return self.one_or_more(field, what);
@@ -236,13 +241,13 @@ impl<'a> Table<'a> {
     }
 
     /// One table, or an array of them.
-    pub(super) fn one_or_more(&self, field: &'static str, what: &'static str) -> Vec<Table<'a>> {
+    pub(super) fn one_or_more(&self, field: &'static str, what: &'static str) -> Vec<TableReader<'a>> {
         let Some(value) = self.get(field) else { return Vec::new() };
         let values = value.get_ref().as_array().map_or(std::slice::from_ref(value), |values| &**values);
         let mut tables = Vec::new();
         for value in values {
             if let Some(fields) = value.get_ref().as_table() {
-                tables.push(Table::new(fields, value.span(), what, self.problems));
+                tables.push(TableReader::new(fields, value.span(), what, self.problems));
             } else {
                 let found = article(value.get_ref());
                 self.field_problem(field, &format!("expected a table or a list of tables, found {found}"));

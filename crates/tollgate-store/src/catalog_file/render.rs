@@ -12,7 +12,7 @@ use tollgate_core::{
 use tollgate_protocol::Profile;
 
 use super::price::free;
-use crate::{AccountSpec, ChannelSpec, Current, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+use crate::{AccountSpec, CatalogRows, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec};
 
 /// A field and its value as TOML.
 pub(super) type Field = (&'static str, String);
@@ -27,7 +27,7 @@ pub(super) trait FileForm {
 
 /// The current catalog as a catalog file. Applying it changes nothing.
 #[must_use]
-pub fn render(current: &Current) -> String {
+pub fn render(current: &CatalogRows) -> String {
     let mut out = "# The catalog as it is. Secrets are not in it: an account or key that is there keeps its own.\n".to_owned();
     for channel in &current.channels {
         row(&mut out, "[[channel]]", "", "name", &channel.spec);
@@ -299,7 +299,7 @@ fn budget(budget: &Budget) -> String {
 }
 
 fn schedule(schedule: &PriceSchedule) -> String {
-    let entry = |priced: &tollgate_core::PricedAt| {
+    let entry = |priced: &tollgate_core::ScheduledPrice| {
         let mut fields = Vec::new();
         if let Some(at) = priced.valid_from {
             fields.push(("valid_from", time(at)));

@@ -8,17 +8,17 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 
 use super::{
-    FileAccount, FileChannel, FileKey, FileRow, Names, Sources,
+    FileAccount, FileChannel, FileKey, FileRow, Sources, UniqueNames,
     price::{budgets, hedge, multiplier, price_limit, schedule},
     profile::profile,
-    reader::Table,
+    reader::TableReader,
 };
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec, Switch, apply::Check as _, keys::check_import,
+    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec, Toggle, apply::Check as _, keys::check_import,
     provider_defaults,
 };
 
-const SWITCH: [(&str, Switch); 2] = [("on", Switch::On), ("off", Switch::Off)];
+const SWITCH: [(&str, Toggle); 2] = [("on", Toggle::On), ("off", Toggle::Off)];
 const PROVIDERS: [(&str, Provider); 5] = [
     ("openai", Provider::OpenAi),
     ("gemini", Provider::Gemini),
@@ -29,15 +29,15 @@ const PROVIDERS: [(&str, Provider); 5] = [
 const PROTOCOLS: [(&str, Protocol); 3] =
     [("openai", Protocol::OpenAi), ("gemini", Protocol::Gemini), ("anthropic", Protocol::Anthropic)];
 
-fn row<T>(table: &Table<'_>, spec: T, names: &str) -> FileRow<T> {
+fn row<T>(table: &TableReader<'_>, spec: T, names: &str) -> FileRow<T> {
     FileRow { spec, place: table.place(), names_at: table.place_of(names) }
 }
 
-fn is_on(table: &Table<'_>) -> bool {
-    table.word("status", &SWITCH) != Some(Switch::Off)
+fn is_on(table: &TableReader<'_>) -> bool {
+    table.word("status", &SWITCH) != Some(Toggle::Off)
 }
 
-fn limits(table: &Table<'_>) -> Limits {
+fn limits(table: &TableReader<'_>) -> Limits {
     Limits {
         rpm: table.whole("rpm").unwrap_or(0),
         tpm: table.whole("tpm").unwrap_or(0),
@@ -45,11 +45,11 @@ fn limits(table: &Table<'_>) -> Limits {
     }
 }
 
-fn globs(table: &Table<'_>) -> Vec<Glob> {
+fn globs(table: &TableReader<'_>) -> Vec<Glob> {
     table.texts("models").map_or_else(|| vec![Glob("*".to_owned())], |models| models.into_iter().map(Glob).collect())
 }
 
-pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Names) -> FileChannel {
+pub(super) fn channel(table: &TableReader<'_>, sources: &Sources<'_>, names: &mut UniqueNames) -> FileChannel {
     let plain = ChannelSpec::default();
     let provider = table.word("provider", &PROVIDERS);
     let (protocol, base_url) = provider_defaults(provider.unwrap_or(Provider::Compatible));
@@ -83,7 +83,7 @@ pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Name
         budgets: budgets(table),
         serves: Vec::new(),
     };
-    names.add(table, crate::Kind::Channel, &spec.name, table.place());
+    names.add(table, crate::RowKind::Channel, &spec.name, table.place());
     let accounts = accounts(table, &spec.name, sources, names);
     let served: Vec<ServesSpec> = table
         .tables("serves", "[[channel.serves]]")
@@ -102,7 +102,7 @@ pub(super) fn channel(table: &Table<'_>, sources: &Sources<'_>, names: &mut Name
     FileChannel { row: row(table, ChannelSpec { serves: served, ..spec }, "name"), accounts }
 }
 
-fn accounts(channel: &Table<'_>, channel_name: &str, sources: &Sources<'_>, names: &mut Names) -> Vec<FileAccount> {
+fn accounts(channel: &TableReader<'_>, channel_name: &str, sources: &Sources<'_>, names: &mut UniqueNames) -> Vec<FileAccount> {
     let mut accounts = Vec::new();
     for table in channel.tables("account", "[[channel.account]]") {
         let Limits { rpm, tpm, concurrency } = limits(&table);
@@ -120,13 +120,13 @@ fn accounts(channel: &Table<'_>, channel_name: &str, sources: &Sources<'_>, name
         }
         table.finish();
         table.row_problems(spec.check());
-        names.add(&table, crate::Kind::Account, &format!("{channel_name}/{}", spec.name), table.place());
+        names.add(&table, crate::RowKind::Account, &format!("{channel_name}/{}", spec.name), table.place());
         accounts.push(FileAccount { spec, credential, place: table.place() });
     }
     accounts
 }
 
-fn serves(table: &Table<'_>) -> ServesSpec {
+fn serves(table: &TableReader<'_>) -> ServesSpec {
     let model = table.name("model");
     let upstream = table.text("upstream").unwrap_or_else(|| model.clone());
     let spec = ServesSpec { model, upstream, cost: schedule(table, "cost"), profile: profile(table) };
@@ -137,7 +137,7 @@ fn serves(table: &Table<'_>) -> ServesSpec {
     spec
 }
 
-pub(super) fn model(table: &Table<'_>) -> FileRow<ModelSpec> {
+pub(super) fn model(table: &TableReader<'_>) -> FileRow<ModelSpec> {
     const ON_UNSUPPORTED: [(&str, OnUnsupported); 2] = [("refuse", OnUnsupported::Refuse), ("drop", OnUnsupported::Drop)];
     let parameters = match (table.texts("supported_parameters"), table.texts("unsupported_parameters")) {
         (Some(_), Some(_)) => {
@@ -164,7 +164,7 @@ pub(super) fn model(table: &Table<'_>) -> FileRow<ModelSpec> {
     row(table, spec, "name")
 }
 
-pub(super) fn group(table: &Table<'_>) -> FileRow<GroupSpec> {
+pub(super) fn group(table: &TableReader<'_>) -> FileRow<GroupSpec> {
     const VISIBILITY: [(&str, Visibility); 2] = [("public", Visibility::Public), ("private", Visibility::Private)];
     const TRANSLATION: [(&str, TranslationPolicy); 2] =
         [("strict", TranslationPolicy::Strict), ("lenient", TranslationPolicy::Lenient)];
@@ -196,7 +196,7 @@ pub(super) fn group(table: &Table<'_>) -> FileRow<GroupSpec> {
     row(table, spec, "channels")
 }
 
-pub(super) fn member(table: &Table<'_>) -> FileRow<MemberSpec> {
+pub(super) fn member(table: &TableReader<'_>) -> FileRow<MemberSpec> {
     const ROLE: [(&str, Role); 3] = [("admin", Role::Admin), ("operator", Role::Operator), ("member", Role::Member)];
     const STATUS: [(&str, MemberStatus); 2] = [("active", MemberStatus::Active), ("suspended", MemberStatus::Suspended)];
     const BILLING: [(&str, Billing); 2] = [("postpaid", Billing::Postpaid), ("prepaid", Billing::Prepaid)];
@@ -215,7 +215,7 @@ pub(super) fn member(table: &Table<'_>) -> FileRow<MemberSpec> {
     row(table, spec, "groups")
 }
 
-pub(super) fn key(table: &Table<'_>, sources: &Sources<'_>) -> FileKey {
+pub(super) fn key(table: &TableReader<'_>, sources: &Sources<'_>) -> FileKey {
     const STATUS: [(&str, KeyStatus); 2] = [("active", KeyStatus::Active), ("disabled", KeyStatus::Disabled)];
     let spec = KeySpec {
         name: table.name("name"),
@@ -240,7 +240,7 @@ pub(super) fn key(table: &Table<'_>, sources: &Sources<'_>) -> FileKey {
 }
 
 /// Networks, or single addresses.
-fn addresses(table: &Table<'_>) -> Vec<IpNet> {
+fn addresses(table: &TableReader<'_>) -> Vec<IpNet> {
     let mut nets = Vec::new();
     for text in table.texts("ip_allow").unwrap_or_default() {
         match text.parse::<IpNet>().or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from)) {

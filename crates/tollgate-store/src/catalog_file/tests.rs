@@ -10,7 +10,7 @@ use tollgate_protocol::{CanDisableThinking, Protocol, Thinking};
 
 use super::*;
 use crate::{
-    Change, Door, KeyScope, Store, StoreUrl,
+    Change, ChangeOrigin, KeyScope, Store, StoreUrl,
     conformance::{actor, options, sqlite},
     open,
     samples::NOON,
@@ -49,27 +49,27 @@ async fn store(dir: &TempDir) -> Store {
     open(options(sqlite(dir), dir)).await.unwrap()
 }
 
-async fn current(store: &Store) -> Current {
+async fn current(store: &Store) -> CatalogRows {
     store.catalog.current(&KeyScope::All).await.unwrap()
 }
 
-use crate::Current;
+use crate::CatalogRows;
 
 /// Plans and applies; what the plan said.
-async fn carry_out(store: &Store, text: &str, mode: Mode) -> Vec<String> {
+async fn carry_out(store: &Store, text: &str, mode: ApplyMode) -> Vec<String> {
     let plan = plan(&good(text), &current(store).await, mode).unwrap_or_else(|errors| panic!("{errors:#?}"));
-    let door = if mode == Mode::Served { Door::File } else { Door::Cli };
+    let door = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
     store.catalog.apply(&plan.changes, &actor(door), NOON).await.unwrap();
     plan.lines.iter().map(ToString::to_string).collect()
 }
 
-async fn refused(store: &Store, text: &str, mode: Mode) -> Vec<String> {
+async fn refused(store: &Store, text: &str, mode: ApplyMode) -> Vec<String> {
     let errors = plan(&good(text), &current(store).await, mode).expect_err("it must be refused");
     errors.iter().map(ToString::to_string).collect()
 }
 
-const APPLY: Mode = Mode::Apply { prune: false };
-const PRUNE: Mode = Mode::Apply { prune: true };
+const APPLY: ApplyMode = ApplyMode::Apply { prune: false };
+const PRUNE: ApplyMode = ApplyMode::Apply { prune: true };
 
 #[test]
 fn the_acceptance_catalog_is_read() {
@@ -428,14 +428,14 @@ async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
     let dir = TempDir::new().unwrap();
     let store = store(&dir).await;
     carry_out(&store, "[[group]]\nname = \"default\"\n[[group]]\nname = \"mine\"\n", APPLY).await;
-    let lines = carry_out(&store, ACCEPTANCE, Mode::Served).await;
+    let lines = carry_out(&store, ACCEPTANCE, ApplyMode::Served).await;
     assert!(
         lines.iter().any(|line| line.starts_with("! group default: passes from the database to the file, channels default -> "))
     );
     let catalog = store.catalog.load().await.unwrap();
     assert_eq!(catalog.group_by_name("default").unwrap().owner, Owner::File);
     assert_eq!(catalog.group_by_name("mine").unwrap().owner, Owner::Database);
-    assert_eq!(carry_out(&store, ACCEPTANCE, Mode::Served).await, Vec::<String>::new());
+    assert_eq!(carry_out(&store, ACCEPTANCE, ApplyMode::Served).await, Vec::<String>::new());
 
     assert_eq!(
         refused(&store, "[[group]]\nname = \"default\"\n", APPLY).await,
@@ -447,14 +447,14 @@ async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].contains("/another' is owned by the served catalog file"), "{errors:?}");
     let without_key = ACCEPTANCE.split("[[key]]").next().unwrap().to_owned();
-    assert_eq!(carry_out(&store, &without_key, Mode::Served).await, ["- key owner/acceptance: revoked"]);
+    assert_eq!(carry_out(&store, &without_key, ApplyMode::Served).await, ["- key owner/acceptance: revoked"]);
     let hash = store.hasher.hash(&env("GATEWAY_KEY").unwrap());
     assert_eq!(store.keys.find(&hash).await.unwrap().unwrap().status, tollgate_core::KeyStatus::Revoked);
-    assert_eq!(carry_out(&store, ACCEPTANCE, Mode::Served).await, ["+ key owner/acceptance"], "the same secret works again");
+    assert_eq!(carry_out(&store, ACCEPTANCE, ApplyMode::Served).await, ["+ key owner/acceptance"], "the same secret works again");
     assert_eq!(store.keys.find(&hash).await.unwrap().unwrap().status, tollgate_core::KeyStatus::Active);
     let renamed = ACCEPTANCE.replace("name = \"acceptance\"", "name = \"renamed\"");
-    assert_eq!(carry_out(&store, &renamed, Mode::Served).await, ["- key owner/acceptance: revoked", "+ key owner/renamed"]);
-    let all = carry_out(&store, "", Mode::Served).await;
+    assert_eq!(carry_out(&store, &renamed, ApplyMode::Served).await, ["- key owner/acceptance: revoked", "+ key owner/renamed"]);
+    let all = carry_out(&store, "", ApplyMode::Served).await;
     assert!(all.iter().all(|line| line.starts_with("- ")), "{all:?}");
     assert_eq!(store.catalog.load().await.unwrap().groups.len(), 1);
 }
@@ -489,10 +489,10 @@ async fn a_plan_for_a_catalog_that_changed_meanwhile_is_refused() {
         .catalog
         .apply(
             &[Change::PutGroup(Box::new(crate::GroupSpec { name: "g".to_owned(), ..Default::default() }))],
-            &actor(Door::Cli),
+            &actor(ChangeOrigin::Cli),
             NOON,
         )
         .await
         .unwrap();
-    assert!(store.catalog.apply(&old.changes, &actor(Door::Cli), NOON).await.is_err());
+    assert!(store.catalog.apply(&old.changes, &actor(ChangeOrigin::Cli), NOON).await.is_err());
 }

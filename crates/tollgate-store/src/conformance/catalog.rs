@@ -6,14 +6,15 @@ use tollgate_core::{MemberStatus, Owner, PriceLimit, PriceLimitMode, PriceLimitO
 
 use super::{actor, channel, put_account, put_channel, put_group, put_key};
 use crate::{
-    AccountSpec, Change, Door, KeyScope, Kind, MemberSpec, ModelSpec, Refused, ServesSpec, Store, StoreError, Switch, samples::NOON,
+    AccountSpec, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, ModelSpec, RowKind, ServesSpec, Store, StoreError,
+    Toggle, samples::NOON,
 };
 
 pub(super) async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
-    store.catalog.apply(changes, &actor(Door::Cli), NOON).await
+    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), NOON).await
 }
 
-fn reason(error: StoreError) -> Refused {
+fn reason(error: StoreError) -> ChangeRefusal {
     if let StoreError::Refused(refused) = error {
         return refused.reason;
     }
@@ -29,7 +30,7 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
         Change::PutServes { channel: "main".to_owned(), serves: Box::new(served) },
         Change::PutModel(Box::new(model)),
         put_group("default", &["main"]),
-        Change::SwitchAccount { channel: "main".to_owned(), account: "team-a".to_owned(), to: Switch::Off },
+        Change::SwitchAccount { channel: "main".to_owned(), account: "team-a".to_owned(), to: Toggle::Off },
     ];
     let revision = apply(store, &batch).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
@@ -43,7 +44,7 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
     assert_eq!(catalog.models["fast"].max_output, Some(4_096));
 
     let unserve = Change::RemoveServes { channel: "main".to_owned(), model: "slow".to_owned() };
-    apply(store, &[unserve, Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off }]).await.unwrap();
+    apply(store, &[unserve, Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off }]).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
     let main = catalog.channel_by_name("main").unwrap();
     assert_eq!((main.on, main.serves.len(), main.accounts.len()), (false, 1, 1));
@@ -51,13 +52,13 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
 
 pub(super) async fn a_batch_is_written_whole_or_not_at_all(store: &Store) {
     let before = store.catalog.revision().await.unwrap();
-    let missing = Refused::Unknown { kind: Kind::Channel, name: "nowhere".to_owned() };
+    let missing = ChangeRefusal::Unknown { kind: RowKind::Channel, name: "nowhere".to_owned() };
     let refused = apply(store, &[put_channel("main"), put_group("default", &["main", "nowhere"])]).await;
     assert_eq!(reason(refused.unwrap_err()), missing);
     let refused = apply(store, &[put_channel("main"), put_account("main", "new", None)]).await;
-    assert_eq!(reason(refused.unwrap_err()), Refused::NeedsSecret);
+    assert_eq!(reason(refused.unwrap_err()), ChangeRefusal::NeedsSecret);
     let bad = Change::PutChannel(Box::new(crate::ChannelSpec { weight: 0, ..channel("other") }));
-    assert!(matches!(reason(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), Refused::Invalid(_)));
+    assert!(matches!(reason(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), ChangeRefusal::Invalid(_)));
     assert_eq!(store.catalog.revision().await.unwrap(), before);
     assert!(store.catalog.load().await.unwrap().channels.is_empty());
     // The order within a batch does not matter for names.
@@ -72,7 +73,7 @@ pub(super) async fn what_differs_in_nothing_makes_no_revision(store: &Store) {
     let second = apply(store, &[put_account("main", "a", Some("secret-2"))]).await.unwrap();
     assert_eq!(second.0, first.0 + 1);
     let changed = store.catalog.changed_since(first).await.unwrap();
-    assert_eq!(changed.iter().map(|row| (row.revision, row.kind)).collect::<Vec<_>>(), [(second, Kind::Account)]);
+    assert_eq!(changed.iter().map(|row| (row.revision, row.kind)).collect::<Vec<_>>(), [(second, RowKind::Account)]);
     assert_eq!(store.catalog.changed_since(Revision(first.0 - 1)).await.unwrap().len(), 4);
 }
 
@@ -84,7 +85,7 @@ pub(super) async fn a_removed_channel_takes_its_accounts_and_its_name_is_free(st
     assert!(catalog.channels.is_empty());
     assert!(catalog.group_by_name("g").unwrap().channels.is_empty());
     let gone = apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await;
-    assert_eq!(reason(gone.unwrap_err()), Refused::NotFound);
+    assert_eq!(reason(gone.unwrap_err()), ChangeRefusal::NotFound);
     apply(store, &[put_channel("main")]).await.unwrap();
     let after = store.catalog.load().await.unwrap();
     let again = after.channel_by_name("main").unwrap();
@@ -94,18 +95,22 @@ pub(super) async fn a_removed_channel_takes_its_accounts_and_its_name_is_free(st
 
 pub(super) async fn rows_of_a_served_file_are_changed_by_the_file_only(store: &Store) {
     apply(store, &[put_channel("main"), put_account("main", "a", Some("secret-1"))]).await.unwrap();
-    store.catalog.apply(&[put_channel("main")], &actor(Door::File), NOON).await.unwrap();
+    store.catalog.apply(&[put_channel("main")], &actor(ChangeOrigin::File), NOON).await.unwrap();
     assert_eq!(store.catalog.load().await.unwrap().channel_by_name("main").unwrap().owner, Owner::File);
     let account = AccountSpec { name: "a".to_owned(), ..AccountSpec::default() };
     let tries = [
         put_channel("main"),
-        Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off },
+        Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off },
         Change::PutAccount { channel: "main".to_owned(), account, credential: None },
         Change::RemoveChannel { channel: "main".to_owned() },
         Change::RemoveServes { channel: "main".to_owned(), model: "fast".to_owned() },
     ];
     for change in tries {
-        assert_eq!(reason(apply(store, std::slice::from_ref(&change)).await.unwrap_err()), Refused::OwnedByFile, "{change:?}");
+        assert_eq!(
+            reason(apply(store, std::slice::from_ref(&change)).await.unwrap_err()),
+            ChangeRefusal::OwnedByFile,
+            "{change:?}"
+        );
     }
     apply(store, &[Change::ReleaseFile]).await.unwrap();
     apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await.unwrap();
@@ -115,7 +120,7 @@ pub(super) async fn a_change_for_another_revision_is_refused(store: &Store) {
     let revision = apply(store, &[put_channel("main")]).await.unwrap();
     let stale = Revision(revision.0 - 1);
     let refused = apply(store, &[Change::Expect(stale), put_channel("other")]).await.unwrap_err();
-    assert_eq!(reason(refused), Refused::Stale { expected: stale, found: revision });
+    assert_eq!(reason(refused), ChangeRefusal::Stale { expected: stale, found: revision });
     apply(store, &[Change::Expect(revision), put_channel("other")]).await.unwrap();
 }
 
@@ -126,8 +131,8 @@ pub(super) async fn every_change_is_in_the_audit_log_without_secrets(store: &Sto
     let events = store.catalog.audit(None, 100).await.unwrap();
     let shown: Vec<_> =
         events.iter().map(|event| (event.revision, event.action.as_str(), event.kind, event.name.as_str())).collect();
-    assert_eq!(shown[0], (second, "put", Kind::Account, "a"));
-    assert_eq!(shown[2..4], [(first, "put", Kind::Account, "a"), (first, "put", Kind::Channel, "main")]);
+    assert_eq!(shown[0], (second, "put", RowKind::Account, "a"));
+    assert_eq!(shown[2..4], [(first, "put", RowKind::Account, "a"), (first, "put", RowKind::Channel, "main")]);
     assert!(events.iter().all(|event| event.at == NOON && !event.detail.contains("very-secret") && !event.detail.contains("sk-")));
     assert!(events[0].detail.contains("secret replaced"));
     assert_eq!(store.catalog.audit(Some(first), 1).await.unwrap()[0].actor, "first start");
@@ -143,24 +148,24 @@ pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &S
     assert_eq!(used().await.as_ref().map(tollgate_core::Secret::expose), Some(plain));
     let current = store.catalog.current(&KeyScope::All).await.unwrap();
     assert_eq!(current.channels[0].spec.proxy.as_deref(), Some(shown));
-    let listed = store.listing.page(&crate::RowFilter::of(Kind::Channel, 10)).await.unwrap();
+    let listed = store.listing.page(&crate::RowFilter::of(RowKind::Channel, 10)).await.unwrap();
     assert_eq!(listed[0].read::<crate::ChannelSpec>().unwrap().proxy.as_deref(), Some(shown));
     for same in [plain, shown] {
         assert_eq!(apply(store, &[put(Some(same))]).await.unwrap(), first, "{same} changes nothing");
     }
-    let switched = Change::SwitchChannel { channel: "main".to_owned(), to: Switch::Off };
+    let switched = Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off };
     apply(store, &[switched]).await.unwrap();
     assert_eq!(used().await.as_ref().map(tollgate_core::Secret::expose), Some(plain));
     // What is sent to another address is not the password that was kept for this one.
     for proxy in ["http://me:***@127.0.0.1:3129", "http://you:***@127.0.0.1:3128"] {
-        assert!(matches!(reason(apply(store, &[put(Some(proxy))]).await.unwrap_err()), Refused::Invalid(_)), "{proxy}");
+        assert!(matches!(reason(apply(store, &[put(Some(proxy))]).await.unwrap_err()), ChangeRefusal::Invalid(_)), "{proxy}");
     }
     let other = plain.replace("proxy-secret", "other-proxy-secret");
     apply(store, &[put(Some(&other))]).await.unwrap();
     assert_eq!(used().await, Some(tollgate_core::Secret::new(other)));
     apply(store, &[put(None)]).await.unwrap();
     assert_eq!(used().await, None);
-    assert!(matches!(reason(apply(store, &[put(Some(shown))]).await.unwrap_err()), Refused::Invalid(_)), "it is forgotten");
+    assert!(matches!(reason(apply(store, &[put(Some(shown))]).await.unwrap_err()), ChangeRefusal::Invalid(_)), "it is forgotten");
     let events = store.catalog.audit(None, 100).await.unwrap();
     assert!(events.iter().all(|event| !event.detail.contains("proxy-secret")));
     let notes = ["secret removed", "secret replaced"].map(|note| events.iter().filter(|it| it.detail.contains(note)).count());
@@ -197,7 +202,7 @@ pub(super) async fn keys_with_price_limits_of_their_own_are_found_up_to_a_bound(
 pub(super) async fn the_last_admin_stays(store: &Store) {
     let suspend = Change::SetMemberStatus { member: "owner".to_owned(), status: MemberStatus::Suspended };
     for change in [suspend.clone(), Change::RemoveMember { member: "owner".to_owned() }] {
-        assert_eq!(reason(apply(store, &[change]).await.unwrap_err()), Refused::LastAdmin);
+        assert_eq!(reason(apply(store, &[change]).await.unwrap_err()), ChangeRefusal::LastAdmin);
     }
     let second = MemberSpec { name: "ada".to_owned(), role: Role::Admin, ..MemberSpec::default() };
     apply(store, &[Change::PutMember(Box::new(second)), suspend]).await.unwrap();

@@ -3,12 +3,12 @@
 use tollgate_core::{AccountHealth, CoolingReason, HealthState};
 
 use super::{actor, put_account, put_channel};
-use crate::{Change, Door, Store, samples::NOON};
+use crate::{Change, ChangeOrigin, Store, samples::NOON};
 
 pub(super) async fn health_is_kept_for_accounts_that_exist(store: &Store) {
     let mut batch = vec![put_channel("main")];
     batch.extend((0..45).map(|n| put_account("main", &format!("a{n:02}"), Some("secret"))));
-    store.catalog.apply(&batch, &actor(Door::Cli), NOON).await.unwrap();
+    store.catalog.apply(&batch, &actor(ChangeOrigin::Cli), NOON).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
     let accounts = &catalog.channel_by_name("main").unwrap().accounts;
     let state = HealthState::Cooling { until: NOON.plus_ms(9), why: CoolingReason::RateLimited, since: NOON };
@@ -30,7 +30,7 @@ pub(super) async fn health_is_kept_for_accounts_that_exist(store: &Store) {
 
     let gone = accounts[7].id;
     let remove = Change::RemoveAccount { channel: "main".to_owned(), account: "a07".to_owned() };
-    store.catalog.apply(&[remove], &actor(Door::Cli), NOON).await.unwrap();
+    store.catalog.apply(&[remove], &actor(ChangeOrigin::Cli), NOON).await.unwrap();
     let kept = store.health.load_health().await.unwrap();
     assert!(kept.len() == 44 && kept.iter().all(|(id, _)| *id != gone));
 }

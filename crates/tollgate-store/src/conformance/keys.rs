@@ -3,17 +3,19 @@
 use tollgate_core::{Budget, BudgetAction, Key, KeyStatus, NanoUsd, Owner, Revision, Secret, Window};
 
 use super::{actor, put_group, put_key};
-use crate::{Change, Door, KeySpec, Kind, MemberSpec, NewKey, Random, Refused, Store, StoreError, samples::NOON};
+use crate::{
+    Change, ChangeOrigin, ChangeRefusal, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, Store, StoreError, samples::NOON,
+};
 
 async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
-    store.catalog.apply(changes, &actor(Door::Cli), NOON).await
+    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), NOON).await
 }
 
 async fn find(store: &Store, secret: &str) -> Option<Key> {
     store.keys.find(&store.hasher.hash(secret)).await.unwrap()
 }
 
-fn reason(error: StoreError) -> Refused {
+fn reason(error: StoreError) -> ChangeRefusal {
     if let StoreError::Refused(refused) = error {
         return refused.reason;
     }
@@ -27,7 +29,7 @@ fn put_member(name: &str) -> Change {
 const SECRET: &str = "tg-a-known-secret-0123456789";
 
 pub(super) async fn a_key_is_found_by_its_hash_with_its_member(store: &Store) {
-    let drawn = NewKey::draw(&Random::system());
+    let drawn = NewKey::draw(&RandomSource::system());
     let secret = drawn.secret(&store.hasher);
     let key = KeySpec {
         name: "ci".to_owned(),
@@ -68,7 +70,7 @@ pub(super) async fn a_revoked_key_stays_revoked_and_its_secret_can_be_imported_a
     assert_eq!(apply(store, &[Change::RevokeKey { key: id }]).await.unwrap(), before, "once is enough");
     assert_eq!(find(store, SECRET).await.unwrap().status, KeyStatus::Revoked);
     let back = apply(store, &[Change::SetKeyStatus { key: id, status: KeyStatus::Active }]).await;
-    assert_eq!(reason(back.unwrap_err()), Refused::Revoked);
+    assert_eq!(reason(back.unwrap_err()), ChangeRefusal::Revoked);
 
     apply(store, &[put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
     let again = find(store, SECRET).await.unwrap();
@@ -79,9 +81,9 @@ pub(super) async fn a_revoked_key_stays_revoked_and_its_secret_can_be_imported_a
 pub(super) async fn a_secret_belongs_to_one_key(store: &Store) {
     apply(store, &[put_key(store, "one", &[], Some(SECRET))]).await.unwrap();
     let taken = apply(store, &[put_key(store, "two", &[], Some(SECRET))]).await;
-    assert_eq!(reason(taken.unwrap_err()), Refused::SecretTaken);
+    assert_eq!(reason(taken.unwrap_err()), ChangeRefusal::SecretTaken);
     let none = apply(store, &[put_key(store, "two", &[], None)]).await;
-    assert_eq!(reason(none.unwrap_err()), Refused::NeedsSecret);
+    assert_eq!(reason(none.unwrap_err()), ChangeRefusal::NeedsSecret);
     let other = "tg-another-known-secret-012345";
     apply(store, &[put_key(store, "one", &[], Some(other))]).await.unwrap();
     assert!(find(store, SECRET).await.is_none());
@@ -107,7 +109,7 @@ pub(super) async fn a_removed_member_takes_the_keys_along(store: &Store) {
     apply(store, &[Change::RemoveMember { member: "ada".to_owned() }]).await.unwrap();
     assert_eq!(find(store, SECRET).await.unwrap().status, KeyStatus::Revoked);
     let changed: Vec<_> = store.catalog.changed_since(known).await.unwrap().into_iter().map(|row| row.kind).collect();
-    assert_eq!(changed, [Kind::Key, Kind::Member]);
+    assert_eq!(changed, [RowKind::Key, RowKind::Member]);
 }
 
 pub(super) async fn keys_without_a_member_belong_to_the_owner(store: &Store) {
@@ -115,5 +117,5 @@ pub(super) async fn keys_without_a_member_belong_to_the_owner(store: &Store) {
     assert_eq!(find(store, SECRET).await.unwrap().member.name, "owner");
     let stranger = KeySpec { name: "x".to_owned(), member: "nobody".to_owned(), ..KeySpec::default() };
     let refused = apply(store, &[Change::PutKey { key: Box::new(stranger), secret: None }]).await.unwrap_err();
-    assert_eq!(reason(refused), Refused::Unknown { kind: Kind::Member, name: "nobody".to_owned() });
+    assert_eq!(reason(refused), ChangeRefusal::Unknown { kind: RowKind::Member, name: "nobody".to_owned() });
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use futures_util::future::join_all;
-use tollgate_core::{KeyId, MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord, Window};
+use tollgate_core::{KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, UsageRecord, Window};
 
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, Posting, PostingKind, PostingRefused, Spending, Store, StoreError,
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingRefused, Spending, Store,
+    StoreError,
     samples::{NOON, at, record},
 };
 
@@ -164,8 +165,8 @@ pub(super) async fn balances_name_every_member(store: &Store) {
 
 pub(super) async fn what_is_posted_is_seen_behind_a_place(store: &Store) {
     let owner = owner(store).await;
-    let (none, start) = store.ledger.posted_since(LedgerPlace::default()).await.unwrap();
-    assert_eq!((none, start), (Vec::new(), LedgerPlace(0)));
+    let (none, start) = store.ledger.posted_since(LedgerPosition::default()).await.unwrap();
+    assert_eq!((none, start), (Vec::new(), LedgerPosition(0)));
     store.usage.append(&sold(owner, 0..10)).await.unwrap();
     let first = store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap().entry;
     store.usage.append(&sold(owner, 10..15)).await.unwrap();
@@ -190,7 +191,7 @@ pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store
     store.usage.append(&records).await.unwrap();
     let spending = store.ledger.spending(NOON).await.unwrap();
     let spent = |subject: Subject| {
-        let found: Vec<&Spent> = spending.spent.iter().filter(|(of, _)| *of == subject).map(|(_, spent)| spent).collect();
+        let found: Vec<&SpendTotals> = spending.spent.iter().filter(|(of, _)| *of == subject).map(|(_, spent)| spent).collect();
         assert!(found.len() <= 1, "{subject} stands once");
         found.first().map_or([0; 3], |spent| [Window::Day, Window::Month, Window::Total].map(|it| spent.within(it, NOON).0))
     };
@@ -201,7 +202,7 @@ pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store
     assert_eq!(spent(Subject::Member(records[0].member)), [1_000, 2_000, 3_000]);
     assert_eq!(spent(Subject::Channel(records[0].attempts[0].channel)), [3 * 14, 5 * 14, 6 * 14]);
     assert_eq!(spending.balances.iter().map(|(_, balance)| balance.0).sum::<i64>(), -5_000);
-    assert_eq!(spending.ledger, store.ledger.posted_since(LedgerPlace(0)).await.unwrap().1);
+    assert_eq!(spending.ledger, store.ledger.posted_since(LedgerPosition(0)).await.unwrap().1);
     agrees(store).await;
 }
 
@@ -229,7 +230,7 @@ pub(super) async fn what_second_attempts_cost_today_is_summed_by_group(store: &S
 pub(super) async fn what_changed_since_leads_to_what_is_spent_now(store: &Store) {
     let owner = owner(store).await;
     let known = async |spending: &Spending| {
-        let mut spent: HashMap<Subject, Spent> = spending.spent.iter().copied().collect();
+        let mut spent: HashMap<Subject, SpendTotals> = spending.spent.iter().copied().collect();
         let mut balances: HashMap<MemberId, NanoUsd> = spending.balances.iter().copied().collect();
         let changed = store.ledger.spending_since(spending.ledger, NOON).await.unwrap();
         assert_eq!(changed.until, changed.ledger, "so few entries are one page");

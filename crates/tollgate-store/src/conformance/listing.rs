@@ -4,11 +4,11 @@ use tollgate_core::{AdminKeyId, Revision, Timestamp};
 
 use super::{catalog::apply, put_account, put_channel, put_group, put_key};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, Change, ChannelSpec, Kind, NewKey, Random, Refused, RowFilter, Store, StoreError,
-    samples::NOON,
+    AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, ChannelSpec, NewKey, RandomSource, RowFilter, RowKind, Store,
+    StoreError, samples::NOON,
 };
 
-fn reason(error: StoreError) -> Refused {
+fn reason(error: StoreError) -> ChangeRefusal {
     let StoreError::Refused(refused) = error else { panic!("{error}") };
     refused.reason
 }
@@ -20,7 +20,7 @@ pub(super) async fn rows_are_listed_page_by_page_with_their_revisions(store: &St
         last = apply(store, &[put_channel(name), put_account(name, "one", Some("secret-credential"))]).await.unwrap();
     }
     let mut seen = Vec::new();
-    let mut filter = RowFilter::of(Kind::Channel, 2);
+    let mut filter = RowFilter::of(RowKind::Channel, 2);
     loop {
         let page = store.listing.page(&filter).await.unwrap();
         let Some(end) = page.last() else { break };
@@ -33,41 +33,41 @@ pub(super) async fn rows_are_listed_page_by_page_with_their_revisions(store: &St
     let e = seen.iter().find(|row| row.name == "e").unwrap();
     assert_eq!(e.revision, last);
     assert_eq!(e.read::<ChannelSpec>().unwrap().name, "e");
-    let accounts = RowFilter { parent: Some(e.id.clone()), ..RowFilter::of(Kind::Account, 10) };
+    let accounts = RowFilter { parent: Some(e.id.clone()), ..RowFilter::of(RowKind::Account, 10) };
     let accounts = store.listing.page(&accounts).await.unwrap();
     assert_eq!(accounts.iter().map(|row| (row.name.as_str(), row.parent.as_str())).collect::<Vec<_>>(), [("one", e.id.as_str())]);
 
     apply(store, &[Change::RemoveChannel { channel: "a".to_owned() }]).await.unwrap();
-    let named = RowFilter { name: Some("a".to_owned()), ..RowFilter::of(Kind::Channel, 10) };
+    let named = RowFilter { name: Some("a".to_owned()), ..RowFilter::of(RowKind::Channel, 10) };
     assert!(store.listing.page(&named).await.unwrap().is_empty());
     let removed = store.listing.page(&RowFilter { removed: true, ..named }).await.unwrap();
     assert!(removed.len() == 1 && removed[0].removed_at == Some(NOON), "{removed:?}");
 
     apply(store, &[put_group("g", &["b"]), put_key(store, "k", &["g"], Some("a-secret-of-some-length"))]).await.unwrap();
-    let keys = store.listing.page(&RowFilter::of(Kind::Key, 10)).await.unwrap();
+    let keys = store.listing.page(&RowFilter::of(RowKind::Key, 10)).await.unwrap();
     assert_eq!(keys[0].shown, Some(("a-sec".to_owned(), "th".to_owned())));
-    assert_eq!(store.listing.row(Kind::Key, &keys[0].id).await.unwrap().as_ref(), Some(&keys[0]));
-    assert_eq!(store.listing.row(Kind::Channel, &keys[0].id).await.unwrap(), None, "an id names a row of one kind");
+    assert_eq!(store.listing.row(RowKind::Key, &keys[0].id).await.unwrap().as_ref(), Some(&keys[0]));
+    assert_eq!(store.listing.row(RowKind::Channel, &keys[0].id).await.unwrap(), None, "an id names a row of one kind");
 }
 
 pub(super) async fn a_row_that_changed_meanwhile_is_not_written(store: &Store) {
     apply(store, &[put_channel("a"), put_channel("b")]).await.unwrap();
-    let page = store.listing.page(&RowFilter::of(Kind::Channel, 10)).await.unwrap();
+    let page = store.listing.page(&RowFilter::of(RowKind::Channel, 10)).await.unwrap();
     let a = page.iter().find(|row| row.name == "a").unwrap();
-    let expect = Change::ExpectRow { kind: Kind::Channel, id: a.id.clone(), revision: a.revision };
+    let expect = Change::ExpectRow { kind: RowKind::Channel, id: a.id.clone(), revision: a.revision };
     let heavier = |weight| Change::PutChannel(Box::new(ChannelSpec { weight, ..super::channel("a") }));
     let other = Change::PutChannel(Box::new(ChannelSpec { weight: 9, ..super::channel("b") }));
     apply(store, &[other]).await.unwrap();
     let now = apply(store, &[expect.clone(), heavier(2)]).await.expect("another row's change is none of this one's");
     let refused = apply(store, &[expect, heavier(3)]).await.unwrap_err();
-    assert_eq!(reason(refused), Refused::RowStale { expected: a.revision, found: now });
+    assert_eq!(reason(refused), ChangeRefusal::RowStale { expected: a.revision, found: now });
 
-    let new = |name: &str| Change::ExpectNew { kind: Kind::Channel, parent: String::new(), name: name.to_owned() };
-    assert_eq!(reason(apply(store, &[new("a"), heavier(4)]).await.unwrap_err()), Refused::Exists);
+    let new = |name: &str| Change::ExpectNew { kind: RowKind::Channel, parent: String::new(), name: name.to_owned() };
+    assert_eq!(reason(apply(store, &[new("a"), heavier(4)]).await.unwrap_err()), ChangeRefusal::Exists);
     apply(store, &[new("c"), put_channel("c")]).await.unwrap();
     apply(store, &[put_account("a", "one", Some("secret-credential"))]).await.unwrap();
-    let account = |channel: &str| Change::ExpectNew { kind: Kind::Account, parent: channel.to_owned(), name: "one".to_owned() };
-    assert_eq!(reason(apply(store, &[account("a")]).await.unwrap_err()), Refused::Exists);
+    let account = |channel: &str| Change::ExpectNew { kind: RowKind::Account, parent: channel.to_owned(), name: "one".to_owned() };
+    assert_eq!(reason(apply(store, &[account("a")]).await.unwrap_err()), ChangeRefusal::Exists);
     apply(store, &[account("b")]).await.unwrap();
 }
 
@@ -75,21 +75,21 @@ pub(super) async fn what_was_asked_for_twice_happens_once(store: &Store) {
     let once = |key: &str, print: u8| Change::Once { key: key.to_owned(), fingerprint: [print; 32] };
     let revision =
         apply(store, &[once("k", 1), put_channel("a"), put_account("a", "one", Some("secret-credential"))]).await.unwrap();
-    let id = store.listing.page(&RowFilter::of(Kind::Channel, 10)).await.unwrap()[0].id.clone();
+    let id = store.listing.page(&RowFilter::of(RowKind::Channel, 10)).await.unwrap()[0].id.clone();
     let again = apply(store, &[once("k", 1), put_channel("b")]).await.unwrap_err();
-    assert_eq!(reason(again), Refused::Repeated { kind: Kind::Channel, id });
-    assert_eq!(reason(apply(store, &[once("k", 2), put_channel("b")]).await.unwrap_err()), Refused::OnceTaken);
+    assert_eq!(reason(again), ChangeRefusal::Repeated { kind: RowKind::Channel, id });
+    assert_eq!(reason(apply(store, &[once("k", 2), put_channel("b")]).await.unwrap_err()), ChangeRefusal::OnceTaken);
     assert_eq!(store.catalog.revision().await.unwrap(), revision);
     apply(store, &[once("other", 1), put_channel("b")]).await.unwrap();
     let later = Timestamp(NOON.0 + 86_400_000_000);
-    let actor = super::actor(crate::Door::Api);
+    let actor = super::actor(crate::ChangeOrigin::Api);
     store.catalog.apply(&[once("third", 1), put_channel("c")], &actor, later).await.unwrap();
     store.catalog.apply(&[once("k", 9), put_channel("d")], &actor, later).await.expect("a day later the name is free");
 }
 
 pub(super) async fn an_admin_key_is_known_by_its_hash_until_it_ends(store: &Store) {
     let make = |name: &str, scope, expires_at| {
-        let new = NewKey::draw_admin(&Random::system());
+        let new = NewKey::draw_admin(&RandomSource::system());
         let secret = new.secret(&store.hasher);
         let key = Box::new(AdminKeySpec { name: name.to_owned(), scope, expires_at });
         (Change::MakeAdminKey { key, secret: secret.clone() }, secret.hash)
@@ -104,19 +104,19 @@ pub(super) async fn an_admin_key_is_known_by_its_hash_until_it_ends(store: &Stor
     assert_eq!(store.keys.find(&ops_hash).await.unwrap().map(|key| key.name), None, "it is no service key");
     assert!(store.keys.list().await.unwrap().is_empty());
     let (twice, _) = make("ops", AdminScope::Admin, None);
-    assert_eq!(reason(apply(store, &[twice]).await.unwrap_err()), Refused::Exists);
+    assert_eq!(reason(apply(store, &[twice]).await.unwrap_err()), ChangeRefusal::Exists);
 
-    let listed = store.listing.page(&RowFilter::of(Kind::AdminKey, 10)).await.unwrap();
+    let listed = store.listing.page(&RowFilter::of(RowKind::AdminKey, 10)).await.unwrap();
     assert_eq!(listed.len(), 2);
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.unwrap();
     assert_eq!(store.listing.admin_key(&ops_hash, NOON).await.unwrap(), None);
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.expect("it stays revoked");
     let nobody = AdminKeyId::from_parts(NOON, [9; 10]);
-    assert_eq!(reason(apply(store, &[Change::RevokeAdminKey { key: nobody }]).await.unwrap_err()), Refused::NotFound);
-    let row = store.listing.row(Kind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
+    assert_eq!(reason(apply(store, &[Change::RevokeAdminKey { key: nobody }]).await.unwrap_err()), ChangeRefusal::NotFound);
+    let row = store.listing.row(RowKind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
     assert_eq!(row.removed_at, Some(NOON));
     let audit = store.catalog.audit(None, 10).await.unwrap();
-    assert!(audit.iter().any(|event| event.kind == Kind::AdminKey && event.action == "revoke" && event.name == "ops"));
+    assert!(audit.iter().any(|event| event.kind == RowKind::AdminKey && event.action == "revoke" && event.name == "ops"));
     apply(store, &[make("ops", AdminScope::Admin, None).0]).await.expect("the name is free again");
     audit_lines_are_paged_and_filtered(store).await;
 }
@@ -132,7 +132,7 @@ async fn audit_lines_are_paged_and_filtered(store: &Store) {
         seen.extend(page);
     }
     assert!(seen.len() >= 7 && seen == all, "{seen:?}");
-    let about = AuditFilter { kind: Some(Kind::Channel), id: Some(seen[0].1.id.clone()), before: None, limit: 10 };
+    let about = AuditFilter { kind: Some(RowKind::Channel), id: Some(seen[0].1.id.clone()), before: None, limit: 10 };
     let found = store.listing.audit_page(&about).await.unwrap();
     assert!(found.len() == 1 && found[0].1.name == "c", "{found:?}");
 }

@@ -3,7 +3,7 @@
 use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use crate::{
-    Cursor, Order, Store, SummaryBy, UsageFilter,
+    SortOrder, Store, SummaryBy, UsageCursor, UsageFilter,
     samples::{NOON, at, record, request_id},
 };
 
@@ -12,7 +12,7 @@ async fn append(store: &Store, numbers: impl IntoIterator<Item = u64>) -> u64 {
     store.usage.append(&records).await.unwrap()
 }
 
-async fn page(store: &Store, filter: &UsageFilter) -> (Vec<UsageRecord>, Option<Cursor>) {
+async fn page(store: &Store, filter: &UsageFilter) -> (Vec<UsageRecord>, Option<UsageCursor>) {
     let page = store.usage.page(filter).await.unwrap();
     (page.items, page.next)
 }
@@ -38,21 +38,21 @@ pub(super) async fn pages_follow_each_other_without_gap_or_overlap(store: &Store
         record.at = at(10);
     }
     store.usage.append(&records).await.unwrap();
-    for order in [Order::Oldest, Order::Newest] {
+    for order in [SortOrder::Oldest, SortOrder::Newest] {
         let mut seen = Vec::new();
         let mut filter = UsageFilter { order, limit: 7, ..UsageFilter::default() };
         loop {
             let (items, next) = page(store, &filter).await;
             assert!(items.len() == 7 || next.is_none());
-            seen.extend(items.into_iter().map(|record| Cursor { at: record.at, id: record.id }));
+            seen.extend(items.into_iter().map(|record| UsageCursor { at: record.at, id: record.id }));
             match next {
                 Some(next) => filter.after = Some(next),
                 None => break,
             }
         }
-        let mut expected: Vec<Cursor> = records.iter().map(|record| Cursor { at: record.at, id: record.id }).collect();
+        let mut expected: Vec<UsageCursor> = records.iter().map(|record| UsageCursor { at: record.at, id: record.id }).collect();
         expected.sort_unstable();
-        if order == Order::Newest {
+        if order == SortOrder::Newest {
             expected.reverse();
         }
         assert_eq!(seen, expected);
@@ -73,7 +73,7 @@ pub(super) async fn filters_narrow_pages_and_sums(store: &Store) {
         UsageFilter { model: Some("model-2' OR '1'='1".to_owned()), ..UsageFilter::default() },
     ];
     for filter in filters {
-        let filter = UsageFilter { limit: 100, order: Order::Oldest, ..filter };
+        let filter = UsageFilter { limit: 100, order: SortOrder::Oldest, ..filter };
         let expected: Vec<&UsageRecord> = all
             .iter()
             .filter(|record| {
@@ -144,7 +144,7 @@ pub(super) async fn two_tills_with_the_same_records_book_each_once(store: &Store
     let reversed: Vec<UsageRecord> = records.iter().rev().cloned().collect();
     let (one, two) = tokio::join!(store.usage.append(&records), store.usage.append(&reversed));
     assert_eq!(one.unwrap() + two.unwrap(), 200);
-    let (items, _) = page(store, &UsageFilter { limit: 1_000, order: Order::Oldest, ..UsageFilter::default() }).await;
+    let (items, _) = page(store, &UsageFilter { limit: 1_000, order: SortOrder::Oldest, ..UsageFilter::default() }).await;
     assert_eq!(items, records);
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn old_records_go_and_do_not_come_back(store: &Store) {
     }
     assert!(old > 0);
     assert_eq!(removed, old);
-    let (left, _) = page(store, &UsageFilter { limit: 1_000, order: Order::Oldest, ..UsageFilter::default() }).await;
+    let (left, _) = page(store, &UsageFilter { limit: 1_000, order: SortOrder::Oldest, ..UsageFilter::default() }).await;
     assert!(left.iter().all(|it| it.at >= before) && left.len() as u64 == booked.len() as u64 - old);
     assert_eq!(store.ledger.balances().await.unwrap(), balances, "what was paid stays paid");
     // As a journal that still holds them would.

@@ -6,27 +6,27 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{
-    Billing, Budget, BudgetAction, Exhausted, Hold, Limits, MemberId, NanoUsd, Rated, Rooms, Spent, Subject, Timestamp,
-    UsageRecord, Window,
+    Billing, Budget, BudgetAction, LimitExceeded, Limits, MemberId, NanoUsd, RateKind, RateStatuses, Reservation, SpendTotals,
+    Subject, Timestamp, UsageRecord, Window,
 };
 
 use super::{
-    Counters, RedisOptions, RedisPlace, Spender, Spending,
-    askers::{Asker, LIFE, budget, money, rate},
-    counters_in_memory, counters_in_redis,
+    Counters, RedisAddress, RedisOptions, Spender, Spending, counters_in_memory, counters_in_redis,
+    test_callers::{LIFE, TestCaller, budget, money, rate},
 };
 use crate::{
-    Balance, Changed, LedgerEntry, LedgerFilter, LedgerPlace, LedgerStore, Posted, Posting, Random, StoreError, Verified,
+    Balance, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, Posting, PostingReceipt, RandomSource, SpendingChanges,
+    StoreError, VerifyReport,
     samples::{NOON, record},
 };
 
 /// A database that knows only what was spent.
 #[derive(Debug, Default)]
-pub(super) struct Told(pub(super) Mutex<Spending>);
+pub(super) struct StaticLedger(pub(super) Mutex<Spending>);
 
 #[async_trait]
-impl LedgerStore for Told {
-    async fn post(&self, _: &Posting, _: Timestamp) -> Result<Posted, StoreError> {
+impl LedgerStore for StaticLedger {
+    async fn post(&self, _: &Posting, _: Timestamp) -> Result<PostingReceipt, StoreError> {
         unreachable!("counters do not post")
     }
     async fn entries(&self, _: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
@@ -35,7 +35,7 @@ impl LedgerStore for Told {
     async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
         unreachable!("counters do not list")
     }
-    async fn posted_since(&self, _: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError> {
+    async fn posted_since(&self, _: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         unreachable!("counters are told")
     }
     async fn spending(&self, _: Timestamp) -> Result<Spending, StoreError> {
@@ -45,39 +45,39 @@ impl LedgerStore for Told {
         unreachable!("counters do not hedge")
     }
 
-    async fn spending_since(&self, _: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+    async fn spending_since(&self, _: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let Spending { spent, balances, ledger } = self.spending(now).await?;
-        Ok(Changed { spent, balances, added: Vec::new(), until: ledger, ledger })
+        Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
-    async fn verify(&self, _: Timestamp) -> Result<Verified, StoreError> {
+    async fn verify(&self, _: Timestamp) -> Result<VerifyReport, StoreError> {
         unreachable!("counters do not verify")
     }
 }
 
 /// Counters under test.
-pub(super) struct Bench {
+pub(super) struct CounterFixture {
     pub(super) counters: Arc<dyn Counters>,
-    told: Arc<Told>,
+    told: Arc<StaticLedger>,
     stop: CancellationToken,
     work: Option<tokio::task::JoinHandle<()>>,
 }
 
-impl Bench {
+impl CounterFixture {
     fn memory(spending: &Spending) -> Self {
-        let told = Arc::new(Told(Mutex::new(spending.clone())));
+        let told = Arc::new(StaticLedger(Mutex::new(spending.clone())));
         Self { counters: counters_in_memory(spending, LIFE), told, stop: CancellationToken::new(), work: None }
     }
 
     async fn redis(url: &str, namespace: &str, spending: &Spending) -> Self {
-        let told = Arc::new(Told(Mutex::new(spending.clone())));
+        let told = Arc::new(StaticLedger(Mutex::new(spending.clone())));
         let (counters, work) = counters_in_redis(options(url, namespace), spending, Arc::clone(&told) as _).await.unwrap();
         let stop = CancellationToken::new();
         let work = TaskTracker::new().spawn(work.run(stop.clone()));
         Self { counters, told, stop, work: Some(work) }
     }
 
-    async fn take(&self, hold: &Hold, now: Instant) -> Result<Rooms, Exhausted> {
-        self.counters.take(hold, &[], now).await.unwrap().map(|taken| taken.rooms)
+    async fn reserve(&self, hold: &Reservation, now: Instant) -> Result<RateStatuses, LimitExceeded> {
+        self.counters.reserve(hold, &[], now).await.unwrap().map(|taken| taken.rate_statuses)
     }
 
     /// Waits until what is spent and held is as it should be: Redis is told after a request has ended.
@@ -114,11 +114,11 @@ impl Bench {
 
 pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
     RedisOptions {
-        place: RedisPlace { url: url.to_owned(), ca: None },
+        place: RedisAddress { url: url.to_owned(), ca: None },
         namespace: namespace.to_owned(),
         life: LIFE,
         nodes: 3,
-        random: Random::system(),
+        random: RandomSource::system(),
         clock: || NOON,
     }
 }
@@ -137,129 +137,130 @@ pub(super) fn redis(check: &str) -> Option<String> {
 pub(super) fn namespace() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let drawn: [u8; 4] = Random::system().bytes();
+    let drawn: [u8; 4] = RandomSource::system().bytes();
     format!("test-{}-{number}-{}", std::process::id(), hex::encode(drawn))
 }
 
 /// Takes a hold as soon as what ended before has gone back.
-async fn take_soon(bench: &Bench, hold: &Hold, now: Instant) -> Rooms {
+async fn take_soon(bench: &CounterFixture, hold: &Reservation, now: Instant) -> RateStatuses {
     let begin = Instant::now();
     loop {
-        match bench.take(hold, now).await {
-            Ok(rooms) => return rooms,
+        match bench.reserve(hold, now).await {
+            Ok(rate_statuses) => return rate_statuses,
             Err(exhausted) => assert!(begin.elapsed().as_secs() < 5, "{exhausted:?}"),
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
 }
 
-async fn a_budget_counts_what_is_held_and_what_is_spent(bench: &Bench) {
+async fn a_budget_counts_what_is_held_and_what_is_spent(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
-    bench.take(&asker.hold(1, 600), now).await.unwrap();
-    assert_eq!(money(bench.take(&asker.hold(2, 401), now).await).left, NanoUsd(400));
-    bench.take(&asker.hold(2, 400), now).await.unwrap();
+    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    bench.reserve(&asker.hold(1, 600), now).await.unwrap();
+    assert_eq!(money(bench.reserve(&asker.hold(2, 401), now).await).left, NanoUsd(400));
+    bench.reserve(&asker.hold(2, 400), now).await.unwrap();
     assert_eq!(bench.counters.open(), 2);
-    bench.counters.give_back(&asker.spent(1, 100), now);
+    bench.counters.settle(&asker.spent(1, 100), now);
     let subject = Subject::Key(asker.key.id);
     bench.spent(subject, Window::Month, 500).await;
-    let short = money(bench.take(&asker.hold(3, 501), now).await);
+    let short = money(bench.reserve(&asker.hold(3, 501), now).await);
     assert_eq!((short.left, short.spent, short.subject), (NanoUsd(500), NanoUsd(500), subject));
-    bench.take(&asker.hold(3, 500), now).await.unwrap();
-    bench.counters.give_back(&asker.spent(1, 100), now);
-    bench.counters.give_back(&asker.spent(2, 0), now);
-    bench.counters.give_back(&asker.spent(3, 7), now);
+    bench.reserve(&asker.hold(3, 500), now).await.unwrap();
+    bench.counters.settle(&asker.spent(1, 100), now);
+    bench.counters.settle(&asker.spent(2, 0), now);
+    bench.counters.settle(&asker.spent(3, 7), now);
     assert_eq!(bench.counters.open(), 0);
 }
 
-async fn nothing_of_a_hold_is_taken_when_one_rule_says_no(bench: &Bench) {
+async fn nothing_of_a_hold_is_taken_when_one_rule_says_no(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| {
+    let asker = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.key.limits = Limits { rpm: 5, tpm: 10_000, concurrency: 5 };
         it.group.limits.concurrency = 1;
     });
-    bench.take(&asker.hold(1, 10), now).await.unwrap();
+    bench.reserve(&asker.hold(1, 10), now).await.unwrap();
     for _ in 0..20 {
-        let busy = rate(bench.take(&asker.hold(2, 10), now).await);
-        assert_eq!((busy.subject, busy.rated, busy.used), (Subject::Group(asker.group.id), Rated::Concurrency, 1));
-        assert_eq!(busy.rooms.requests.unwrap().used, 1);
+        let busy = rate(bench.reserve(&asker.hold(2, 10), now).await);
+        assert_eq!((busy.subject, busy.rated, busy.used), (Subject::Group(asker.group.id), RateKind::Concurrency, 1));
+        assert_eq!(busy.rate_statuses.requests.unwrap().used, 1);
     }
-    bench.counters.give_back(&asker.spent(1, 10), now);
+    bench.counters.settle(&asker.spent(1, 10), now);
     take_soon(bench, &asker.hold(2, 990), now).await;
 }
 
-async fn of_several_budgets_the_one_with_least_left_is_told(bench: &Bench) {
-    let asker = Asker::new(|it| {
+async fn of_several_budgets_the_one_with_least_left_is_told(bench: &CounterFixture) {
+    let asker = TestCaller::new(|it| {
         it.key.budgets = budget(900, BudgetAction::Block);
         it.key.member.budgets = budget(500, BudgetAction::Block);
         it.group.budgets = budget(700, BudgetAction::Block);
     });
-    let short = money(bench.take(&asker.hold(1, 1_000), Instant::now()).await);
+    let short = money(bench.reserve(&asker.hold(1, 1_000), Instant::now()).await);
     assert_eq!((short.subject, short.left), (Subject::Member(asker.key.member.id), NanoUsd(500)));
 }
 
 /// A machine whose clock is put forward and right again spends nothing twice, and hides from no node what was spent.
-async fn a_clock_that_steps_forward_and_back_frees_no_budget(bench: &Bench) {
+async fn a_clock_that_steps_forward_and_back_frees_no_budget(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.budgets = vec![Budget { window: Window::Day, ..budget(1_000, BudgetAction::Block)[0] }]);
+    let asker =
+        TestCaller::new(|it| it.key.budgets = vec![Budget { window: Window::Day, ..budget(1_000, BudgetAction::Block)[0] }]);
     let subject = Subject::Key(asker.key.id);
-    bench.take(&asker.hold(1, 990), now).await.unwrap();
-    bench.counters.give_back(&asker.spent(1, 990), now);
+    bench.reserve(&asker.hold(1, 990), now).await.unwrap();
+    bench.counters.settle(&asker.spent(1, 990), now);
     bench.spent(subject, Window::Day, 990).await;
     let ahead = Timestamp(NOON.0 + 40 * 86_400_000_000);
-    bench.take(&asker.hold_at(ahead, 2, 700), now).await.unwrap();
-    bench.counters.give_back(&UsageRecord { at: ahead, ..asker.spent(2, 700) }, now);
+    bench.reserve(&asker.hold_at(ahead, 2, 700), now).await.unwrap();
+    bench.counters.settle(&UsageRecord { at: ahead, ..asker.spent(2, 700) }, now);
     bench.spent(subject, Window::Total, 1_690).await;
-    let short = money(bench.take(&asker.hold(3, 11), now).await);
+    let short = money(bench.reserve(&asker.hold(3, 11), now).await);
     assert_eq!((short.left, short.spent), (NanoUsd(10), NanoUsd(990)));
-    assert_eq!(money(bench.take(&asker.hold_at(ahead, 4, 301), now).await).left, NanoUsd(300));
+    assert_eq!(money(bench.reserve(&asker.hold_at(ahead, 4, 301), now).await).left, NanoUsd(300));
 }
 
-async fn two_budgets_of_one_subject_hold_once(bench: &Bench) {
+async fn two_budgets_of_one_subject_hold_once(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| {
+    let asker = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.key.budgets.push(tollgate_core::Budget { window: Window::Day, ..it.key.budgets[0] });
     });
-    bench.take(&asker.hold(1, 500), now).await.unwrap();
-    bench.take(&asker.hold(2, 500), now).await.unwrap();
-    bench.counters.give_back(&asker.spent(1, 0), now);
-    bench.counters.give_back(&asker.spent(2, 0), now);
+    bench.reserve(&asker.hold(1, 500), now).await.unwrap();
+    bench.reserve(&asker.hold(2, 500), now).await.unwrap();
+    bench.counters.settle(&asker.spent(1, 0), now);
+    bench.counters.settle(&asker.spent(2, 0), now);
     bench.spent(Subject::Key(asker.key.id), Window::Total, 0).await;
 }
 
-async fn a_prepaid_balance_bounds_and_postings_raise_it(bench: &Bench) {
+async fn a_prepaid_balance_bounds_and_postings_raise_it(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.member.billing = Billing::Prepaid);
-    assert_eq!(money(bench.take(&asker.hold(1, 300), now).await).left, NanoUsd(0));
+    let asker = TestCaller::new(|it| it.key.member.billing = Billing::Prepaid);
+    assert_eq!(money(bench.reserve(&asker.hold(1, 300), now).await).left, NanoUsd(0));
     bench.post(asker.key.member.id, 1_000);
     take_soon(bench, &asker.hold(1, 300), now).await;
-    let short = money(bench.take(&asker.hold(2, 800), now).await);
+    let short = money(bench.reserve(&asker.hold(2, 800), now).await);
     assert_eq!((short.budget, short.left), (None, NanoUsd(700)));
-    bench.counters.give_back(&asker.spent(1, 250), now);
+    bench.counters.settle(&asker.spent(1, 250), now);
     take_soon(bench, &asker.hold(2, 750), now).await;
-    money(bench.take(&asker.hold(3, 1), now).await);
+    money(bench.reserve(&asker.hold(3, 1), now).await);
 }
 
-async fn what_costs_nothing_is_served_with_nothing_left(bench: &Bench) {
+async fn what_costs_nothing_is_served_with_nothing_left(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
-    bench.counters.give_back(&asker.spent(1, 150), now);
+    let asker = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
+    bench.counters.settle(&asker.spent(1, 150), now);
     bench.spent(Subject::Key(asker.key.id), Window::Month, 150).await;
-    bench.take(&asker.hold(3, 0), now).await.unwrap();
+    bench.reserve(&asker.hold(3, 0), now).await.unwrap();
 }
 
-async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &Bench) {
+async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
+    let asker = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
     let subject = Subject::Key(asker.key.id);
     let mut crossed = Vec::new();
     for (number, output, sum) in [(1, 99, 99), (2, 5, 104), (3, 500, 604)] {
-        bench.take(&asker.hold(number, output), now).await.unwrap();
+        bench.reserve(&asker.hold(number, output), now).await.unwrap();
         let record = asker.spent(number, output);
         let spender = Spender { request: record.id, key: record.key_name.clone() };
-        crossed.extend(bench.counters.give_back(&record, now).into_iter().map(|it| (it, spender.clone())));
+        crossed.extend(bench.counters.settle(&record, now).into_iter().map(|it| (it, spender.clone())));
         bench.spent(subject, Window::Month, sum).await;
     }
     let begin = Instant::now();
@@ -275,93 +276,93 @@ async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &Bench) {
     assert_eq!((by.request, &by.key), (second.id, &second.key_name), "who crossed it is told, and not who came after");
 }
 
-async fn requests_and_tokens_of_a_minute_are_bounded_and_put_right(bench: &Bench) {
+async fn requests_and_tokens_of_a_minute_are_bounded_and_put_right(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
-    let rooms = bench.take(&asker.hold(1, 900), now).await.unwrap();
-    assert_eq!((rooms.requests.unwrap().used, rooms.tokens.unwrap().used), (1, 900));
-    let busy = rate(bench.take(&asker.hold(2, 200), now).await);
-    assert_eq!((busy.rated, busy.limit), (Rated::Tokens, 1_000));
-    bench.counters.give_back(&asker.spent(1, 50), now);
+    let asker = TestCaller::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
+    let rate_statuses = bench.reserve(&asker.hold(1, 900), now).await.unwrap();
+    assert_eq!((rate_statuses.requests.unwrap().used, rate_statuses.tokens.unwrap().used), (1, 900));
+    let busy = rate(bench.reserve(&asker.hold(2, 200), now).await);
+    assert_eq!((busy.rated, busy.limit), (RateKind::Tokens, 1_000));
+    bench.counters.settle(&asker.spent(1, 50), now);
     take_soon(bench, &asker.hold(2, 200), now).await;
-    bench.take(&asker.hold(3, 10), now).await.unwrap();
-    let busy = rate(bench.take(&asker.hold(4, 10), now).await);
-    assert_eq!((busy.rated, busy.used), (Rated::Requests, 3));
+    bench.reserve(&asker.hold(3, 10), now).await.unwrap();
+    let busy = rate(bench.reserve(&asker.hold(4, 10), now).await);
+    assert_eq!((busy.rated, busy.used), (RateKind::Requests, 3));
     assert!((1..=120_000).contains(&busy.wait_ms), "{}", busy.wait_ms);
 }
 
-async fn a_slot_is_free_again_when_its_request_ends(bench: &Bench) {
+async fn a_slot_is_free_again_when_its_request_ends(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.limits.concurrency = 2);
-    bench.take(&asker.hold(1, 1), now).await.unwrap();
-    bench.take(&asker.hold(2, 1), now).await.unwrap();
-    assert_eq!(rate(bench.take(&asker.hold(3, 1), now).await).rated, Rated::Concurrency);
-    bench.counters.give_back(&asker.spent(1, 1), now);
+    let asker = TestCaller::new(|it| it.key.limits.concurrency = 2);
+    bench.reserve(&asker.hold(1, 1), now).await.unwrap();
+    bench.reserve(&asker.hold(2, 1), now).await.unwrap();
+    assert_eq!(rate(bench.reserve(&asker.hold(3, 1), now).await).rated, RateKind::Concurrency);
+    bench.counters.settle(&asker.spent(1, 1), now);
     take_soon(bench, &asker.hold(3, 1), now).await;
-    bench.counters.give_back(&asker.spent(1, 1), now);
+    bench.counters.settle(&asker.spent(1, 1), now);
     assert_eq!(bench.counters.open(), 2, "a hold goes back once, however often its request is said to have ended");
-    rate(bench.take(&asker.hold(4, 1), now).await);
+    rate(bench.reserve(&asker.hold(4, 1), now).await);
 }
 
-async fn who_is_in_use_is_told_and_who_only_spent_is_not(bench: &Bench) {
+async fn who_is_in_use_is_told_and_who_only_spent_is_not(bench: &CounterFixture) {
     let now = Instant::now();
-    let asker = Asker::new(|it| {
+    let asker = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.key.limits = Limits { rpm: 9, tpm: 0, concurrency: 3 };
         it.key.member.budgets = budget(1_000, BudgetAction::Block);
     });
     let (of_key, of_member) = (Subject::Key(asker.key.id), Subject::Member(asker.key.member.id));
     assert_eq!(bench.counters.in_use(10, now).meters, []);
-    bench.take(&asker.hold(1, 600), now).await.unwrap();
+    bench.reserve(&asker.hold(1, 600), now).await.unwrap();
     let look = bench.counters.in_use(10, now);
     let of = |subject| look.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap();
     assert_eq!((of(of_key).held, of(of_key).running, of(of_key).requests.used(look.micros), look.is_all), (600, 1, 1, true));
     assert_eq!((look.meters.len(), of(of_member).held), (2, 600));
     let one = bench.counters.in_use(1, now);
     assert_eq!((one.meters.len(), one.is_all), (1, false));
-    bench.counters.give_back(&asker.spent(1, 100), now);
+    bench.counters.settle(&asker.spent(1, 100), now);
     // The minute's request is still counted, the member has only spent something.
     bench.spent(of_member, Window::Month, 100).await;
     let in_use: Vec<_> = bench.counters.in_use(10, now).meters.iter().map(|(of, _)| *of).collect();
     assert_eq!(in_use, [of_key]);
     let look = bench.counters.look(&[of_member], now);
     assert_eq!((look.meters[0].1.held, look.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
-    bench.take(&asker.hold(2, 10), now).await.unwrap();
+    bench.reserve(&asker.hold(2, 10), now).await.unwrap();
     assert_eq!(bench.counters.in_use(10, now).meters.len(), 2, "whoever asks again is told again");
 }
 
-async fn what_was_spent_before_the_start_counts(bench: &Bench) {
+async fn what_was_spent_before_the_start_counts(bench: &CounterFixture) {
     // The bench begins with this; see `spent_before`.
-    let asker = Asker::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
+    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
     let subject = Subject::Key(before());
     let mut early = asker.clone();
     early.key.id = before();
     early.key.budgets = budget(1_000, BudgetAction::Block);
-    assert_eq!(money(bench.take(&early.hold(1, 201), Instant::now()).await).left, NanoUsd(200));
-    bench.take(&early.hold(1, 200), Instant::now()).await.unwrap();
+    assert_eq!(money(bench.reserve(&early.hold(1, 201), Instant::now()).await).left, NanoUsd(200));
+    bench.reserve(&early.hold(1, 200), Instant::now()).await.unwrap();
     assert_eq!(bench.counters.spent(subject, Window::Day, NOON), NanoUsd(300));
 }
 
-async fn a_request_that_ended_before_its_hold_was_granted_holds_nothing(bench: &Bench) {
-    let asker = Asker::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+async fn a_request_that_ended_before_its_hold_was_granted_holds_nothing(bench: &CounterFixture) {
+    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
     let now = Instant::now();
     for number in 1..=20_u64 {
         let hold = asker.hold(number, 1_000);
         let (counters, asked) = (Arc::clone(&bench.counters), hold.clone());
         // Its caller leaves in the middle.
-        let asking = TaskTracker::new().spawn(async move { counters.take(&asked, &[], now).await });
+        let asking = TaskTracker::new().spawn(async move { counters.reserve(&asked, &[], now).await });
         tokio::task::yield_now().await;
         asking.abort();
         let _ = asking.await;
-        bench.counters.give_back(&asker.spent(number, 0), now);
+        bench.counters.settle(&asker.spent(number, 0), now);
     }
     bench.spent(Subject::Key(asker.key.id), Window::Month, 0).await;
     take_soon(bench, &asker.hold(99, 1_000), now).await;
     assert_eq!(bench.counters.open(), 1);
 }
 
-async fn many_at_once_do_not_pass_a_bound(bench: &Bench) {
-    let asker = Asker::new(|it| {
+async fn many_at_once_do_not_pass_a_bound(bench: &CounterFixture) {
+    let asker = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.group.limits.concurrency = 7;
     });
@@ -371,9 +372,9 @@ async fn many_at_once_do_not_pass_a_bound(bench: &Bench) {
         let (counters, asker) = (Arc::clone(&bench.counters), asker.clone());
         tasks.spawn(async move {
             let mut sold = 0;
-            if counters.take(&asker.hold(number, 100), &[], now).await.unwrap().is_ok() {
+            if counters.reserve(&asker.hold(number, 100), &[], now).await.unwrap().is_ok() {
                 assert!(counters.open() <= 7, "{}", counters.open());
-                counters.give_back(&asker.spent(number, 100), now);
+                counters.settle(&asker.spent(number, 100), now);
                 sold = 100;
             }
             sold
@@ -390,7 +391,7 @@ fn before() -> tollgate_core::KeyId {
 }
 
 fn spent_before() -> Spending {
-    let loaded = Spent::loaded(NOON, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
+    let loaded = SpendTotals::loaded(NOON, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
     Spending { spent: vec![(Subject::Key(before()), loaded)], ..Spending::default() }
 }
 
@@ -402,14 +403,14 @@ macro_rules! conformance {
 
             #[tokio::test]
             async fn on_memory() {
-                let bench = Bench::memory(&spent_before());
+                let bench = CounterFixture::memory(&spent_before());
                 super::$check(&bench).await;
             }
 
             #[tokio::test]
             async fn on_redis() {
                 let Some(url) = redis(stringify!($check)) else { return };
-                let bench = Bench::redis(&url, &namespace(), &spent_before()).await;
+                let bench = CounterFixture::redis(&url, &namespace(), &spent_before()).await;
                 super::$check(&bench).await;
                 bench.end().await;
             }

@@ -13,11 +13,11 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAction, Crossed, Exhausted, Hold, Limit, LimitRule, MemberId, Meter, NanoUsd, PackedSpent, RequestId, Rooms,
-    Subject, Taken, Timestamp, UsageRecord, Window, rooms,
+    Budget, BudgetAction, BudgetAlert, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses,
+    RequestId, Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
 };
 
-use super::{Counters, Look, Spending};
+use super::{CounterSnapshot, Counters, Spending};
 use crate::StoreError;
 
 pub(super) const SHARDS: usize = 64;
@@ -27,8 +27,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// The counters of one node.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
-    meters: [Mutex<Meters>; SHARDS],
-    holds: [Mutex<Holds>; SHARDS],
+    meters: [Mutex<MeterShard>; SHARDS],
+    holds: [Mutex<ReservationShard>; SHARDS],
     /// How long a hold lives without a sign of life.
     life: Duration,
     /// What monotonic time is counted from.
@@ -37,17 +37,17 @@ pub(crate) struct MemoryCounters {
 
 /// The meters of a shard.
 #[derive(Debug, Default)]
-struct Meters {
-    live: HashMap<Subject, Kept>,
+struct MeterShard {
+    live: HashMap<Subject, TrackedMeter>,
     /// Who was known at the start, in order, in little room; whoever is asked for gets a meter.
-    before: Vec<(Subject, Before)>,
+    before: Vec<(Subject, InitialSpending)>,
     /// Whose meters are marked as used lately.
     lately: Vec<Subject>,
 }
 
 /// A meter of a subject.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kept {
+struct TrackedMeter {
     meter: Meter,
     /// Whether it is among those used lately.
     lately: bool,
@@ -55,15 +55,15 @@ struct Kept {
 
 /// What was known of a subject at the start.
 #[derive(Clone, Copy, Debug)]
-struct Before {
-    spent: PackedSpent,
+struct InitialSpending {
+    spent: PackedSpendTotals,
     balance: i64,
 }
 
-impl Meters {
+impl MeterShard {
     fn meter(&mut self, subject: Subject) -> &mut Meter {
         let before = &self.before;
-        let new = || Kept { meter: known_before(before, subject).unwrap_or_default(), lately: false };
+        let new = || TrackedMeter { meter: known_before(before, subject).unwrap_or_default(), lately: false };
         let kept = self.live.entry(subject).or_insert_with(new);
         if !kept.lately {
             kept.lately = true;
@@ -99,21 +99,21 @@ impl Meters {
 }
 
 /// The meter of somebody who was known at the start.
-fn known_before(before: &[(Subject, Before)], subject: Subject) -> Option<Meter> {
+fn known_before(before: &[(Subject, InitialSpending)], subject: Subject) -> Option<Meter> {
     let at = before.binary_search_by_key(&subject, |(of, _)| *of).ok()?;
-    let Before { spent, balance } = before[at].1;
+    let InitialSpending { spent, balance } = before[at].1;
     Some(Meter { spent: spent.unpacked(), balance, ..Meter::default() })
 }
 
 #[derive(Debug, Default)]
-struct Holds {
-    open: HashMap<RequestId, Vec<Open>>,
+struct ReservationShard {
+    open: HashMap<RequestId, Vec<MemoryReservation>>,
     swept: Option<Instant>,
 }
 
 /// A hold that was taken.
 #[derive(Debug)]
-struct Open {
+struct MemoryReservation {
     limits: Vec<Limit>,
     tokens: u64,
     amount: NanoUsd,
@@ -134,7 +134,7 @@ impl MemoryCounters {
         for (subject, spent) in &spending.spent {
             let mut shard = counters.shard(*subject);
             match spent.packed() {
-                Some(spent) => shard.before.push((*subject, Before { spent, balance: 0 })),
+                Some(spent) => shard.before.push((*subject, InitialSpending { spent, balance: 0 })),
                 None => shard.meter(*subject).spent = *spent,
             }
         }
@@ -150,11 +150,11 @@ impl MemoryCounters {
         counters
     }
 
-    fn shard(&self, subject: Subject) -> MutexGuard<'_, Meters> {
+    fn shard(&self, subject: Subject) -> MutexGuard<'_, MeterShard> {
         locked(&self.meters[place_of(subject)])
     }
 
-    fn holds(&self, id: RequestId) -> MutexGuard<'_, Holds> {
+    fn holds(&self, id: RequestId) -> MutexGuard<'_, ReservationShard> {
         // The last bytes of a version 7 uuid are random.
         locked(&self.holds[usize::from(id.uuid().as_bytes()[15]) % SHARDS])
     }
@@ -169,37 +169,48 @@ impl MemoryCounters {
     pub(super) fn let_go(&self, id: RequestId, now: Instant) {
         let micros = self.micros(now);
         for open in self.holds(id).open.remove(&id).unwrap_or_default() {
-            Locked::all(self, open.subjects()).release(&open, 0, micros);
+            LockedMeters::all(self, open.subjects()).release(&open, 0, micros);
         }
     }
 
-    pub(super) fn take_now(&self, hold: &Hold, now: Instant) -> Result<Taken, Exhausted> {
+    pub(super) fn take_now(&self, hold: &Reservation, now: Instant) -> Result<ReservationReceipt, LimitExceeded> {
         self.take_as(hold, now).map(|(taken, _)| taken)
     }
 
     /// Takes a hold, lowered where that has to be: the hold as it was taken.
-    pub(super) fn take_as(&self, hold: &Hold, now: Instant) -> Result<(Taken, Hold), Exhausted> {
+    pub(super) fn take_as(&self, hold: &Reservation, now: Instant) -> Result<(ReservationReceipt, Reservation), LimitExceeded> {
         let micros = self.micros(now);
-        let mut locks = Locked::all(self, hold.limits.iter().map(|limit| limit.subject));
+        let mut locks = LockedMeters::all(self, hold.limits.iter().map(|limit| limit.subject));
         let hold = hold.fit(micros, |subject| *locks.meter(subject))?;
         let buckets = locks.commit(&hold, micros);
-        let rooms = locks.rooms(&hold.limits, micros);
+        let rate_statuses = locks.rate_statuses(&hold.limits, micros);
         drop(locks);
-        let open = Open { limits: hold.limits.clone(), tokens: hold.tokens, amount: hold.amount, buckets, until: now + self.life };
+        let open = MemoryReservation {
+            limits: hold.limits.clone(),
+            tokens: hold.tokens,
+            amount: hold.amount,
+            buckets,
+            until: now + self.life,
+        };
         let mut holds = self.holds(hold.id);
         holds.open.entry(hold.id).or_default().push(open);
         let over = holds.over(now);
         drop(holds);
         for open in over {
-            Locked::all(self, open.subjects()).release(&open, open.tokens, micros);
+            LockedMeters::all(self, open.subjects()).release(&open, open.tokens, micros);
         }
-        Ok((Taken { rooms, output: hold.output }, hold))
+        Ok((ReservationReceipt { rate_statuses, output: hold.output }, hold))
     }
 }
 
 #[async_trait]
 impl Counters for MemoryCounters {
-    async fn take(&self, hold: &Hold, _: &[Hold], now: Instant) -> Result<Result<Taken, Exhausted>, StoreError> {
+    async fn reserve(
+        &self,
+        hold: &Reservation,
+        _: &[Reservation],
+        now: Instant,
+    ) -> Result<Result<ReservationReceipt, LimitExceeded>, StoreError> {
         Ok(self.take_now(hold, now))
     }
 
@@ -209,13 +220,13 @@ impl Counters for MemoryCounters {
         }
     }
 
-    fn give_back(&self, record: &UsageRecord, now: Instant) -> Vec<Crossed> {
+    fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert> {
         let held = self.holds(record.id).open.remove(&record.id).unwrap_or_default();
         let spends = spends_of(record);
-        let subjects = held.iter().flat_map(Open::subjects).chain(spends.iter().map(|(subject, _)| *subject));
+        let subjects = held.iter().flat_map(MemoryReservation::subjects).chain(spends.iter().map(|(subject, _)| *subject));
         let (micros, tokens) = (self.micros(now), record.tokens.prompt().saturating_add(record.tokens.completion()));
         // One step: nobody sees money that is neither held nor spent, or both.
-        let mut locks = Locked::all(self, subjects);
+        let mut locks = LockedMeters::all(self, subjects);
         for open in &held {
             locks.release(open, tokens, micros);
         }
@@ -229,7 +240,7 @@ impl Counters for MemoryCounters {
         watched
             .into_iter()
             .map(|(subject, budget, before)| {
-                (before, Crossed { subject, budget, spent: locks.settled(subject, budget.window, record.at) })
+                (before, BudgetAlert { subject, budget, spent: locks.settled(subject, budget.window, record.at) })
             })
             .filter(|(before, crossed)| *before < crossed.budget.amount && crossed.spent >= crossed.budget.amount)
             .map(|(_, crossed)| crossed)
@@ -242,13 +253,13 @@ impl Counters for MemoryCounters {
         NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
     }
 
-    fn look(&self, subjects: &[Subject], now: Instant) -> Look {
+    fn look(&self, subjects: &[Subject], now: Instant) -> CounterSnapshot {
         let meters = subjects.iter().map(|subject| (*subject, self.shard(*subject).get(*subject).unwrap_or_default()));
-        Look { micros: self.micros(now), meters: meters.collect(), is_all: true }
+        CounterSnapshot { micros: self.micros(now), meters: meters.collect(), is_all: true }
     }
 
-    fn in_use(&self, most: usize, now: Instant) -> Look {
-        let mut look = Look { micros: self.micros(now), meters: Vec::new(), is_all: true };
+    fn in_use(&self, most: usize, now: Instant) -> CounterSnapshot {
+        let mut look = CounterSnapshot { micros: self.micros(now), meters: Vec::new(), is_all: true };
         for shard in &self.meters {
             locked(shard).in_use(look.micros, |subject, meter| look.meters.push((subject, meter)));
         }
@@ -267,19 +278,19 @@ impl Counters for MemoryCounters {
     }
 }
 
-// === impl Open ===
+// === impl MemoryReservation ===
 
-impl Open {
+impl MemoryReservation {
     fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.limits.iter().map(|limit| limit.subject)
     }
 }
 
-// === impl Holds ===
+// === impl ReservationShard ===
 
-impl Holds {
+impl ReservationShard {
     /// Takes out what has lived for too long: nobody will give it back any more.
-    fn over(&mut self, now: Instant) -> Vec<Open> {
+    fn over(&mut self, now: Instant) -> Vec<MemoryReservation> {
         if self.swept.is_some_and(|swept| now < swept + SWEEP_EVERY) {
             return Vec::new();
         }
@@ -296,11 +307,11 @@ impl Holds {
 // === several shards at once ===
 
 /// The shards of some limits, locked in order so that nobody waits for each other.
-struct Locked<'a> {
-    shards: Vec<(usize, MutexGuard<'a, Meters>)>,
+struct LockedMeters<'a> {
+    shards: Vec<(usize, MutexGuard<'a, MeterShard>)>,
 }
 
-impl<'a> Locked<'a> {
+impl<'a> LockedMeters<'a> {
     fn all(counters: &'a MemoryCounters, subjects: impl Iterator<Item = Subject>) -> Self {
         let mut places: Vec<usize> = subjects.map(place_of).collect();
         places.sort_unstable();
@@ -314,7 +325,7 @@ impl<'a> Locked<'a> {
         shard.expect("the shard of every subject of these limits is locked").1.meter(subject)
     }
 
-    fn commit(&mut self, hold: &Hold, micros: u64) -> Vec<u64> {
+    fn commit(&mut self, hold: &Reservation, micros: u64) -> Vec<u64> {
         let mut buckets = Vec::new();
         for limit in &hold.limits {
             let meter = self.meter(limit.subject);
@@ -333,7 +344,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Gives back what a hold set aside; `tokens` is what its request came to.
-    fn release(&mut self, open: &Open, tokens: u64, micros: u64) {
+    fn release(&mut self, open: &MemoryReservation, tokens: u64, micros: u64) {
         let mut buckets = open.buckets.iter();
         for limit in &open.limits {
             let meter = self.meter(limit.subject);
@@ -367,8 +378,8 @@ impl<'a> Locked<'a> {
         self.meter(subject).spent.within(window, at)
     }
 
-    fn rooms(&mut self, limits: &[Limit], micros: u64) -> Rooms {
-        rooms(limits, micros, |subject| *self.meter(subject))
+    fn rate_statuses(&mut self, limits: &[Limit], micros: u64) -> RateStatuses {
+        rate_statuses(limits, micros, |subject| *self.meter(subject))
     }
 }
 

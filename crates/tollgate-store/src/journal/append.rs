@@ -16,7 +16,7 @@ pub(super) enum TailState {
 
 /// A frame that was not written.
 #[derive(Debug)]
-pub(super) struct Unwritten {
+pub(super) struct AppendError {
     /// The system's answer.
     pub(super) error: io::Error,
     /// What stands at the end of the file now.
@@ -24,12 +24,12 @@ pub(super) struct Unwritten {
 }
 
 /// What [`append`] needs of a file.
-pub(super) trait Tail {
+pub(super) trait AppendTarget {
     fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize>;
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-impl Tail for &File {
+impl AppendTarget for &File {
     fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write(bytes)
     }
@@ -41,7 +41,7 @@ impl Tail for &File {
 
 /// Appends one frame with one write(2). Where the system takes only a part, the rest is tried; what cannot be
 /// completed is cut off again.
-pub(super) fn append(file: &mut impl Tail, frame: &[u8], length: u64) -> Result<(), Unwritten> {
+pub(super) fn append(file: &mut impl AppendTarget, frame: &[u8], length: u64) -> Result<(), AppendError> {
     let mut done = 0;
     let error = loop {
         match file.write_once(&frame[done..]) {
@@ -53,7 +53,7 @@ pub(super) fn append(file: &mut impl Tail, frame: &[u8], length: u64) -> Result<
         }
     };
     let tail = if done == 0 || file.cut(length).is_ok() { TailState::Clean } else { TailState::Dirty };
-    Err(Unwritten { error, tail })
+    Err(AppendError { error, tail })
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
         can_cut: bool,
     }
 
-    impl Tail for SmallDisk {
+    impl AppendTarget for SmallDisk {
         fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let taken = bytes.len().min(self.room - self.bytes.len());
             if taken == 0 {

@@ -43,15 +43,15 @@ impl SegmentFile {
     }
 
     /// A ticket for everything written until now; to be drawn before the segment is marked.
-    pub(super) fn ticket(&self) -> SyncTicket {
+    pub(super) fn ticket(&self) -> SyncWaiter {
         let number = self.written.fetch_add(1, Ordering::AcqRel) + 1;
-        SyncTicket(Some((self.flushed.subscribe(), number)))
+        SyncWaiter(Some((self.flushed.subscribe(), number)))
     }
 }
 
 /// How soon a written entry has to be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Urgency {
+pub(super) enum FlushPriority {
     /// Within the interval.
     Soon,
     /// Somebody waits for it.
@@ -91,9 +91,9 @@ impl FlushQueue {
     }
 
     /// Something was written to a segment.
-    pub(super) fn wrote(&self, file: &Arc<SegmentFile>, urgency: Urgency) {
+    pub(super) fn wrote(&self, file: &Arc<SegmentFile>, urgency: FlushPriority) {
         let was_marked = file.marked.swap(true, Ordering::AcqRel);
-        if was_marked && urgency == Urgency::Soon {
+        if was_marked && urgency == FlushPriority::Soon {
             return;
         }
         let mut state = self.state();
@@ -101,7 +101,7 @@ impl FlushQueue {
             state.marked.push_back(Arc::clone(file));
         }
         let was_urgent = state.urgent;
-        state.urgent |= urgency == Urgency::Now;
+        state.urgent |= urgency == FlushPriority::Now;
         drop(state);
         if !was_marked || !was_urgent {
             self.wake.notify_one();
@@ -185,9 +185,9 @@ impl FlushQueue {
 /// Waits for the flush that covers an entry. Ready at once in background mode.
 #[derive(Debug)]
 #[must_use = "in group mode the end of an answer waits for its flush"]
-pub struct SyncTicket(Option<(watch::Receiver<u64>, u64)>);
+pub struct SyncWaiter(Option<(watch::Receiver<u64>, u64)>);
 
-impl SyncTicket {
+impl SyncWaiter {
     /// A ticket for which nothing is waited.
     pub(super) const fn ready() -> Self {
         Self(None)

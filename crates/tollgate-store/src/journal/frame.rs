@@ -44,23 +44,23 @@ impl EntryKind {
 
 /// A payload larger than a frame may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub(super) struct FrameTooLarge;
 
-impl From<TooLarge> for super::JournalError {
-    fn from(_: TooLarge) -> Self {
-        Self::TooLarge
+impl From<FrameTooLarge> for super::JournalError {
+    fn from(_: FrameTooLarge) -> Self {
+        Self::FrameTooLarge
     }
 }
 
 /// Writes one frame into `out`, which is emptied first and keeps its room.
-pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     out.clear();
     out.extend_from_slice(&[0; PREFIX]);
     out.extend_from_slice(&[FRAME_VERSION, kind.byte()]);
     serde_json::to_writer(&mut *out, payload).expect("records have string keys only, and memory does not fail to be written");
     let body = &out[PREFIX..];
     if body.len() > MAX_LENGTH {
-        return Err(TooLarge);
+        return Err(FrameTooLarge);
     }
     let length = u32::try_from(body.len()).expect("checked against a bound below 4 GiB");
     let checksum = crc32fast::hash(body);
@@ -71,7 +71,7 @@ pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8
 
 /// What stands at a place of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(super) enum ParsedFrame<'a> {
     /// A whole frame.
     Frame {
         /// What it tells.
@@ -93,24 +93,24 @@ pub(super) enum Found<'a> {
 }
 
 /// Reads the frame that begins at `at`.
-pub(super) fn read(bytes: &[u8], at: usize) -> Found<'_> {
+pub(super) fn read(bytes: &[u8], at: usize) -> ParsedFrame<'_> {
     if at >= bytes.len() {
-        return Found::End;
+        return ParsedFrame::End;
     }
-    let Some(prefix) = bytes.get(at..at + PREFIX) else { return Found::Broken };
+    let Some(prefix) = bytes.get(at..at + PREFIX) else { return ParsedFrame::Broken };
     let word = |i: usize| u32::from_le_bytes([prefix[i], prefix[i + 1], prefix[i + 2], prefix[i + 3]]);
     let length = word(0) as usize;
     if !(MARKS..=MAX_LENGTH).contains(&length) {
-        return Found::Broken;
+        return ParsedFrame::Broken;
     }
     let next = at + PREFIX + length;
-    let Some(body) = bytes.get(at + PREFIX..next) else { return Found::Broken };
+    let Some(body) = bytes.get(at + PREFIX..next) else { return ParsedFrame::Broken };
     if crc32fast::hash(body) != word(4) {
-        return Found::Broken;
+        return ParsedFrame::Broken;
     }
     match (body[0], EntryKind::from_byte(body[1])) {
-        (FRAME_VERSION, Some(kind)) => Found::Frame { kind, payload: &body[MARKS..], next },
-        (version, _) => Found::Newer { version },
+        (FRAME_VERSION, Some(kind)) => ParsedFrame::Frame { kind, payload: &body[MARKS..], next },
+        (version, _) => ParsedFrame::Newer { version },
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn read(bytes: &[u8], at: usize) -> Found<'_> {
 pub(super) fn resync(bytes: &[u8], at: usize) -> Option<usize> {
     (at + 1..bytes.len().saturating_sub(PREFIX + MARKS)).find(|&place| {
         let marks = (bytes[place + PREFIX], EntryKind::from_byte(bytes[place + PREFIX + 1]));
-        matches!(marks, (FRAME_VERSION, Some(_))) && matches!(read(bytes, place), Found::Frame { .. })
+        matches!(marks, (FRAME_VERSION, Some(_))) && matches!(read(bytes, place), ParsedFrame::Frame { .. })
     })
 }
 
@@ -131,15 +131,15 @@ mod tests {
     fn a_frame_reads_back_and_every_flipped_bit_is_noticed() {
         let mut bytes = Vec::new();
         encode(EntryKind::Progress, &serde_json::json!({"a": 1}), &mut bytes).unwrap();
-        assert_eq!(read(&bytes, 0), Found::Frame { kind: EntryKind::Progress, payload: br#"{"a":1}"#, next: bytes.len() });
-        assert_eq!(read(&bytes, bytes.len()), Found::End);
+        assert_eq!(read(&bytes, 0), ParsedFrame::Frame { kind: EntryKind::Progress, payload: br#"{"a":1}"#, next: bytes.len() });
+        assert_eq!(read(&bytes, bytes.len()), ParsedFrame::End);
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&wrong, 0), Found::Broken, "bit {bit}");
+            assert_eq!(read(&wrong, 0), ParsedFrame::Broken, "bit {bit}");
         }
         for cut in 1..bytes.len() {
-            assert_eq!(read(&bytes[..cut], 0), Found::Broken, "cut at {cut}");
+            assert_eq!(read(&bytes[..cut], 0), ParsedFrame::Broken, "cut at {cut}");
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         bytes[PREFIX] = 9;
         let checksum = crc32fast::hash(&bytes[PREFIX..]).to_le_bytes();
         bytes[4..PREFIX].copy_from_slice(&checksum);
-        assert_eq!(read(&bytes, 0), Found::Newer { version: 9 });
+        assert_eq!(read(&bytes, 0), ParsedFrame::Newer { version: 9 });
     }
 
     #[test]
@@ -167,6 +167,6 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        assert_eq!(encode(EntryKind::End, &"x".repeat(MAX_LENGTH), &mut Vec::new()), Err(TooLarge));
+        assert_eq!(encode(EntryKind::End, &"x".repeat(MAX_LENGTH), &mut Vec::new()), Err(FrameTooLarge));
     }
 }

@@ -11,9 +11,9 @@ use std::{
 use tollgate_core::{RequestId, UsageRecord};
 
 use super::{
-    JournalError, REFUSED, Shared,
-    entry::Entry,
-    frame::{self, EntryKind, Found},
+    JournalError, JournalInner, REFUSED,
+    entry::DecodedEntry,
+    frame::{self, EntryKind, ParsedFrame},
     segment::{self, HEADER, SegmentName},
 };
 
@@ -21,21 +21,21 @@ use super::{
 /// lose them, then those on disk, oldest segments first. A record may come twice after a crash during recovery; booking
 /// it twice has no effect. What cannot be read comes as an error, and the walk goes on behind it.
 #[derive(Debug)]
-pub struct Records {
+pub struct UnbookedRecords {
     held: VecDeque<(RequestId, Arc<[u8]>)>,
-    walk: Walk,
+    walk: FrameWalker,
     /// Leaves out what is booked.
-    shared: Arc<Shared>,
+    shared: Arc<JournalInner>,
 }
 
-impl Records {
-    pub(super) fn new(held: VecDeque<(RequestId, Arc<[u8]>)>, segments: Vec<SegmentName>, shared: Arc<Shared>) -> Self {
-        Self { held, walk: Walk::new(shared.dir.clone(), segments), shared }
+impl UnbookedRecords {
+    pub(super) fn new(held: VecDeque<(RequestId, Arc<[u8]>)>, segments: Vec<SegmentName>, shared: Arc<JournalInner>) -> Self {
+        Self { held, walk: FrameWalker::new(shared.dir.clone(), segments), shared }
     }
 
     fn next_held(&mut self) -> Option<Result<UsageRecord, JournalError>> {
         while let Some((id, bytes)) = self.held.pop_front() {
-            if let Found::Frame { payload, .. } = frame::read(&bytes, 0)
+            if let ParsedFrame::Frame { payload, .. } = frame::read(&bytes, 0)
                 && self.shared.is_unbooked(id)
             {
                 return Some(serde_json::from_slice(payload).map_err(|error| {
@@ -47,7 +47,7 @@ impl Records {
     }
 }
 
-impl Iterator for Records {
+impl Iterator for UnbookedRecords {
     type Item = Result<UsageRecord, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -61,7 +61,7 @@ impl Iterator for Records {
                 Err(fault) => return Some(Err(fault)),
             };
             match self.walk.entry(&frame) {
-                Ok(Entry::End(record)) if self.shared.is_unbooked(record.id) => return Some(Ok(*record)),
+                Ok(DecodedEntry::End(record)) if self.shared.is_unbooked(record.id) => return Some(Ok(*record)),
                 Ok(_) => {}
                 Err(fault) => return Some(Err(fault)),
             }
@@ -71,7 +71,7 @@ impl Iterator for Records {
 
 /// What stands in a journal.
 #[derive(Clone, Debug)]
-pub enum Written {
+pub enum JournalEntry {
     /// An attempt of this request began.
     Begun(RequestId),
     /// A request ended.
@@ -86,16 +86,16 @@ pub enum Written {
 /// Everything that stands in a journal, booked or not, core by core in the order of writing. What cannot be read comes as
 /// an error, and the walk goes on behind it.
 #[derive(Debug)]
-pub struct Entries(Walk);
+pub struct JournalEntries(FrameWalker);
 
-impl Entries {
+impl JournalEntries {
     pub(super) fn new(dir: &Path) -> Result<Self, JournalError> {
-        Ok(Self(Walk::new(dir.to_owned(), segment::list(dir)?)))
+        Ok(Self(FrameWalker::new(dir.to_owned(), segment::list(dir)?)))
     }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Written, JournalError>;
+impl Iterator for JournalEntries {
+    type Item = Result<JournalEntry, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -104,9 +104,11 @@ impl Iterator for Entries {
                 Err(fault) => return Some(Err(fault)),
             };
             match self.0.entry(&frame) {
-                Ok(Entry::Begin(begin)) => return Some(Ok(Written::Begun(begin.id))),
-                Ok(Entry::Progress(_)) => {}
-                Ok(Entry::End(record)) => return Some(Ok(Written::Ended { record, refused: self.0.core() == REFUSED })),
+                Ok(DecodedEntry::Begin(begin)) => return Some(Ok(JournalEntry::Begun(begin.id))),
+                Ok(DecodedEntry::Progress(_)) => {}
+                Ok(DecodedEntry::End(record)) => {
+                    return Some(Ok(JournalEntry::Ended { record, refused: self.0.core() == REFUSED }));
+                }
                 Err(fault) => return Some(Err(fault)),
             }
         }
@@ -123,7 +125,7 @@ struct Frame {
 
 /// A walk over the frames of segments.
 #[derive(Debug)]
-struct Walk {
+struct FrameWalker {
     dir: PathBuf,
     segments: VecDeque<SegmentName>,
     name: Option<SegmentName>,
@@ -131,7 +133,7 @@ struct Walk {
     at: usize,
 }
 
-impl Walk {
+impl FrameWalker {
     fn new(dir: PathBuf, segments: Vec<SegmentName>) -> Self {
         Self { dir, segments: segments.into(), name: None, bytes: Vec::new(), at: 0 }
     }
@@ -142,11 +144,11 @@ impl Walk {
     }
 
     /// The entry of a frame.
-    fn entry(&self, frame: &Frame) -> Result<Entry, JournalError> {
-        let Found::Frame { kind, payload, .. } = frame::read(&self.bytes, frame.at) else {
+    fn entry(&self, frame: &Frame) -> Result<DecodedEntry, JournalError> {
+        let ParsedFrame::Frame { kind, payload, .. } = frame::read(&self.bytes, frame.at) else {
             return Err(self.damaged(frame.at, "it changed while it was read"));
         };
-        Entry::parse(kind, payload).map_err(|error| self.damaged(frame.at, &format!("an entry cannot be read: {error}")))
+        DecodedEntry::parse(kind, payload).map_err(|error| self.damaged(frame.at, &format!("an entry cannot be read: {error}")))
     }
 
     /// The next whole frame. What is broken with something whole behind it is an error; the walk goes on there.
@@ -160,19 +162,19 @@ impl Walk {
             }
             let at = self.at;
             match frame::read(&self.bytes, at) {
-                Found::Frame { kind, next, .. } => {
+                ParsedFrame::Frame { kind, next, .. } => {
                     self.at = next;
                     return Some(Ok(Frame { kind, at }));
                 }
-                Found::End => self.leave(),
-                Found::Newer { version } => {
+                ParsedFrame::End => self.leave(),
+                ParsedFrame::Newer { version } => {
                     let path = self.path();
                     self.behind(at);
                     return Some(Err(JournalError::Newer { path, version }));
                 }
                 // Nothing whole behind it: a frame that is being written, or was when the process was killed.
-                Found::Broken if frame::resync(&self.bytes, at).is_none() => self.leave(),
-                Found::Broken => {
+                ParsedFrame::Broken if frame::resync(&self.bytes, at).is_none() => self.leave(),
+                ParsedFrame::Broken => {
                     if self.reads_better(at) {
                         continue;
                     }
@@ -208,7 +210,7 @@ impl Walk {
     /// Reads the segment once more: bytes that were taken back and written anew while they were read look like damage.
     fn reads_better(&mut self, at: usize) -> bool {
         let Ok(bytes) = fs::read(self.path()) else { return false };
-        let better = !matches!(frame::read(&bytes, at), Found::Broken | Found::End);
+        let better = !matches!(frame::read(&bytes, at), ParsedFrame::Broken | ParsedFrame::End);
         if better {
             self.bytes = bytes;
         }

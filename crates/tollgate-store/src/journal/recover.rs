@@ -8,18 +8,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tollgate_core::{Begin, Progress, RequestId, UsageRecord, settle_stopped};
+use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord, settle_stopped};
 use uuid::Uuid;
 
 use super::{
     JournalError,
-    entry::{Entry, encode_end},
-    segment::{self, RawEntry, SegmentName, Tail, header, scan, sync_folder},
+    entry::{DecodedEntry, encode_end},
+    segment::{self, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
 };
 
 /// A torn tail that was cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct TruncatedTail {
     /// Which segment.
     pub path: PathBuf,
     /// How many bytes of an unfinished entry went.
@@ -28,7 +28,7 @@ pub struct Cut {
 
 /// What the segments of a folder hold.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RecoveredSegments {
     /// Each segment with the ids that stand in it.
     pub(super) segments: BTreeMap<SegmentName, HashSet<RequestId>>,
     /// Good bytes of all segments.
@@ -38,14 +38,14 @@ pub(super) struct Found {
     /// Complete records.
     pub(super) complete: usize,
     /// Torn tails.
-    pub(super) cut: Vec<Cut>,
+    pub(super) cut: Vec<TruncatedTail>,
 }
 
 /// A request without an end so far.
 #[derive(Default)]
 struct Unfinished {
-    begins: Vec<Begin>,
-    progress: Option<Progress>,
+    begins: Vec<AttemptStart>,
+    progress: Option<StreamProgress>,
 }
 
 #[derive(Default)]
@@ -57,8 +57,8 @@ struct Reader {
 }
 
 /// Reads every segment and ends what has no end.
-pub(super) fn recover(dir: &Path, node: Uuid) -> Result<Found, JournalError> {
-    let mut found = Found::default();
+pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, JournalError> {
+    let mut found = RecoveredSegments::default();
     let mut reader = Reader::default();
     let mut highest = 0;
     for name in segment::list(dir)? {
@@ -67,8 +67,8 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<Found, JournalError> {
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
         let tail = scan(&path, &bytes, &mut |entry| reader.take(name, &path, entry))?;
         let mut length = bytes.len() as u64;
-        if let Tail::Torn(at) = tail {
-            found.cut.push(Cut { path: path.clone(), bytes: length - at as u64 });
+        if let SegmentEnd::Torn(at) = tail {
+            found.cut.push(TruncatedTail { path: path.clone(), bytes: length - at as u64 });
             length = at as u64;
             cut(&path, length)?;
         }
@@ -96,18 +96,18 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<Found, JournalError> {
 
 impl Reader {
     fn take(&mut self, name: SegmentName, path: &Path, raw: RawEntry<'_>) -> Result<(), JournalError> {
-        let entry = Entry::parse(raw.kind, raw.payload)
+        let entry = DecodedEntry::parse(raw.kind, raw.payload)
             .map_err(|error| JournalError::damaged(path, raw.offset, &format!("an entry cannot be read: {error}")))?;
         let id = entry.id();
         self.ids.entry(name).or_default().insert(id);
         match entry {
-            Entry::End(_) => {
+            DecodedEntry::End(_) => {
                 self.unfinished.remove(&id);
                 self.ended.insert(id);
             }
-            Entry::Begin(_) | Entry::Progress(_) if self.ended.contains(&id) => {}
-            Entry::Begin(begin) => self.unfinished.entry(id).or_default().begins.push(*begin),
-            Entry::Progress(progress) => self.unfinished.entry(id).or_default().progress = Some(progress),
+            DecodedEntry::Begin(_) | DecodedEntry::Progress(_) if self.ended.contains(&id) => {}
+            DecodedEntry::Begin(begin) => self.unfinished.entry(id).or_default().begins.push(*begin),
+            DecodedEntry::Progress(progress) => self.unfinished.entry(id).or_default().progress = Some(progress),
         }
         Ok(())
     }

@@ -13,21 +13,21 @@ use crate::FolderLock;
 
 use super::{
     JournalError,
-    entry::Entry,
-    frame::{self, Found},
-    records::{Entries, Written},
+    entry::DecodedEntry,
+    frame::{self, ParsedFrame},
+    records::{JournalEntries, JournalEntry},
     segment::{self, HEADER, RawEntry, header, scan, sync_folder},
 };
 
 /// What a repair did with one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairReport {
     /// Where the damaged segment is now.
     pub moved_to: PathBuf,
     /// The requests of which whole entries were found; they stay in the journal.
     pub kept: Vec<RequestId>,
     /// The damaged places.
-    pub places: Vec<DamagedPlace>,
+    pub places: Vec<DamagedRange>,
     /// Requests named in the damaged places of which nothing whole is left anywhere in the journal.
     pub lost: Vec<RequestId>,
     /// Requests named there whose end is gone and whose beginning is whole: the next start records them as stopped.
@@ -36,7 +36,7 @@ pub struct Repaired {
 
 /// A place of a segment that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedPlace {
+pub struct DamagedRange {
     /// Where it begins.
     pub offset: u64,
     /// How many bytes it has.
@@ -51,7 +51,7 @@ pub struct DamagedPlace {
 /// # Errors
 /// When a server holds the data folder around it, when a file cannot be read, moved or written, or was written by a
 /// newer version.
-pub fn repair(dir: &Path) -> Result<Vec<Repaired>, JournalError> {
+pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
     if dir.parent().is_some_and(FolderLock::is_taken) {
         return Err(JournalError::InUse(dir.to_owned()));
     }
@@ -61,7 +61,7 @@ pub fn repair(dir: &Path) -> Result<Vec<Repaired>, JournalError> {
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
         let mut readable = |raw: RawEntry<'_>| {
             let unreadable = |error: serde_json::Error| JournalError::damaged(&path, raw.offset, &error.to_string());
-            Entry::parse(raw.kind, raw.payload).map(|_| ()).map_err(unreadable)
+            DecodedEntry::parse(raw.kind, raw.payload).map(|_| ()).map_err(unreadable)
         };
         match scan(&path, &bytes, &mut readable) {
             Ok(_) => {}
@@ -73,7 +73,7 @@ pub fn repair(dir: &Path) -> Result<Vec<Repaired>, JournalError> {
     Ok(done)
 }
 
-fn replace(dir: &Path, path: &Path, bytes: &[u8]) -> Result<Repaired, JournalError> {
+fn replace(dir: &Path, path: &Path, bytes: &[u8]) -> Result<RepairReport, JournalError> {
     let (sound, kept, places) = salvage(bytes);
     let damaged = dir.join("damaged");
     fs::create_dir_all(&damaged).map_err(|source| JournalError::file("create", &damaged, source))?;
@@ -89,33 +89,33 @@ fn replace(dir: &Path, path: &Path, bytes: &[u8]) -> Result<Repaired, JournalErr
     for folder in [damaged.as_path(), dir] {
         sync_folder(folder).map_err(|source| JournalError::file("flush", folder, source))?;
     }
-    Ok(Repaired { moved_to, kept: kept.into_iter().collect(), places, lost: Vec::new(), without_end: Vec::new() })
+    Ok(RepairReport { moved_to, kept: kept.into_iter().collect(), places, lost: Vec::new(), without_end: Vec::new() })
 }
 
 /// What became of the requests that damaged places name, told by what is whole in all of the journal.
-fn name_what_is_gone(dir: &Path, done: &mut [Repaired]) -> Result<(), JournalError> {
-    let mut named: HashMap<RequestId, Left> =
-        done.iter().flat_map(|it| &it.places).flat_map(|place| &place.ids).map(|id| (*id, Left::Nothing)).collect();
+fn name_what_is_gone(dir: &Path, done: &mut [RepairReport]) -> Result<(), JournalError> {
+    let mut named: HashMap<RequestId, Survivor> =
+        done.iter().flat_map(|it| &it.places).flat_map(|place| &place.ids).map(|id| (*id, Survivor::Nothing)).collect();
     if named.is_empty() {
         return Ok(());
     }
-    for entry in Entries::new(dir)? {
+    for entry in JournalEntries::new(dir)? {
         let (id, left) = match entry? {
-            Written::Begun(id) => (id, Left::Beginning),
-            Written::Ended { record, .. } => (record.id, Left::End),
+            JournalEntry::Begun(id) => (id, Survivor::Beginning),
+            JournalEntry::Ended { record, .. } => (record.id, Survivor::End),
         };
         if let Some(known) = named.get_mut(&id) {
             *known = left.max(*known);
         }
     }
     for repaired in done {
-        let ids: BTreeMap<RequestId, Left> =
+        let ids: BTreeMap<RequestId, Survivor> =
             repaired.places.iter().flat_map(|place| &place.ids).map(|id| (*id, named[id])).collect();
         for (id, left) in ids {
             match left {
-                Left::Nothing => repaired.lost.push(id),
-                Left::Beginning => repaired.without_end.push(id),
-                Left::End => {}
+                Survivor::Nothing => repaired.lost.push(id),
+                Survivor::Beginning => repaired.without_end.push(id),
+                Survivor::End => {}
             }
         }
     }
@@ -124,7 +124,7 @@ fn name_what_is_gone(dir: &Path, done: &mut [Repaired]) -> Result<(), JournalErr
 
 /// What is whole of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Left {
+enum Survivor {
     Nothing,
     Beginning,
     End,
@@ -143,15 +143,15 @@ fn free_name(damaged: &Path, path: &Path) -> PathBuf {
 }
 
 /// The whole frames behind a good header, the ids in them, and the places between.
-fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedPlace>) {
+fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedRange>) {
     let node = bytes.get(4..HEADER).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
     let mut sound = header(node).to_vec();
     let (mut kept, mut places) = (BTreeSet::new(), Vec::new());
     let mut at = if bytes.starts_with(b"TGJ1") { HEADER } else { 0 };
     loop {
         let next = match frame::read(bytes, at) {
-            Found::Frame { kind, payload, next } => {
-                if let Ok(entry) = Entry::parse(kind, payload) {
+            ParsedFrame::Frame { kind, payload, next } => {
+                if let Ok(entry) = DecodedEntry::parse(kind, payload) {
                     kept.insert(entry.id());
                     sound.extend_from_slice(&bytes[at..next]);
                     at = next;
@@ -159,10 +159,10 @@ fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedPlace>) {
                 }
                 next
             }
-            Found::End => return (sound, kept, places),
-            Found::Newer { .. } | Found::Broken => frame::resync(bytes, at).unwrap_or(bytes.len()),
+            ParsedFrame::End => return (sound, kept, places),
+            ParsedFrame::Newer { .. } | ParsedFrame::Broken => frame::resync(bytes, at).unwrap_or(bytes.len()),
         };
-        places.push(DamagedPlace { offset: at as u64, bytes: (next - at) as u64, ids: ids_in(&bytes[at..next]) });
+        places.push(DamagedRange { offset: at as u64, bytes: (next - at) as u64, ids: ids_in(&bytes[at..next]) });
         at = next;
     }
 }

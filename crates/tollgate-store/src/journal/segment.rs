@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     JournalError,
-    frame::{self, EntryKind, Found},
+    frame::{self, EntryKind, ParsedFrame},
 };
 
 /// What a segment begins with.
@@ -79,7 +79,7 @@ pub(super) struct RawEntry<'a> {
 
 /// How the walk over a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tail {
+pub(super) enum SegmentEnd {
     /// With the last frame.
     Whole,
     /// With a frame that was being written; everything before this place is good.
@@ -87,15 +87,15 @@ pub(super) enum Tail {
 }
 
 /// Whether a segment begins as one; `Torn(0)` when its header was never written.
-pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<Tail, JournalError> {
+pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<SegmentEnd, JournalError> {
     // A power cut can leave room that was never written: zeros, and nothing that reads as a frame.
     if bytes.len() < HEADER || (&bytes[..MAGIC.len()] != MAGIC && bytes.iter().all(|byte| *byte == 0)) {
-        return Ok(Tail::Torn(0));
+        return Ok(SegmentEnd::Torn(0));
     }
     if &bytes[..MAGIC.len()] != MAGIC {
         return Err(JournalError::damaged(path, 0, "it does not begin with TGJ1"));
     }
-    Ok(Tail::Whole)
+    Ok(SegmentEnd::Whole)
 }
 
 /// Walks over a segment's frames. A broken frame with nothing whole behind it is a torn tail; one in the middle is an
@@ -104,23 +104,23 @@ pub(super) fn scan<'a>(
     path: &Path,
     bytes: &'a [u8],
     each: &mut dyn FnMut(RawEntry<'a>) -> Result<(), JournalError>,
-) -> Result<Tail, JournalError> {
-    if check_header(path, bytes)? == Tail::Torn(0) {
-        return Ok(Tail::Torn(0));
+) -> Result<SegmentEnd, JournalError> {
+    if check_header(path, bytes)? == SegmentEnd::Torn(0) {
+        return Ok(SegmentEnd::Torn(0));
     }
     let mut at = HEADER;
     loop {
         match frame::read(bytes, at) {
-            Found::Frame { kind, payload, next } => {
+            ParsedFrame::Frame { kind, payload, next } => {
                 each(RawEntry { kind, payload, offset: at })?;
                 at = next;
             }
-            Found::Newer { version } => return Err(JournalError::Newer { path: path.to_owned(), version }),
-            Found::End => return Ok(Tail::Whole),
-            Found::Broken if frame::resync(bytes, at).is_some() => {
+            ParsedFrame::Newer { version } => return Err(JournalError::Newer { path: path.to_owned(), version }),
+            ParsedFrame::End => return Ok(SegmentEnd::Whole),
+            ParsedFrame::Broken if frame::resync(bytes, at).is_some() => {
                 return Err(JournalError::damaged(path, at, "the checksum of a frame does not fit"));
             }
-            Found::Broken => return Ok(Tail::Torn(at)),
+            ParsedFrame::Broken => return Ok(SegmentEnd::Torn(at)),
         }
     }
 }
@@ -150,8 +150,8 @@ mod tests {
         let path = Path::new("0-00000001.tgj");
         let nothing = &mut |_: RawEntry<'_>| Ok(());
         assert!(matches!(scan(path, b"not a segment at all", nothing), Err(JournalError::Damaged { offset: 0, .. })));
-        assert_eq!(scan(path, &[0; 4096], nothing).unwrap(), Tail::Torn(0));
-        assert_eq!(scan(path, b"TG", nothing).unwrap(), Tail::Torn(0));
-        assert_eq!(scan(path, &header(Uuid::nil()), nothing).unwrap(), Tail::Whole);
+        assert_eq!(scan(path, &[0; 4096], nothing).unwrap(), SegmentEnd::Torn(0));
+        assert_eq!(scan(path, b"TG", nothing).unwrap(), SegmentEnd::Torn(0));
+        assert_eq!(scan(path, &header(Uuid::nil()), nothing).unwrap(), SegmentEnd::Whole);
     }
 }

@@ -25,8 +25,8 @@ fn open(dir: &TempDir) -> (Journal, Vec<UsageRecord>) {
 fn ended(dir: &TempDir) -> Vec<RequestId> {
     let entries = read_journal(&dir.path().join("journal")).unwrap().map(Result::unwrap);
     let ends = entries.filter_map(|entry| match entry {
-        Written::Ended { record, .. } => Some(record.id),
-        Written::Begun(_) => None,
+        JournalEntry::Ended { record, .. } => Some(record.id),
+        JournalEntry::Begun(_) => None,
     });
     ends.collect()
 }
@@ -298,7 +298,7 @@ fn a_refused_record_is_kept_apart_and_offered_again_at_the_next_start() {
     journal.booked(&[request_id(0), request_id(2)]);
     assert_eq!((segments(&dir).len(), journal.oldest()), (1, None), "nothing else stays because of it");
     let found: Vec<_> = read_journal(&dir.path().join("journal")).unwrap().map(Result::unwrap).collect();
-    assert!(matches!(found.as_slice(), [Written::Ended { refused: true, .. }]), "{found:?}");
+    assert!(matches!(found.as_slice(), [JournalEntry::Ended { refused: true, .. }]), "{found:?}");
     drop(journal);
 
     let (journal, recovered) = open(&dir);
@@ -324,8 +324,8 @@ fn whoever_looks_beside_the_server_is_told_of_damage_and_reads_on_behind_it() {
         let (mut ends, mut faults) = (Vec::new(), Vec::new());
         for entry in read_journal(&dir.path().join("journal")).unwrap() {
             match entry {
-                Ok(Written::Ended { record, .. }) => ends.push(record.id),
-                Ok(Written::Begun(_)) => {}
+                Ok(JournalEntry::Ended { record, .. }) => ends.push(record.id),
+                Ok(JournalEntry::Begun(_)) => {}
                 Err(JournalError::Damaged { path: named, offset, .. }) if named == path => faults.push(offset),
                 Err(other) => panic!("{other}"),
             }

@@ -3,38 +3,38 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{Begin, Progress, RequestId, UsageRecord};
+use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::{
-    JournalError, JournalSync, Shared,
+    JournalError, JournalInner, JournalSync,
     entry::{encode_begin, encode_end},
-    flusher::{SyncTicket, Urgency},
+    flusher::{FlushPriority, SyncWaiter},
     frame::{self, EntryKind},
-    lane::Lane,
-    pen::{Bound, Hand, Placed},
+    segment_writer::{SizeLimit, WriteTarget, WriterGuard},
+    shard::JournalShard,
 };
 
 /// Appends the entries of one core. Dropping it closes its segment; what still waits in memory stays with the journal.
 #[derive(Debug)]
 pub struct JournalWriter {
-    shared: Arc<Shared>,
-    lane: Arc<Lane>,
+    shared: Arc<JournalInner>,
+    shard: Arc<JournalShard>,
 }
 
 impl JournalWriter {
-    pub(super) const fn new(shared: Arc<Shared>, lane: Arc<Lane>) -> Self {
-        Self { shared, lane }
+    pub(super) const fn new(shared: Arc<JournalInner>, shard: Arc<JournalShard>) -> Self {
+        Self { shared, shard }
     }
 
-    fn hand(&self) -> Hand<'_> {
-        Hand::of(&self.shared, &self.lane, Bound::Kept)
+    fn hand(&self) -> WriterGuard<'_> {
+        WriterGuard::of(&self.shared, &self.shard, SizeLimit::Enforced)
     }
 
     /// Writes that an attempt begins; before its first byte goes upstream.
     ///
     /// # Errors
     /// When neither disk nor memory has room.
-    pub fn begin(&self, begin: &Begin) -> Result<(), JournalError> {
+    pub fn begin(&self, begin: &AttemptStart) -> Result<(), JournalError> {
         let mut hand = self.hand();
         encode_begin(begin, hand.frame())?;
         hand.put(begin.id, EntryKind::Begin).map(|_| ())
@@ -44,7 +44,7 @@ impl JournalWriter {
     ///
     /// # Errors
     /// When neither disk nor memory has room.
-    pub fn progress(&self, progress: &Progress) -> Result<(), JournalError> {
+    pub fn progress(&self, progress: &StreamProgress) -> Result<(), JournalError> {
         let mut hand = self.hand();
         frame::encode(EntryKind::Progress, progress, hand.frame())?;
         hand.put(progress.id, EntryKind::Progress).map(|_| ())
@@ -54,24 +54,26 @@ impl JournalWriter {
     ///
     /// # Errors
     /// When neither disk nor memory has room.
-    pub fn end(&self, record: &UsageRecord) -> Result<SyncTicket, JournalError> {
+    pub fn end(&self, record: &UsageRecord) -> Result<SyncWaiter, JournalError> {
         let mut hand = self.hand();
         encode_end(record, hand.frame())?;
         match (hand.put(record.id, EntryKind::End)?, self.shared.sync, hand.segment()) {
-            (Placed::OnDisk, JournalSync::Group, Some(file)) => {
+            (WriteTarget::OnDisk, JournalSync::Group, Some(file)) => {
                 let ticket = file.ticket();
-                self.shared.flush.wrote(file, Urgency::Now);
+                self.shared.flush.wrote(file, FlushPriority::Now);
                 Ok(ticket)
             }
-            (Placed::OnDisk | Placed::InMemory, JournalSync::Background | JournalSync::Group, _) => Ok(SyncTicket::ready()),
+            (WriteTarget::OnDisk | WriteTarget::InMemory, JournalSync::Background | JournalSync::Group, _) => {
+                Ok(SyncWaiter::ready())
+            }
         }
     }
 
     /// The end of this request was refused and nobody else has it: its other entries are not waited for any more, or
     /// their segment would never go.
     pub fn abandon(&self, id: RequestId) {
-        self.lane.booked(&[id]);
-        self.shared.prune(&self.lane);
+        self.shard.booked(&[id]);
+        self.shared.prune(&self.shard);
     }
 
     /// Bytes that wait in this writer's memory.
@@ -87,7 +89,7 @@ impl Drop for JournalWriter {
         hand.write_held(usize::MAX);
         hand.close();
         drop(hand);
-        self.lane.release();
-        self.shared.prune(&self.lane);
+        self.shard.release();
+        self.shared.prune(&self.shard);
     }
 }

@@ -5,46 +5,46 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 use tollgate_core::Timestamp;
 
-use crate::{Current, Kind, apply::new_id};
+use crate::{CatalogRows, RowKind, apply::new_id};
 
 /// Ids of rows by kind, parent's id and name.
 #[derive(Debug, Default)]
-pub(crate) struct Ids(HashMap<(Kind, String, String), String>);
+pub(crate) struct RowIds(HashMap<(RowKind, String, String), String>);
 
-impl Ids {
+impl RowIds {
     /// The ids of a catalog's rows, with the keys that it holds.
-    pub(crate) fn of(current: &Current) -> Self {
+    pub(crate) fn of(current: &CatalogRows) -> Self {
         let mut ids = Self::default();
         for channel in &current.channels {
-            ids.know(Kind::Channel, "", &channel.spec.name, &channel.id);
+            ids.know(RowKind::Channel, "", &channel.spec.name, &channel.id);
             for account in &channel.accounts {
-                ids.know(Kind::Account, &channel.id, &account.spec.name, &account.id);
+                ids.know(RowKind::Account, &channel.id, &account.spec.name, &account.id);
             }
         }
         for row in &current.models {
-            ids.know(Kind::Model, "", &row.spec.name, &row.id);
+            ids.know(RowKind::Model, "", &row.spec.name, &row.id);
         }
         for row in &current.groups {
-            ids.know(Kind::Group, "", &row.spec.name, &row.id);
+            ids.know(RowKind::Group, "", &row.spec.name, &row.id);
         }
         for row in &current.members {
-            ids.know(Kind::Member, "", &row.spec.name, &row.id);
+            ids.know(RowKind::Member, "", &row.spec.name, &row.id);
         }
         let members: HashMap<&str, &str> = current.members.iter().map(|row| (row.spec.name.as_str(), row.id.as_str())).collect();
         for key in &current.keys {
             if let Some(member) = members.get(key.spec.member.as_str()) {
-                ids.know(Kind::Key, member, &key.spec.name, &key.id.to_string());
+                ids.know(RowKind::Key, member, &key.spec.name, &key.id.to_string());
             }
         }
         ids
     }
 
-    fn know(&mut self, kind: Kind, parent: &str, name: &str, id: &str) {
+    fn know(&mut self, kind: RowKind, parent: &str, name: &str, id: &str) {
         self.0.insert((kind, parent.to_owned(), name.to_owned()), id.to_owned());
     }
 
     /// The id of a row.
-    pub(crate) fn id(&self, kind: Kind, parent: &str, name: &str) -> String {
+    pub(crate) fn id(&self, kind: RowKind, parent: &str, name: &str) -> String {
         if let Some(id) = self.0.get(&(kind, parent.to_owned(), name.to_owned())) {
             return id.clone();
         }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use async_trait::async_trait;
-use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, Spent, Subject, Timestamp, UsageRecord};
+use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, UsageRecord};
 
 use super::MemoryStore;
 use crate::{
-    Balance, Changed, Kind, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused,
-    Spending, StoreError, Verified,
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, RowKind,
+    Spending, SpendingChanges, StoreError, VerifyReport,
     ledger::{posted, settled},
-    verify::Rule,
+    verify::ConsistencyRule,
 };
 
 /// How many entries are kept.
@@ -18,17 +18,17 @@ const BOUND: usize = 100_000;
 
 /// Ledger, balances, and what was spent by day.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct MemoryLedger {
     entries: VecDeque<LedgerEntry>,
     /// What the entries that are not kept any more came to.
     before: HashMap<MemberId, NanoUsd>,
     balances: BTreeMap<MemberId, NanoUsd>,
-    place: LedgerPlace,
+    place: LedgerPosition,
     /// By subject and UTC day.
     days: BTreeMap<Subject, BTreeMap<i64, i64>>,
 }
 
-impl Books {
+impl MemoryLedger {
     /// Enters what new records cost.
     pub(super) fn book(&mut self, new: &[&UsageRecord]) {
         for record in new {
@@ -93,11 +93,11 @@ impl Books {
 
 #[async_trait]
 impl LedgerStore for MemoryStore {
-    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<Posted, StoreError> {
+    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<PostingReceipt, StoreError> {
         posting.check()?;
         let is_member = {
             let state = self.catalog.lock().await;
-            state.rows.get(&posting.member.to_string()).is_some_and(|row| row.kind == Kind::Member)
+            state.rows.get(&posting.member.to_string()).is_some_and(|row| row.kind == RowKind::Member)
         };
         if !is_member {
             return Err(PostingRefused::NoMember(posting.member).into());
@@ -110,7 +110,7 @@ impl LedgerStore for MemoryStore {
         }
         posted(books.balance(posting.member), posting.amount)?;
         let entry = books.enter(LedgerEntry {
-            place: LedgerPlace::default(),
+            place: LedgerPosition::default(),
             member: posting.member,
             at: now,
             kind: posting.kind.into(),
@@ -121,7 +121,7 @@ impl LedgerStore for MemoryStore {
             note: posting.note.clone(),
             actor: posting.actor.clone(),
         });
-        Ok(Posted { entry, repeated: false })
+        Ok(PostingReceipt { entry, repeated: false })
     }
 
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
@@ -140,7 +140,7 @@ impl LedgerStore for MemoryStore {
         let mut balances: Vec<Balance> = state
             .rows
             .values()
-            .filter(|row| row.kind == Kind::Member)
+            .filter(|row| row.kind == RowKind::Member)
             .filter_map(|row| Some((row, MemberId::parse(&row.id)?)))
             .filter(|(row, member)| row.removed_at.is_none() || books.balances.contains_key(member))
             .map(|(row, member)| Balance { member, name: row.name.clone(), balance: books.balance(member) })
@@ -152,7 +152,7 @@ impl LedgerStore for MemoryStore {
         Ok(balances)
     }
 
-    async fn posted_since(&self, place: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError> {
+    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         let books = self.books.lock().await;
         let by_hand = |entry: &&LedgerEntry| entry.place > place && entry.kind != LedgerKind::Settle;
         Ok((books.entries.iter().filter(by_hand).cloned().collect(), books.place))
@@ -163,7 +163,7 @@ impl LedgerStore for MemoryStore {
         let month = Timestamp::of_month(now.month()).day();
         let spent = books.days.iter().map(|(subject, days)| {
             let since = |first: i64| NanoUsd(days.range(first..).map(|(_, amount)| amount).sum());
-            (*subject, Spent::loaded(now, since(now.day()), since(month), since(i64::MIN)))
+            (*subject, SpendTotals::loaded(now, since(now.day()), since(month), since(i64::MIN)))
         });
         let balances = books.balances.iter().map(|(member, balance)| (*member, *balance));
         Ok(Spending { spent: spent.collect(), balances: balances.collect(), ledger: books.place })
@@ -183,40 +183,40 @@ impl LedgerStore for MemoryStore {
     }
 
     /// Everybody: it is small.
-    async fn spending_since(&self, _: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+    async fn spending_since(&self, _: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let Spending { spent, balances, ledger } = self.spending(now).await?;
-        Ok(Changed { spent, balances, added: Vec::new(), until: ledger, ledger })
+        Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
 
-    async fn verify(&self, _now: Timestamp) -> Result<Verified, StoreError> {
+    async fn verify(&self, _now: Timestamp) -> Result<VerifyReport, StoreError> {
         let usage = self.usage.lock().await;
         let books = self.books.lock().await;
-        let mut verified = Verified {
+        let mut verified = VerifyReport {
             members: books.balances.len() as u64,
             entries: books.entries.len() as u64,
             records: usage.all().count() as u64,
             attempts: usage.all().map(|record| record.attempts.len() as u64).sum(),
-            ..Verified::default()
+            ..VerifyReport::default()
         };
         let mut running = books.before.clone();
         for entry in &books.entries {
             let sum = running.entry(entry.member).or_default();
             *sum = settled(*sum, entry.amount).0;
             if *sum != entry.balance {
-                verified.differs(Rule::Running, entry.place.0.to_string(), sum.0, entry.balance.0);
+                verified.differs(ConsistencyRule::Running, entry.place.0.to_string(), sum.0, entry.balance.0);
             }
         }
         for (member, balance) in &books.balances {
             let sum = running.get(member).copied().unwrap_or_default();
             if sum != *balance {
-                verified.differs(Rule::Balance, member.to_string(), sum.0, balance.0);
+                verified.differs(ConsistencyRule::Balance, member.to_string(), sum.0, balance.0);
             }
         }
         let settles: HashMap<_, NanoUsd> = books.entries.iter().filter_map(|entry| Some((entry.request?, entry.amount))).collect();
         for record in usage.all() {
             let (sale, entered) = (record.sale.unwrap_or_default(), settles.get(&record.id).copied().unwrap_or_default());
             if sale.0 != -entered.0 {
-                verified.differs(Rule::Settled, record.id.to_string(), -sale.0, entered.0);
+                verified.differs(ConsistencyRule::Settled, record.id.to_string(), -sale.0, entered.0);
             }
         }
         Ok(verified)

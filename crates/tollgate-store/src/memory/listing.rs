@@ -5,7 +5,7 @@ use tollgate_core::{Key, KeyId, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPlace, KeyHash, Kind, Listing, RowFilter, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
     rows::{Row, RowSecret},
 };
 
@@ -16,7 +16,7 @@ impl State {
 }
 
 #[async_trait]
-impl Listing for MemoryStore {
+impl ListingStore for MemoryStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
         let state = self.catalog.lock().await;
         let wanted = |row: &&Row| {
@@ -29,26 +29,26 @@ impl Listing for MemoryStore {
         Ok(state.rows.values().filter(wanted).take(filter.size()).map(|row| state.stored(row)).collect())
     }
 
-    async fn row(&self, kind: Kind, id: &str) -> Result<Option<StoredRow>, StoreError> {
+    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
         let state = self.catalog.lock().await;
         Ok(state.rows.get(id).filter(|row| row.kind == kind).map(|row| state.stored(row)))
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
         let state = self.catalog.lock().await;
-        let found = state.rows.get(&id.to_string()).filter(|row| row.kind == Kind::Key);
+        let found = state.rows.get(&id.to_string()).filter(|row| row.kind == RowKind::Key);
         found.map(|row| state.key(row)).transpose()
     }
 
-    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError> {
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
         let state = self.catalog.lock().await;
-        let mut lines: Vec<(AuditPlace, &AuditEvent)> = Vec::with_capacity(state.audit.len());
+        let mut lines: Vec<(AuditPosition, &AuditEvent)> = Vec::with_capacity(state.audit.len());
         for event in &state.audit {
             let same = lines.last().filter(|(last, _)| last.revision == event.revision);
             let position = same.map_or(0, |(last, _)| last.position + 1);
-            lines.push((AuditPlace { revision: event.revision, position }, event));
+            lines.push((AuditPosition { revision: event.revision, position }, event));
         }
-        let wanted = |(place, event): &(AuditPlace, &AuditEvent)| {
+        let wanted = |(place, event): &(AuditPosition, &AuditEvent)| {
             filter.kind.is_none_or(|kind| event.kind == kind)
                 && filter.id.as_ref().is_none_or(|id| event.id == *id)
                 && filter.before.is_none_or(|before| *place < before)
@@ -60,7 +60,7 @@ impl Listing for MemoryStore {
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {
         let state = self.catalog.lock().await;
         let has_hash =
-            |row: &&Row| row.kind == Kind::AdminKey && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+            |row: &&Row| row.kind == RowKind::AdminKey && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
         let found = state.live().find(has_hash).map(AdminKey::of).transpose()?;
         Ok(found.filter(|key| key.works(now)))
     }

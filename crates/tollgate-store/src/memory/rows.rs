@@ -5,37 +5,38 @@ use tollgate_core::{Owner, Revision};
 
 use super::State;
 use crate::{
-    AuditEvent, ChangedRow, KeyHash, Kind, StoreError,
-    rows::{Once, Row, RowSecret, Rows},
+    AuditEvent, ChangedRow, KeyHash, RowKind, StoreError,
+    rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret},
 };
 
 #[async_trait]
-impl Rows for State {
-    fn id_for(&self, kind: Kind, parent: &str, name: &str) -> Option<String> {
+impl ChangeTransaction for State {
+    fn id_for(&self, kind: RowKind, parent: &str, name: &str) -> Option<String> {
         self.ids.as_ref().map(|ids| ids.id(kind, parent, name))
     }
 
-    async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
         Ok(self.live().find(|row| row.kind == kind && row.parent == parent && row.name == name).cloned())
     }
 
-    async fn by_id(&mut self, kind: Kind, id: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError> {
         Ok(self.rows.get(id).filter(|row| row.kind == kind).cloned())
     }
 
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError> {
-        let has_hash = |row: &&Row| row.kind == Kind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash =
+            |row: &&Row| row.kind == RowKind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
         Ok(self.live().find(has_hash).cloned())
     }
 
-    async fn list(&mut self, kind: Kind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
+    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
         let wanted = |row: &&Row| row.kind == kind && parent.is_none_or(|parent| row.parent == parent);
         let mut rows: Vec<Row> = self.live().filter(wanted).cloned().collect();
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(rows)
     }
 
-    async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError> {
+    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError> {
         Ok(self.live().filter(|row| row.kind == kind && row.owner == Owner::File).cloned().collect())
     }
 
@@ -43,12 +44,12 @@ impl Rows for State {
         Ok(self.last_change(id))
     }
 
-    async fn once(&mut self, key: &str) -> Result<Option<Once>, StoreError> {
+    async fn once(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError> {
         Ok(self.once.get(key).cloned())
     }
 
-    async fn remember_once(&mut self, once: &Once) -> Result<(), StoreError> {
-        self.once.retain(|_, old| old.at.plus_ms(Once::LIFE_MS) > once.at);
+    async fn remember_once(&mut self, once: &IdempotentBatch) -> Result<(), StoreError> {
+        self.once.retain(|_, old| old.at.plus_ms(IdempotentBatch::LIFE_MS) > once.at);
         self.once.insert(once.key.clone(), once.clone());
         Ok(())
     }

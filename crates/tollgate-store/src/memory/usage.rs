@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 use crate::{
-    Cursor, Order, Page, SummaryBy, SummaryRow, UsageFilter,
+    Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
     usage::{day, hour},
 };
 
@@ -13,8 +13,8 @@ use crate::{
 const BOUND: usize = 100_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Log {
-    records: BTreeMap<Cursor, UsageRecord>,
+pub(super) struct MemoryUsageLog {
+    records: BTreeMap<UsageCursor, UsageRecord>,
     arrivals: HashMap<RequestId, Timestamp>,
     /// Records that arrived before were removed.
     pruned_until: Timestamp,
@@ -22,8 +22,8 @@ pub(super) struct Log {
     pub(super) time: Option<Timestamp>,
 }
 
-fn cursor(record: &UsageRecord) -> Cursor {
-    Cursor { at: record.at, id: record.id }
+fn cursor(record: &UsageRecord) -> UsageCursor {
+    UsageCursor { at: record.at, id: record.id }
 }
 
 fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
@@ -36,7 +36,7 @@ fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
         && filter.until.is_none_or(|until| record.at < until)
 }
 
-impl Log {
+impl MemoryUsageLog {
     /// Adds records; those that are new. Of a time whose records were removed only those that cost something and are not
     /// settled.
     pub(super) fn append<'a>(
@@ -66,7 +66,7 @@ impl Log {
     /// Removes what arrived before this day.
     pub(super) fn prune(&mut self, before: Timestamp) -> u64 {
         let before = Timestamp::of_day(before.day());
-        let first = Cursor { at: before, id: RequestId::from_parts(Timestamp::default(), [0; 10]) };
+        let first = UsageCursor { at: before, id: RequestId::from_parts(Timestamp::default(), [0; 10]) };
         let kept = self.records.split_off(&first);
         let old = std::mem::replace(&mut self.records, kept);
         for place in old.keys() {
@@ -85,7 +85,7 @@ impl Log {
 
     pub(super) fn find(&self, id: RequestId) -> Option<UsageRecord> {
         let at = *self.arrivals.get(&id)?;
-        self.records.get(&Cursor { at, id }).cloned()
+        self.records.get(&UsageCursor { at, id }).cloned()
     }
 
     pub(super) fn has(&self, id: RequestId) -> bool {
@@ -94,15 +94,17 @@ impl Log {
 
     pub(super) fn page(&self, filter: &UsageFilter) -> Page<UsageRecord> {
         let size = filter.page_size() as usize;
-        let behind = |place: Cursor| match (filter.order, filter.after) {
+        let behind = |place: UsageCursor| match (filter.order, filter.after) {
             (_, None) => true,
-            (Order::Newest, Some(after)) => place < after,
-            (Order::Oldest, Some(after)) => place > after,
+            (SortOrder::Newest, Some(after)) => place < after,
+            (SortOrder::Oldest, Some(after)) => place > after,
         };
-        let wanted = |(place, record): &(&Cursor, &UsageRecord)| behind(**place) && fits(filter, record);
+        let wanted = |(place, record): &(&UsageCursor, &UsageRecord)| behind(**place) && fits(filter, record);
         let items: Vec<UsageRecord> = match filter.order {
-            Order::Newest => self.records.iter().rev().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect(),
-            Order::Oldest => self.records.iter().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect(),
+            SortOrder::Newest => {
+                self.records.iter().rev().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect()
+            }
+            SortOrder::Oldest => self.records.iter().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect(),
         };
         Page::cut(items, size, cursor)
     }

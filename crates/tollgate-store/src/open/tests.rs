@@ -8,12 +8,12 @@ use tollgate_core::Secret;
 
 use super::*;
 use crate::{
-    Fault,
+    ErrorClass,
     conformance::{options, put_account, put_channel, sqlite},
     samples::{NOON, record},
 };
 
-const CLI: Door = Door::Cli;
+const CLI: ChangeOrigin = ChangeOrigin::Cli;
 
 async fn open_in(dir: &TempDir) -> Result<Store, StoreError> {
     open(options(sqlite(dir), dir)).await
@@ -74,11 +74,11 @@ async fn what_was_committed_is_there_after_a_kill() {
 #[tokio::test]
 async fn a_second_server_is_turned_away_and_commands_are_not() {
     let dir = TempDir::new().unwrap();
-    let serve = OpenOptions { access: Access::Serve, ..options(sqlite(&dir), &dir) };
+    let serve = OpenOptions { access: AccessMode::Serve, ..options(sqlite(&dir), &dir) };
     let first = open(serve.clone()).await.unwrap();
     let refused = open(serve.clone()).await.unwrap_err();
     assert!(matches!(refused, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()), "{refused}");
-    assert_eq!(refused.fault(), Fault::Data);
+    assert_eq!(refused.fault(), ErrorClass::Data);
     let beside = open_in(&dir).await.unwrap();
     beside.catalog.apply(&[put_channel("main")], &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
     assert_eq!(first.catalog.load().await.unwrap().channels.len(), 1);
@@ -99,12 +99,12 @@ async fn a_wrong_or_missing_master_key_changes_nothing() {
     for master in [MasterKeySource::Text(Secret::new(wrong.clone())), MasterKeySource::File(dir.path().join("other/master.key"))] {
         let refused = open(OpenOptions { master, ..options(sqlite(&dir), &dir) }).await.unwrap_err();
         assert!(matches!(refused, StoreError::MasterKeyWrong { .. }), "{refused}");
-        assert_eq!(refused.fault(), Fault::Operator);
+        assert_eq!(refused.fault(), ErrorClass::Operator);
     }
     fs::remove_file(dir.path().join("master.key")).unwrap();
     let refused = open_in(&dir).await.unwrap_err();
     assert!(matches!(refused, StoreError::MasterKeyMissing { .. }), "{refused}");
-    assert_eq!(refused.fault(), Fault::Operator);
+    assert_eq!(refused.fault(), ErrorClass::Operator);
     assert!(!dir.path().join("master.key").exists(), "no new key beside a database sealed with another");
     assert_eq!(fs::read(dir.path().join("tollgate.db")).unwrap(), database);
 
@@ -146,7 +146,7 @@ async fn what_is_not_a_sound_database_is_refused_and_left_alone() {
         fs::write(&path, &bytes).unwrap();
         let refused = open_in(&dir).await.unwrap_err();
         assert!(matches!(refused, StoreError::Corrupt { .. }), "{} bytes: {refused:?}", bytes.len());
-        assert_eq!(refused.fault(), Fault::Data);
+        assert_eq!(refused.fault(), ErrorClass::Data);
         assert_eq!(fs::read(&path).unwrap(), bytes);
         assert!(!dir.path().join("master.key").exists());
     }
@@ -175,7 +175,7 @@ async fn a_database_of_a_newer_version_is_refused() {
     newer.close().await.unwrap();
     let refused = open_in(&dir).await.unwrap_err();
     assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
-    assert_eq!(refused.fault(), Fault::Data);
+    assert_eq!(refused.fault(), ErrorClass::Data);
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_folder_that_cannot_be_written_is_named() {
     let options = OpenOptions { data: dir.path().join("file/data"), ..options(sqlite(&dir), &dir) };
     let refused = open(options).await.unwrap_err();
     assert!(refused.to_string().contains("file/data"), "{refused}");
-    assert_eq!(refused.fault(), Fault::Data);
+    assert_eq!(refused.fault(), ErrorClass::Data);
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_database_nobody_answers_for_is_away_and_not_wrong() {
     let url = StoreUrl::parse(&format!("postgres://me:hidden@127.0.0.1:{port}/tollgate")).unwrap();
     let refused = open(options(url, &dir)).await.unwrap_err();
     assert!(refused.is_away(), "{refused:?}");
-    assert_eq!(refused.fault(), Fault::Unreachable);
+    assert_eq!(refused.fault(), ErrorClass::Unreachable);
     assert!(!refused.to_string().contains("hidden"), "{refused}");
 }
 
@@ -210,7 +210,7 @@ fn addresses_are_read_and_shown_without_passwords() {
     assert_eq!(format!("{postgres:?}"), "postgres://me:***@host:5433/name");
     for bad in ["", "sqlite:", "sqlite::memory:", "sqlite:x.db?mode=ro", "mysql://me:canary@host/x", "me:canary@host"] {
         let error = StoreUrl::parse(bad).unwrap_err();
-        assert_eq!(error.fault(), Fault::Operator, "{bad}");
+        assert_eq!(error.fault(), ErrorClass::Operator, "{bad}");
         assert!(!error.to_string().contains("canary"), "{error}");
     }
 }

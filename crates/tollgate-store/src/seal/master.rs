@@ -11,7 +11,7 @@ use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
 use super::{SecretBytes, draw};
-use crate::{Random, StoreError, folder::put_new};
+use crate::{RandomSource, StoreError, folder::put_new};
 
 const PREFIX: &str = "tgm1:";
 
@@ -57,7 +57,7 @@ impl MasterKeys {
     }
 
     /// Draws a key and writes it to the data folder, readable by its owner only.
-    pub(crate) fn create(data: &Path, random: &Random) -> Result<Self, StoreError> {
+    pub(crate) fn create(data: &Path, random: &RandomSource) -> Result<Self, StoreError> {
         let path = data.join("master.key");
         let key = draw(random);
         let line = Zeroizing::new(format!("{PREFIX}{}\n", Zeroizing::new(STANDARD.encode(key.as_slice())).as_str()));
@@ -123,7 +123,7 @@ mod tests {
     fn a_created_key_is_private_and_reads_back() {
         let dir = tempfile::TempDir::new().unwrap();
         assert!(MasterKeys::load(&MasterKeySource::DataFolder, dir.path()).unwrap().is_none());
-        let created = MasterKeys::create(dir.path(), &Random::system()).unwrap();
+        let created = MasterKeys::create(dir.path(), &RandomSource::system()).unwrap();
         let read = MasterKeys::load(&MasterKeySource::DataFolder, dir.path()).unwrap().unwrap();
         assert_eq!(created.sealing(), read.sealing());
         #[cfg(unix)]
@@ -131,7 +131,7 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(fs::metadata(dir.path().join("master.key")).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        assert!(MasterKeys::create(dir.path(), &Random::system()).is_err(), "a key is never written over");
+        assert!(MasterKeys::create(dir.path(), &RandomSource::system()).is_err(), "a key is never written over");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft stays behind");
     }
 
@@ -139,7 +139,7 @@ mod tests {
     fn a_key_file_that_is_not_there_is_the_operator_s_to_mend() {
         let dir = tempfile::TempDir::new().unwrap();
         let refused = MasterKeys::load(&MasterKeySource::File(dir.path().join("nothing")), dir.path()).unwrap_err();
-        assert_eq!(refused.fault(), crate::Fault::Operator);
+        assert_eq!(refused.fault(), crate::ErrorClass::Operator);
         assert!(refused.to_string().contains("nothing") && refused.to_string().contains("database.master_key"), "{refused}");
     }
 
@@ -155,7 +155,7 @@ mod tests {
     fn what_is_not_a_key_is_refused_without_showing_it() {
         for text in ["", "\n", "secret-text", "tgm1:", "tgm1:c2hvcnQ=", "tgm1:!!!"] {
             let error = MasterKeys::parse(text, "here".to_owned()).unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::Operator);
+            assert_eq!(error.fault(), crate::ErrorClass::Operator);
             assert!(!error.to_string().contains("secret-text"), "{error}");
         }
     }

@@ -8,11 +8,12 @@ use tollgate_core::{Catalog, Revision, Timestamp};
 
 use super::{
     Dialect, SqlStore,
-    news::NOTIFY,
-    rows::{SqlRows, catalog_row, key_row, select_key, select_row},
+    change_signal::NOTIFY,
+    rows::{SqlChangeTransaction, catalog_row, key_row, select_key, select_row},
 };
 use crate::{
-    Actor, AuditEvent, CatalogStore, Change, ChangedRow, Current, KeyScope, Kind, StoreError, apply::apply, assemble, rows::Row,
+    Actor, AuditEvent, CatalogRows, CatalogStore, Change, ChangedRow, KeyScope, RowKind, StoreError, apply::apply, assemble,
+    rows::Row,
 };
 
 const LOAD: &str = "load the catalog";
@@ -20,7 +21,7 @@ const LOAD: &str = "load the catalog";
 /// A line of the audit log, from its columns in their order.
 pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
     let kind: String = row.try_get(5)?;
-    let kind = Kind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
+    let kind = RowKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
     Ok(AuditEvent {
         revision: Revision(row.try_get(0)?),
         at: Timestamp(row.try_get(1)?),
@@ -103,7 +104,7 @@ impl CatalogStore for SqlStore {
     async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
         const OPERATION: &str = "change the catalog";
         let mut transaction = self.begin(OPERATION).await?;
-        let mut rows = SqlRows { connection: &mut transaction, place: &self.place };
+        let mut rows = SqlChangeTransaction { connection: &mut transaction, place: &self.place };
         // An error rolls the transaction back when it is dropped.
         let revision = apply(&mut rows, &self.sealer, &self.random, changes, actor, now).await?;
         if self.dialect == Dialect::Postgres {
@@ -125,7 +126,7 @@ impl CatalogStore for SqlStore {
         let rows = sqlx::query(sql).bind(known.0).fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
         let read = |row: &AnyRow| -> Result<ChangedRow, sqlx::Error> {
             let kind: String = row.try_get(1)?;
-            let kind = Kind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
+            let kind = RowKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
             Ok(ChangedRow { revision: Revision(row.try_get(0)?), kind, id: row.try_get(2)? })
         };
         rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
@@ -151,7 +152,7 @@ impl CatalogStore for SqlStore {
         rows.iter().map(audit_event).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
     }
 
-    async fn current(&self, scope: &KeyScope) -> Result<Current, StoreError> {
+    async fn current(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
         let (revision, mut rows) = self.live_rows().await?;
         let mut keys = self.live_keys(scope).await?;
         let mut keys_cut = false;
@@ -162,7 +163,7 @@ impl CatalogStore for SqlStore {
             keys.extend(limited);
         }
         rows.extend(keys);
-        let current = Current::from_rows(revision, &rows, &self.sealer, self.hasher.clone())?;
-        Ok(Current { keys_cut, ..current })
+        let current = CatalogRows::from_rows(revision, &rows, &self.sealer, self.hasher.clone())?;
+        Ok(CatalogRows { keys_cut, ..current })
     }
 }

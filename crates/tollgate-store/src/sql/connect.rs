@@ -17,8 +17,8 @@ use sqlx::{
 use tokio::{sync::Mutex, time::timeout};
 use tollgate_core::Timestamp;
 
-use super::{Dialect, SqlStore, booking::Books, migrate, news::News, plain_proxies, vault};
-use crate::{Access, MasterKeySource, Random, StoreError, folder::put_new};
+use super::{Dialect, SqlStore, booking::BookingConnection, change_signal::ChangeSignal, data_keys, migrate, plain_proxies};
+use crate::{AccessMode, MasterKeySource, RandomSource, StoreError, folder::put_new};
 
 /// How long one waits for a connection or for SQLite's write lock.
 const ACQUIRE: Duration = Duration::from_secs(5);
@@ -42,9 +42,9 @@ pub(crate) struct OpenSql<'a> {
     pub(crate) address: SqlAddress,
     pub(crate) data: &'a Path,
     pub(crate) master: &'a MasterKeySource,
-    pub(crate) random: &'a Random,
+    pub(crate) random: &'a RandomSource,
     pub(crate) now: Timestamp,
-    pub(crate) access: Access,
+    pub(crate) access: AccessMode,
 }
 
 /// Where a database is.
@@ -104,19 +104,19 @@ pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
     let options = what.address.options()?;
     let mut connection = connect(&options, dialect, &place).await?;
     let guard = match (dialect, what.access) {
-        (Dialect::Postgres, Access::Serve) => Some(Guard::take(&options, ALONE, &place).await?),
-        (Dialect::Postgres, Access::Node) => Some(Guard::take(&options, TOGETHER, &place).await?),
-        (Dialect::Postgres, Access::Command) | (Dialect::Sqlite, _) => None,
+        (Dialect::Postgres, AccessMode::Serve) => Some(ServerLock::take(&options, ALONE, &place).await?),
+        (Dialect::Postgres, AccessMode::Node) => Some(ServerLock::take(&options, TOGETHER, &place).await?),
+        (Dialect::Postgres, AccessMode::Command) | (Dialect::Sqlite, _) => None,
     };
     let prepared = prepare(&mut connection, dialect, &place, &what).await;
     connection.close().await.map_err(|error| failed(&place, "close a connection", error))?;
-    let vault::Opened { sealer, hasher } = prepared?;
+    let data_keys::DataKeys { sealer, hasher } = prepared?;
     let (writer, reader) = pools(options, dialect).await.map_err(|error| failed(&place, "open connections", error))?;
     let (news, books) = match what.address {
-        SqlAddress::Sqlite(path) => (News::Look, Books::in_file(&path, &place)),
+        SqlAddress::Sqlite(path) => (ChangeSignal::Look, BookingConnection::in_file(&path, &place)),
         SqlAddress::Postgres { url, .. } => {
-            let books = Books::at(&url, &place);
-            (News::listen(url), books)
+            let books = BookingConnection::at(&url, &place);
+            (ChangeSignal::listen(url), books)
         }
     };
     Ok(SqlStore { dialect, place, writer, reader, sealer, hasher, random: what.random.clone(), guard, news, books })
@@ -124,7 +124,7 @@ pub(crate) async fn open(what: OpenSql<'_>) -> Result<SqlStore, StoreError> {
 
 /// The lock that says that a server runs on this PostgreSQL database; it goes with its connection.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct ServerLock {
     connection: Mutex<AnyConnection>,
     options: AnyConnectOptions,
     sql: &'static str,
@@ -135,7 +135,7 @@ pub(super) struct Guard {
 const ALONE: &str = "SELECT CASE WHEN pg_try_advisory_lock(1953459308, hashtext(current_schema())) THEN 1 ELSE 0 END";
 const TOGETHER: &str = "SELECT CASE WHEN pg_try_advisory_lock_shared(1953459308, hashtext(current_schema())) THEN 1 ELSE 0 END";
 
-impl Guard {
+impl ServerLock {
     async fn take(options: &AnyConnectOptions, sql: &'static str, place: &str) -> Result<Self, StoreError> {
         let connection = Mutex::new(lock(options, sql, place).await?);
         Ok(Self { connection, options: options.clone(), sql })
@@ -193,18 +193,18 @@ async fn prepare(
     dialect: Dialect,
     place: &str,
     what: &OpenSql<'_>,
-) -> Result<vault::Opened, StoreError> {
+) -> Result<data_keys::DataKeys, StoreError> {
     if dialect == Dialect::Postgres {
         // Nodes that start at once prepare one after the other; the lock goes with this connection.
         let one = "SELECT pg_advisory_lock(1953459309, hashtext(current_schema()))";
         sqlx::raw_sql(one).execute(&mut *connection).await.map_err(|error| failed(place, "prepare the database", error))?;
     }
     migrate::check(connection, dialect, place).await?;
-    let opened = vault::open(connection, dialect, place, what.master, what.data, what.random).await?;
+    let opened = data_keys::open(connection, dialect, place, what.master, what.data, what.random).await?;
     migrate::run(connection, dialect, place, what.now, migrate::ALL).await?;
     let opened = match opened {
         Some(opened) => opened,
-        None => vault::fill(connection, place, what.master, what.data, what.random).await?,
+        None => data_keys::fill(connection, place, what.master, what.data, what.random).await?,
     };
     plain_proxies::seal(connection, dialect, place, &opened.sealer).await?;
     Ok(opened)

@@ -6,8 +6,8 @@ use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
 use super::{Dialect, SqlStore, booking::NEXT_PLACES};
 use crate::{
-    Balance, Changed, LedgerEntry, LedgerFilter, LedgerKind, LedgerPlace, LedgerStore, Posted, Posting, PostingRefused, Spending,
-    StoreError, Verified,
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, Spending,
+    SpendingChanges, StoreError, VerifyReport,
     ledger::posted,
     rollup::{DAY, bucket},
 };
@@ -38,7 +38,7 @@ impl SqlStore {
         transaction: &mut Transaction<'static, Any>,
         posting: &Posting,
         now: Timestamp,
-    ) -> Result<Posted, StoreError> {
+    ) -> Result<PostingReceipt, StoreError> {
         let failed = |error| self.failed(POST, error);
         // Whoever takes a place first decides for an idempotency key; the others see the entry.
         let row = sqlx::query(NEXT_PLACES).bind(1_i64).fetch_one(&mut **transaction).await.map_err(failed)?;
@@ -60,7 +60,7 @@ impl SqlStore {
         let before = row.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
         let balance = posted(NanoUsd(before), posting.amount)?;
         let entry = LedgerEntry {
-            place: LedgerPlace(seq),
+            place: LedgerPosition(seq),
             member: posting.member,
             at: now,
             kind: posting.kind.into(),
@@ -72,7 +72,7 @@ impl SqlStore {
             actor: posting.actor.clone(),
         };
         self.write(transaction, &entry).await?;
-        Ok(Posted { entry, repeated: false })
+        Ok(PostingReceipt { entry, repeated: false })
     }
 
     /// Writes an entry and the balance after it.
@@ -99,16 +99,16 @@ impl SqlStore {
     }
 
     /// How far the ledger has come.
-    pub(super) async fn place(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPlace, StoreError> {
+    pub(super) async fn place(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPosition, StoreError> {
         let failed = |error| self.failed(READ, error);
         let row = sqlx::query("SELECT value FROM counters WHERE name = 'ledger'").fetch_one(&mut **transaction).await;
-        row.and_then(|row| row.try_get(0)).map(LedgerPlace).map_err(failed)
+        row.and_then(|row| row.try_get(0)).map(LedgerPosition).map_err(failed)
     }
 }
 
 #[async_trait]
 impl LedgerStore for SqlStore {
-    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<Posted, StoreError> {
+    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<PostingReceipt, StoreError> {
         posting.check()?;
         let mut transaction = self.begin(POST).await?;
         let posted = self.post_in(&mut transaction, posting, now).await?;
@@ -147,7 +147,7 @@ impl LedgerStore for SqlStore {
         rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
     }
 
-    async fn posted_since(&self, place: LedgerPlace) -> Result<(Vec<LedgerEntry>, LedgerPlace), StoreError> {
+    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         let failed = |error| self.failed(READ, error);
         let mut transaction = self.snapshot(READ).await?;
         let now = self.place(&mut transaction).await?;
@@ -160,7 +160,7 @@ impl LedgerStore for SqlStore {
         self.all_spending(now).await
     }
 
-    async fn spending_since(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+    async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         self.changes_of_spending(place, now).await
     }
 
@@ -174,7 +174,7 @@ impl LedgerStore for SqlStore {
         rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
     }
 
-    async fn verify(&self, now: Timestamp) -> Result<Verified, StoreError> {
+    async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
         self.verify_books(now).await
     }
 }
@@ -188,7 +188,7 @@ fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
     let kind: String = row.try_get(3)?;
     let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is no kind of entry").into()))?;
     Ok(LedgerEntry {
-        place: LedgerPlace(row.try_get(0)?),
+        place: LedgerPosition(row.try_get(0)?),
         member: id(row, 1, MemberId::parse)?,
         at: Timestamp(row.try_get(2)?),
         kind,

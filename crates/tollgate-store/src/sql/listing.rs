@@ -10,7 +10,8 @@ use super::{
     rows::{catalog_row, key_row, select_key},
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPlace, KeyHash, KeySecret, Kind, Listing, RowFilter, StoreError, StoredRow, rows::Row,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, KeySecret, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
+    rows::Row,
 };
 
 const LIST: &str = "list rows";
@@ -64,22 +65,24 @@ macro_rules! admin_keys_where {
 }
 
 /// A row with its last change.
-fn stored(kind: Kind, row: &AnyRow) -> Result<StoredRow, StoreError> {
+fn stored(kind: RowKind, row: &AnyRow) -> Result<StoredRow, StoreError> {
     let (read, last) = match kind {
-        Kind::Key | Kind::AdminKey => (Row { kind, ..key_row(row)? }, 10),
-        Kind::Channel | Kind::Account | Kind::Model | Kind::Group | Kind::Member => (catalog_row(row)?, 9),
+        RowKind::Key | RowKind::AdminKey => (Row { kind, ..key_row(row)? }, 10),
+        RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member => (catalog_row(row)?, 9),
     };
     let revision = row.try_get::<i64, _>(last).map_err(|error| read.broken(&error.to_string()))?;
     Ok(StoredRow::of(&read, Revision(revision)))
 }
 
 #[async_trait]
-impl Listing for SqlStore {
+impl ListingStore for SqlStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
         let sql = match filter.kind {
-            Kind::Key => keys_where!("'key' = $1 AND id > $2"),
-            Kind::AdminKey => admin_keys_where!("'admin_key' = $1 AND id > $2"),
-            Kind::Channel | Kind::Account | Kind::Model | Kind::Group | Kind::Member => rows_where!("kind = $1 AND id > $2"),
+            RowKind::Key => keys_where!("'key' = $1 AND id > $2"),
+            RowKind::AdminKey => admin_keys_where!("'admin_key' = $1 AND id > $2"),
+            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member => {
+                rows_where!("kind = $1 AND id > $2")
+            }
         };
         let query = sqlx::query(sql)
             .bind(filter.kind.as_str())
@@ -92,11 +95,13 @@ impl Listing for SqlStore {
         rows.iter().map(|row| stored(filter.kind, row)).collect()
     }
 
-    async fn row(&self, kind: Kind, id: &str) -> Result<Option<StoredRow>, StoreError> {
+    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
         let sql = match kind {
-            Kind::Key => keys_where!("'key' = $1 AND id = $2"),
-            Kind::AdminKey => admin_keys_where!("'admin_key' = $1 AND id = $2"),
-            Kind::Channel | Kind::Account | Kind::Model | Kind::Group | Kind::Member => rows_where!("kind = $1 AND id = $2"),
+            RowKind::Key => keys_where!("'key' = $1 AND id = $2"),
+            RowKind::AdminKey => admin_keys_where!("'admin_key' = $1 AND id = $2"),
+            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member => {
+                rows_where!("kind = $1 AND id = $2")
+            }
         };
         let none = None::<String>;
         let query = sqlx::query(sql).bind(kind.as_str()).bind(id.to_owned()).bind(none.clone()).bind(none).bind(1_i64).bind(1_i64);
@@ -113,22 +118,22 @@ impl Listing for SqlStore {
         }
     }
 
-    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPlace, AuditEvent)>, StoreError> {
+    async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
         const OPERATION: &str = "read the audit log";
         let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail, position FROM audit \
                    WHERE (revision < $1 OR (revision = $1 AND position < $2)) AND (CAST($3 AS TEXT) IS NULL OR kind = $3) \
                    AND (CAST($4 AS TEXT) IS NULL OR id = $4) ORDER BY revision DESC, position DESC LIMIT $5";
-        let before = filter.before.unwrap_or(AuditPlace { revision: Revision(i64::MAX), position: 0 });
+        let before = filter.before.unwrap_or(AuditPosition { revision: Revision(i64::MAX), position: 0 });
         let query = sqlx::query(sql)
             .bind(before.revision.0)
             .bind(before.position)
-            .bind(filter.kind.map(Kind::as_str))
+            .bind(filter.kind.map(RowKind::as_str))
             .bind(filter.id.clone())
             .bind(i64::from(filter.limit.min(1_001)));
         let rows = query.fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
-        let read = |row: &AnyRow| -> Result<(AuditPlace, AuditEvent), sqlx::Error> {
+        let read = |row: &AnyRow| -> Result<(AuditPosition, AuditEvent), sqlx::Error> {
             let event = audit_event(row)?;
-            Ok((AuditPlace { revision: event.revision, position: row.try_get(9)? }, event))
+            Ok((AuditPosition { revision: event.revision, position: row.try_get(9)? }, event))
         };
         rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
     }
@@ -143,23 +148,23 @@ impl Listing for SqlStore {
 }
 
 fn admin_key_row(row: &AnyRow) -> Result<Row, StoreError> {
-    Ok(Row { kind: Kind::AdminKey, ..key_row(row)? })
+    Ok(Row { kind: RowKind::AdminKey, ..key_row(row)? })
 }
 
 // === inside a transaction ===
 
-pub(super) async fn admin_key_by_name(connection: &mut AnyConnection, name: &str) -> Result<Option<Row>, SqlOrRow> {
+pub(super) async fn admin_key_by_name(connection: &mut AnyConnection, name: &str) -> Result<Option<Row>, RowError> {
     let sql = select_admin_key!("WHERE name = $1 AND removed_at IS NULL");
     let row = sqlx::query(sql).bind(name.to_owned()).fetch_optional(connection).await?;
     Ok(row.as_ref().map(admin_key_row).transpose()?)
 }
 
-pub(super) async fn admin_key_by_id(connection: &mut AnyConnection, id: &str) -> Result<Option<Row>, SqlOrRow> {
+pub(super) async fn admin_key_by_id(connection: &mut AnyConnection, id: &str) -> Result<Option<Row>, RowError> {
     let row = sqlx::query(select_admin_key!("WHERE id = $1")).bind(id.to_owned()).fetch_optional(connection).await?;
     Ok(row.as_ref().map(admin_key_row).transpose()?)
 }
 
-pub(super) async fn admin_keys(connection: &mut AnyConnection) -> Result<Vec<Row>, SqlOrRow> {
+pub(super) async fn admin_keys(connection: &mut AnyConnection) -> Result<Vec<Row>, RowError> {
     let rows = sqlx::query(select_admin_key!("WHERE removed_at IS NULL ORDER BY name")).fetch_all(connection).await?;
     Ok(rows.iter().map(admin_key_row).collect::<Result<_, _>>()?)
 }
@@ -180,24 +185,24 @@ pub(super) async fn put_admin_key(connection: &mut AnyConnection, row: &Row, sec
 }
 
 /// What can go wrong with a row: the database, or what it holds.
-pub(super) enum SqlOrRow {
+pub(super) enum RowError {
     Sql(sqlx::Error),
     Row(StoreError),
 }
 
-impl From<sqlx::Error> for SqlOrRow {
+impl From<sqlx::Error> for RowError {
     fn from(error: sqlx::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<StoreError> for SqlOrRow {
+impl From<StoreError> for RowError {
     fn from(error: StoreError) -> Self {
         Self::Row(error)
     }
 }
 
-impl SqlOrRow {
+impl RowError {
     pub(super) fn or(self, failed: impl FnOnce(sqlx::Error) -> StoreError) -> StoreError {
         match self {
             Self::Sql(error) => failed(error),

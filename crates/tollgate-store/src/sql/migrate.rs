@@ -14,7 +14,7 @@ use crate::{StoreError, usage::day};
 
 /// One step of the schema.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct SchemaStep {
     pub(super) version: i64,
     pub(super) name: &'static str,
     pub(super) sqlite: &'static str,
@@ -34,17 +34,17 @@ const PROXIES: &str = include_str!("../../migrations/0009_proxies.sql");
 const PRICE_LIMITED: &str = include_str!("../../migrations/0010_price_limited.sql");
 
 /// Every step there has been, oldest first.
-pub(super) const ALL: &[Step] = &[
-    Step { version: 1, name: "first", sqlite: FIRST, postgres: FIRST },
-    Step { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
-    Step { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
-    Step { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
-    Step { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
-    Step { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
-    Step { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
-    Step { version: 8, name: "tests", sqlite: TESTS, postgres: TESTS },
-    Step { version: 9, name: "proxies", sqlite: PROXIES, postgres: PROXIES },
-    Step { version: 10, name: "price_limited", sqlite: PRICE_LIMITED, postgres: PRICE_LIMITED },
+pub(super) const ALL: &[SchemaStep] = &[
+    SchemaStep { version: 1, name: "first", sqlite: FIRST, postgres: FIRST },
+    SchemaStep { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
+    SchemaStep { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
+    SchemaStep { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
+    SchemaStep { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
+    SchemaStep { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
+    SchemaStep { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
+    SchemaStep { version: 8, name: "tests", sqlite: TESTS, postgres: TESTS },
+    SchemaStep { version: 9, name: "proxies", sqlite: PROXIES, postgres: PROXIES },
+    SchemaStep { version: 10, name: "price_limited", sqlite: PRICE_LIMITED, postgres: PRICE_LIMITED },
 ];
 
 const TABLE: &str = "_sqlx_migrations";
@@ -115,7 +115,7 @@ pub(super) async fn run(
     dialect: Dialect,
     place: &str,
     now: Timestamp,
-    steps: &[Step],
+    steps: &[SchemaStep],
 ) -> Result<(), StoreError> {
     if has_table(connection, dialect, place, TABLE).await? {
         let there = applied(connection, place).await?;
@@ -209,8 +209,8 @@ mod tests {
     }
 
     /// A step that comes after all there are.
-    fn next(sql: &'static str) -> Step {
-        Step { version: newest() + 1, name: "later", sqlite: sql, postgres: sql }
+    fn next(sql: &'static str) -> SchemaStep {
+        SchemaStep { version: newest() + 1, name: "later", sqlite: sql, postgres: sql }
     }
 
     async fn open(place: &str) -> AnyConnection {

@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Change, ChannelSpec, Door, StoreUrl,
+        Change, ChangeOrigin, ChannelSpec, StoreUrl,
         conformance::{actor, channel, options, postgres, sqlite},
         open,
         samples::NOON,
@@ -115,7 +115,7 @@ mod tests {
         let store = open(options(url.clone(), dir)).await.unwrap();
         let with_proxy = ChannelSpec { proxy: Some(SHOWN.replace("***", "before-it")), ..channel("main") };
         let changes = [Change::PutChannel(Box::new(with_proxy)), Change::PutChannel(Box::new(channel("plain")))];
-        store.catalog.apply(&changes, &actor(Door::Cli), NOON).await.unwrap();
+        store.catalog.apply(&changes, &actor(ChangeOrigin::Cli), NOON).await.unwrap();
         let before = store.catalog.revision().await.unwrap();
         store.close().await;
         let mut connection = AnyConnection::connect_with(&AnyConnectOptions::from_str(address).unwrap()).await.unwrap();

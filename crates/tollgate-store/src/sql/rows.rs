@@ -6,8 +6,8 @@ use tollgate_core::{Owner, Revision, Timestamp};
 
 use super::{connect::failed, listing};
 use crate::{
-    AuditEvent, ChangedRow, KeyHash, KeySecret, Kind, StoreError,
-    rows::{Once, Row, RowSecret, Rows, owner_word},
+    AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError,
+    rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret, owner_word},
 };
 
 /// Columns of catalog rows, in the order of [`catalog_row`].
@@ -36,7 +36,7 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<Row, StoreError> {
         let credential: Option<Vec<u8>> = row.try_get(6)?;
         let read = Row {
             id: row.try_get(0)?,
-            kind: Kind::Channel,
+            kind: RowKind::Channel,
             parent: row.try_get(2)?,
             name: row.try_get(3)?,
             owner: Owner::Database,
@@ -48,7 +48,7 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<Row, StoreError> {
         Ok((read, row.try_get(1)?, row.try_get(4)?))
     };
     let (mut read, kind, owner) = read().map_err(|error| decode(row, &error))?;
-    read.kind = Kind::parse(&kind).ok_or_else(|| read.broken("its kind is not known"))?;
+    read.kind = RowKind::parse(&kind).ok_or_else(|| read.broken("its kind is not known"))?;
     read.owner = parse_owner(&owner).ok_or_else(|| read.broken("its owner is not known"))?;
     Ok(read)
 }
@@ -57,7 +57,7 @@ pub(super) fn key_row(row: &AnyRow) -> Result<Row, StoreError> {
     let read = || -> Result<(Row, String, Vec<u8>, String, String), sqlx::Error> {
         let read = Row {
             id: row.try_get(0)?,
-            kind: Kind::Key,
+            kind: RowKind::Key,
             parent: row.try_get(1)?,
             name: row.try_get(2)?,
             owner: Owner::Database,
@@ -80,7 +80,7 @@ fn parse_owner(word: &str) -> Option<Owner> {
 }
 
 /// The rows of one open transaction.
-pub(super) struct SqlRows<'a> {
+pub(super) struct SqlChangeTransaction<'a> {
     pub(super) connection: &'a mut AnyConnection,
     pub(super) place: &'a str,
 }
@@ -88,7 +88,7 @@ pub(super) struct SqlRows<'a> {
 const READ: &str = "read the catalog";
 const WRITE: &str = "write the catalog";
 
-impl SqlRows<'_> {
+impl SqlChangeTransaction<'_> {
     fn read_failed(&self) -> impl FnOnce(sqlx::Error) -> StoreError + use<> {
         let place = self.place.to_owned();
         move |error| failed(&place, READ, error)
@@ -142,13 +142,13 @@ impl SqlRows<'_> {
 }
 
 #[async_trait]
-impl Rows for SqlRows<'_> {
-    async fn by_name(&mut self, kind: Kind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
+impl ChangeTransaction for SqlChangeTransaction<'_> {
+    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
         let failed = self.read_failed();
-        if kind == Kind::AdminKey {
+        if kind == RowKind::AdminKey {
             return listing::admin_key_by_name(self.connection, name).await.map_err(|error| error.or(failed));
         }
-        if kind == Kind::Key {
+        if kind == RowKind::Key {
             let sql = select_key!("WHERE parent = $1 AND name = $2 AND removed_at IS NULL");
             let row = sqlx::query(sql).bind(parent.to_owned()).bind(name.to_owned()).fetch_optional(&mut *self.connection).await;
             return row.map_err(failed)?.as_ref().map(key_row).transpose();
@@ -158,12 +158,12 @@ impl Rows for SqlRows<'_> {
         query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
     }
 
-    async fn by_id(&mut self, kind: Kind, id: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError> {
         let failed = self.read_failed();
-        if kind == Kind::AdminKey {
+        if kind == RowKind::AdminKey {
             return listing::admin_key_by_id(self.connection, id).await.map_err(|error| error.or(failed));
         }
-        if kind == Kind::Key {
+        if kind == RowKind::Key {
             let row = sqlx::query(select_key!("WHERE id = $1")).bind(id.to_owned()).fetch_optional(&mut *self.connection).await;
             return row.map_err(failed)?.as_ref().map(key_row).transpose();
         }
@@ -177,13 +177,13 @@ impl Rows for SqlRows<'_> {
         query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(key_row).transpose()
     }
 
-    async fn list(&mut self, kind: Kind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
+    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
         let failed = self.read_failed();
-        if kind == Kind::AdminKey {
+        if kind == RowKind::AdminKey {
             return listing::admin_keys(self.connection).await.map_err(|error| error.or(failed));
         }
         let parent = parent.map(str::to_owned);
-        if kind == Kind::Key {
+        if kind == RowKind::Key {
             let sql = select_key!("WHERE removed_at IS NULL AND (CAST($1 AS TEXT) IS NULL OR parent = $1) ORDER BY name");
             let rows = sqlx::query(sql).bind(parent).fetch_all(&mut *self.connection).await.map_err(failed)?;
             return rows.iter().map(key_row).collect();
@@ -193,9 +193,9 @@ impl Rows for SqlRows<'_> {
         rows.iter().map(catalog_row).collect()
     }
 
-    async fn of_file(&mut self, kind: Kind) -> Result<Vec<Row>, StoreError> {
+    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError> {
         let failed = self.read_failed();
-        if kind == Kind::Key {
+        if kind == RowKind::Key {
             let sql = select_key!("WHERE owner = 'file' AND removed_at IS NULL ORDER BY name");
             let rows = sqlx::query(sql).fetch_all(&mut *self.connection).await.map_err(failed)?;
             return rows.iter().map(key_row).collect();
@@ -212,26 +212,26 @@ impl Rows for SqlRows<'_> {
         row.and_then(|row| row.try_get(0)).map(Revision).map_err(failed)
     }
 
-    async fn once(&mut self, key: &str) -> Result<Option<Once>, StoreError> {
+    async fn once(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError> {
         let failed = self.read_failed();
         let sql = "SELECT fingerprint, at, kind, id FROM once WHERE key = $1";
         let found = sqlx::query(sql).bind(key.to_owned()).fetch_optional(&mut *self.connection).await;
-        let read = |row: AnyRow| -> Result<Once, sqlx::Error> {
+        let read = |row: AnyRow| -> Result<IdempotentBatch, sqlx::Error> {
             let (fingerprint, kind): (Vec<u8>, String) = (row.try_get(0)?, row.try_get(2)?);
             let unreadable = || sqlx::Error::Decode(format!("what happened under '{key}' cannot be read").into());
-            Ok(Once {
+            Ok(IdempotentBatch {
                 key: key.to_owned(),
                 fingerprint: fingerprint.try_into().map_err(|_| unreadable())?,
                 at: Timestamp(row.try_get(1)?),
-                kind: Kind::parse(&kind).ok_or_else(unreadable)?,
+                kind: RowKind::parse(&kind).ok_or_else(unreadable)?,
                 id: row.try_get(3)?,
             })
         };
         found.and_then(|row| row.map(read).transpose()).map_err(failed)
     }
 
-    async fn remember_once(&mut self, once: &Once) -> Result<(), StoreError> {
-        let old = once.at.plus_ms(-Once::LIFE_MS);
+    async fn remember_once(&mut self, once: &IdempotentBatch) -> Result<(), StoreError> {
+        let old = once.at.plus_ms(-IdempotentBatch::LIFE_MS);
         let forget = sqlx::query("DELETE FROM once WHERE at <= $1").bind(old.0);
         forget.execute(&mut *self.connection).await.map_err(self.write_failed())?;
         let insert = sqlx::query("INSERT INTO once (key, fingerprint, at, kind, id) VALUES ($1, $2, $3, $4, $5)")
@@ -245,7 +245,7 @@ impl Rows for SqlRows<'_> {
 
     async fn put(&mut self, row: &Row) -> Result<(), StoreError> {
         match &row.secret {
-            RowSecret::Key(secret) if row.kind == Kind::AdminKey => {
+            RowSecret::Key(secret) if row.kind == RowKind::AdminKey => {
                 let failed = self.write_failed();
                 listing::put_admin_key(self.connection, row, secret).await.map_err(failed)
             }

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::TryStreamExt as _;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
-use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, Spent, Subject, Timestamp};
+use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp};
 
 use super::{SqlStore, statement};
 use crate::{
-    Changed, LedgerPlace, Spending, StoreError,
+    LedgerPosition, Spending, SpendingChanges, StoreError,
     rollup::{DAY, bucket},
 };
 
@@ -59,7 +59,7 @@ fn group(id: &str) -> Option<Subject> {
 
 /// Whether groups, channels and the gateway are wanted too, which takes reading everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shared {
+pub(crate) enum SpendingScope {
     /// They are.
     With,
     /// They are not.
@@ -68,12 +68,12 @@ pub(crate) enum Shared {
 
 /// Whose sums are read by name.
 #[derive(Clone, Copy)]
-enum Column {
+enum SpendingColumn {
     Key,
     Member,
 }
 
-impl Column {
+impl SpendingColumn {
     const fn name(self) -> &'static str {
         match self {
             Self::Key => "key_id",
@@ -115,14 +115,14 @@ impl SqlStore {
         &self,
         keys: &[String],
         members: &[String],
-        shared: Shared,
+        shared: SpendingScope,
         now: Timestamp,
     ) -> Result<Spending, StoreError> {
         let mut snapshot = self.snapshot(SPENDING).await?;
         let mut spent = Vec::new();
-        self.spent_of(&mut snapshot, Column::Key, keys, now, &mut spent).await?;
-        self.spent_of(&mut snapshot, Column::Member, members, now, &mut spent).await?;
-        if shared == Shared::With {
+        self.spent_of(&mut snapshot, SpendingColumn::Key, keys, now, &mut spent).await?;
+        self.spent_of(&mut snapshot, SpendingColumn::Member, members, now, &mut spent).await?;
+        if shared == SpendingScope::With {
             self.wide(&mut snapshot, now, &mut spent).await?;
         }
         let balances = self.balances_among(&mut snapshot, members).await?;
@@ -131,12 +131,12 @@ impl SqlStore {
     }
 
     /// Of whom something changed behind a place of the ledger.
-    pub(super) async fn changes_of_spending(&self, place: LedgerPlace, now: Timestamp) -> Result<Changed, StoreError> {
+    pub(super) async fn changes_of_spending(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let failed = |error| self.failed(SPENDING, error);
         let mut snapshot = self.snapshot(SPENDING).await?;
         let ledger = self.place(&mut snapshot).await?;
-        let until = LedgerPlace(place.0.saturating_add(PAGE).min(ledger.0).max(place.0));
-        let mut changed = Changed { until, ledger, ..Changed::default() };
+        let until = LedgerPosition(place.0.saturating_add(PAGE).min(ledger.0).max(place.0));
+        let mut changed = SpendingChanges { until, ledger, ..SpendingChanges::default() };
         if until == ledger {
             // Requests without a price cost too and are not in the ledger.
             self.spent_by(&mut snapshot, BY_CHANNEL, now, channel, &mut changed.spent).await?;
@@ -165,8 +165,8 @@ impl SqlStore {
         let rows = sqlx::query(sql).bind(place.0).bind(until.0).fetch_all(&mut *snapshot).await.map_err(failed)?;
         let members: Result<Vec<String>, _> = rows.iter().map(|row| row.try_get(0)).collect();
         let (keys, members): (Vec<String>, Vec<String>) = (keys.into_iter().collect(), members.map_err(failed)?);
-        self.spent_of(&mut snapshot, Column::Key, &keys, now, &mut changed.spent).await?;
-        self.spent_of(&mut snapshot, Column::Member, &members, now, &mut changed.spent).await?;
+        self.spent_of(&mut snapshot, SpendingColumn::Key, &keys, now, &mut changed.spent).await?;
+        self.spent_of(&mut snapshot, SpendingColumn::Member, &members, now, &mut changed.spent).await?;
         changed.balances = self.balances_among(&mut snapshot, &members).await?;
         Ok(changed)
     }
@@ -176,7 +176,7 @@ impl SqlStore {
         &self,
         snapshot: &mut Transaction<'static, Any>,
         now: Timestamp,
-        spent: &mut Vec<(Subject, Spent)>,
+        spent: &mut Vec<(Subject, SpendTotals)>,
     ) -> Result<(), StoreError> {
         self.spent_by(snapshot, spent!("usage_days", "group_id", "sale"), now, group, spent).await?;
         self.spent_by(snapshot, BY_CHANNEL, now, channel, spent).await?;
@@ -190,7 +190,7 @@ impl SqlStore {
         sql: &'static str,
         now: Timestamp,
         subject: fn(&str) -> Option<Subject>,
-        spent: &mut Vec<(Subject, Spent)>,
+        spent: &mut Vec<(Subject, SpendTotals)>,
     ) -> Result<(), StoreError> {
         let failed = |error| self.failed(SPENDING, error);
         let (day, month) = periods(now);
@@ -205,10 +205,10 @@ impl SqlStore {
     async fn spent_of(
         &self,
         snapshot: &mut Transaction<'static, Any>,
-        column: Column,
+        column: SpendingColumn,
         ids: &[String],
         now: Timestamp,
-        spent: &mut Vec<(Subject, Spent)>,
+        spent: &mut Vec<(Subject, SpendTotals)>,
     ) -> Result<(), StoreError> {
         let failed = |error| self.failed(SPENDING, error);
         let (day, month) = periods(now);
@@ -253,9 +253,13 @@ fn periods(now: Timestamp) -> (i64, i64) {
     (bucket(now, DAY), Timestamp::of_month(now.month()).0)
 }
 
-fn read(row: &AnyRow, now: Timestamp, subject: impl Fn(&str) -> Option<Subject>) -> Result<Option<(Subject, Spent)>, sqlx::Error> {
+fn read(
+    row: &AnyRow,
+    now: Timestamp,
+    subject: impl Fn(&str) -> Option<Subject>,
+) -> Result<Option<(Subject, SpendTotals)>, sqlx::Error> {
     let id: String = row.try_get(0)?;
     let money = |at: usize| row.try_get::<i64, _>(at).map(NanoUsd);
-    let spent = Spent::loaded(now, money(1)?, money(2)?, money(3)?);
+    let spent = SpendTotals::loaded(now, money(1)?, money(2)?, money(3)?);
     Ok(subject(&id).map(|subject| (subject, spent)))
 }

@@ -8,7 +8,7 @@ use tollgate_core::{NanoUsd, Timestamp};
 
 use super::{
     SqlStore, statement,
-    usage::{Conditions, IDS_AT_ONCE},
+    usage::{IDS_AT_ONCE, WhereClause},
 };
 use crate::{
     StoreError, SummaryBy, SummaryRow, UsageFilter,
@@ -22,24 +22,24 @@ const ROWS: i64 = 10_000;
 
 /// Where a stretch of time is summed up from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum SummarySource {
     Records,
     Hours,
     Days,
 }
 
 /// A stretch of time; `None`: it does not end.
-type Stretch = (Source, Option<i64>, Option<i64>);
+type TimeRange = (SummarySource, Option<i64>, Option<i64>);
 
 impl SqlStore {
     pub(super) async fn sum_up(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
         let failed = |error| self.failed(SUMMARY, error);
-        let conditions = Conditions::of(&UsageFilter { since: None, until: None, ..filter.clone() });
+        let conditions = WhereClause::of(&UsageFilter { since: None, until: None, ..filter.clone() });
         let mut sql = String::from(
             "SELECT CAST(k AS TEXT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
              CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
         );
-        let widest = if by == SummaryBy::Hour { Source::Hours } else { Source::Days };
+        let widest = if by == SummaryBy::Hour { SummarySource::Hours } else { SummarySource::Days };
         let (since, until) = around_removed(filter.since, filter.until, self.pruned_until().await?);
         for (place, stretch) in stretches(since, until, widest).into_iter().enumerate() {
             sql.push_str(if place == 0 { "" } else { " UNION ALL " });
@@ -76,35 +76,35 @@ impl SqlStore {
 }
 
 /// One stretch as a query. Times are numbers and stand in the text; words are bound.
-fn part(sql: &mut String, (source, from, to): Stretch, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
+fn part(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
     let (table, at) = match source {
-        Source::Records => ("usage", "at"),
-        Source::Hours => ("usage_hours", "bucket"),
-        Source::Days => ("usage_days", "bucket"),
+        SummarySource::Records => ("usage", "at"),
+        SummarySource::Hours => ("usage_hours", "bucket"),
+        SummarySource::Days => ("usage_days", "bucket"),
     };
     let of = match (by, source) {
         (SummaryBy::Nothing, _) => "''",
-        (SummaryBy::Day, Source::Records) => "at / 86400000000",
+        (SummaryBy::Day, SummarySource::Records) => "at / 86400000000",
         (SummaryBy::Day, _) => "bucket / 86400000000",
-        (SummaryBy::Hour, Source::Records) => "at / 3600000000",
+        (SummaryBy::Hour, SummarySource::Records) => "at / 3600000000",
         (SummaryBy::Hour, _) => "bucket / 3600000000",
         // Names that exist nowhere must not make rows.
-        (SummaryBy::Model, Source::Records) => "CASE WHEN group_id IS NULL THEN '' ELSE COALESCE(model, '') END",
+        (SummaryBy::Model, SummarySource::Records) => "CASE WHEN group_id IS NULL THEN '' ELSE COALESCE(model, '') END",
         (SummaryBy::Model, _) => "model",
         (SummaryBy::Key, _) => "key_id",
         (SummaryBy::Member, _) => "member_id",
-        (SummaryBy::Group, Source::Records) => "COALESCE(group_id, '')",
+        (SummaryBy::Group, SummarySource::Records) => "COALESCE(group_id, '')",
         (SummaryBy::Group, _) => "group_id",
         (SummaryBy::Outcome, _) => "outcome",
     };
     let sums = match source {
-        Source::Records => {
+        SummarySource::Records => {
             "COUNT(*) AS n, SUM(CASE WHEN outcome = 'completed' THEN 1 ELSE 0 END) AS done, \
              SUM(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio) AS i, \
              SUM(tokens_output + tokens_thinking) AS o, SUM(COALESCE(sale, 0)) AS s, SUM(COALESCE(cost, 0)) AS c, \
              SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END) AS u"
         }
-        Source::Hours | Source::Days => {
+        SummarySource::Hours | SummarySource::Days => {
             "SUM(requests) AS n, SUM(CASE WHEN outcome = 'completed' THEN requests ELSE 0 END) AS done, SUM(tokens_input) AS i, \
              SUM(tokens_output) AS o, SUM(sale) AS s, SUM(cost) AS c, SUM(unpriced) AS u"
         }
@@ -120,7 +120,7 @@ fn part(sql: &mut String, (source, from, to): Stretch, by: SummaryBy, filter: &U
     if let Some(to) = to {
         narrow(format!("{at} < {to}"));
     }
-    if source == Source::Records && filter.model.is_some() {
+    if source == SummarySource::Records && filter.model.is_some() {
         narrow("group_id IS NOT NULL".to_owned());
     }
     write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("text takes all");
@@ -137,14 +137,14 @@ fn around_removed(since: Option<Timestamp>, until: Option<Timestamp>, pruned: i6
 
 /// Cuts a stretch of time into whole days, whole hours, and what is left at both ends; without days where hours are the
 /// widest that may be used.
-fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: Source) -> Vec<Stretch> {
+fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: SummarySource) -> Vec<TimeRange> {
     let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
     let up = |at: i64, width: i64| at.div_euclid(width).saturating_add(i64::from(at.rem_euclid(width) > 0)).saturating_mul(width);
     let down = |at: i64, width: i64| at.div_euclid(width) * width;
     let within = |from: Option<i64>, to: Option<i64>| from.is_none_or(|from| to.is_none_or(|to| from < to));
     let (first_hour, last_hour) = (from.map(|at| up(at, HOUR)), to.map(|at| down(at, HOUR)));
     if !within(first_hour, last_hour) {
-        return vec![(Source::Records, from, to)];
+        return vec![(SummarySource::Records, from, to)];
     }
     let (first_day, last_day) = (first_hour.map(|at| up(at, DAY)), last_hour.map(|at| down(at, DAY)));
     let mut stretches = Vec::new();
@@ -154,21 +154,21 @@ fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: Source)
         }
     };
     if from.is_some() {
-        add(Source::Records, from, first_hour);
+        add(SummarySource::Records, from, first_hour);
     }
-    if widest == Source::Days && within(first_day, last_day) {
+    if widest == SummarySource::Days && within(first_day, last_day) {
         if from.is_some() {
-            add(Source::Hours, first_hour, first_day);
+            add(SummarySource::Hours, first_hour, first_day);
         }
-        add(Source::Days, first_day, last_day);
+        add(SummarySource::Days, first_day, last_day);
         if to.is_some() {
-            add(Source::Hours, last_day, last_hour);
+            add(SummarySource::Hours, last_day, last_hour);
         }
     } else {
-        add(Source::Hours, first_hour, last_hour);
+        add(SummarySource::Hours, first_hour, last_hour);
     }
     if to.is_some() {
-        add(Source::Records, last_hour, to);
+        add(SummarySource::Records, last_hour, to);
     }
     stretches
 }
@@ -212,17 +212,21 @@ mod tests {
     #[test]
     fn whole_days_and_hours_come_from_the_roll_ups() {
         let at = |days: i64, hours: i64, micros: i64| Some(Timestamp(days * DAY + hours * HOUR + micros));
-        let cut = |since, until| stretches(since, until, Source::Days).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
-        assert_eq!(cut(None, None), [Source::Days]);
-        assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [Source::Days]);
-        assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [Source::Hours]);
-        assert_eq!(cut(at(1, 2, 7), at(1, 2, 9)), [Source::Records]);
-        assert_eq!(cut(at(1, 2, 7), None), [Source::Records, Source::Hours, Source::Days]);
-        let all = [Source::Records, Source::Hours, Source::Days, Source::Hours, Source::Records];
+        let cut =
+            |since, until| stretches(since, until, SummarySource::Days).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
+        assert_eq!(cut(None, None), [SummarySource::Days]);
+        assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [SummarySource::Days]);
+        assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [SummarySource::Hours]);
+        assert_eq!(cut(at(1, 2, 7), at(1, 2, 9)), [SummarySource::Records]);
+        assert_eq!(cut(at(1, 2, 7), None), [SummarySource::Records, SummarySource::Hours, SummarySource::Days]);
+        let all = [SummarySource::Records, SummarySource::Hours, SummarySource::Days, SummarySource::Hours, SummarySource::Records];
         assert_eq!(cut(at(1, 2, 7), at(4, 5, 6)), all);
-        let hours = stretches(at(1, 2, 7), at(4, 5, 6), Source::Hours);
-        assert_eq!(hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(), [Source::Records, Source::Hours, Source::Records]);
-        assert_eq!(stretches(None, None, Source::Hours), [(Source::Hours, None, None)]);
+        let hours = stretches(at(1, 2, 7), at(4, 5, 6), SummarySource::Hours);
+        assert_eq!(
+            hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(),
+            [SummarySource::Records, SummarySource::Hours, SummarySource::Records]
+        );
+        assert_eq!(stretches(None, None, SummarySource::Hours), [(SummarySource::Hours, None, None)]);
     }
 
     proptest! {
@@ -231,15 +235,15 @@ mod tests {
         fn stretches_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY, by_hours: bool) {
             let until = since + length;
             let mut place = since;
-            let widest = if by_hours { Source::Hours } else { Source::Days };
+            let widest = if by_hours { SummarySource::Hours } else { SummarySource::Days };
             for (source, from, to) in stretches(Some(Timestamp(since)), Some(Timestamp(until)), widest) {
-                prop_assert!(!by_hours || source != Source::Days);
+                prop_assert!(!by_hours || source != SummarySource::Days);
                 let (from, to) = (from.unwrap(), to.unwrap());
                 prop_assert_eq!(from, place);
                 prop_assert!(from < to);
-                let width = match source { Source::Records => 1, Source::Hours => HOUR, Source::Days => DAY };
+                let width = match source { SummarySource::Records => 1, SummarySource::Hours => HOUR, SummarySource::Days => DAY };
                 prop_assert!(from % width == 0 && to % width == 0);
-                prop_assert!(source != Source::Records || to - from < 2 * HOUR);
+                prop_assert!(source != SummarySource::Records || to - from < 2 * HOUR);
                 place = to;
             }
             prop_assert_eq!(place, until);

@@ -13,7 +13,7 @@ use super::{
     SqlStore, statement,
     usage_rows::{USAGE_COLUMNS, attempt, record},
 };
-use crate::{Cursor, Order, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
+use crate::{Page, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter, UsageStore};
 
 pub(super) const IDS_AT_ONCE: usize = 500;
 
@@ -23,20 +23,20 @@ type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
 
 /// A value to be bound.
 #[derive(Debug)]
-enum Value {
+enum BindValue {
     Text(String),
     Number(i64),
 }
 
 /// Conditions out of fixed fragments, with their values.
 #[derive(Debug, Default)]
-pub(super) struct Conditions {
+pub(super) struct WhereClause {
     sql: String,
-    values: Vec<Value>,
+    values: Vec<BindValue>,
 }
 
-impl Conditions {
-    fn add(&mut self, fragment: &'static str, value: Value) {
+impl WhereClause {
+    fn add(&mut self, fragment: &'static str, value: BindValue) {
         self.sql.push_str(if self.values.is_empty() { " WHERE " } else { " AND " });
         self.values.push(value);
         self.sql.push_str(&fragment.replace('?', &format!("${}", self.values.len())));
@@ -53,21 +53,21 @@ impl Conditions {
         ];
         for (fragment, word) in words {
             if let Some(word) = word {
-                conditions.add(fragment, Value::Text(word));
+                conditions.add(fragment, BindValue::Text(word));
             }
         }
         for (fragment, at) in [("at >= ?", filter.since), ("at < ?", filter.until)] {
             if let Some(at) = at {
-                conditions.add(fragment, Value::Number(at.0));
+                conditions.add(fragment, BindValue::Number(at.0));
             }
         }
         conditions
     }
 
     /// Continues behind a place.
-    fn behind(&mut self, place: Cursor, order: Order) {
-        self.add(if order == Order::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, Value::Number(place.at.0));
-        self.values.push(Value::Text(place.id.to_string()));
+    fn behind(&mut self, place: UsageCursor, order: SortOrder) {
+        self.add(if order == SortOrder::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, BindValue::Number(place.at.0));
+        self.values.push(BindValue::Text(place.id.to_string()));
         write!(self.sql, " ${})", self.values.len()).expect("text does not fail to be written");
     }
 
@@ -78,8 +78,8 @@ impl Conditions {
 
     pub(super) fn bind(self, query: Query<'_>) -> Query<'_> {
         self.values.into_iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text),
-            Value::Number(number) => query.bind(number),
+            BindValue::Text(text) => query.bind(text),
+            BindValue::Number(number) => query.bind(number),
         })
     }
 }
@@ -142,19 +142,19 @@ impl UsageStore for SqlStore {
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         let failed = |error| self.failed(PAGE, error);
-        let mut conditions = Conditions::of(filter);
+        let mut conditions = WhereClause::of(filter);
         if let Some(after) = filter.after {
             conditions.behind(after, filter.order);
         }
         let order = match filter.order {
-            Order::Newest => "at DESC, id DESC",
-            Order::Oldest => "at, id",
+            SortOrder::Newest => "at DESC, id DESC",
+            SortOrder::Oldest => "at, id",
         };
         let size = filter.page_size();
         let sql = format!("SELECT {USAGE_COLUMNS} FROM usage{} ORDER BY {order} LIMIT {}", conditions.sql, size + 1);
         let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
         let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        let page = Page::cut(records, size as usize, |record| Cursor { at: record.at, id: record.id });
+        let page = Page::cut(records, size as usize, |record| UsageCursor { at: record.at, id: record.id });
         Ok(Page { items: self.with_attempts(page.items).await?, next: page.next })
     }
 

@@ -12,50 +12,50 @@ use tollgate_core::Timestamp;
 use super::SqlStore;
 use crate::{
     StoreError,
-    verify::{Rule, Verified},
+    verify::{ConsistencyRule, VerifyReport},
 };
 
 const VERIFY: &str = "verify the books";
 
 /// Rules and the queries for what breaks them.
-const QUERIES: &[(Rule, &str)] = &[
+const QUERIES: &[(ConsistencyRule, &str)] = &[
     (
-        Rule::Balance,
+        ConsistencyRule::Balance,
         "SELECT member_id, CAST(SUM(summed) AS BIGINT), CAST(SUM(noted) AS BIGINT) FROM ( \
            SELECT member_id, amount AS summed, 0 AS noted FROM ledger UNION ALL SELECT member_id, 0, balance FROM balances \
          ) AS both_sides GROUP BY member_id HAVING SUM(summed) <> SUM(noted) ORDER BY member_id",
     ),
     (
-        Rule::Running,
+        ConsistencyRule::Running,
         "SELECT CAST(seq AS TEXT), CAST(expected AS BIGINT), balance FROM ( \
            SELECT seq, balance, amount + COALESCE(LAG(balance) OVER (PARTITION BY member_id ORDER BY seq), 0) AS expected FROM ledger \
          ) AS entries WHERE balance <> expected ORDER BY seq",
     ),
     (
-        Rule::Settled,
+        ConsistencyRule::Settled,
         "SELECT u.id, -COALESCE(u.sale, 0), COALESCE(l.amount, 0) FROM usage u LEFT JOIN ledger l ON l.request_id = u.id \
          AND l.member_id = u.member_id AND l.kind = 'settle' WHERE -COALESCE(u.sale, 0) <> COALESCE(l.amount, 0) ORDER BY u.id",
     ),
     (
-        Rule::Settles,
+        ConsistencyRule::Settles,
         "SELECT CAST(l.seq AS TEXT), CAST(0 AS BIGINT), l.amount FROM ledger l WHERE l.kind = 'settle' \
          AND l.at >= (SELECT value FROM counters WHERE name = 'pruned_until') AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = l.request_id) ORDER BY l.seq",
     ),
     (
         // Entries of requests settle them, and no others do.
-        Rule::Kind,
+        ConsistencyRule::RowKind,
         "SELECT CAST(seq AS TEXT) || ' (' || kind || ')', CAST(0 AS BIGINT), amount FROM ledger \
          WHERE (kind = 'settle') <> (request_id IS NOT NULL) ORDER BY seq",
     ),
     (
-        Rule::Places,
+        ConsistencyRule::Places,
         "SELECT 'ledger', value, there FROM counters, (SELECT CAST(COUNT(*) AS BIGINT) AS there, \
            CAST(COALESCE(MAX(seq), 0) AS BIGINT) AS last FROM ledger) AS entries \
          WHERE name = 'ledger' AND (value <> there OR value <> last)",
     ),
     (
         // A cost that is not known of one attempt is not known of the record.
-        Rule::Cost,
+        ConsistencyRule::Cost,
         "SELECT u.id, COALESCE(a.summed, 0), COALESCE(u.cost, 0) FROM usage u LEFT JOIN ( \
            SELECT request_id, CAST(SUM(cost) AS BIGINT) AS summed, SUM(CASE WHEN cost IS NULL THEN 1 ELSE 0 END) AS unknown \
            FROM attempts GROUP BY request_id \
@@ -65,7 +65,7 @@ const QUERIES: &[(Rule, &str)] = &[
          ) ORDER BY u.id",
     ),
     (
-        Rule::Attempts,
+        ConsistencyRule::Attempts,
         "SELECT request_id, CAST(MAX(position) + 1 AS BIGINT), CAST(COUNT(*) AS BIGINT) FROM attempts GROUP BY request_id \
          HAVING MAX(position) + 1 <> COUNT(*) UNION ALL \
          SELECT a.request_id, CAST(0 AS BIGINT), CAST(COUNT(*) AS BIGINT) FROM attempts a \
@@ -77,13 +77,18 @@ const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) F
      (SELECT COUNT(*) FROM attempts)";
 
 impl SqlStore {
-    pub(super) async fn verify_books(&self, now: Timestamp) -> Result<Verified, StoreError> {
+    pub(super) async fn verify_books(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
         let failed = |error| self.failed(VERIFY, error);
         let mut snapshot = self.snapshot(VERIFY).await?;
         let row = sqlx::query(COUNTS).fetch_one(&mut *snapshot).await.map_err(failed)?;
         let count = |at: usize| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0)).map_err(failed);
-        let mut verified =
-            Verified { members: count(0)?, entries: count(1)?, records: count(2)?, attempts: count(3)?, ..Verified::default() };
+        let mut verified = VerifyReport {
+            members: count(0)?,
+            entries: count(1)?,
+            records: count(2)?,
+            attempts: count(3)?,
+            ..VerifyReport::default()
+        };
         for (rule, sql) in QUERIES {
             self.verify_rule(&mut snapshot, *rule, sql, &mut verified).await?;
         }
@@ -97,9 +102,9 @@ impl SqlStore {
     async fn verify_rule(
         &self,
         snapshot: &mut Transaction<'static, Any>,
-        rule: Rule,
+        rule: ConsistencyRule,
         sql: &'static str,
-        verified: &mut Verified,
+        verified: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         use futures_util::TryStreamExt as _;
         let failed = |error| self.failed(VERIFY, error);
@@ -124,11 +129,11 @@ mod tests {
         conformance::{options, sqlite},
         open,
         samples::{NOON, record},
-        verify::Rule,
+        verify::ConsistencyRule,
     };
 
     /// Does this to sound books, and tells which rules it broke.
-    pub(super) async fn broken_by(tampering: &str) -> Vec<(Rule, i64, i64)> {
+    pub(super) async fn broken_by(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
         let mut records: Vec<_> = (1..6).map(record).collect();
@@ -156,34 +161,41 @@ mod tests {
 
     #[tokio::test]
     async fn every_kind_of_tampering_is_found() {
-        let rules = |found: Vec<(Rule, i64, i64)>| found.into_iter().map(|(rule, ..)| rule).collect::<Vec<_>>();
+        let rules = |found: Vec<(ConsistencyRule, i64, i64)>| found.into_iter().map(|(rule, ..)| rule).collect::<Vec<_>>();
         assert_eq!(
             broken_by("UPDATE balances SET balance = balance + 1 WHERE balance = -4000").await,
-            [(Rule::Balance, -4_000, -3_999)]
+            [(ConsistencyRule::Balance, -4_000, -3_999)]
         );
-        assert_eq!(broken_by("UPDATE ledger SET balance = -1 WHERE seq = 1").await[0], (Rule::Running, -2_000, -1));
+        assert_eq!(broken_by("UPDATE ledger SET balance = -1 WHERE seq = 1").await[0], (ConsistencyRule::Running, -2_000, -1));
         assert_eq!(
             broken_by("UPDATE ledger SET kind = 'adjust' WHERE request_id = 'FIRST'").await,
-            [(Rule::Settled, -2_000, 0), (Rule::Kind, 0, -2_000)]
+            [(ConsistencyRule::Settled, -2_000, 0), (ConsistencyRule::RowKind, 0, -2_000)]
         );
         let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
-        assert!(broken_by(newest).await.iter().any(|found| matches!(found, (Rule::Places, 5, 4))));
+        assert!(broken_by(newest).await.iter().any(|found| matches!(found, (ConsistencyRule::Places, 5, 4))));
         assert_eq!(
             broken_by("UPDATE usage SET sale = 2500 WHERE id = 'FIRST'").await,
-            [(Rule::Settled, -2_500, -2_000), (Rule::Rollup, 2_500, 2_000), (Rule::Rollup, 2_500, 2_000)]
+            [
+                (ConsistencyRule::Settled, -2_500, -2_000),
+                (ConsistencyRule::Rollup, 2_500, 2_000),
+                (ConsistencyRule::Rollup, 2_500, 2_000)
+            ]
         );
-        assert_eq!(broken_by("UPDATE usage SET cost = 15 WHERE id = 'SECOND'").await[0], (Rule::Cost, 14, 15));
-        assert_eq!(broken_by("UPDATE usage SET cost = 14 WHERE id = 'FIRST'").await[0], (Rule::Cost, 7, 14));
+        assert_eq!(broken_by("UPDATE usage SET cost = 15 WHERE id = 'SECOND'").await[0], (ConsistencyRule::Cost, 14, 15));
+        assert_eq!(broken_by("UPDATE usage SET cost = 14 WHERE id = 'FIRST'").await[0], (ConsistencyRule::Cost, 7, 14));
         assert_eq!(
             broken_by("DELETE FROM attempts WHERE request_id = 'SECOND' AND position = 0").await[..2],
-            [(Rule::Cost, 7, 14), (Rule::Attempts, 2, 1)]
+            [(ConsistencyRule::Cost, 7, 14), (ConsistencyRule::Attempts, 2, 1)]
         );
         let lost = rules(broken_by("DELETE FROM usage WHERE id = 'SECOND'").await);
-        assert!(lost.starts_with(&[Rule::Settles, Rule::Attempts, Rule::Rollup]), "{lost:?}");
+        assert!(lost.starts_with(&[ConsistencyRule::Settles, ConsistencyRule::Attempts, ConsistencyRule::Rollup]), "{lost:?}");
         let moved = rules(broken_by("UPDATE ledger SET member_id = 'mbr_x' WHERE request_id = 'SECOND'").await);
-        assert!(moved.contains(&Rule::Settled) && moved.contains(&Rule::Balance), "{moved:?}");
-        assert_eq!(rules(broken_by("UPDATE usage_days SET requests = requests + 1 WHERE requests = 1").await)[..1], [Rule::Rollup]);
-        assert_eq!(rules(broken_by("UPDATE attempt_hours SET cost = cost + 1").await), [Rule::AttemptRollup; 2]);
+        assert!(moved.contains(&ConsistencyRule::Settled) && moved.contains(&ConsistencyRule::Balance), "{moved:?}");
+        assert_eq!(
+            rules(broken_by("UPDATE usage_days SET requests = requests + 1 WHERE requests = 1").await)[..1],
+            [ConsistencyRule::Rollup]
+        );
+        assert_eq!(rules(broken_by("UPDATE attempt_hours SET cost = cost + 1").await), [ConsistencyRule::AttemptRollup; 2]);
     }
 
     #[tokio::test]
@@ -193,7 +205,10 @@ mod tests {
         for change in usage.iter().chain(&sums) {
             for table in ["usage_hours", "usage_days"] {
                 let found = broken_by(&format!("UPDATE {table} SET {change} WHERE rowid = 1")).await;
-                assert!(!found.is_empty() && found.iter().all(|(rule, ..)| *rule == Rule::Rollup), "{table} {change}: {found:?}");
+                assert!(
+                    !found.is_empty() && found.iter().all(|(rule, ..)| *rule == ConsistencyRule::Rollup),
+                    "{table} {change}: {found:?}"
+                );
             }
         }
         let attempts =
@@ -201,7 +216,10 @@ mod tests {
         for change in attempts.iter().chain(&["cost = cost + 1"]) {
             for table in ["attempt_hours", "attempt_days"] {
                 let found = broken_by(&format!("UPDATE {table} SET {change} WHERE rowid = 1")).await;
-                assert!(!found.is_empty() && found.iter().all(|(rule, ..)| *rule == Rule::AttemptRollup), "{change}: {found:?}");
+                assert!(
+                    !found.is_empty() && found.iter().all(|(rule, ..)| *rule == ConsistencyRule::AttemptRollup),
+                    "{change}: {found:?}"
+                );
             }
         }
         // Two that would cancel each other out in one sum.

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Asked, Refused, Said, Written, pieces, think};
+use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, pieces, respond};
 
-pub(crate) fn error(refused: &Refused) -> Value {
+pub(crate) fn error(refused: &ProviderError) -> Value {
     let kind = match refused.status {
         400 => "invalid_request_error",
         404 => "not_found_error",
@@ -15,27 +15,31 @@ pub(crate) fn error(refused: &Refused) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": refused.message}, "request_id": "req_scripted"})
 }
 
-pub(crate) fn answer(body: &Value) -> Result<Written, Refused> {
+pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
     let asked = read(body)?;
-    let said = think(&asked)?;
-    Ok(if asked.stream { Written::Events(events(&said)) } else { Written::Json(whole(&said)) })
+    let said = respond(&asked)?;
+    Ok(if asked.stream { ResponseBody::Events(events(&said)) } else { ResponseBody::Json(whole(&said)) })
 }
 
-fn read(body: &Value) -> Result<Asked, Refused> {
+fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     if body["max_tokens"].as_u64().is_none() {
-        return Err(Refused::bad("max_tokens: Field required"));
+        return Err(ProviderError::bad("max_tokens: Field required"));
     }
     let thinking = body["thinking"]["type"].as_str().is_some_and(|kind| ["enabled", "adaptive"].contains(&kind));
-    let mut asked =
-        Asked { stream: body["stream"] == true, thinking, json: !body["output_config"]["format"].is_null(), ..Asked::default() };
+    let mut asked = ModelInput {
+        stream: body["stream"] == true,
+        thinking,
+        json: !body["output_config"]["format"].is_null(),
+        ..ModelInput::default()
+    };
     for tool in body["tools"].as_array().into_iter().flatten() {
         if tool["input_schema"]["type"] != "object" {
-            return Err(Refused::bad("tools.input_schema.type: must be 'object'"));
+            return Err(ProviderError::bad("tools.input_schema.type: must be 'object'"));
         }
-        asked.tools.push(tool["name"].as_str().ok_or_else(|| Refused::bad("a tool without a name"))?.to_owned());
+        asked.tools.push(tool["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
     }
     let mut open: Vec<String> = Vec::new();
-    for message in body["messages"].as_array().ok_or_else(|| Refused::bad("messages: Field required"))? {
+    for message in body["messages"].as_array().ok_or_else(|| ProviderError::bad("messages: Field required"))? {
         let content = &message["content"];
         let blocks = content
             .as_str()
@@ -45,23 +49,23 @@ fn read(body: &Value) -> Result<Asked, Refused> {
             Some("assistant") => {
                 for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
                     if !block["input"].is_object() {
-                        return Err(Refused::bad("tool_use.input: must be an object"));
+                        return Err(ProviderError::bad("tool_use.input: must be an object"));
                     }
                     open.push(block["id"].as_str().unwrap_or_default().to_owned());
                 }
             }
-            other => return Err(Refused::bad(format!("messages.role: {other:?}"))),
+            other => return Err(ProviderError::bad(format!("messages.role: {other:?}"))),
         }
     }
     Ok(asked)
 }
 
-fn read_user(blocks: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Result<(), Refused> {
+fn read_user(blocks: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
     let results: Vec<&Value> = blocks.iter().take_while(|block| block["type"] == "tool_result").collect();
     for result in &results {
         let id = result["tool_use_id"].as_str().unwrap_or_default();
         let position =
-            open.iter().position(|known| known == id).ok_or_else(|| Refused::bad(format!("unexpected tool_use_id: {id}")))?;
+            open.iter().position(|known| known == id).ok_or_else(|| ProviderError::bad(format!("unexpected tool_use_id: {id}")))?;
         open.remove(position);
         let content = &result["content"];
         let texts =
@@ -69,7 +73,7 @@ fn read_user(blocks: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Res
         asked.results.push(content.as_str().map_or(texts, str::to_owned));
     }
     if !open.is_empty() {
-        return Err(Refused::bad(format!("tool_use ids without tool_result blocks: {open:?}")));
+        return Err(ProviderError::bad(format!("tool_use ids without tool_result blocks: {open:?}")));
     }
     asked.rounds += usize::from(!results.is_empty());
     let rest = &blocks[results.len()..];
@@ -81,7 +85,7 @@ fn read_user(blocks: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Res
     Ok(())
 }
 
-fn blocks(said: &Said) -> Vec<Value> {
+fn blocks(said: &ModelOutput) -> Vec<Value> {
     let mut blocks: Vec<Value> =
         said.thought.iter().map(|thought| json!({"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"})).collect();
     blocks.extend(said.text.iter().map(|text| json!({"type": "text", "text": text, "citations": null})));
@@ -93,7 +97,7 @@ fn blocks(said: &Said) -> Vec<Value> {
     blocks
 }
 
-fn stop_reason(said: &Said) -> &'static str {
+fn stop_reason(said: &ModelOutput) -> &'static str {
     if said.calls.is_empty() { "end_turn" } else { "tool_use" }
 }
 
@@ -101,14 +105,14 @@ fn usage(output: u64) -> Value {
     json!({"input_tokens": 9, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0, "output_tokens": output})
 }
 
-fn whole(said: &Said) -> Value {
+fn whole(said: &ModelOutput) -> Value {
     json!({
         "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(said),
         "stop_reason": stop_reason(said), "stop_sequence": null, "usage": usage(7),
     })
 }
 
-fn events(said: &Said) -> Vec<String> {
+fn events(said: &ModelOutput) -> Vec<String> {
     let event = |kind: &str, mut body: Value| {
         body["type"] = kind.into();
         format!("event: {kind}\ndata: {body}\n\n")

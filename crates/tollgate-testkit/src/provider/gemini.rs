@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Asked, Refused, Said, Written, pieces, think};
+use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, pieces, respond};
 
 /// What this model signs its calls with, and wants back.
 const SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 /// What may stand for it in histories made elsewhere, in both alphabets.
 const PLACEHOLDERS: [&str; 2] = ["skip_thought_signature_validator", "skip/thought/signature/validator"];
 
-pub(crate) fn error(refused: &Refused) -> Value {
+pub(crate) fn error(refused: &ProviderError) -> Value {
     let status = match refused.status {
         400 => "INVALID_ARGUMENT",
         404 => "NOT_FOUND",
@@ -20,20 +20,24 @@ pub(crate) fn error(refused: &Refused) -> Value {
     json!({"error": {"code": refused.status, "message": refused.message, "status": status, "details": []}})
 }
 
-pub(crate) fn answer(path: &str, body: &Value) -> Result<Written, Refused> {
+pub(crate) fn answer(path: &str, body: &Value) -> Result<ResponseBody, ProviderError> {
     if path.contains(":countTokens") {
-        return Ok(Written::Json(json!({"totalTokens": 11})));
+        return Ok(ResponseBody::Json(json!({"totalTokens": 11})));
     }
     if path.contains(":batchEmbedContents") {
         let count = body["requests"].as_array().map_or(0, Vec::len);
-        return Ok(Written::Json(json!({"embeddings": vec![json!({"values": [0.25, -0.5]}); count]})));
+        return Ok(ResponseBody::Json(json!({"embeddings": vec![json!({"values": [0.25, -0.5]}); count]})));
     }
     if path.contains(":embedContent") {
-        return Ok(Written::Json(json!({"embedding": {"values": [0.25, -0.5]}})));
+        return Ok(ResponseBody::Json(json!({"embedding": {"values": [0.25, -0.5]}})));
     }
     let asked = read(body)?;
-    let said = think(&asked)?;
-    if path.contains(":streamGenerateContent") { Ok(Written::Events(events(&said))) } else { Ok(Written::Json(whole(&said))) }
+    let said = respond(&asked)?;
+    if path.contains(":streamGenerateContent") {
+        Ok(ResponseBody::Events(events(&said)))
+    } else {
+        Ok(ResponseBody::Json(whole(&said)))
+    }
 }
 
 /// Both spellings of a member.
@@ -41,34 +45,36 @@ fn get<'a>(value: &'a Value, camel: &str, snake: &str) -> &'a Value {
     value.get(camel).or_else(|| value.get(snake)).unwrap_or(&Value::Null)
 }
 
-fn read(body: &Value) -> Result<Asked, Refused> {
+fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     let config = get(body, "generationConfig", "generation_config");
     let thinking = get(config, "thinkingConfig", "thinking_config");
-    let mut asked = Asked { thinking: get(thinking, "includeThoughts", "include_thoughts") == true, ..Asked::default() };
+    let mut asked = ModelInput { thinking: get(thinking, "includeThoughts", "include_thoughts") == true, ..ModelInput::default() };
     asked.json = get(config, "responseMimeType", "response_mime_type") == "application/json";
     for tool in body["tools"].as_array().into_iter().flatten() {
         for declaration in get(tool, "functionDeclarations", "function_declarations").as_array().into_iter().flatten() {
-            asked.tools.push(declaration["name"].as_str().ok_or_else(|| Refused::bad("a declaration without a name"))?.to_owned());
+            asked
+                .tools
+                .push(declaration["name"].as_str().ok_or_else(|| ProviderError::bad("a declaration without a name"))?.to_owned());
         }
     }
     let mut open: Vec<String> = Vec::new();
-    for content in body["contents"].as_array().ok_or_else(|| Refused::bad("contents is not specified"))? {
+    for content in body["contents"].as_array().ok_or_else(|| ProviderError::bad("contents is not specified"))? {
         let parts = content["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
         match content["role"].as_str() {
             None | Some("user") => read_user(parts, &mut asked, &mut open)?,
             Some("model") => read_model(parts, &mut open)?,
-            Some(role) => return Err(Refused::bad(format!("Please use a valid role: user, model (not {role})."))),
+            Some(role) => return Err(ProviderError::bad(format!("Please use a valid role: user, model (not {role})."))),
         }
     }
     Ok(asked)
 }
 
-fn read_user(parts: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Result<(), Refused> {
+fn read_user(parts: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
     let results: Vec<&Value> =
         parts.iter().map(|part| get(part, "functionResponse", "function_response")).filter(|result| !result.is_null()).collect();
     if results.is_empty() {
         if !open.is_empty() {
-            return Err(Refused::bad(format!("calls without responses: {open:?}")));
+            return Err(ProviderError::bad(format!("calls without responses: {open:?}")));
         }
         let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
         asked.media = parts.len() - texts.len();
@@ -76,11 +82,11 @@ fn read_user(parts: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Resu
         return Ok(());
     }
     if results.len() != open.len() {
-        return Err(Refused::bad("the number of function response parts must equal the number of function call parts"));
+        return Err(ProviderError::bad("the number of function response parts must equal the number of function call parts"));
     }
     for (result, name) in results.iter().zip(open.drain(..)) {
         if result["name"] != name.as_str() {
-            return Err(Refused::bad(format!("a response named {} to a call of {name}", result["name"])));
+            return Err(ProviderError::bad(format!("a response named {} to a call of {name}", result["name"])));
         }
         let response = &result["response"];
         let text = ["output", "result"].iter().find_map(|key| response[*key].as_str().map(str::to_owned));
@@ -90,18 +96,18 @@ fn read_user(parts: &[Value], asked: &mut Asked, open: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-fn read_model(parts: &[Value], open: &mut Vec<String>) -> Result<(), Refused> {
+fn read_model(parts: &[Value], open: &mut Vec<String>) -> Result<(), ProviderError> {
     for part in parts {
         let call = get(part, "functionCall", "function_call");
         if call.is_null() {
             continue;
         }
         if !call["args"].is_object() {
-            return Err(Refused::bad(format!("args is not an object: {call}")));
+            return Err(ProviderError::bad(format!("args is not an object: {call}")));
         }
         let signature = get(part, "thoughtSignature", "thought_signature").as_str().unwrap_or_default();
         if open.is_empty() && signature != SIGNATURE && !PLACEHOLDERS.contains(&signature) {
-            return Err(Refused::bad(format!(
+            return Err(ProviderError::bad(format!(
                 "Function call is missing a thought_signature in functionCall parts (found '{signature}')."
             )));
         }
@@ -110,7 +116,7 @@ fn read_model(parts: &[Value], open: &mut Vec<String>) -> Result<(), Refused> {
     Ok(())
 }
 
-fn call_parts(said: &Said) -> Vec<Value> {
+fn call_parts(said: &ModelOutput) -> Vec<Value> {
     said.calls
         .iter()
         .enumerate()
@@ -124,7 +130,7 @@ fn call_parts(said: &Said) -> Vec<Value> {
         .collect()
 }
 
-fn response(parts: &[Value], last: bool, said: &Said) -> Value {
+fn response(parts: &[Value], last: bool, said: &ModelOutput) -> Value {
     let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
     if last {
         candidate["finishReason"] = "STOP".into();
@@ -138,14 +144,14 @@ fn response(parts: &[Value], last: bool, said: &Said) -> Value {
     json!({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "scripted-1", "responseId": "scripted"})
 }
 
-fn whole(said: &Said) -> Value {
+fn whole(said: &ModelOutput) -> Value {
     let mut parts: Vec<Value> = said.thought.iter().map(|thought| json!({"text": thought, "thought": true})).collect();
     parts.extend(said.text.iter().map(|text| json!({"text": text})));
     parts.extend(call_parts(said));
     response(&parts, true, said)
 }
 
-fn events(said: &Said) -> Vec<String> {
+fn events(said: &ModelOutput) -> Vec<String> {
     let mut parts: Vec<Value> = said.thought.iter().map(|thought| json!({"text": thought, "thought": true})).collect();
     parts.extend(said.text.iter().flat_map(|text| pieces(text)).map(|piece| json!({"text": piece})));
     parts.extend(call_parts(said));

@@ -2,45 +2,47 @@
 
 use serde_json::{Value, json};
 
-use super::{Asked, Refused, Said, Written, pieces, think};
+use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, pieces, respond};
 
-pub(crate) fn error(refused: &Refused) -> Value {
+pub(crate) fn error(refused: &ProviderError) -> Value {
     json!({"error": {"message": refused.message, "type": "invalid_request_error", "param": null, "code": null}})
 }
 
-pub(crate) fn embed(body: &Value) -> Written {
+pub(crate) fn embed(body: &Value) -> ResponseBody {
     let count = body["input"].as_array().map_or(1, Vec::len);
     let data: Vec<Value> =
         (0..count).map(|index| json!({"object": "embedding", "index": index, "embedding": [0.25, -0.5]})).collect();
-    Written::Json(json!({"object": "list", "model": body["model"], "data": data, "usage": {"prompt_tokens": 4, "total_tokens": 4}}))
+    ResponseBody::Json(
+        json!({"object": "list", "model": body["model"], "data": data, "usage": {"prompt_tokens": 4, "total_tokens": 4}}),
+    )
 }
 
-pub(crate) fn answer(body: &Value) -> Result<Written, Refused> {
+pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
     let asked = read(body)?;
-    let said = think(&asked)?;
-    Ok(if asked.stream { Written::Events(events(&said, body)) } else { Written::Json(whole(&said)) })
+    let said = respond(&asked)?;
+    Ok(if asked.stream { ResponseBody::Events(events(&said, body)) } else { ResponseBody::Json(whole(&said)) })
 }
 
-fn read(body: &Value) -> Result<Asked, Refused> {
-    let mut asked = Asked {
+fn read(body: &Value) -> Result<ModelInput, ProviderError> {
+    let mut asked = ModelInput {
         stream: body["stream"] == true,
         thinking: body["reasoning_effort"].as_str().is_some_and(|effort| effort != "none"),
-        ..Asked::default()
+        ..ModelInput::default()
     };
     asked.json = ["json_object", "json_schema"].iter().any(|kind| body["response_format"]["type"] == *kind);
     for tool in body["tools"].as_array().into_iter().flatten() {
-        asked.tools.push(tool["function"]["name"].as_str().ok_or_else(|| Refused::bad("a tool without a name"))?.to_owned());
+        asked.tools.push(tool["function"]["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
         let kind = &tool["function"]["parameters"]["type"];
         if kind.as_str().is_some_and(|kind| kind.bytes().any(|byte| byte.is_ascii_uppercase())) {
-            return Err(Refused::bad("schema types are lower case"));
+            return Err(ProviderError::bad("schema types are lower case"));
         }
     }
     let mut open: Vec<String> = Vec::new();
     let mut in_results = false;
-    for message in body["messages"].as_array().ok_or_else(|| Refused::bad("messages is missing"))? {
+    for message in body["messages"].as_array().ok_or_else(|| ProviderError::bad("messages is missing"))? {
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" && !open.is_empty() {
-            return Err(Refused::bad(format!("calls without results: {open:?}")));
+            return Err(ProviderError::bad(format!("calls without results: {open:?}")));
         }
         match role {
             "system" | "developer" => {}
@@ -52,7 +54,7 @@ fn read(body: &Value) -> Result<Asked, Refused> {
                         && id.len() <= 64
                         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
                     if !fits || serde_json::from_str::<Value>(call["function"]["arguments"].as_str().unwrap_or("-")).is_err() {
-                        return Err(Refused::bad(format!("a call that cannot be: {call}")));
+                        return Err(ProviderError::bad(format!("a call that cannot be: {call}")));
                     }
                     open.push(id.to_owned());
                 }
@@ -62,11 +64,11 @@ fn read(body: &Value) -> Result<Asked, Refused> {
                 let position = open
                     .iter()
                     .position(|known| known == id)
-                    .ok_or_else(|| Refused::bad(format!("a result without its call: {id}")))?;
+                    .ok_or_else(|| ProviderError::bad(format!("a result without its call: {id}")))?;
                 open.remove(position);
                 asked.results.push(content(&message["content"]).0);
             }
-            other => return Err(Refused::bad(format!("unknown role {other}"))),
+            other => return Err(ProviderError::bad(format!("unknown role {other}"))),
         }
         asked.rounds += usize::from(role == "tool" && !in_results);
         in_results = role == "tool";
@@ -83,7 +85,7 @@ fn content(content: &Value) -> (String, usize) {
     (texts.join("\n"), parts.len() - texts.len())
 }
 
-fn calls(said: &Said) -> Vec<Value> {
+fn calls(said: &ModelOutput) -> Vec<Value> {
     said.calls
         .iter()
         .enumerate()
@@ -91,11 +93,11 @@ fn calls(said: &Said) -> Vec<Value> {
         .collect()
 }
 
-fn finish(said: &Said) -> &'static str {
+fn finish(said: &ModelOutput) -> &'static str {
     if said.calls.is_empty() { "stop" } else { "tool_calls" }
 }
 
-fn usage(said: &Said) -> Value {
+fn usage(said: &ModelOutput) -> Value {
     let reasoning = if said.thought.is_some() { 3 } else { 0 };
     json!({
         "prompt_tokens": 11, "completion_tokens": 7 + reasoning, "total_tokens": 18 + reasoning,
@@ -103,7 +105,7 @@ fn usage(said: &Said) -> Value {
     })
 }
 
-fn whole(said: &Said) -> Value {
+fn whole(said: &ModelOutput) -> Value {
     let mut message = json!({"role": "assistant", "content": said.text, "refusal": null});
     if let Some(thought) = &said.thought {
         message["reasoning_content"] = thought.as_str().into();
@@ -121,7 +123,7 @@ fn whole(said: &Said) -> Value {
     })
 }
 
-fn events(said: &Said, body: &Value) -> Vec<String> {
+fn events(said: &ModelOutput, body: &Value) -> Vec<String> {
     let wants_usage = body["stream_options"]["include_usage"] == true;
     let chunk = |choices: Value, usage: Option<Value>| {
         let mut chunk = json!({"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "scripted-1", "choices": choices});

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Hold;
+use crate::Latch;
 
 /// One scripted answer.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct ScriptedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     /// Pieces of the body; more than one, or a pause, makes it chunked.
@@ -24,10 +24,10 @@ pub struct Reply {
     pub(super) forever: bool,
     pub(super) reset: bool,
     pub(super) quits: bool,
-    pub(super) held: Option<(usize, Hold)>,
+    pub(super) held: Option<(usize, Latch)>,
 }
 
-impl Reply {
+impl ScriptedResponse {
     /// An empty answer with a status.
     #[must_use]
     pub fn status(status: u16) -> Self {
@@ -132,7 +132,7 @@ impl Reply {
 
     /// Closes the connection without a word once the request was read.
     #[must_use]
-    pub fn hang_up() -> Self {
+    pub fn close_immediately() -> Self {
         let mut reply = Self::status(0);
         reply.refuse = true;
         reply
@@ -198,7 +198,7 @@ impl Reply {
 
     /// Sends so many pieces (none: nothing), then waits until the test opens a door.
     #[must_use]
-    pub fn held_after(mut self, pieces: usize, hold: &Hold) -> Self {
+    pub fn wait_after(mut self, pieces: usize, hold: &Latch) -> Self {
         self.held = Some((pieces, hold.clone()));
         self
     }

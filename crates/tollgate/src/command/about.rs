@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{
     cli::{Cli, Common},
     failure::Failure,
-    say,
+    output,
 };
 
 /// Prints a completion script.
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut script);
-    say::raw(&script);
+    output::raw(&script);
     Ok(())
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn man() -> Result<(), Failure> {
     clap_mangen::Man::new(Cli::command())
         .render(&mut page)
         .map_err(|error| Failure::Machine(format!("cannot write the manual page: {error}")))?;
-    say::raw(&page);
+    output::raw(&page);
     Ok(())
 }
 
@@ -33,9 +33,9 @@ pub(crate) fn man() -> Result<(), Failure> {
 pub(crate) fn version(common: &Common) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     if common.json {
-        say::json(&json!({"version": version}));
+        output::json(&json!({"version": version}));
     } else {
-        say::line(&format!("tollgate {version}"));
+        output::line(&format!("tollgate {version}"));
     }
     Ok(())
 }

@@ -4,12 +4,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, Folder, Sending, Target},
+    admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common, Scope},
     command::usage,
     compose,
     failure::Failure,
-    say,
+    output,
 };
 
 /// Runs one of the verbs.
@@ -25,37 +25,37 @@ pub(crate) fn run(common: &Common, verb: cli::AdminKey) -> Result<(), Failure> {
                     Scope::Admin => "admin",
                 };
                 // The first one may be made before the first start.
-                let admin = Admin::open(common, Folder::MayBeMade).await?;
+                let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?;
                 create(common, &admin, &json!({"name": name, "scope": scope, "expires_at": expires_at})).await
             }
-            cli::AdminKey::List => list(common, &Admin::open(common, Folder::MustExist).await?).await,
-            cli::AdminKey::Revoke { key } => revoke(common, &Admin::open(common, Folder::MustExist).await?, &key).await,
+            cli::AdminKey::List => list(common, &Admin::open(common, FolderPolicy::MustExist).await?).await,
+            cli::AdminKey::Revoke { key } => revoke(common, &Admin::open(common, FolderPolicy::MustExist).await?, &key).await,
         }
     })
 }
 
 async fn create(common: &Common, admin: &Admin, body: &Value) -> Result<(), Failure> {
-    let target = Target::of(&["admin-keys"]);
-    let made = admin.send(Sending::of(Method::POST, &target, body)).await?.body;
+    let target = ApiPath::of(&["admin-keys"]);
+    let made = admin.send(AdminRequest::of(Method::POST, &target, body)).await?.body;
     if common.json {
-        say::json(&json!({"id": made["id"], "name": made["name"], "scope": made["scope"], "key": made["key"]}));
+        output::json(&json!({"id": made["id"], "name": made["name"], "scope": made["scope"], "key": made["key"]}));
     } else {
-        say::line(made["key"].as_str().unwrap_or_default());
+        output::line(made["key"].as_str().unwrap_or_default());
         if !common.quiet {
-            say::remark("this admin key is shown once; send it as 'Authorization: Bearer' to /admin/v1");
+            output::remark("this admin key is shown once; send it as 'Authorization: Bearer' to /admin/v1");
         }
     }
     Ok(())
 }
 
 async fn all(admin: &Admin) -> Result<Vec<Value>, Failure> {
-    Ok(admin.all(&Target::of(&["admin-keys"]).with("revoked", "true")).await?)
+    Ok(admin.all(&ApiPath::of(&["admin-keys"]).with("revoked", "true")).await?)
 }
 
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let keys = all(admin).await?;
     if common.json {
-        say::json(&json!({"items": keys}));
+        output::json(&json!({"items": keys}));
         return Ok(());
     }
     let mut rows = vec![["name", "key", "scope", "expires", "revoked", "id"].map(str::to_owned).to_vec()];
@@ -70,7 +70,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
             text("id"),
         ]);
     }
-    say::table(&rows);
+    output::table(&rows);
     Ok(())
 }
 
@@ -80,12 +80,12 @@ async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failur
     let Some(id) = found.and_then(|key| key["id"].as_str()) else {
         return Err(Failure::Machine(format!("there is no admin key '{name}'; `tollgate admin-key list` shows them")));
     };
-    let target = Target::of(&["admin-keys", id]);
-    admin.send(Sending::delete(&target)).await?;
+    let target = ApiPath::of(&["admin-keys", id]);
+    admin.send(AdminRequest::delete(&target)).await?;
     if common.json {
-        say::json(&json!({"id": id, "status": "revoked"}));
+        output::json(&json!({"id": id, "status": "revoked"}));
     } else {
-        say::line(&format!("revoked {id}"));
+        output::line(&format!("revoked {id}"));
     }
     Ok(())
 }

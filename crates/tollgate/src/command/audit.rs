@@ -1,9 +1,9 @@
 //! `audit`: who changed what, newest first.
 
 use crate::{
-    admin::{Admin, Folder, Target},
+    admin::{Admin, ApiPath, FolderPolicy},
     cli::{Audit, Common},
-    command::row,
+    command::resource,
     compose,
     failure::Failure,
 };
@@ -11,8 +11,8 @@ use crate::{
 /// Lists lines of the audit log.
 pub(crate) fn run(common: &Common, asked: &Audit) -> Result<(), Failure> {
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
-        let target = Target::of(&["audit"]).with("limit", &asked.limit.to_string());
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
+        let target = ApiPath::of(&["audit"]).with("limit", &asked.limit.to_string());
         let target = target.maybe("kind", asked.kind.as_deref()).maybe("id", asked.id.as_deref());
         let (items, _) = admin.page(&target).await?;
         let columns = [
@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common, asked: &Audit) -> Result<(), Failure> {
             ("name", "name"),
             ("id", "id"),
         ];
-        row::print_list(common, &columns, &items);
+        resource::print_list(common, &columns, &items);
         Ok(())
     })
 }

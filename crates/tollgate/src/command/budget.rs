@@ -1,9 +1,9 @@
 //! `budget list`: budgets, and what is spent of them now. A running gateway counts requests under way too.
 
 use crate::{
-    admin::{Admin, Folder, Target},
-    cli::{Budget, BudgetOf, Common},
-    command::row,
+    admin::{Admin, ApiPath, FolderPolicy},
+    cli::{Budget, BudgetSubject, Common},
+    command::resource,
     compose,
     failure::Failure,
 };
@@ -12,18 +12,18 @@ use crate::{
 pub(crate) fn run(common: &Common, verb: &Budget) -> Result<(), Failure> {
     let Budget::List { of } = verb;
     let subjects = match of {
-        Some(BudgetOf::Gateway) => &["gateway"][..],
-        Some(BudgetOf::Group) => &["group"],
-        Some(BudgetOf::Member) => &["member"],
-        Some(BudgetOf::Channel) => &["channel"],
-        Some(BudgetOf::Key) => &["key"],
+        Some(BudgetSubject::Gateway) => &["gateway"][..],
+        Some(BudgetSubject::Group) => &["group"],
+        Some(BudgetSubject::Member) => &["member"],
+        Some(BudgetSubject::Channel) => &["channel"],
+        Some(BudgetSubject::Key) => &["key"],
         None => &["gateway", "group", "member", "channel"],
     };
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         let mut items = Vec::new();
         for subject in subjects {
-            items.extend(admin.all(&Target::of(&["budgets"]).with("subject", subject)).await?);
+            items.extend(admin.all(&ApiPath::of(&["budgets"]).with("subject", subject)).await?);
         }
         let columns = [
             ("of", "subject"),
@@ -34,7 +34,7 @@ pub(crate) fn run(common: &Common, verb: &Budget) -> Result<(), Failure> {
             ("action", "action"),
             ("id", "id"),
         ];
-        row::print_list(common, &columns, &items);
+        resource::print_list(common, &columns, &items);
         Ok(())
     })
 }

@@ -6,16 +6,16 @@ use http::Method;
 use serde_json::{Value, json};
 use tollgate_store::{
     KeyScope, Store,
-    catalog_file::{self, CatalogFile, CatalogPlan, FileError, Mode},
+    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError},
 };
 
 use crate::{
-    admin::{Admin, Folder, Refused, Sending, Target, Trouble},
+    admin::{Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
     cli::{Apply, Common},
     command::{effects, secrets},
     compose, config,
     failure::Failure,
-    say,
+    output,
 };
 
 /// Reads and checks a catalog file; every fault at once.
@@ -35,7 +35,7 @@ fn read_text(path: &Path) -> Result<(CatalogFile, String), Failure> {
 /// What a served file would change.
 pub(crate) async fn plan_served(store: &Store, path: &Path, file: &CatalogFile) -> Result<CatalogPlan, Failure> {
     let current = store.catalog.current(&KeyScope::FileAnd(file.key_names())).await?;
-    catalog_file::plan(file, &current, Mode::Served).map_err(|faults| in_file(path, &faults))
+    catalog_file::plan(file, &current, ApplyMode::Served).map_err(|faults| in_file(path, &faults))
 }
 
 pub(crate) fn in_file(path: &Path, faults: &[FileError]) -> Failure {
@@ -58,33 +58,33 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
     let (_, text) = read_text(&arguments.file)?;
     let text = secrets::put_in(&text)?;
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MayBeMade).await?.signed(&arguments.file.display().to_string());
+        let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?.with_actor(&arguments.file.display().to_string());
         let body = json!({"file": text, "prune": arguments.prune});
         let send = async |path: &str, if_match: Option<u64>| {
-            let target = Target::of(&["catalog", path]);
-            let sent = admin.send(Sending { if_match, ..Sending::of(Method::POST, &target, &body) }).await;
+            let target = ApiPath::of(&["catalog", path]);
+            let sent = admin.send(AdminRequest { if_match, ..AdminRequest::of(Method::POST, &target, &body) }).await;
             sent.map(|said| said.body).map_err(|trouble| not_applied(trouble, &arguments.file))
         };
         let plan = send("preview", None).await?;
         let lines: Vec<String> = plan["lines"].as_array().into_iter().flatten().map(line).collect();
         if lines.is_empty() && plan["changes"] == 0 {
             if common.json {
-                say::json(&json!({"changes": 0, "lines": []}));
+                output::json(&json!({"changes": 0, "lines": []}));
             } else {
-                say::line("nothing to change");
+                output::line("nothing to change");
             }
             return Ok(());
         }
         let mut told = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"]});
         if !common.json {
             for line in &lines {
-                say::line(line);
+                output::line(line);
             }
             effects::print(&plan);
         }
         if arguments.dry_run {
             if common.json {
-                say::json(&told);
+                output::json(&told);
             }
             return Ok(());
         }
@@ -94,9 +94,9 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
         let applied = send("apply", plan["revision"].as_u64()).await?;
         if common.json {
             told["revision"] = applied["revision"].clone();
-            say::json(&told);
+            output::json(&told);
         } else {
-            say::line(&format!("applied; the catalog is at revision {}", applied["revision"]));
+            output::line(&format!("applied; the catalog is at revision {}", applied["revision"]));
         }
         Ok(())
     })
@@ -116,26 +116,26 @@ fn line(it: &Value) -> String {
 }
 
 /// Faults of the file stand with their places, as where it is read.
-fn not_applied(trouble: Trouble, path: &Path) -> Failure {
+fn not_applied(trouble: AdminError, path: &Path) -> Failure {
     match trouble {
-        Trouble::Refused(Refused { faults, .. }) if !faults.is_empty() => {
+        AdminError::Refused(AdminRefusal { faults, .. }) if !faults.is_empty() => {
             let show = |(line, column, message): &(u64, u64, String)| format!("{}:{line}:{column}: {message}", path.display());
             Failure::Written(faults.iter().map(show).collect())
         }
-        trouble @ (Trouble::Refused(_) | Trouble::Failed(_)) => trouble.into(),
+        trouble @ (AdminError::Refused(_) | AdminError::Failed(_)) => trouble.into(),
     }
 }
 
 /// Prints the current catalog.
 pub(crate) fn pull(common: &Common) -> Result<(), Failure> {
     let catalog = compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
-        Ok(admin.get(&Target::of(&["catalog"])).await?)
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
+        Ok(admin.get(&ApiPath::of(&["catalog"])).await?)
     })?;
     if common.json {
-        say::json(&json!({"catalog": catalog["file"]}));
+        output::json(&json!({"catalog": catalog["file"]}));
     } else {
-        say::raw(catalog["file"].as_str().unwrap_or_default().as_bytes());
+        output::raw(catalog["file"].as_str().unwrap_or_default().as_bytes());
     }
     Ok(())
 }

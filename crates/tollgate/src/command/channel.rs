@@ -6,12 +6,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, Folder, Refused, Sending, Target, Trouble},
+    admin::{Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common},
-    command::row::{self, Resource},
+    command::resource::{self, Resource},
     compose,
     failure::Failure,
-    say,
+    output,
 };
 
 const CHANNELS: Resource = Resource { path: "channels", word: "channel", columns: &[] };
@@ -19,13 +19,13 @@ const CHANNELS: Resource = Resource { path: "channels", word: "channel", columns
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: cli::Channel) -> Result<(), Failure> {
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         match verb {
             cli::Channel::List => list(common, &admin).await,
-            cli::Channel::Show { name } => row::show(common, &admin, &["channels", &name]).await,
-            cli::Channel::Add { name, members } => row::add(common, &admin, CHANNELS, &["channels"], &name, &members).await,
-            cli::Channel::Set { name, members } => row::set(common, &admin, CHANNELS, &["channels", &name], &members).await,
-            cli::Channel::Remove { name } => row::remove_named(common, &admin, CHANNELS, &name).await,
+            cli::Channel::Show { name } => resource::show(common, &admin, &["channels", &name]).await,
+            cli::Channel::Add { name, members } => resource::add(common, &admin, CHANNELS, &["channels"], &name, &members).await,
+            cli::Channel::Set { name, members } => resource::set(common, &admin, CHANNELS, &["channels", &name], &members).await,
+            cli::Channel::Remove { name } => resource::remove_named(common, &admin, CHANNELS, &name).await,
             cli::Channel::Enable { channel, account } => switch(common, &admin, &channel, account.as_deref(), "on").await,
             cli::Channel::Disable { channel, account } => switch(common, &admin, &channel, account.as_deref(), "off").await,
             cli::Channel::Test { channel, account, model } => {
@@ -37,22 +37,22 @@ pub(crate) fn run(common: &Common, verb: cli::Channel) -> Result<(), Failure> {
 
 async fn switch(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, to: &str) -> Result<(), Failure> {
     let target = match account {
-        Some(account) => Target::of(&["channels", channel, "accounts", account]),
-        None => Target::of(&["channels", channel]),
+        Some(account) => ApiPath::of(&["channels", channel, "accounts", account]),
+        None => ApiPath::of(&["channels", channel]),
     };
-    let row = admin.send(Sending::of(Method::PATCH, &target, &json!({"status": to}))).await?.body;
+    let row = admin.send(AdminRequest::of(Method::PATCH, &target, &json!({"status": to}))).await?.body;
     let what = account.map_or_else(|| channel.to_owned(), |account| format!("{channel}/{account}"));
     if common.json {
-        say::json(&json!({"channel": what, "status": to, "revision": row["revision"]}));
+        output::json(&json!({"channel": what, "status": to, "revision": row["revision"]}));
     } else {
-        say::line(&format!("{what} is {to}"));
+        output::line(&format!("{what} is {to}"));
     }
     Ok(())
 }
 
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
-    let channels = admin.all(&Target::of(&["channels"])).await?;
-    let health = admin.all(&Target::of(&["health"])).await?;
+    let channels = admin.all(&ApiPath::of(&["channels"])).await?;
+    let health = admin.all(&ApiPath::of(&["health"])).await?;
     let mut items = Vec::new();
     let mut rows =
         vec![["channel", "provider", "protocol", "status", "account", "state", "models", "address"].map(str::to_owned).to_vec()];
@@ -86,16 +86,16 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         }
     }
     if common.json {
-        say::json(&json!({"items": items}));
+        output::json(&json!({"items": items}));
     } else {
-        say::table(&rows);
+        output::table(&rows);
     }
     Ok(())
 }
 
 /// The states of all accounts in words, by id.
 pub(crate) async fn states(admin: &Admin) -> Result<HashMap<String, String>, Failure> {
-    let health = admin.all(&Target::of(&["health"])).await?;
+    let health = admin.all(&ApiPath::of(&["health"])).await?;
     Ok(health.iter().filter_map(|account| Some((account["id"].as_str()?.to_owned(), state(account)))).collect())
 }
 
@@ -115,66 +115,66 @@ fn state(account: &Value) -> String {
 
 /// An account's test as far as it has come.
 #[derive(Default)]
-struct Begun {
+struct AccountTestProgress {
     steps: Vec<Value>,
     named: bool,
 }
 
 /// Tests a channel's accounts; each step is shown as it happens.
 async fn test(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<(), Failure> {
-    let row = admin.get(&Target::of(&["channels", channel])).await?;
+    let row = admin.get(&ApiPath::of(&["channels", channel])).await?;
     let mut body = json!({});
     for (name, value) in [("account", account), ("model", model)] {
         if let Some(value) = value {
             body[name] = value.into();
         }
     }
-    let target = Target::of(&["channels", channel, "test"]).with("format", "jsonl");
+    let target = ApiPath::of(&["channels", channel, "test"]).with("format", "jsonl");
     let mut lines = match admin.lines(Method::POST, &target, Some(&body)).await {
-        Err(Trouble::Refused(Refused { code, .. })) if code == "built_in" => {
+        Err(AdminError::Refused(AdminRefusal { code, .. })) if code == "built_in" => {
             if common.json {
-                say::json(&json!({"account": null, "steps": [], "error": null}));
+                output::json(&json!({"account": null, "steps": [], "error": null}));
             } else {
-                say::line(&format!("{channel} answers inside the gateway: there is nothing to reach"));
+                output::line(&format!("{channel} answers inside the gateway: there is nothing to reach"));
             }
             return Ok(());
         }
         lines => lines?,
     };
-    let (mut begun, mut failed) = (Begun::default(), 0);
+    let (mut begun, mut failed) = (AccountTestProgress::default(), 0);
     while let Some(line) = lines.next().await? {
         let line: Value = serde_json::from_slice(&line).map_err(|_| Failure::Machine("the answer cannot be read".to_owned()))?;
         if !begun.named && !common.json {
             let text = |member: &str| line[member].as_str().unwrap_or_default();
             let address = row["base_url"].as_str().unwrap_or_default();
-            say::line(&format!("{channel}/{} with {} ({address})", text("account"), text("model")));
+            output::line(&format!("{channel}/{} with {} ({address})", text("account"), text("model")));
             begun.named = true;
         }
         if line["step"].is_string() {
             step(common, &mut begun, &line);
         } else {
             failed += usize::from(!end(common, &begun, &line));
-            begun = Begun::default();
+            begun = AccountTestProgress::default();
         }
     }
     if failed == 0 { Ok(()) } else { Err(Failure::Machine(format!("{failed} account(s) failed the test"))) }
 }
 
-fn step(common: &Common, begun: &mut Begun, line: &Value) {
+fn step(common: &Common, begun: &mut AccountTestProgress, line: &Value) {
     let text = |member: &str| line[member].as_str().unwrap_or_default();
     let took = line["took_ms"].as_f64().unwrap_or_default();
     if !common.json {
-        say::line(&format!("  ok    {:<12}{took:>8.1} ms  {}", text("step"), text("detail")));
+        output::line(&format!("  ok    {:<12}{took:>8.1} ms  {}", text("step"), text("detail")));
     }
     begun.steps.push(json!({"step": line["step"], "ms": took, "detail": line["detail"]}));
 }
 
 /// Whether it passed.
-fn end(common: &Common, begun: &Begun, line: &Value) -> bool {
+fn end(common: &Common, begun: &AccountTestProgress, line: &Value) -> bool {
     if common.json {
-        say::json(&json!({"account": line["account"], "steps": begun.steps, "error": line["error"]}));
+        output::json(&json!({"account": line["account"], "steps": begun.steps, "error": line["error"]}));
     } else if let Some(fault) = line["error"].as_str() {
-        say::line(&format!("  FAIL  {fault}"));
+        output::line(&format!("  FAIL  {fault}"));
     }
     line["error"].is_null()
 }

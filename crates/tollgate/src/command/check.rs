@@ -1,20 +1,20 @@
 //! `check`: the effective settings and where each comes from; every fault at once.
 
 use serde_json::{Map, Value, json};
-use tollgate_console::Setting;
+use tollgate_console::EffectiveSetting;
 
 use crate::{
     cli::{Check, Common},
     command::catalog,
     compose, config,
     failure::Failure,
-    say,
+    output,
 };
 
 /// Checks settings, and the catalog file where one is named.
 pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     if arguments.example {
-        say::raw(config::example().as_bytes());
+        output::raw(config::example().as_bytes());
         return Ok(());
     }
     let config = compose::settings(common, &[])?;
@@ -25,9 +25,9 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     }
     let shown = config.shown();
     if common.json {
-        let one = |it: &Setting| json!({"value": it.value.as_deref().unwrap_or_default(), "source": source(it)});
+        let one = |it: &EffectiveSetting| json!({"value": it.value.as_deref().unwrap_or_default(), "source": source(it)});
         let settings: Map<String, Value> = shown.iter().map(|it| (it.name.to_owned(), one(it))).collect();
-        say::json(&json!({"settings": settings, "catalog": file.map(|file| file.display().to_string())}));
+        output::json(&json!({"settings": settings, "catalog": file.map(|file| file.display().to_string())}));
         return Ok(());
     }
     let mut rows = vec![vec!["setting".to_owned(), "value".to_owned(), "from".to_owned()]];
@@ -35,15 +35,15 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         let value = setting.value.clone().filter(|value| !value.is_empty());
         rows.push(vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]);
     }
-    say::table(&rows);
+    output::table(&rows);
     if let (Some(file), Some(read)) = (file, read) {
-        say::line(&format!("catalog {}: {}", file.display(), catalog::counts(&read)));
+        output::line(&format!("catalog {}: {}", file.display(), catalog::counts(&read)));
     }
     Ok(())
 }
 
 /// Where a value comes from; of the environment, from which variable.
-fn source(setting: &Setting) -> String {
+fn source(setting: &EffectiveSetting) -> String {
     match setting.source {
         "environment" => format!("environment ({})", setting.variable),
         word => word.to_owned(),

@@ -4,17 +4,17 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tollgate_core::RequestId;
-use tollgate_store::{Access, Repaired, Written};
+use tollgate_store::{AccessMode, JournalEntry, RepairReport};
 
 use crate::{
     cli::{Common, Doctor},
     compose,
     failure::Failure,
-    say, unbooked,
+    journal_backlog, output,
 };
 
 /// One look.
-struct Finding {
+struct CheckResult {
     what: &'static str,
     good: bool,
     text: String,
@@ -23,21 +23,23 @@ struct Finding {
 /// Looks at everything; exit code 1 when something is wrong.
 pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     let config = compose::settings(common, &[])?;
-    let mut findings = vec![Finding { what: "settings", good: true, text: "all values are valid".to_owned() }];
+    let mut findings = vec![CheckResult { what: "settings", good: true, text: "all values are valid".to_owned() }];
     let journal = compose::journal_folder(&config.data);
     if arguments.repair && journal.exists() {
         let repaired = tollgate_store::repair_journal(&journal).map_err(|error| compose::journal_failure(&error))?;
         findings.extend(repaired.iter().map(told));
         if repaired.is_empty() && !common.quiet {
-            findings.push(Finding { what: "repair", good: true, text: "no segment is damaged".to_owned() });
+            findings.push(CheckResult { what: "repair", good: true, text: "no segment is damaged".to_owned() });
         }
     }
     let folder = std::fs::metadata(&config.data);
     findings.push(match &folder {
-        Ok(metadata) if metadata.is_dir() => Finding { what: "data folder", good: true, text: config.data.display().to_string() },
-        Ok(_) => Finding { what: "data folder", good: false, text: format!("{} is not a folder", config.data.display()) },
+        Ok(metadata) if metadata.is_dir() => {
+            CheckResult { what: "data folder", good: true, text: config.data.display().to_string() }
+        }
+        Ok(_) => CheckResult { what: "data folder", good: false, text: format!("{} is not a folder", config.data.display()) },
         Err(_) => {
-            Finding { what: "data folder", good: true, text: format!("{} is made at the first start", config.data.display()) }
+            CheckResult { what: "data folder", good: true, text: format!("{} is made at the first start", config.data.display()) }
         }
     });
     if folder.is_ok() {
@@ -51,28 +53,28 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     if common.json {
         let items: Vec<Value> =
             findings.iter().map(|finding| json!({"what": finding.what, "ok": finding.good, "text": finding.text})).collect();
-        say::json(&json!({"items": items}));
+        output::json(&json!({"items": items}));
     } else {
         for finding in findings.iter().filter(|finding| !common.quiet || !finding.good || finding.what == "repair") {
-            say::line(&format!("{:<5} {:<12} {}", if finding.good { "ok" } else { "FAIL" }, finding.what, finding.text));
+            output::line(&format!("{:<5} {:<12} {}", if finding.good { "ok" } else { "FAIL" }, finding.what, finding.text));
         }
     }
     if wrong == 0 { Ok(()) } else { Err(Failure::Machine(format!("{wrong} finding(s) need attention"))) }
 }
 
-fn database(config: &crate::config::Config) -> Finding {
+fn database(config: &crate::config::Config) -> CheckResult {
     let opened = compose::block_on(async {
-        let store = compose::open_as(config, Access::Command).await?;
+        let store = compose::open_as(config, AccessMode::Command).await?;
         let catalog = store.catalog.load().await?;
         Ok(format!("{}, catalog revision {}, {} channels", store.place, catalog.revision.0, catalog.channels.len()))
     });
     match opened {
-        Ok(text) => Finding { what: "database", good: true, text },
-        Err(failure) => Finding { what: "database", good: false, text: failure.to_string() },
+        Ok(text) => CheckResult { what: "database", good: true, text },
+        Err(failure) => CheckResult { what: "database", good: false, text: failure.to_string() },
     }
 }
 
-fn redis(config: &crate::config::Config) -> Finding {
+fn redis(config: &crate::config::Config) -> CheckResult {
     let asked = compose::redis_place(config).and_then(|place| {
         compose::block_on(async {
             if let Some(place) = &place {
@@ -82,26 +84,26 @@ fn redis(config: &crate::config::Config) -> Finding {
         })
     });
     match asked {
-        Ok(()) => Finding { what: "redis", good: true, text: "it answers".to_owned() },
-        Err(failure) => Finding { what: "redis", good: false, text: failure.to_string() },
+        Ok(()) => CheckResult { what: "redis", good: true, text: "it answers".to_owned() },
+        Err(failure) => CheckResult { what: "redis", good: false, text: failure.to_string() },
     }
 }
 
 /// The journal, read to its end.
-fn waiting(folder: &Path) -> Finding {
-    let finding = |good, text| Finding { what: "journal", good, text };
-    let entries = match unbooked::entries(folder) {
+fn waiting(folder: &Path) -> CheckResult {
+    let finding = |good, text| CheckResult { what: "journal", good, text };
+    let entries = match journal_backlog::entries(folder) {
         Ok(entries) => entries,
         Err(failure) => return finding(false, failure.to_string()),
     };
     let (mut ended, mut set_aside) = (0, 0);
     for entry in entries {
         match entry {
-            Ok(Written::Ended { refused, .. }) => {
+            Ok(JournalEntry::Ended { refused, .. }) => {
                 ended += 1;
                 set_aside += usize::from(refused);
             }
-            Ok(Written::Begun(_)) => {}
+            Ok(JournalEntry::Begun(_)) => {}
             Err(fault) => return finding(false, fault.to_string()),
         }
     }
@@ -115,8 +117,8 @@ fn waiting(folder: &Path) -> Finding {
 }
 
 /// What a repair did, with the requests it could not keep.
-fn told(repaired: &Repaired) -> Finding {
-    let Repaired { moved_to, kept, places, lost, without_end } = repaired;
+fn told(repaired: &RepairReport) -> CheckResult {
+    let RepairReport { moved_to, kept, places, lost, without_end } = repaired;
     let listed = |ids: &[RequestId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut parts = vec![format!("moved to {}; {} requests kept", moved_to.display(), kept.len())];
     if !lost.is_empty() {
@@ -128,5 +130,5 @@ fn told(repaired: &Repaired) -> Finding {
     for place in places.iter().filter(|place| place.ids.is_empty()) {
         parts.push(format!("{} bytes at offset {} name no request", place.bytes, place.offset));
     }
-    Finding { what: "repair", good: true, text: parts.join("; ") }
+    CheckResult { what: "repair", good: true, text: parts.join("; ") }
 }

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tollgate_store::PreviewError;
 
-use crate::{command::catalog, failure::Failure, say};
+use crate::{command::catalog, failure::Failure, output};
 
 /// Rows for people; JSON has all.
 const MOST_ROWS: usize = 40;
@@ -25,14 +25,14 @@ pub(crate) fn not_previewed(path: &Path, error: PreviewError) -> Failure {
 pub(crate) fn print(answer: &Value) {
     let effects = answer["effects"].as_array().map(Vec::as_slice).unwrap_or_default();
     if answer["effects_cut"] == true {
-        say::line("");
-        say::line("too many keys have price limits of their own to look at all of them: more may be excluded than is told");
+        output::line("");
+        output::line("too many keys have price limits of their own to look at all of them: more may be excluded than is told");
     }
     if effects.is_empty() {
         return;
     }
-    say::line("");
-    say::line("price limits would exclude what they do not exclude now:");
+    output::line("");
+    output::line("price limits would exclude what they do not exclude now:");
     let mut rows = vec![["whose", "model", "channel", "account", "why"].map(str::to_owned).to_vec()];
     for effect in effects {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -49,9 +49,9 @@ pub(crate) fn print(answer: &Value) {
     }
     let more = rows.len().saturating_sub(MOST_ROWS + 1);
     rows.truncate(MOST_ROWS + 1);
-    say::table(&rows);
+    output::table(&rows);
     if more > 0 {
-        say::line(&format!("… {more} more; --json has all"));
+        output::line(&format!("… {more} more; --json has all"));
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn confirmed(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage("there is no terminal to confirm on; look at the plan and repeat with --yes".to_owned()));
     }
-    say::raw(format!("{question} [y/N] ").as_bytes());
+    output::raw(format!("{question} [y/N] ").as_bytes());
     let _ = std::io::stdout().flush();
     let mut answer = String::new();
     let _ = std::io::stdin().read_line(&mut answer);

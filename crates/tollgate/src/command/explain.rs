@@ -6,26 +6,26 @@ use serde_json::Value;
 use tollgate_core::NanoUsd;
 
 use crate::{
-    admin::{Admin, Folder, Target},
+    admin::{Admin, ApiPath, FolderPolicy},
     cli::{Common, Explain},
     compose,
     failure::Failure,
-    say,
+    output,
 };
 
 /// Explains a model for a key.
 pub(crate) fn run(common: &Common, arguments: &Explain) -> Result<(), Failure> {
     let target = target(arguments)?;
-    let explained = compose::block_on(async { Ok(Admin::open(common, Folder::MustExist).await?.get(&target).await?) })?;
+    let explained = compose::block_on(async { Ok(Admin::open(common, FolderPolicy::MustExist).await?.get(&target).await?) })?;
     if common.json {
-        say::json(&explained);
+        output::json(&explained);
     } else {
         print(&explained);
     }
     Ok(())
 }
 
-fn target(arguments: &Explain) -> Result<Target, Failure> {
+fn target(arguments: &Explain) -> Result<ApiPath, Failure> {
     if !["openai", "gemini"].contains(&arguments.protocol.as_str()) {
         return Err(Failure::Usage(format!("--protocol takes openai or gemini, not '{}'", arguments.protocol)));
     }
@@ -33,7 +33,7 @@ fn target(arguments: &Explain) -> Result<Target, Failure> {
         tollgate_core::parse_max_price(price).map_err(|fault| Failure::Usage(format!("--max-price: {fault}")))?;
     }
     let fields = (!arguments.fields.is_empty()).then(|| arguments.fields.join(","));
-    Ok(Target::of(&["explain"])
+    Ok(ApiPath::of(&["explain"])
         .with("model", &arguments.model)
         .with("key", &arguments.key)
         .with("protocol", &arguments.protocol)
@@ -46,11 +46,11 @@ fn target(arguments: &Explain) -> Result<Target, Failure> {
 fn print(explained: &Value) {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     if let Some(group) = explained["group"].as_str() {
-        say::line(&format!("group {group} serves {} (catalog revision {})", text(&explained["model"]), explained["revision"]));
+        output::line(&format!("group {group} serves {} (catalog revision {})", text(&explained["model"]), explained["revision"]));
     }
     let estimate = &explained["estimate"];
     if estimate.is_object() {
-        say::line(&format!(
+        output::line(&format!(
             "for {} tokens in and at most {} out (--input-tokens, --output-tokens)",
             estimate["input_tokens"], estimate["output_tokens"]
         ));
@@ -62,7 +62,7 @@ fn print(explained: &Value) {
             None if refusal["retryable"] == true => "; waiting helps".to_owned(),
             None => String::new(),
         };
-        say::line(&format!("refused with {}: {}{waits}", text(&refusal["error"]), text(&refusal["text"])));
+        output::line(&format!("refused with {}: {}{waits}", text(&refusal["error"]), text(&refusal["text"])));
     }
     print_limits(explained);
     let mut rows = vec![["", "channel", "account", "priority", "why", "what would change it"].map(str::to_owned).to_vec()];
@@ -73,10 +73,10 @@ fn print(explained: &Value) {
         rows.push(row("–", it, "", it["remedy"].as_str().unwrap_or_default()));
     }
     if rows.len() > 1 {
-        say::table(&rows);
+        output::table(&rows);
     }
     for it in explained["learned"].as_array().into_iter().flatten() {
-        say::line(&format!(
+        output::line(&format!(
             "{} ({}) lately refused the field {}; tried again after {}",
             text(&it["channel"]),
             text(&it["upstream_model"]),
@@ -92,13 +92,13 @@ fn print_limits(explained: &Value) {
     if !limits.is_empty() {
         let mut rows = vec![["limit of", "limit", "left", "the request takes", "as counted by"].map(str::to_owned).to_vec()];
         rows.extend(limits.iter().map(limit_row));
-        say::table(&rows);
+        output::table(&rows);
     }
     let (given, asked) = (explained["output_limit"].as_u64(), explained["estimate"]["output_tokens"].as_u64());
     if let (Some(given), Some(asked)) = (given, asked)
         && given < asked
     {
-        say::line(&format!("its output is limited to {given} tokens: the money that is left affords no more"));
+        output::line(&format!("its output is limited to {given} tokens: the money that is left affords no more"));
     }
 }
 

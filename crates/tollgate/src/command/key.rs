@@ -4,20 +4,20 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, Folder, Sending, Target},
+    admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common},
-    command::{row, usage},
+    command::{resource, usage},
     compose,
     failure::Failure,
-    say,
+    output,
 };
 
-const KEYS: row::Resource = row::Resource { path: "keys", word: "key", columns: &[] };
+const KEYS: resource::Resource = resource::Resource { path: "keys", word: "key", columns: &[] };
 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         match verb {
             cli::Key::Create { name, groups, member, models, expires_at, env } => {
                 if let Some(text) = &expires_at {
@@ -28,9 +28,9 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
                 create(common, &admin, &body, env).await
             }
             cli::Key::List => list(common, &admin).await,
-            cli::Key::Show { key } => row::show(common, &admin, &["keys", &id(&admin, &key).await?]).await,
+            cli::Key::Show { key } => resource::show(common, &admin, &["keys", &id(&admin, &key).await?]).await,
             cli::Key::Set { key, members, saving } => {
-                row::set_weighed(common, &admin, KEYS, &["keys", &id(&admin, &key).await?], &members, saving).await
+                resource::set_weighed(common, &admin, KEYS, &["keys", &id(&admin, &key).await?], &members, saving).await
             }
             cli::Key::Revoke { key } => revoke(common, &admin, &key).await,
         }
@@ -38,34 +38,34 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
 }
 
 async fn create(common: &Common, admin: &Admin, body: &Value, env: bool) -> Result<(), Failure> {
-    let target = Target::of(&["keys"]);
-    let made = admin.send(Sending::of(Method::POST, &target, body)).await?.body;
+    let target = ApiPath::of(&["keys"]);
+    let made = admin.send(AdminRequest::of(Method::POST, &target, body)).await?.body;
     let text = made["key"].as_str().unwrap_or_default();
     if common.json {
-        say::json(&json!({"id": made["id"], "name": made["name"], "key": text}));
+        output::json(&json!({"id": made["id"], "name": made["name"], "key": text}));
     } else if env {
-        say::line(&format!("export OPENAI_API_KEY={text}\nexport GEMINI_API_KEY={text}"));
+        output::line(&format!("export OPENAI_API_KEY={text}\nexport GEMINI_API_KEY={text}"));
     } else {
-        say::line(text);
+        output::line(text);
         if !common.quiet {
-            say::remark("this key is shown once; it works on both protocols");
+            output::remark("this key is shown once; it works on both protocols");
         }
     }
     Ok(())
 }
 
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
-    let mut keys = admin.all(&Target::of(&["keys"]).with("revoked", "true")).await?;
+    let mut keys = admin.all(&ApiPath::of(&["keys"]).with("revoked", "true")).await?;
     let text = |key: &Value, member: &str| key[member].as_str().unwrap_or_default().to_owned();
     keys.sort_by_cached_key(|key| (text(key, "member"), text(key, "name"), text(key, "id")));
     if common.json {
-        say::json(&json!({"items": keys}));
+        output::json(&json!({"items": keys}));
         return Ok(());
     }
     let mut rows = vec![["name", "key", "member", "groups", "status", "owner", "expires", "id"].map(str::to_owned).to_vec()];
     for key in &keys {
         let groups = match key["groups"].as_array() {
-            Some(groups) if !groups.is_empty() => row::cell(&key["groups"]),
+            Some(groups) if !groups.is_empty() => resource::cell(&key["groups"]),
             Some(_) | None => "member's default".to_owned(),
         };
         rows.push(vec![
@@ -79,18 +79,18 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
             text(key, "id"),
         ]);
     }
-    say::table(&rows);
+    output::table(&rows);
     Ok(())
 }
 
 async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failure> {
-    let target = Target::of(&["keys", &id(admin, name).await?]);
-    let key = admin.send(Sending::delete(&target)).await?.body;
+    let target = ApiPath::of(&["keys", &id(admin, name).await?]);
+    let key = admin.send(AdminRequest::delete(&target)).await?.body;
     if common.json {
-        say::json(&json!({"id": key["id"], "status": key["status"]}));
+        output::json(&json!({"id": key["id"], "status": key["status"]}));
     } else {
         let text = |member: &str| key[member].as_str().unwrap_or_default();
-        say::line(&format!("revoked {} ({}…{})", text("name"), text("prefix"), text("suffix")));
+        output::line(&format!("revoked {} ({}…{})", text("name"), text("prefix"), text("suffix")));
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ pub(crate) async fn id(admin: &Admin, name: &str) -> Result<String, Failure> {
     if name.strip_prefix("key_").is_some_and(|digits| digits.len() == 26) {
         return Ok(name.to_owned());
     }
-    let (mut found, _) = admin.page(&Target::of(&["keys"]).with("name", name).with("limit", "2")).await?;
+    let (mut found, _) = admin.page(&ApiPath::of(&["keys"]).with("name", name).with("limit", "2")).await?;
     match (found.pop(), found.is_empty()) {
         (Some(key), true) => Ok(key["id"].as_str().unwrap_or_default().to_owned()),
         (Some(_), false) => {

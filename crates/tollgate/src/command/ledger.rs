@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 use tollgate_core::NanoUsd;
 
 use crate::{
-    admin::{Admin, Folder, Sending, Target, Trouble},
+    admin::{Admin, AdminError, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common, LedgerPosting},
     compose,
     failure::Failure,
-    say,
+    output,
 };
 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: cli::Ledger) -> Result<(), Failure> {
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         match verb {
             cli::Ledger::TopUp(posting) => post(common, &admin, "top-ups", posting).await,
             cli::Ledger::Adjust(posting) => post(common, &admin, "adjustments", posting).await,
@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common, verb: cli::Ledger) -> Result<(), Failure> {
                     return Err(Failure::Usage(format!("--kind takes top_up, settle or adjust, not '{kind}'")));
                 }
                 let before = before.map(|place| place.to_string());
-                let target = Target::of(&["ledger"]).with("limit", &limit.to_string()).maybe("member", member.as_deref());
+                let target = ApiPath::of(&["ledger"]).with("limit", &limit.to_string()).maybe("member", member.as_deref());
                 list(common, &admin, &target.maybe("kind", kind.as_deref()).maybe("after", before.as_deref())).await
             }
             cli::Ledger::Balances => balances(common, &admin).await,
@@ -37,38 +37,38 @@ async fn post(common: &Common, admin: &Admin, path: &str, asked: LedgerPosting) 
     let own = asked.idempotency_key.is_some();
     let key = asked.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
     let body = json!({"member": asked.member, "amount_nano_usd": amount, "note": asked.note.unwrap_or_default()});
-    let target = Target::of(&["ledger", path]);
-    let sending = Sending { idempotency_key: Some(&key), ..Sending::of(Method::POST, &target, &body) };
+    let target = ApiPath::of(&["ledger", path]);
+    let sending = AdminRequest { idempotency_key: Some(&key), ..AdminRequest::of(Method::POST, &target, &body) };
     let said = admin.send(sending).await.map_err(|trouble| once_more(trouble, &key, own))?;
     let entry = &said.body;
     if common.json {
         let mut shown = entry_json(entry);
         shown["repeated"] = said.repeated.into();
-        say::json(&shown);
+        output::json(&shown);
         return Ok(());
     }
     let done = if said.repeated { "was posted before; nothing changed:" } else { "posted:" };
     let text = |member: &str| entry[member].as_str().unwrap_or_default();
-    say::line(&format!("{done} {} USD, balance {} USD", text("amount_usd"), text("balance_usd")));
+    output::line(&format!("{done} {} USD, balance {} USD", text("amount_usd"), text("balance_usd")));
     Ok(())
 }
 
 /// Whoever does not know whether money moved needs the key that makes a repetition harmless.
-fn once_more(trouble: Trouble, key: &str, own: bool) -> Failure {
+fn once_more(trouble: AdminError, key: &str, own: bool) -> Failure {
     match trouble {
-        Trouble::Failed(Failure::Unreachable(text)) => {
+        AdminError::Failed(Failure::Unreachable(text)) => {
             let how = if own { "the same --idempotency-key".to_owned() } else { format!("--idempotency-key {key}") };
             Failure::Unreachable(format!("{text}; repeated with {how} it is posted once"))
         }
-        trouble @ (Trouble::Refused(_) | Trouble::Failed(_)) => trouble.into(),
+        trouble @ (AdminError::Refused(_) | AdminError::Failed(_)) => trouble.into(),
     }
 }
 
-async fn list(common: &Common, admin: &Admin, target: &Target) -> Result<(), Failure> {
+async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Failure> {
     let (entries, _) = admin.page(target).await?;
     if common.json {
         let next = entries.last().map(|entry| entry["place"].clone());
-        say::json(&json!({"items": entries.iter().map(entry_json).collect::<Vec<_>>(), "next": next}));
+        output::json(&json!({"items": entries.iter().map(entry_json).collect::<Vec<_>>(), "next": next}));
         return Ok(());
     }
     let mut rows =
@@ -85,20 +85,20 @@ async fn list(common: &Common, admin: &Admin, target: &Target) -> Result<(), Fai
             entry["request"].as_str().map_or_else(|| text("note"), str::to_owned),
         ]);
     }
-    say::table(&rows);
+    output::table(&rows);
     Ok(())
 }
 
 async fn balances(common: &Common, admin: &Admin) -> Result<(), Failure> {
-    let mut items = admin.all(&Target::of(&["ledger", "balances"])).await?;
+    let mut items = admin.all(&ApiPath::of(&["ledger", "balances"])).await?;
     items.sort_by_cached_key(|it| name_of(it, "name"));
     if common.json {
-        say::json(&json!({"items": items}));
+        output::json(&json!({"items": items}));
         return Ok(());
     }
     let mut rows = vec![["member", "balance USD"].map(str::to_owned).to_vec()];
     rows.extend(items.iter().map(|it| vec![name_of(it, "name"), it["balance_usd"].as_str().unwrap_or_default().to_owned()]));
-    say::table(&rows);
+    output::table(&rows);
     Ok(())
 }
 
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_posting_that_may_have_been_made_is_told_how_to_repeat() {
-        let broke = || Trouble::Failed(Failure::Unreachable("it broke".to_owned()));
+        let broke = || AdminError::Failed(Failure::Unreachable("it broke".to_owned()));
         assert!(once_more(broke(), "cli-1", false).to_string().contains("--idempotency-key cli-1"));
         let own = once_more(broke(), "invoice", true);
         assert!(own.to_string().contains("the same --idempotency-key") && own.code() == 4);

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tollgate_store::{Access, FolderLock, MoveProgress, MovedTable, StoreError, StoreUrl};
+use tollgate_store::{AccessMode, FolderLock, StoreError, StoreUrl, TransferProgress, TransferredTable};
 
 use crate::{
     cli::{Common, Migrate},
     compose,
     config::Config,
     failure::Failure,
-    say,
+    output,
 };
 
 /// How often progress is told.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: &Migrate) -> Result<(), Failure> {
@@ -45,8 +45,8 @@ pub(crate) fn run(common: &Common, verb: &Migrate) -> Result<(), Failure> {
             Err(error) => return Err(error.into()),
         };
         // Checks the master key, and brings an older schema up to date (with a copy of the file before).
-        compose::open_as(&config, Access::Command).await?.close().await;
-        let mut teller = Teller { quiet: common.quiet || common.json, last: None };
+        compose::open_as(&config, AccessMode::Command).await?.close().await;
+        let mut teller = ProgressReporter { quiet: common.quiet || common.json, last: None };
         let moved = tollgate_store::move_to_postgres(&from, &to, compose::now(), &mut |progress| teller.tell(progress)).await?;
         report(common, &config, &to, &moved, lock.is_none());
         Ok(())
@@ -54,39 +54,39 @@ pub(crate) fn run(common: &Common, verb: &Migrate) -> Result<(), Failure> {
 }
 
 /// Tells progress, now and then.
-struct Teller {
+struct ProgressReporter {
     quiet: bool,
     last: Option<Instant>,
 }
 
-impl Teller {
-    fn tell(&mut self, progress: MoveProgress<'_>) {
+impl ProgressReporter {
+    fn tell(&mut self, progress: TransferProgress<'_>) {
         let now = Instant::now();
         let over = progress.done == progress.of;
-        if !self.quiet && (over || self.last.is_none_or(|last| now >= last + TELL_EVERY)) {
+        if !self.quiet && (over || self.last.is_none_or(|last| now >= last + PROGRESS_INTERVAL)) {
             self.last = Some(now);
-            say::remark(&format!("{}: {} of {} rows", progress.table, progress.done, progress.of));
+            output::remark(&format!("{}: {} of {} rows", progress.table, progress.done, progress.of));
         }
     }
 }
 
-fn report(common: &Common, config: &Config, to: &StoreUrl, moved: &[MovedTable], serves: bool) {
+fn report(common: &Common, config: &Config, to: &StoreUrl, moved: &[TransferredTable], serves: bool) {
     if common.json {
         let tables: Vec<Value> =
             moved.iter().map(|table| json!({"table": table.name, "copied": table.copied, "rows": table.rows})).collect();
-        say::json(&json!({"to": to.shown(), "tables": tables, "complete": !serves}));
+        output::json(&json!({"to": to.shown(), "tables": tables, "complete": !serves}));
         return;
     }
     let copied: u64 = moved.iter().map(|table| table.copied).sum();
     let rows: u64 = moved.iter().map(|table| table.rows).sum();
-    say::line(&format!("{copied} rows copied to {}; {rows} rows in {} tables on both sides", to.shown(), moved.len()));
+    output::line(&format!("{copied} rows copied to {}; {rows} rows in {} tables on both sides", to.shown(), moved.len()));
     if serves {
-        say::line("a gateway still serves from this folder: stop it and run the same command again; it copies what came since");
+        output::line("a gateway still serves from this folder: stop it and run the same command again; it copies what came since");
     } else {
-        say::line(&format!(
+        output::line(&format!(
             "complete: start the gateway with this address as DATABASE_URL and the same data folder ({}):",
             config.data.display()
         ));
-        say::line("its master key opens the new database too, and what its journal still holds is booked there at the start");
+        output::line("its master key opens the new database too, and what its journal still holds is booked there at the start");
     }
 }

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, Folder, Target},
-    cli::{Common, Model, Named, Saving},
-    command::row::{self, Resource},
+    admin::{Admin, ApiPath, FolderPolicy},
+    cli::{Common, Model, PreviewArgs, ResourceCommand},
+    command::resource::{self, Resource},
     compose,
     failure::Failure,
-    say,
+    output,
 };
 
 const MODELS: Resource = Resource { path: "models", word: "model", columns: &[] };
@@ -16,19 +16,23 @@ const MODELS: Resource = Resource { path: "models", word: "model", columns: &[] 
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: Model) -> Result<(), Failure> {
     match verb {
-        Model::List => compose::block_on(async { list(common, &Admin::open(common, Folder::MustExist).await?).await }),
-        Model::Show { name } => row::named(common, MODELS, Named::Show { name }),
-        Model::Add { name, members } => row::named(common, MODELS, Named::Add { name, members, saving: Saving::default() }),
-        Model::Set { name, members } => row::named(common, MODELS, Named::Set { name, members, saving: Saving::default() }),
-        Model::Remove { name } => row::named(common, MODELS, Named::Remove { name }),
+        Model::List => compose::block_on(async { list(common, &Admin::open(common, FolderPolicy::MustExist).await?).await }),
+        Model::Show { name } => resource::named(common, MODELS, ResourceCommand::Show { name }),
+        Model::Add { name, members } => {
+            resource::named(common, MODELS, ResourceCommand::Add { name, members, saving: PreviewArgs::default() })
+        }
+        Model::Set { name, members } => {
+            resource::named(common, MODELS, ResourceCommand::Set { name, members, saving: PreviewArgs::default() })
+        }
+        Model::Remove { name } => resource::named(common, MODELS, ResourceCommand::Remove { name }),
     }
 }
 
 /// Lists every model that a channel serves or that has a row.
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
-    let prices = admin.all(&Target::of(&["prices"])).await?;
-    let channels = admin.all(&Target::of(&["channels"])).await?;
-    let now = crate::usage_line::time(compose::now());
+    let prices = admin.all(&ApiPath::of(&["prices"])).await?;
+    let channels = admin.all(&ApiPath::of(&["channels"])).await?;
+    let now = crate::usage_format::time(compose::now());
     let mut rows = vec![["model", "input", "output", "protocols", "channels"].map(str::to_owned).to_vec()];
     let mut items = Vec::new();
     for model in &prices {
@@ -54,10 +58,10 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         ]);
     }
     if common.json {
-        say::json(&json!({"items": items}));
+        output::json(&json!({"items": items}));
     } else {
-        say::table(&rows);
-        say::remark("prices are USD per million tokens, before the group's multiplier");
+        output::table(&rows);
+        output::remark("prices are USD per million tokens, before the group's multiplier");
     }
     Ok(())
 }

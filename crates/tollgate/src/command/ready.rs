@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{cli::Common, compose, failure::Failure, say};
+use crate::{cli::Common, compose, failure::Failure, output};
 
 /// Longest wait for each step.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         return Err(Failure::Machine(format!("the gateway at http://{address} takes no requests now: /readyz says {status}")));
     }
     if !common.quiet {
-        say::line("ready");
+        output::line("ready");
     }
     Ok(())
 }

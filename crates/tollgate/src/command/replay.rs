@@ -7,15 +7,15 @@ use serde_json::json;
 use tollgate_core::{
     Catalog, GroupId, Key, KeyId, MemberId, NanoUsd, Outcome, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord,
 };
-use tollgate_store::{KeyScope, Kind, Order, Random, RowFilter, Store, UsageFilter, likely_mode, preview};
+use tollgate_store::{KeyScope, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, likely_mode, preview};
 
 use crate::{
     cli::{Common, Replay as Arguments, UsageFilter as Asked},
     command::{catalog, effects, usage},
     compose,
     failure::Failure,
-    say,
-    unbooked::Unbooked,
+    journal_backlog::JournalBacklog,
+    output,
 };
 
 /// How many records are read at once.
@@ -27,12 +27,12 @@ const MOST_ROWS: usize = 40;
 pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> {
     let file = catalog::read(&arguments.file)?;
     // Read before the database: what is booked in between is in both and counted once.
-    let waiting = Unbooked::read(common)?;
+    let waiting = JournalBacklog::read(common)?;
     let (report, lines) = compose::block_on(async {
         let store = compose::open(common).await?;
         let current = store.catalog.current(&KeyScope::All).await?;
         let mode = likely_mode(&current);
-        let after = preview(&current, &file, mode, Random::system(), compose::now()).await;
+        let after = preview(&current, &file, mode, RandomSource::system(), compose::now()).await;
         let after = after.map_err(|error| effects::not_previewed(&arguments.file, error))?;
         // Both sides from the preview: whom a conversation goes to depends on accounts' ids, and those are the copy's own.
         let (keys, keys_after) = (shared(after.keys_before), shared(after.keys));
@@ -66,19 +66,19 @@ async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure
         ..UsageFilter::default()
     };
     if let Some(key) = &asked.key {
-        filter.key = KeyId::parse(&id_of(store, Kind::Key, key).await?);
+        filter.key = KeyId::parse(&id_of(store, RowKind::Key, key).await?);
     }
     if let Some(member) = &asked.member {
-        filter.member = MemberId::parse(&id_of(store, Kind::Member, member).await?);
+        filter.member = MemberId::parse(&id_of(store, RowKind::Member, member).await?);
     }
     if let Some(group) = &asked.group {
-        filter.group = GroupId::parse(&id_of(store, Kind::Group, group).await?);
+        filter.group = GroupId::parse(&id_of(store, RowKind::Group, group).await?);
     }
     Ok(filter)
 }
 
 /// The id of a row that is named by it, or by its name where only one has it.
-async fn id_of(store: &Store, kind: Kind, text: &str) -> Result<String, Failure> {
+async fn id_of(store: &Store, kind: RowKind, text: &str) -> Result<String, Failure> {
     if store.listing.row(kind, text).await?.is_some() {
         return Ok(text.to_owned());
     }
@@ -95,18 +95,18 @@ fn shared(keys: HashMap<KeyId, Key>) -> HashMap<KeyId, Arc<Key>> {
 }
 
 /// A catalog with its keys.
-type Side<'a> = (&'a Catalog, &'a HashMap<KeyId, Arc<Key>>);
+type CatalogWithKeys<'a> = (&'a Catalog, &'a HashMap<KeyId, Arc<Key>>);
 
 async fn replay(
     store: &Store,
     mut filter: UsageFilter,
-    mut waiting: Unbooked,
-    before: Side<'_>,
-    after: Side<'_>,
+    mut waiting: JournalBacklog,
+    before: CatalogWithKeys<'_>,
+    after: CatalogWithKeys<'_>,
 ) -> Result<ReplayReport, Failure> {
     let side = |(catalog, keys)| ReplaySide { catalog, keys };
     let mut replay = Replay::new(side(before), side(after));
-    filter.order = Order::Oldest;
+    filter.order = SortOrder::Oldest;
     filter.limit = PAGE;
     loop {
         let page = store.usage.page(&filter).await?;
@@ -131,13 +131,13 @@ async fn replay(
 
 fn print(report: &ReplayReport, lines: &[String]) {
     if lines.is_empty() {
-        say::line("the file changes nothing");
+        output::line("the file changes nothing");
     }
     for line in lines {
-        say::line(line);
+        output::line(line);
     }
-    say::line("");
-    say::line(&format!(
+    output::line("");
+    output::line(&format!(
         "{} requests replayed, {} of them end elsewhere; {} were settled before accounts were chosen, {} are of keys that do not work",
         report.replayed,
         report.moved(),
@@ -147,15 +147,15 @@ fn print(report: &ReplayReport, lines: &[String]) {
     if report.replayed == 0 {
         return;
     }
-    say::line("");
-    say::table(&totals(&report.before, &report.after));
+    output::line("");
+    output::table(&totals(&report.before, &report.after));
     if !report.channels.is_empty() {
-        say::line("");
-        say::table(&channels(report));
+        output::line("");
+        output::table(&channels(report));
     }
     if !report.moves.is_empty() {
-        say::line("");
-        say::table(&moves(report));
+        output::line("");
+        output::table(&moves(report));
     }
 }
 
@@ -245,7 +245,7 @@ fn print_json(report: &ReplayReport, lines: &[String]) {
             })
         })
         .collect();
-    say::json(&json!({
+    output::json(&json!({
         "changes": lines, "replayed": report.replayed, "not_routed": report.not_routed, "without_key": report.without_key,
         "before": totals(&report.before), "after": totals(&report.after), "moved": report.moved(), "moves": moves, "channels": channels,
     }));

@@ -10,19 +10,19 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::Timestamp;
 use tollgate_gateway::{
-    Alerts, Client, Core, Desk, Drained, HealthBoard, Left, ListenError, Outside, Probes, RunError, Shared, Till, TillParts,
-    TillQueue, Trust, listen, replay, run as run_cores,
+    Alerts, Client, Core, Drained, HealthRegistry, ListenError, Probes, RunError, Shared, Trust, UpstreamDispatch, UsageBacklog,
+    UsageQueue, UsageRecorder, UsageWriter, UsageWriterParts, listen, replay, run as run_cores,
 };
-use tollgate_store::{Actor, Change, Counters, Door, Journal, LedgerPlace, Records, Store, StoreError};
+use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
 
 use crate::{
     catalog_watch,
     cli::{Common, Serve},
-    compose::{self, Counting},
+    compose::{self, RedisTasks},
     config::Config,
     console, database_watch,
     failure::Failure,
-    first_start, health_share, ledger_watch, logging, retention, say, traffic_notes,
+    first_start, health_share, ledger_watch, logging, output, retention, traffic_snapshot,
 };
 
 /// Serves until a signal ends it.
@@ -40,18 +40,18 @@ pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
 }
 
 /// Everything that was put together for serving.
-struct Put {
+struct ServeComponents {
     store: Store,
     shared: Arc<Shared>,
     journal: Arc<Journal>,
-    recovered: Records,
-    board: Arc<HealthBoard>,
+    recovered: UnbookedRecords,
+    registry: Arc<HealthRegistry>,
     /// Sends alerts, where there is a webhook.
     alerts: Option<Alerts>,
     /// How far the ledger had come when counting began.
-    ledger: LedgerPlace,
+    ledger: LedgerPosition,
     /// The work behind counting in Redis.
-    counting: Option<Counting>,
+    counting: Option<RedisTasks>,
     /// The key of a first start, in clear text.
     new_key: Option<String>,
 }
@@ -65,38 +65,38 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(alerts.run(Arc::clone(&put.shared), stop_background.clone()));
     }
     watch(&background, config, &put, &stop_background);
-    let Put { store, shared, journal, recovered, board, alerts: _, ledger: _, counting, new_key } = put;
+    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, counting, new_key } = put;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
-        database_watch::Limits::of(config),
+        database_watch::DegradedLimits::of(config),
         stop_background.clone(),
         stop_cores.clone(),
     ));
-    if let Some(Counting { work, health }) = counting {
+    if let Some(RedisTasks { work, health }) = counting {
         background.spawn(work.run(stop_background.clone()));
-        background.spawn(health_share::watch(health, Arc::clone(&board), stop_background.clone()));
+        background.spawn(health_share::watch(health, Arc::clone(&registry), stop_background.clone()));
     }
     background.spawn(end_on_signal(stop_cores.clone()));
-    let (queue, till) = Till::new(TillParts {
+    let (queue, till) = UsageWriter::new(UsageWriterParts {
         usage: Arc::clone(&store.usage),
         health_store: Arc::clone(&store.health),
         journal: Arc::clone(&journal),
-        board: Arc::clone(&board),
+        registry: Arc::clone(&registry),
         shared: Arc::clone(&shared),
     });
     let stop_till = CancellationToken::new();
     let booking = background.spawn(till.run(recovered, stop_till.clone()));
 
-    let console = console::start(config, &store, &shared, &board, listening.address())?;
+    let console = console::start(config, &store, &shared, &registry, listening.address())?;
     announce(common, config, listening.address(), console.address, new_key.as_deref());
-    let path = paths(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&board));
-    let drained = run_cores(Arc::clone(&shared), listening, path, Arc::clone(&console.elsewhere), stop_cores.clone()).await;
+    let path = paths(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
+    let drained = run_cores(Arc::clone(&shared), listening, path, Arc::clone(&console.fallback), stop_cores.clone()).await;
     // The cores are gone, so every ticket is handed in: what is left is booked, then the rest may go.
     stop_cores.cancel();
     stop_till.cancel();
     // A till that panicked has finished nothing.
-    let left = booking.await.unwrap_or_else(|_| Left { waiting: journal.unbooked(), lost: journal.finish(&[]) });
+    let left = booking.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
     let open = shared.counters.open();
     if open > 0 {
         tracing::error!(holds = open, "holds were not given back by the requests that took them");
@@ -118,20 +118,20 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
 }
 
 /// Starts what looks on in the background: catalog, accounts, ledger, traffic.
-fn watch(background: &TaskTracker, config: &Config, put: &Put, stop: &CancellationToken) {
+fn watch(background: &TaskTracker, config: &Config, put: &ServeComponents, stop: &CancellationToken) {
     if let Some(file) = &config.catalog_file {
         background.spawn(catalog_watch::watch_file(put.store.clone(), file.clone(), stop.clone()));
     }
     background.spawn(catalog_watch::watch_database(
         put.store.clone(),
         Arc::clone(&put.shared),
-        Arc::clone(&put.board),
+        Arc::clone(&put.registry),
         stop.clone(),
     ));
     background.spawn(
         Probes {
             shared: Arc::clone(&put.shared),
-            board: Arc::clone(&put.board),
+            registry: Arc::clone(&put.registry),
             saved: Arc::clone(&put.store.health),
             upstream: Arc::new(Client::new(Arc::new(Trust::default()))),
         }
@@ -139,11 +139,11 @@ fn watch(background: &TaskTracker, config: &Config, put: &Put, stop: &Cancellati
     );
     background.spawn(ledger_watch::watch(put.store.clone(), Arc::clone(&put.shared), put.ledger, stop.clone()));
     background.spawn(retention::keep(put.store.clone(), config.number("usage.retention_days"), stop.clone()));
-    background.spawn(traffic_notes::keep(Arc::clone(&put.shared), config.data.clone(), stop.clone()));
+    background.spawn(traffic_snapshot::keep(Arc::clone(&put.shared), config.data.clone(), stop.clone()));
 }
 
 /// How serving ended.
-fn ended(config: &Config, drained: Result<Drained, RunError>, left: Left) -> Result<(), Failure> {
+fn ended(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(
             "{} requests are lost: neither the database nor the journal in {} took their records; make room on its disk",
@@ -160,7 +160,7 @@ fn ended(config: &Config, drained: Result<Drained, RunError>, left: Left) -> Res
 }
 
 /// Stores, journal, catalog: in the order in which a fault of one must be known before the next is touched.
-async fn put_together(config: &Config) -> Result<Put, Failure> {
+async fn put_together(config: &Config) -> Result<ServeComponents, Failure> {
     let store = database_watch::open(config, compose::access(config)).await?;
     let known_at = store.spending_known_at();
     let (journal, recovery) = compose::journal(config)?;
@@ -183,7 +183,7 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
         None if store.first_start => new_key = Some(first_start::make_echo(&store).await?),
         // A file that is served no more owns nothing.
         None => {
-            let actor = Actor { door: Door::Gateway, name: "start without a catalog file".to_owned() };
+            let actor = Actor { door: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
             let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
             unless_away(released)?;
         }
@@ -201,9 +201,9 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     } else if !is_booked && counting.is_none() {
         count_unbooked(&*counters, backlog()?, Timestamp(0));
     }
-    let board = Arc::new(HealthBoard::from_saved(store.health.load_health().await?));
+    let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?));
     let catalog = store.catalog.load().await?;
-    board.configure(catalog.accounts().map(|account| &**account));
+    registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedged(compose::now()).await.unwrap_or_else(|fault| {
         tracing::warn!(%fault, "it is not known what second attempts have cost today; their caps begin anew");
@@ -211,7 +211,7 @@ async fn put_together(config: &Config) -> Result<Put, Failure> {
     });
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(Put { store, shared, journal: Arc::new(journal), recovered, board, alerts, ledger, counting, new_key })
+    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, counting, new_key })
 }
 
 /// Whether it was written. A database that can be read and takes no writes for now (it is full, or read only) does not keep
@@ -228,13 +228,13 @@ fn unless_away(written: Result<(), StoreError>) -> Result<bool, StoreError> {
 
 /// Counts what was sold after the spending that is known was read, and is not booked yet. What ended just before that may
 /// be counted twice, which errs on the side of the budget until the next start.
-fn count_unbooked(counters: &dyn Counters, records: Records, known_at: Timestamp) {
+fn count_unbooked(counters: &dyn Counters, records: UnbookedRecords, known_at: Timestamp) {
     /// The till is at most so far behind while the database is there.
     const TILL_MS: i64 = 2_000;
     for record in records.flatten() {
         let ended = record.at.plus_ms(i64::try_from(record.duration_us / 1_000).unwrap_or(i64::MAX));
         if ended.plus_ms(TILL_MS) > known_at {
-            let _ = counters.give_back(&record, Instant::now());
+            let _ = counters.settle(&record, Instant::now());
         }
     }
 }
@@ -243,14 +243,14 @@ fn count_unbooked(counters: &dyn Counters, records: Records, known_at: Timestamp
 fn paths(
     shared: Arc<Shared>,
     journal: Arc<Journal>,
-    queue: TillQueue,
-    board: Arc<HealthBoard>,
+    queue: UsageQueue,
+    registry: Arc<HealthRegistry>,
 ) -> impl Fn(u16) -> Result<Core, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static {
     let trust = Arc::new(Trust::default());
     move |core| {
-        let desk = Desk::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&board))?;
-        let outside = Outside::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
-        Ok(Core::new(desk, Arc::new(outside))?)
+        let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
+        let outside = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
+        Ok(Core::new(recorder, Arc::new(outside))?)
     }
 }
 
@@ -278,30 +278,30 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
         let url = format!("{scheme}://{address}");
         let admin_url = admin_url(config, console).unwrap_or_else(|| url.clone());
         let console = console.map(|address| address.to_string());
-        say::json(&json!({
+        output::json(&json!({
             "address": address.to_string(), "url": url, "console": console, "admin_url": admin_url, "key": key, "data": data,
         }));
         return;
     }
-    say::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
+    output::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
     let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
-    say::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
+    output::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
     let Some(key) = key else {
-        say::line("keys: `tollgate key create NAME`");
+        output::line("keys: `tollgate key create NAME`");
         return;
     };
-    say::line(&format!("data: {data}"));
-    say::line(&format!("key (shown this once): {key}"));
-    say::line("try it, on both protocols:");
-    say::line(&format!(
+    output::line(&format!("data: {data}"));
+    output::line(&format!("key (shown this once): {key}"));
+    output::line("try it, on both protocols:");
+    output::line(&format!(
         "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
          -d '{{\"model\":\"echo\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
     ));
-    say::line(&format!(
+    output::line(&format!(
         "curl -s {scheme}://{address}/v1beta/models/echo:generateContent -H 'x-native-api-key: {key}' -H 'content-type: application/json' \
          -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
     ));
-    say::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
+    output::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
 }
 
 /// Where the admin API is, when that is an address of its own.

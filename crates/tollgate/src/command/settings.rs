@@ -1,9 +1,9 @@
 //! `settings`: what is in force, of this machine's settings or of a running gateway's.
 
 use crate::{
-    admin::{Admin, Folder, Target},
+    admin::{Admin, ApiPath, FolderPolicy},
     cli::Common,
-    command::row,
+    command::resource,
     compose,
     failure::Failure,
 };
@@ -11,10 +11,10 @@ use crate::{
 /// Lists settings.
 pub(crate) fn run(common: &Common, source: Option<&str>) -> Result<(), Failure> {
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
-        let (items, _) = admin.page(&Target::of(&["settings"]).maybe("source", source)).await?;
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
+        let (items, _) = admin.page(&ApiPath::of(&["settings"]).maybe("source", source)).await?;
         let columns = [("setting", "name"), ("value", "value"), ("from", "source"), ("variable", "variable")];
-        row::print_list(common, &columns, &items);
+        resource::print_list(common, &columns, &items);
         Ok(())
     })
 }

@@ -11,15 +11,15 @@ use tollgate_core::{RequestId, Timestamp, UsageRecord};
 use tollgate_store::UsageFilter;
 
 use crate::{
-    admin::{Admin, Folder, Target},
-    cli::{By, Common, Usage, UsageFilter as Asked},
+    admin::{Admin, ApiPath, FolderPolicy},
+    cli::{Common, GroupBy, Usage, UsageFilter as Asked},
     compose,
     failure::Failure,
-    say, usage_line,
+    output, usage_format,
 };
 
 /// How often a follower looks.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Records that a follower looks at together, the newest first. Records stand in order of arrival and come when they end: it
 /// goes on to older ones while some were new, and so shows a burst whole; a long stream is shown as long as no more than so many
 /// requests arrived after it and are known.
@@ -32,7 +32,7 @@ const MOST_NEW: usize = REMEMBERED / 2;
 /// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: Usage) -> Result<(), Failure> {
     compose::block_on(async {
-        let admin = Admin::open(common, Folder::MustExist).await?;
+        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         match verb {
             Usage::Tail { follow, lines, filter } => tail(common, &admin, &filter, lines as usize, follow).await,
             Usage::Summary { by, filter } => summary(common, &admin, &filter, by).await,
@@ -42,7 +42,7 @@ pub(crate) fn run(common: &Common, verb: Usage) -> Result<(), Failure> {
 }
 
 /// A target of the usage log with what was asked.
-fn narrowed(target: Target, asked: &Asked) -> Result<Target, Failure> {
+fn narrowed(target: ApiPath, asked: &Asked) -> Result<ApiPath, Failure> {
     for (flag, text) in [("--since", &asked.since), ("--until", &asked.until)] {
         if let Some(text) = text {
             time(flag, text)?;
@@ -72,7 +72,7 @@ pub(crate) fn time(flag: &str, text: &str) -> Result<Timestamp, Failure> {
 
 /// What a follower has shown, forgotten from the oldest on.
 #[derive(Default)]
-struct Shown {
+struct PrintedRecords {
     order: VecDeque<String>,
     ids: HashSet<String>,
     /// Where older records were not looked at in the beginning: they arrived before the first time, and are old if they ended
@@ -80,7 +80,7 @@ struct Shown {
     behind: Option<(Timestamp, Timestamp)>,
 }
 
-impl Shown {
+impl PrintedRecords {
     /// What is there in the beginning, newest first; `whole`: there is nothing else.
     fn begin(&mut self, records: &[Value], whole: bool) {
         for record in records.iter().rev() {
@@ -124,11 +124,11 @@ fn ended(record: &Value) -> Option<Timestamp> {
 }
 
 async fn tail(common: &Common, admin: &Admin, asked: &Asked, lines: usize, follow: bool) -> Result<(), Failure> {
-    let target = narrowed(Target::of(&["usage"]), asked)?;
+    let target = narrowed(ApiPath::of(&["usage"]), asked)?;
     // A follower knows a whole window from the beginning, so that nothing old of it seems new later.
     let first = if follow { lines.max(WINDOW) } else { lines };
     let mut records = newest(admin, &target, first).await?;
-    let mut shown = Shown::default();
+    let mut shown = PrintedRecords::default();
     shown.begin(&records, records.len() < first);
     records.truncate(lines);
     records.reverse();
@@ -136,7 +136,7 @@ async fn tail(common: &Common, admin: &Admin, asked: &Asked, lines: usize, follo
         return Ok(());
     }
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let page = async |after: Option<String>| -> Result<_, Failure> {
             let page = target.clone().with("limit", &WINDOW.to_string()).maybe("after", after.as_deref());
             Ok(admin.page(&page).await?)
@@ -147,7 +147,7 @@ async fn tail(common: &Common, admin: &Admin, asked: &Asked, lines: usize, follo
     }
 }
 
-async fn newest(admin: &Admin, target: &Target, count: usize) -> Result<Vec<Value>, Failure> {
+async fn newest(admin: &Admin, target: &ApiPath, count: usize) -> Result<Vec<Value>, Failure> {
     Ok(admin.page(&target.clone().with("limit", &count.to_string())).await?.0)
 }
 
@@ -155,7 +155,7 @@ async fn newest(admin: &Admin, target: &Target, count: usize) -> Result<Vec<Valu
 /// ones are looked at while some of a page are new.
 async fn unseen(
     page: impl AsyncFn(Option<String>) -> Result<(Vec<Value>, Option<String>), Failure>,
-    shown: &mut Shown,
+    shown: &mut PrintedRecords,
 ) -> Result<Vec<Value>, Failure> {
     let (mut new, mut after) = (Vec::new(), None);
     loop {
@@ -174,40 +174,40 @@ async fn unseen(
 /// Prints records; `false` when nobody reads any more.
 fn show(common: &Common, records: &[Value], heading: bool) -> bool {
     if common.json {
-        return records.iter().all(|record| say::raw(format!("{record}\n").as_bytes()));
+        return records.iter().all(|record| output::raw(format!("{record}\n").as_bytes()));
     }
     let mut rows = Vec::new();
     if heading {
-        rows.push(usage_line::headings());
+        rows.push(usage_format::headings());
     }
-    rows.extend(records.iter().map(usage_line::people));
-    say::table(&rows)
+    rows.extend(records.iter().map(usage_format::people));
+    output::table(&rows)
 }
 
-async fn summary(common: &Common, admin: &Admin, asked: &Asked, by: By) -> Result<(), Failure> {
+async fn summary(common: &Common, admin: &Admin, asked: &Asked, by: GroupBy) -> Result<(), Failure> {
     let word = match by {
-        By::Nothing => "nothing",
-        By::Day => "day",
-        By::Hour => "hour",
-        By::Model => "model",
-        By::Key => "key",
-        By::Member => "member",
-        By::Group => "group",
-        By::Outcome => "outcome",
+        GroupBy::Nothing => "nothing",
+        GroupBy::Day => "day",
+        GroupBy::Hour => "hour",
+        GroupBy::Model => "model",
+        GroupBy::Key => "key",
+        GroupBy::Member => "member",
+        GroupBy::Group => "group",
+        GroupBy::Outcome => "outcome",
     };
-    if by == By::Hour && asked.since.is_none() {
+    if by == GroupBy::Hour && asked.since.is_none() {
         return Err(Failure::Usage("sums by hour are over at most 31 days: say where they begin with --since".to_owned()));
     }
-    let (items, _) = admin.page(&narrowed(Target::of(&["usage", "summary"]).with("by", word), asked)?).await?;
+    let (items, _) = admin.page(&narrowed(ApiPath::of(&["usage", "summary"]).with("by", word), asked)?).await?;
     if common.json {
-        say::json(&json!({"items": items}));
+        output::json(&json!({"items": items}));
         return Ok(());
     }
     let mut table =
         vec![["of", "requests", "completed", "in", "out", "sale USD", "cost USD", "not priced"].map(str::to_owned).to_vec()];
     const COLUMNS: [&str; 8] = ["of", "requests", "completed", "tokens_input", "tokens_output", "sale_usd", "cost_usd", "unpriced"];
-    table.extend(items.iter().map(|row| COLUMNS.iter().map(|column| super::row::cell(&row[*column])).collect()));
-    say::table(&table);
+    table.extend(items.iter().map(|row| COLUMNS.iter().map(|column| super::resource::cell(&row[*column])).collect()));
+    output::table(&table);
     Ok(())
 }
 
@@ -216,7 +216,7 @@ async fn export(common: &Common, admin: &Admin, asked: &Asked) -> Result<(), Fai
     // Read before the database: what is booked in between is in both and shown once.
     let mut waiting = admin.unbooked(common)?;
     let format = if common.json { "jsonl" } else { "csv" };
-    let target = narrowed(Target::of(&["usage", "export"]).with("format", format), asked)?;
+    let target = narrowed(ApiPath::of(&["usage", "export"]).with("format", format), asked)?;
     let mut lines = admin.lines(Method::GET, &target, None).await?;
     while let Some(line) = lines.next().await? {
         if !waiting.is_empty()
@@ -224,7 +224,7 @@ async fn export(common: &Common, admin: &Admin, asked: &Asked) -> Result<(), Fai
         {
             waiting.shown(id);
         }
-        if !say::raw(&line) {
+        if !output::raw(&line) {
             return Ok(());
         }
     }
@@ -233,7 +233,8 @@ async fn export(common: &Common, admin: &Admin, asked: &Asked) -> Result<(), Fai
     }
     let filter = filter(admin, asked).await?;
     let each = |record: &UsageRecord| {
-        !matches(&filter, record) || if common.json { usage_line::print_json(record) } else { write_csv(&usage_line::row(record)) }
+        !matches(&filter, record)
+            || if common.json { usage_format::print_json(record) } else { write_csv(&usage_format::row(record)) }
     };
     admin.rest(waiting, each).await
 }
@@ -273,7 +274,7 @@ async fn id<T: serde::de::DeserializeOwned>(admin: &Admin, path: &str, name: &st
     if let Ok(id) = serde_json::from_value(json!(name)) {
         return Ok(Some(id));
     }
-    let mut row = admin.get(&Target::of(&[path, name])).await?;
+    let mut row = admin.get(&ApiPath::of(&[path, name])).await?;
     Ok(serde_json::from_value(row["id"].take()).ok())
 }
 
@@ -293,7 +294,7 @@ fn write_csv(cells: &[String]) -> bool {
     if writer.write_record(cells).is_err() {
         return false;
     }
-    writer.into_inner().is_ok_and(|line| say::raw(&line))
+    writer.into_inner().is_ok_and(|line| output::raw(&line))
 }
 
 #[cfg(test)]
@@ -311,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_follower_shows_each_record_once_and_forgets_the_oldest() {
-        let mut shown = Shown::default();
+        let mut shown = PrintedRecords::default();
         assert!(shown.add(&json!({"id": "a"})) && !shown.add(&json!({"id": "a"})));
         for number in 0..REMEMBERED {
             assert!(shown.add(&json!({"id": number.to_string()})));
@@ -321,7 +322,7 @@ mod tests {
     }
 
     /// A log of records by their arrival in seconds, with how long they took, as pages say it.
-    async fn looked(log: &[(u32, u64)], shown: &mut Shown) -> Vec<String> {
+    async fn looked(log: &[(u32, u64)], shown: &mut PrintedRecords) -> Vec<String> {
         let mut newest: Vec<Value> = log.iter().map(record).collect();
         newest.reverse();
         let page = async |after: Option<String>| -> Result<_, Failure> {
@@ -342,7 +343,7 @@ mod tests {
     async fn a_burst_between_two_looks_is_shown_whole_even_around_one_that_was_shown() {
         // More than a window of old ones, of which the first look sees the newest.
         let mut log: Vec<(u32, u64)> = (0..800).filter(|second| *second != 200).map(|second| (second, 1)).collect();
-        let mut shown = Shown::default();
+        let mut shown = PrintedRecords::default();
         let newest: Vec<Value> = log.iter().rev().take(WINDOW).map(record).collect();
         shown.begin(&newest, false);
         assert_eq!(looked(&log, &mut shown).await, Vec::<String>::new());

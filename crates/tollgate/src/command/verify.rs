@@ -8,9 +8,9 @@ use std::{
 
 use serde_json::{Value, json};
 use tollgate_core::{NanoUsd, RequestId, Timestamp, UsageRecord};
-use tollgate_store::{Difference, FolderLock, Rule, Store, Verified, Written};
+use tollgate_store::{ConsistencyRule, FolderLock, JournalEntry, Mismatch, Store, VerifyReport};
 
-use crate::{cli::Common, compose, failure::Failure, retention, say, traffic_notes, unbooked};
+use crate::{cli::Common, compose, failure::Failure, journal_backlog, output, retention, traffic_snapshot};
 
 /// Records of the journal that are compared at once.
 const AT_ONCE: usize = 1_000;
@@ -24,10 +24,10 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let config = compose::settings(common, &[])?;
         let data = config.data.clone();
         // The journal first: what is booked in between is in both, and must be the same.
-        let mut journal = Look::default();
+        let mut journal = JournalScan::default();
         journal.take(&store, &compose::journal_folder(&data)).await?;
         journal.is_served = FolderLock::is_taken(&data);
-        journal.in_memory_only = traffic_notes::read(&data, compose::now()).in_memory_only;
+        journal.in_memory_only = traffic_snapshot::read(&data, compose::now()).in_memory_only;
         let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);
         if common.json {
@@ -41,7 +41,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
 
 /// What the journal holds beside what is booked.
 #[derive(Default)]
-struct Look {
+struct JournalScan {
     /// Ended and not booked.
     waiting: HashSet<RequestId>,
     /// Those of them that the database refused.
@@ -52,24 +52,24 @@ struct Look {
     /// What cannot be read.
     faults: Vec<String>,
     /// Booked otherwise than it stands here.
-    differences: Vec<Difference>,
+    differences: Vec<Mismatch>,
     /// Whether a gateway runs on this folder.
     is_served: bool,
     /// What that gateway has in memory and not in its journal.
     in_memory_only: usize,
 }
 
-impl Look {
+impl JournalScan {
     /// Reads a journal, and holds what stands in it to what was booked.
     async fn take(&mut self, store: &Store, folder: &Path) -> Result<(), Failure> {
         let mut batch: Vec<(UsageRecord, bool)> = Vec::new();
-        for entry in unbooked::entries(folder)? {
+        for entry in journal_backlog::entries(folder)? {
             match entry {
-                Ok(Written::Begun(id)) if !self.ended.contains(&id) => {
+                Ok(JournalEntry::Begun(id)) if !self.ended.contains(&id) => {
                     self.begun.insert(id);
                 }
-                Ok(Written::Begun(_)) => {}
-                Ok(Written::Ended { record, refused }) => {
+                Ok(JournalEntry::Begun(_)) => {}
+                Ok(JournalEntry::Ended { record, refused }) => {
                     self.begun.remove(&record.id);
                     if self.ended.insert(record.id) || refused {
                         batch.push((*record, refused));
@@ -101,7 +101,7 @@ impl Look {
                 let amount = |record: &UsageRecord| record.sale.map_or(0, |NanoUsd(sale)| sale);
                 let what = record.id.to_string();
                 let (expected, found) = (amount(&record), amount(&booked));
-                self.differences.push(Difference { rule: Rule::Journal, what, expected, found });
+                self.differences.push(Mismatch { rule: ConsistencyRule::Journal, what, expected, found });
             }
         }
         Ok(())
@@ -132,33 +132,33 @@ fn removed(before: Timestamp, days: u64) -> String {
     format!("records before {before} were removed for their age{now}")
 }
 
-fn print(verified: &Verified, journal: &Look, days: u64) {
-    let Verified { members, entries, records, attempts, removed_before, .. } = verified;
-    say::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
+fn print(verified: &VerifyReport, journal: &JournalScan, days: u64) {
+    let VerifyReport { members, entries, records, attempts, removed_before, .. } = verified;
+    output::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
     if let Some(before) = removed_before {
-        say::line(&removed(*before, days));
+        output::line(&removed(*before, days));
     }
     if journal.waiting() > 0 {
         let who = if journal.is_served { "the running gateway" } else { "the next start" };
-        say::line(&format!("{} records wait in the journal; {who} books them", journal.waiting()));
+        output::line(&format!("{} records wait in the journal; {who} books them", journal.waiting()));
     }
     if !journal.begun.is_empty() {
         let what = if journal.is_served { "are under way" } else { "were cut by a kill; the next start records them" };
-        say::line(&format!("{} requests {what}", journal.begun.len()));
+        output::line(&format!("{} requests {what}", journal.begun.len()));
     }
     if journal.in_memory_only > 0 {
-        say::line(&format!(
+        output::line(&format!(
             "{} more requests are recorded in the running gateway's memory only, because its journal has no room",
             journal.in_memory_only
         ));
     }
     if verified.agrees() && journal.is_well() {
-        say::line("everything agrees");
+        output::line("everything agrees");
     }
 }
 
-fn print_json(verified: &Verified, journal: &Look) {
-    let Verified { members, entries, records, attempts, removed_before, differences, more } = verified;
+fn print_json(verified: &VerifyReport, journal: &JournalScan) {
+    let VerifyReport { members, entries, records, attempts, removed_before, differences, more } = verified;
     let items: Vec<Value> = differences
         .iter()
         .map(|it| {
@@ -167,7 +167,7 @@ fn print_json(verified: &Verified, journal: &Look) {
             })
         })
         .collect();
-    say::json(&json!({
+    output::json(&json!({
         "agrees": verified.agrees() && journal.is_well(), "members": members, "ledger_entries": entries, "records": records,
         "attempts": attempts, "removed_before": removed_before.map(|at| at.to_string()), "waiting_in_journal": journal.waiting(), "begun_in_journal": journal.begun.len(),
         "refused_by_database": journal.refused, "in_memory_only": journal.in_memory_only, "journal_faults": journal.faults,
@@ -175,7 +175,7 @@ fn print_json(verified: &Verified, journal: &Look) {
     }));
 }
 
-fn judge(verified: &Verified, journal: &Look) -> Result<(), Failure> {
+fn judge(verified: &VerifyReport, journal: &JournalScan) -> Result<(), Failure> {
     let mut lines = Vec::new();
     if !verified.agrees() {
         lines.push("the books do not agree:".to_owned());

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::IpNet;
 use toml::de::{DeTable, DeValue};
 
-use super::table::{self, Kind, SETTINGS, Setting};
+use super::table::{self, SETTINGS, SettingKind, SettingSpec};
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Source {
 
 /// One value, as text without quotes, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Value {
+pub(crate) struct ConfigValue {
     /// The text.
     pub(crate) text: String,
     /// Its source.
@@ -42,7 +42,7 @@ pub(crate) struct Value {
 }
 
 /// Values by path; a path that is not set anywhere and has no default is missing.
-pub(crate) type Values = BTreeMap<&'static str, Value>;
+pub(crate) type ConfigValues = BTreeMap<&'static str, ConfigValue>;
 
 /// Puts all sources together.
 ///
@@ -53,12 +53,12 @@ pub(crate) fn values(
     environment: &dyn Fn(&str) -> Option<String>,
     environment_names: &[String],
     flags: &[(&'static str, String)],
-) -> Result<Values, Vec<String>> {
+) -> Result<ConfigValues, Vec<String>> {
     let mut faults = Vec::new();
-    let mut values = Values::new();
+    let mut values = ConfigValues::new();
     for setting in SETTINGS {
         if let Some(default) = setting.default {
-            values.insert(setting.path, Value { text: default.trim_matches('"').to_owned(), source: Source::Default });
+            values.insert(setting.path, ConfigValue { text: default.trim_matches('"').to_owned(), source: Source::Default });
         }
     }
     if let Some((name, text)) = file {
@@ -75,7 +75,7 @@ pub(crate) fn values(
 }
 
 /// Reads the file; its faults in order of place.
-fn from_file(name: &str, text: &str, values: &mut Values, faults: &mut Vec<String>) {
+fn from_file(name: &str, text: &str, values: &mut ConfigValues, faults: &mut Vec<String>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut placed: Vec<(usize, String)> = Vec::new();
     for error in errors {
@@ -105,7 +105,7 @@ fn from_file(name: &str, text: &str, values: &mut Values, faults: &mut Vec<Strin
 }
 
 /// One entry of the file.
-fn from_entry(path: &str, value: &DeValue<'_>, values: &mut Values) -> Result<(), String> {
+fn from_entry(path: &str, value: &DeValue<'_>, values: &mut ConfigValues) -> Result<(), String> {
     let Some(setting) = table::find(path) else {
         return Err(format!("unknown setting '{path}'{}", suggestion(path, SETTINGS.iter().map(|setting| setting.path))));
     };
@@ -116,7 +116,12 @@ fn from_entry(path: &str, value: &DeValue<'_>, values: &mut Values) -> Result<()
     }
 }
 
-fn from_environment(environment: &dyn Fn(&str) -> Option<String>, names: &[String], values: &mut Values, faults: &mut Vec<String>) {
+fn from_environment(
+    environment: &dyn Fn(&str) -> Option<String>,
+    names: &[String],
+    values: &mut ConfigValues,
+    faults: &mut Vec<String>,
+) {
     for setting in SETTINGS {
         let variable = table::variable(setting.path);
         let own = environment(&variable);
@@ -143,17 +148,17 @@ fn from_environment(environment: &dyn Fn(&str) -> Option<String>, names: &[Strin
 }
 
 /// Checks a text against the setting's kind and keeps it.
-fn accept(setting: &'static Setting, text: &str, shown: &str, source: Source, values: &mut Values) -> Result<(), String> {
+fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source, values: &mut ConfigValues) -> Result<(), String> {
     let good = match setting.kind {
-        Kind::Text => true,
-        Kind::Networks => networks(text).is_some(),
-        Kind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
-        Kind::Flag => ["true", "false"].contains(&text),
-        Kind::Number(least, most) => text.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)),
-        Kind::OneOf(words) => words.contains(&text),
+        SettingKind::Text => true,
+        SettingKind::Networks => networks(text).is_some(),
+        SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
+        SettingKind::Flag => ["true", "false"].contains(&text),
+        SettingKind::Number(least, most) => text.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)),
+        SettingKind::OneOf(words) => words.contains(&text),
     };
     if good {
-        values.insert(setting.path, Value { text: text.to_owned(), source });
+        values.insert(setting.path, ConfigValue { text: text.to_owned(), source });
         return Ok(());
     }
     let found = if setting.secret { String::new() } else { format!(", not '{text}'") };
@@ -166,22 +171,22 @@ pub(super) fn networks(text: &str) -> Option<Vec<IpNet>> {
     entries.map(|entry| entry.parse().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from)).ok()).collect()
 }
 
-fn expects(kind: Kind) -> String {
+fn expects(kind: SettingKind) -> String {
     match kind {
-        Kind::Text => "a text in quotes".to_owned(),
-        Kind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
-        Kind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
-        Kind::Flag => "true or false".to_owned(),
-        Kind::Number(least, most) => format!("a whole number of {least} to {most}"),
-        Kind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
+        SettingKind::Text => "a text in quotes".to_owned(),
+        SettingKind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
+        SettingKind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
+        SettingKind::Flag => "true or false".to_owned(),
+        SettingKind::Number(least, most) => format!("a whole number of {least} to {most}"),
+        SettingKind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
     }
 }
 
-fn fits(kind: Kind, value: &DeValue<'_>) -> bool {
+fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
     match kind {
-        Kind::Text | Kind::Networks | Kind::Address | Kind::OneOf(_) => value.is_str(),
-        Kind::Flag => value.is_bool(),
-        Kind::Number(..) => value.is_integer(),
+        SettingKind::Text | SettingKind::Networks | SettingKind::Address | SettingKind::OneOf(_) => value.is_str(),
+        SettingKind::Flag => value.is_bool(),
+        SettingKind::Number(..) => value.is_integer(),
     }
 }
 
@@ -235,7 +240,7 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn check(file: &str, environment: &[(&str, &str)]) -> Result<Values, Vec<String>> {
+    fn check(file: &str, environment: &[(&str, &str)]) -> Result<ConfigValues, Vec<String>> {
         let names: Vec<String> = environment.iter().map(|(name, _)| (*name).to_owned()).collect();
         let look_up = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
         values(Some(("tollgate.toml", file)), &look_up, &names, &[])

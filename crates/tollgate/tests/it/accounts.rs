@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tollgate_testkit::{Gate, Hold, Reply, Request, Upstream, wait_for};
+use tollgate_testkit::{Latch, Request, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::{
     load,
@@ -20,7 +20,7 @@ fn catalog_of(first: &Upstream, second: &Upstream, lines: &str) -> String {
 }
 
 /// What `explain` says of an account: `planned`, or why not.
-fn standing(gate: &Gate, account: &str) -> String {
+fn standing(gate: &TestGateway, account: &str) -> String {
     let output = gate.run(&["explain", "--model", "chat-model", "--key", "caller"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find(|line| line.split_whitespace().any(|word| word == account));
@@ -29,7 +29,7 @@ fn standing(gate: &Gate, account: &str) -> String {
 }
 
 /// Waits until `explain` says what it should of an account.
-fn wait_until(gate: &Gate, account: &str, says: &str) -> String {
+fn wait_until(gate: &TestGateway, account: &str, says: &str) -> String {
     let mut found = String::new();
     wait_for(&format!("{account} is '{says}'"), Duration::from_secs(2), || {
         found = standing(gate, account);
@@ -38,16 +38,16 @@ fn wait_until(gate: &Gate, account: &str, says: &str) -> String {
     found
 }
 
-fn request(gate: &Gate, body: &Value) -> Request {
+fn request(gate: &TestGateway, body: &Value) -> Request {
     Request::post("/v1/chat/completions", body).bearer(gate.key())
 }
 
-fn chat(gate: &Gate) -> u16 {
+fn chat(gate: &TestGateway) -> u16 {
     gate.chat(&support::chat("chat-model")).status
 }
 
-fn error(status: u16, message: &str) -> Reply {
-    Reply::error(status, &json!({"error": {"message": message}}))
+fn error(status: u16, message: &str) -> ScriptedResponse {
+    ScriptedResponse::error(status, &json!({"error": {"message": message}}))
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn what_an_account_cools_for_outlives_a_kill_with_the_time_that_is_left() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.otherwise(error(429, "slow down").header("retry-after", "600"));
     let catalog = catalog_of(&first, &second, "");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     assert_eq!((chat(&gate), first.seen().len()), (200, 1));
     let cools = wait_until(&gate, "first-account", "cooling: rate_limited until ");
 
-    let gate = Gate::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
     for _ in 0..5 {
         let answer = gate.chat(&support::chat("chat-model"));
         assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")));
@@ -73,10 +73,10 @@ fn a_credential_that_was_refused_rests_over_a_restart() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.otherwise(error(401, "who are you"));
     let catalog = catalog_of(&first, &second, "");
-    let mut gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let mut gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     assert_eq!(chat(&gate), 200);
     assert_eq!(gate.stop(), Some(0), "what is not saved yet is saved at the end");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).on(gate.take_data()).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.take_data()).spawn();
     assert_eq!((chat(&gate), first.seen().len()), (200, 1));
     assert_eq!(standing(&gate, "first-account"), "cooling: refused until a test passes");
 }
@@ -85,9 +85,9 @@ fn a_credential_that_was_refused_rests_over_a_restart() {
 fn a_test_that_passes_before_the_rest_is_saved_ends_it() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.otherwise(error(401, "who are you"));
-    let gate = Gate::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
     assert_eq!((chat(&gate), second.seen().len()), (200, 1));
-    first.otherwise(Reply::chat("well again"));
+    first.otherwise(ScriptedResponse::chat("well again"));
     let tested = gate.run(&["channel", "test", "first"]);
     assert!(tested.status.success(), "{tested:?}");
     wait_for("that the account serves again", Duration::from_secs(4), || {
@@ -101,9 +101,9 @@ fn a_new_credential_is_used_at_once_and_owes_nothing_to_answers_to_the_old_one()
     let (first, second) = (Upstream::start(), Upstream::start());
     let catalog = catalog_of(&first, &second, "");
     let replaced = |with: &str| catalog.replacen("credential = \"{credential}\"", &format!("credential = \"{with}\""), 1);
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
-    let hold = Hold::default();
-    first.next(error(401, "who are you").held_after(0, &hold));
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
+    let hold = Latch::default();
+    first.next(error(401, "who are you").wait_after(0, &hold));
     let late = gate.open(&request(&gate, &support::chat("chat-model")));
     first.wait_for("the one that is refused late", |seen| seen.len() == 1);
     first.next(error(401, "who are you"));
@@ -127,20 +127,20 @@ fn a_new_credential_is_used_at_once_and_owes_nothing_to_answers_to_the_old_one()
 fn after_cooling_one_request_is_the_probe_and_the_others_keep_away() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.otherwise(error(429, "slow down").header("retry-after", "10"));
-    let gate = Gate::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
     assert_eq!(chat(&gate), 200);
     wait_until(&gate, "first-account", "cooling: rate_limited");
     wait_until(&gate, "first-account", "planned");
 
-    let hold = Hold::default();
-    first.otherwise(Reply::chat("well again").held_after(0, &hold));
+    let hold = Latch::default();
+    first.otherwise(ScriptedResponse::chat("well again").wait_after(0, &hold));
     let probe = gate.open(&request(&gate, &support::chat("chat-model")));
     first.wait_for("the one that finds out", |seen| seen.len() == 2);
     (0..7).for_each(|_| assert_eq!(chat(&gate), 200));
     assert_eq!((first.seen().len(), second.seen().len()), (1 + 1, 1 + 7), "one of the eight finds out");
     hold.open();
     assert_eq!(probe.answer().unwrap().status, 200);
-    first.otherwise(Reply::chat("well again"));
+    first.otherwise(ScriptedResponse::chat("well again"));
     assert_eq!((chat(&gate), first.seen().len()), (200, 3), "it is usable for all now");
 }
 
@@ -148,13 +148,13 @@ fn after_cooling_one_request_is_the_probe_and_the_others_keep_away() {
 fn a_late_first_token_is_overtaken_by_a_second_account() {
     let (first, second) = (Upstream::start(), Upstream::start());
     let catalog = catalog_of(&first, &second, "").replace("[[group]]\n", "[[group]]\nhedge = { cost_cap = \"1.00\" }\n");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     for _ in 0..40 {
         assert_eq!(gate.chat(&support::chat_stream("chat-model")).status, 200);
     }
     assert_eq!(first.seen().len(), 40);
-    first.next(Reply::chat_stream(&["late"]).after(Duration::from_secs(50)));
-    second.otherwise(Reply::chat_stream(&["soon"]));
+    first.next(ScriptedResponse::chat_stream(&["late"]).after(Duration::from_secs(50)));
+    second.otherwise(ScriptedResponse::chat_stream(&["soon"]));
     let begin = Instant::now();
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
@@ -186,7 +186,7 @@ fn a_budget_that_a_dear_account_would_break_is_served_by_a_cheap_one() {
         (channel("only", "openai", &upstream.openai(), "chat-model", budget) + &prices(&["chat-model"]) + &group(&["only"]))
             .replace("name = \"only-account\"", dear)
             .replace("[[channel.serves]]", cheap);
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     for number in 0..12 {
         let mut body = support::chat("chat-model");
         body["messages"][0]["content"] = format!("prompt-canary {number}").into();
@@ -207,25 +207,25 @@ fn what_second_attempts_cost_is_remembered_over_a_kill() {
         .replace("[[group]]\n", "[[group]]\nhedge = { cost_cap = \"0.0012\" }\n");
     let mut long = support::chat_stream("chat-model");
     long["messages"][0]["content"] = "prompt-canary ".repeat(140).into();
-    let attempts = |gate: &Gate| {
+    let attempts = |gate: &TestGateway| {
         for _ in 0..40 {
             assert_eq!(gate.chat(&support::chat_stream("chat-model")).status, 200);
         }
-        first.next(Reply::chat_stream(&["late"]).after(Duration::from_secs(2)));
+        first.next(ScriptedResponse::chat_stream(&["late"]).after(Duration::from_secs(2)));
         let answer = gate.chat(&long);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let attempts = gate.record_of(&answer)["attempts"].as_array().unwrap().len();
         first.clear();
         attempts
     };
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     assert_eq!(attempts(&gate), 2);
-    let gate = Gate::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
     assert_eq!(attempts(&gate), 1, "the day's cap is spent");
 }
 
 /// One ending of a request on the only account, which takes one request at once.
-fn ends(name: &str, upstream: &Upstream, gate: &Gate, reply: Reply, end: impl FnOnce(&Request)) {
+fn ends(name: &str, upstream: &Upstream, gate: &TestGateway, reply: ScriptedResponse, end: impl FnOnce(&Request)) {
     upstream.next(reply);
     end(&request(gate, &support::chat_stream("chat-model")));
     // A room that is not given back is waited for, two seconds long, and then refused.
@@ -241,19 +241,19 @@ fn an_accounts_room_is_given_back_in_every_ending() {
     let catalog =
         (channel("only", "openai", &upstream.openai(), "chat-model", lines) + &prices(&["chat-model"]) + &group(&["only"]))
             .replace("name = \"only-account\"", "name = \"only-account\"\nconcurrency = 1");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     let answered = |status: u16, whole: bool| {
-        move |gate: &Gate, request: &Request| {
+        move |gate: &TestGateway, request: &Request| {
             let answer = gate.send(request);
             assert_eq!((answer.status, answer.whole), (status, whole), "{}", answer.text());
         }
     };
-    let stream = || Reply::chat_stream(&["hel", "lo"]);
+    let stream = || ScriptedResponse::chat_stream(&["hel", "lo"]);
     ends("completed", &upstream, &gate, stream(), |it| answered(200, true)(&gate, it));
     ends("refused", &upstream, &gate, error(400, "no"), |it| answered(400, true)(&gate, it));
     ends("rate limited", &upstream, &gate, error(429, "slow down"), |it| answered(429, true)(&gate, it));
     ends("failed", &upstream, &gate, error(500, "boom"), |it| answered(502, true)(&gate, it));
-    ends("hung up", &upstream, &gate, Reply::hang_up(), |it| answered(502, true)(&gate, it));
+    ends("hung up", &upstream, &gate, ScriptedResponse::close_immediately(), |it| answered(502, true)(&gate, it));
     ends("cut", &upstream, &gate, stream().cut_after(2), |it| answered(200, false)(&gate, it));
     ends("too late", &upstream, &gate, stream().after(Duration::from_secs(50)), |it| answered(504, true)(&gate, it));
     ends("stalled", &upstream, &gate, stream().stall_after(2), |it| answered(200, false)(&gate, it));
@@ -271,7 +271,7 @@ fn an_accounts_room_is_given_back_in_every_ending() {
     });
 
     // It was a bound all the time: of two at once the second waits for the first.
-    upstream.otherwise(Reply::chat("free").after(Duration::from_millis(200)));
+    upstream.otherwise(ScriptedResponse::chat("free").after(Duration::from_millis(200)));
     let both: Vec<_> = (0..2).map(|_| gate.open(&request(&gate, &support::chat("chat-model")))).collect();
     assert!(both.into_iter().all(|open| open.answer().unwrap().status == 200));
     let times: Vec<_> = upstream.seen().iter().rev().take(2).map(|seen| seen.at).collect();
@@ -287,11 +287,11 @@ fn a_refused_account_comes_back_by_a_free_probe_and_a_disabled_one_is_never_touc
     let catalog = catalog_of(&first, &second, "probe_interval_s = 10").replace("[\"first\", ", "[\"off\", \"half\", \"first\", ")
         + &channel("off", "openai", &off.openai(), "chat-model", "status = \"off\"\nprobe_interval_s = 10")
         + &account_off;
-    let gate = Gate::of(PROGRAM).catalog(&catalog).env("TOLLGATE_LOG__LEVEL", "info").spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).env("TOLLGATE_LOG__LEVEL", "info").spawn();
     assert_eq!((chat(&gate), first.seen().len()), (200, 1));
     wait_until(&gate, "first-account", "cooling: refused until a test passes");
     // The provider is well again. Nothing but a probe can find out.
-    first.otherwise(Reply::chat("well again"));
+    first.otherwise(ScriptedResponse::chat("well again"));
     wait_until(&gate, "first-account", "planned");
     let probes: Vec<_> = first.seen().into_iter().skip(1).collect();
     assert!(!probes.is_empty() && probes.iter().all(|seen| seen.line == "GET /v1/models" && seen.body.is_empty()), "{probes:?}");
@@ -313,7 +313,7 @@ fn shares(lines: [&str; 2], costs: [&str; 2], routing: &str, count: usize) -> (u
         + &cost(channel("other", "openai", &other.openai(), "chat-model", lines[1]), costs[1])
         + &prices(&["chat-model"])
         + &group(&["one", "other"]).replace("[[group]]\n", &format!("[[group]]\nrouting = \"{routing}\"\n"));
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     assert_eq!(load::send(&gate, "chat-model", count, 4).failed(), 0);
     (one.seen().len(), other.seen().len())
 }
@@ -328,22 +328,22 @@ fn weights_share_requests_out_and_the_cheapest_gets_them_all() {
 
 #[test]
 fn the_faster_one_of_two_gets_what_comes_once_both_are_measured() {
-    the_faster_one_gets_what_comes(&Reply::chat_stream(&["slow"]), support::chat_stream);
+    the_faster_one_gets_what_comes(&ScriptedResponse::chat_stream(&["slow"]), support::chat_stream);
 }
 
 #[test]
 fn answers_that_come_whole_are_measured_by_themselves() {
-    the_faster_one_gets_what_comes(&Reply::chat("slow"), support::chat);
+    the_faster_one_gets_what_comes(&ScriptedResponse::chat("slow"), support::chat);
 }
 
-fn the_faster_one_gets_what_comes(reply: &Reply, body: impl Fn(&str) -> Value) {
+fn the_faster_one_gets_what_comes(reply: &ScriptedResponse, body: impl Fn(&str) -> Value) {
     let (slow, fast) = (Upstream::start(), Upstream::start());
     slow.otherwise(reply.clone().after(Duration::from_millis(400)));
     let catalog = channel("slow", "openai", &slow.openai(), "chat-model", "weight = 9")
         + &channel("fast", "openai", &fast.openai(), "chat-model", "")
         + &prices(&["chat-model"])
         + &group(&["slow", "fast"]).replace("[[group]]\n", "[[group]]\nrouting = \"fastest\"\n");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     let ask = |number: usize| {
         let mut body = body("chat-model");
         body["messages"][0]["content"] = format!("prompt-canary {number}").into();

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::{Value, json as value};
-use tollgate_testkit::{Gate, Reply, Request, Upstream, wait_for};
+use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -109,11 +109,11 @@ fn explain_knows_what_the_running_gateway_learned_and_who_is_busy() {
     let upstream = Upstream::start();
     let catalog =
         support::catalog(&upstream, "cooling = false").replace("name = \"chat-account\"", "name = \"chat-account\"\nrpm = 3");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     let refusal = value!({"error": {"message": "Unsupported parameter: 'logit_bias' is not supported with this model.",
         "type": "invalid_request_error", "param": "logit_bias", "code": "unsupported_parameter"}});
     for _ in 0..3 {
-        upstream.next(Reply::error(400, &refusal));
+        upstream.next(ScriptedResponse::error(400, &refusal));
         let mut body = support::chat("chat-model");
         body["logit_bias"] = value!({});
         assert_eq!(gate.chat(&body).status, 400);
@@ -139,7 +139,7 @@ fn explain_knows_what_the_running_gateway_learned_and_who_is_busy() {
 #[test]
 fn apply_says_whom_a_new_price_limit_prices_out_before_anything_is_saved() {
     let upstream = Upstream::start();
-    let gate = Gate::of(PROGRAM).spawn();
+    let gate = TestGateway::of(PROGRAM).spawn();
     let file = gate.data().join("catalog-to-apply.toml");
     let catalog = support::catalog(&upstream, "").replace("{key}", "a-secret-of-enough-characters").replace("{credential}", "c");
     std::fs::write(&file, &catalog).unwrap();
@@ -226,7 +226,7 @@ fn channel_test_shows_each_step_and_fails_with_the_upstreams_words() {
     for step in ["DNS", "TCP", "HTTP", "first byte", "usage"] {
         assert!(said.contains(step), "no {step} in:\n{said}");
     }
-    upstream.next(Reply::error(401, &serde_json::json!({"error": {"message": "this key is wrong"}})));
+    upstream.next(ScriptedResponse::error(401, &serde_json::json!({"error": {"message": "this key is wrong"}})));
     let output = gate.run(&["channel", "test", "chat"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -334,7 +334,7 @@ fn a_wrong_command_line_ends_with_2() {
 #[test]
 fn rows_of_a_served_file_cannot_be_changed_by_hand() {
     let upstream = Upstream::start();
-    let gate: Gate = support::before(&upstream);
+    let gate: TestGateway = support::before(&upstream);
     let output = gate.run(&["channel", "disable", "chat"]);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("catalog file"));

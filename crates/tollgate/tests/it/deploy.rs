@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
 use serde_yaml_ng::Value;
-use tollgate_testkit::{Gate, Postgres, Redis, Request};
+use tollgate_testkit::{Postgres, Redis, Request, TestGateway};
 
 use crate::support::{self, PROGRAM};
 
@@ -101,7 +101,8 @@ fn the_compose_files_command_line_serves() {
     let command = strings(&service["command"]);
     assert_eq!(command[..2], ["serve", "--catalog"]);
     let secret = "tk-of-the-compose-file-0123456789";
-    let mut gate = Gate::of(PROGRAM).arg("--catalog").arg(deploy("compose/catalog.toml").to_str().unwrap()).without_record_check();
+    let mut gate =
+        TestGateway::of(PROGRAM).arg("--catalog").arg(deploy("compose/catalog.toml").to_str().unwrap()).without_record_check();
     for (name, value) in environment(service) {
         let value = match name.as_str() {
             // A folder, an address and services of the test's own; all else as it stands.

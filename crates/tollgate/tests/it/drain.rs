@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Reply, Request, Upstream};
+use tollgate_testkit::{Request, ScriptedResponse, Upstream};
 
 use crate::support;
 
 #[test]
 fn running_streams_end_well_and_the_process_ends_within_a_second_of_the_last() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat_stream(&["one", "two", "three", "four"]).every(Duration::from_millis(250)));
+    upstream.otherwise(ScriptedResponse::chat_stream(&["one", "two", "three", "four"]).every(Duration::from_millis(250)));
     let mut gate = support::before(&upstream);
     let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gate.key());
     let address = gate.address();
@@ -20,7 +20,7 @@ fn running_streams_end_well_and_the_process_ends_within_a_second_of_the_last() {
         .map(|_| {
             let request = request.clone();
             thread::spawn(move || {
-                let answer = request.send(address).and_then(tollgate_testkit::Open::answer).expect("an answer");
+                let answer = request.send(address).and_then(tollgate_testkit::PendingResponse::answer).expect("an answer");
                 (answer.status, answer.whole, answer.text().contains("[DONE]"), Instant::now())
             })
         })
@@ -41,7 +41,7 @@ fn running_streams_end_well_and_the_process_ends_within_a_second_of_the_last() {
 #[test]
 fn a_second_limit_ends_what_does_not_end_by_itself() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat_stream(&["one"]).stall_after(2));
+    upstream.otherwise(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
     let mut gate = support::builder(&upstream, "cooling = false").env("TOLLGATE_SERVER__DRAIN_TIMEOUT_MS", "300").spawn();
     let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gate.key());
     let mut open = gate.open(&request);

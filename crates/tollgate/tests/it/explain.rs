@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tollgate_testkit::{Gate, Request, Upstream};
+use tollgate_testkit::{Request, TestGateway, Upstream};
 
 use crate::support::{self, PROGRAM};
 
 /// Longest wait for what a gateway leaves in its folder once a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn explain(gate: &Gate, model: &str, more: &[&str]) -> Value {
+fn explain(gate: &TestGateway, model: &str, more: &[&str]) -> Value {
     let arguments = ["explain", "--model", model, "--key", "caller", "--json"];
     let output = gate.run(&[&arguments, more].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -18,7 +18,7 @@ fn explain(gate: &Gate, model: &str, more: &[&str]) -> Value {
 }
 
 /// Asks until the answer is as expected.
-fn explained(gate: &Gate, more: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
+fn explained(gate: &TestGateway, more: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
     let begin = Instant::now();
     loop {
         let said = explain(gate, "chat-model", more);
@@ -85,7 +85,7 @@ fn a_small_minute_of_tokens_decides_by_the_size_of_the_request() {
     let upstream = Upstream::start();
     let catalog =
         support::catalog(&upstream, "cooling = false").replace("name = \"chat-account\"", "name = \"chat-account\"\ntpm = 1000");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     let sizes = ["--input-tokens", "1000", "--output-tokens", "1000"];
     assert_eq!(explain(&gate, "chat-model", &sizes)["planned"][0]["code"], "planned");
     assert_eq!(gate.chat(&sized(2_000)).status, 200);
@@ -121,7 +121,7 @@ fn what_no_channel_can_express_is_said_as_it_happens() {
 #[test]
 fn a_key_that_opens_no_door_is_said_to() {
     let upstream = Upstream::start();
-    let gate = Gate::of(PROGRAM)
+    let gate = TestGateway::of(PROGRAM)
         .catalog(
             &support::catalog(&upstream, "")
                 .replace("name = \"caller\"", "name = \"caller\"\nexpires_at = \"2026-01-01T00:00:00Z\""),
@@ -134,9 +134,9 @@ fn a_key_that_opens_no_door_is_said_to() {
 }
 
 /// A gate whose key has these lines.
-fn limited(upstream: &Upstream, lines: &str) -> Gate {
+fn limited(upstream: &Upstream, lines: &str) -> TestGateway {
     let catalog = support::catalog(upstream, "cooling = false");
-    Gate::of(PROGRAM).catalog(&catalog.replace("name = \"caller\"", &format!("name = \"caller\"\n{lines}"))).spawn()
+    TestGateway::of(PROGRAM).catalog(&catalog.replace("name = \"caller\"", &format!("name = \"caller\"\n{lines}"))).spawn()
 }
 
 #[test]

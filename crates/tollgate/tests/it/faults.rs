@@ -1,12 +1,12 @@
 //! Upstream answers that must not hurt: each ends as the error table says, and the gateway goes on.
 
 use serde_json::json;
-use tollgate_testkit::{Reply, Upstream};
+use tollgate_testkit::{ScriptedResponse, Upstream};
 
 use crate::support;
 
 /// Sends each reply to a plain and to a streamed request, and checks the status the caller sees.
-fn check(cases: Vec<(&str, Reply, u16)>) {
+fn check(cases: Vec<(&str, ScriptedResponse, u16)>) {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
     for (name, reply, status) in cases {
@@ -26,52 +26,64 @@ fn check(cases: Vec<(&str, Reply, u16)>) {
 fn unreadable_answers_are_502() {
     let long_line = vec![b'x'; 8 << 20];
     check(vec![
-        ("truncated JSON", Reply::status(200).body("{\"choices\":[", "application/json"), 502),
-        ("HTML", Reply::status(200).body("<html></html>", "text/html"), 502),
-        ("empty", Reply::status(200).body("", "application/json"), 502),
-        ("an array", Reply::status(200).body("[]", "application/json"), 502),
-        ("choices null", Reply::json(&json!({"choices": null})), 502),
-        ("wrong shape", Reply::json(&json!({"choices": "x"})), 502),
-        ("invalid UTF-8", Reply::status(200).body(vec![b'{', b'"', 0xff, b'"', b':', b'1', b'}'], "application/json"), 502),
-        ("deep nesting", Reply::status(200).body("[".repeat(100_000), "application/json"), 502),
-        ("204", Reply::status(204), 502),
-        ("a long line that is no JSON", Reply::status(200).body(long_line, "application/json"), 502),
-        ("error object without a status", Reply::json(&json!({"error": {"message": "x"}})), 502),
+        ("truncated JSON", ScriptedResponse::status(200).body("{\"choices\":[", "application/json"), 502),
+        ("HTML", ScriptedResponse::status(200).body("<html></html>", "text/html"), 502),
+        ("empty", ScriptedResponse::status(200).body("", "application/json"), 502),
+        ("an array", ScriptedResponse::status(200).body("[]", "application/json"), 502),
+        ("choices null", ScriptedResponse::json(&json!({"choices": null})), 502),
+        ("wrong shape", ScriptedResponse::json(&json!({"choices": "x"})), 502),
+        (
+            "invalid UTF-8",
+            ScriptedResponse::status(200).body(vec![b'{', b'"', 0xff, b'"', b':', b'1', b'}'], "application/json"),
+            502,
+        ),
+        ("deep nesting", ScriptedResponse::status(200).body("[".repeat(100_000), "application/json"), 502),
+        ("204", ScriptedResponse::status(204), 502),
+        ("a long line that is no JSON", ScriptedResponse::status(200).body(long_line, "application/json"), 502),
+        ("error object without a status", ScriptedResponse::json(&json!({"error": {"message": "x"}})), 502),
     ]);
 }
 
 #[test]
 fn broken_http_is_502() {
     check(vec![
-        ("no HTTP", Reply::raw(b"hello\r\n\r\n"), 502),
-        ("reset before headers", Reply::hang_up(), 502),
-        ("length too long", Reply::raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{}"), 502),
-        ("bad chunk size", Reply::raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"), 502),
-        ("cut chunk", Reply::raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab"), 502),
-        ("101", Reply::raw(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"), 502),
-        ("a header of 2 MB", Reply::raw(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(2 << 20)).as_bytes()), 502),
-        ("10,000 headers", Reply::raw(format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(10_000)).as_bytes()), 502),
+        ("no HTTP", ScriptedResponse::raw(b"hello\r\n\r\n"), 502),
+        ("reset before headers", ScriptedResponse::close_immediately(), 502),
+        (
+            "length too long",
+            ScriptedResponse::raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{}"),
+            502,
+        ),
+        ("bad chunk size", ScriptedResponse::raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"), 502),
+        ("cut chunk", ScriptedResponse::raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab"), 502),
+        ("101", ScriptedResponse::raw(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"), 502),
+        (
+            "a header of 2 MB",
+            ScriptedResponse::raw(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(2 << 20)).as_bytes()),
+            502,
+        ),
+        ("10,000 headers", ScriptedResponse::raw(format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(10_000)).as_bytes()), 502),
     ]);
 }
 
 #[test]
 fn upstream_errors_keep_to_the_table() {
     check(vec![
-        ("500 HTML", Reply::status(500).body("<html>", "text/html"), 502),
-        ("503", Reply::error(503, &json!({"error": {"message": "busy"}})), 503),
-        ("529", Reply::error(529, &json!({"error": {"message": "busy"}})), 503),
-        ("504", Reply::error(504, &json!({})), 504),
-        ("401", Reply::error(401, &json!({"error": {"message": "who are you"}})), 502),
-        ("429", Reply::error(429, &json!({"error": {"message": "slow"}})).header("retry-after", "3"), 429),
-        ("400", Reply::error(400, &json!({"error": {"message": "no", "type": "invalid_request_error"}})), 400),
-        ("413", Reply::error(413, &json!({"error": {"message": "no"}})), 413),
+        ("500 HTML", ScriptedResponse::status(500).body("<html>", "text/html"), 502),
+        ("503", ScriptedResponse::error(503, &json!({"error": {"message": "busy"}})), 503),
+        ("529", ScriptedResponse::error(529, &json!({"error": {"message": "busy"}})), 503),
+        ("504", ScriptedResponse::error(504, &json!({})), 504),
+        ("401", ScriptedResponse::error(401, &json!({"error": {"message": "who are you"}})), 502),
+        ("429", ScriptedResponse::error(429, &json!({"error": {"message": "slow"}})).header("retry-after", "3"), 429),
+        ("400", ScriptedResponse::error(400, &json!({"error": {"message": "no", "type": "invalid_request_error"}})), 400),
+        ("413", ScriptedResponse::error(413, &json!({"error": {"message": "no"}})), 413),
         (
             "404 about a model",
-            Reply::error(404, &json!({"error": {"message": "The model does not exist", "code": "model_not_found"}})),
+            ScriptedResponse::error(404, &json!({"error": {"message": "The model does not exist", "code": "model_not_found"}})),
             404,
         ),
-        ("404 about a path", Reply::status(404).body("not found", "text/plain"), 502),
-        ("418", Reply::status(418), 502),
+        ("404 about a path", ScriptedResponse::status(404).body("not found", "text/plain"), 502),
+        ("418", ScriptedResponse::status(418), 502),
     ]);
 }
 
@@ -80,7 +92,7 @@ fn set_cookie_and_other_headers_of_an_upstream_stop_here() {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
     upstream.next(
-        Reply::chat("hi")
+        ScriptedResponse::chat("hi")
             .header("set-cookie", "a=b")
             .header("server", "secret")
             .header("x-internal", "1")
@@ -103,7 +115,7 @@ fn odd_event_streams_are_read_or_refused_but_never_hurt() {
             "{{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"upstream-model\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{finish}}}]}}"
         )
     };
-    let stream = |text: String| Reply::events(vec![text]);
+    let stream = |text: String| ScriptedResponse::events(vec![text]);
     let good = [
         ("CRLF", format!("data: {}\r\n\r\ndata: {}\r\n\r\ndata: [DONE]\r\n\r\n", chunk("hé", "null"), chunk("", "\"stop\""))),
         ("no space", format!("data:{}\n\ndata:{}\n\ndata:[DONE]\n\n", chunk("hé", "null"), chunk("", "\"stop\""))),
@@ -115,7 +127,7 @@ fn odd_event_streams_are_read_or_refused_but_never_hurt() {
     ];
     for (name, text) in good {
         let bytes: Vec<String> = vec![text.clone()];
-        upstream.next(Reply::events(bytes));
+        upstream.next(ScriptedResponse::events(bytes));
         let answer = gate.chat(&support::chat_stream("chat-model"));
         assert_eq!((answer.status, answer.whole), (200, true), "{name}: {}", answer.text());
         assert!(answer.text().contains("hé"), "{name}: {}", answer.text());

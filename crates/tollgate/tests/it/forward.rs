@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tollgate_testkit::{Reply, Request, UPSTREAM_CREDENTIAL, Upstream};
+use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 
 use crate::support::{self, channel, group, prices};
 
@@ -75,25 +75,25 @@ fn a_record_holds_tokens_money_and_the_attempt() {
 }
 
 /// Two channels for one model, the first tier broken in the way the test says.
-fn two_channels(first: &Upstream, second: &Upstream, lines: &str) -> tollgate_testkit::Gate {
+fn two_channels(first: &Upstream, second: &Upstream, lines: &str) -> tollgate_testkit::TestGateway {
     let catalog = channel("first", "openai", &first.openai(), "chat-model", lines)
         + &channel("second", "openai", &second.openai(), "chat-model", "priority = 1")
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    tollgate_testkit::Gate::of(support::PROGRAM).catalog(&catalog).spawn()
+    tollgate_testkit::TestGateway::of(support::PROGRAM).catalog(&catalog).spawn()
 }
 
 #[test]
 fn the_next_account_answers_when_the_first_fails() {
     for (name, broken) in [
-        ("500", Reply::error(500, &json!({"error": {"message": "boom"}}))),
-        ("429", Reply::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", "7")),
-        ("401", Reply::error(401, &json!({"error": {"message": "bad key"}}))),
-        ("hang up", Reply::hang_up()),
-        ("200 with HTML", Reply::status(200).body("<html>hello</html>", "text/html")),
-        ("empty 200", Reply::status(200).body("", "application/json")),
-        ("no choices", Reply::json(&json!({"id": "x", "object": "chat.completion", "choices": []}))),
-        ("error inside a 200", Reply::json(&json!({"error": {"message": "overloaded", "code": 503}}))),
+        ("500", ScriptedResponse::error(500, &json!({"error": {"message": "boom"}}))),
+        ("429", ScriptedResponse::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", "7")),
+        ("401", ScriptedResponse::error(401, &json!({"error": {"message": "bad key"}}))),
+        ("hang up", ScriptedResponse::close_immediately()),
+        ("200 with HTML", ScriptedResponse::status(200).body("<html>hello</html>", "text/html")),
+        ("empty 200", ScriptedResponse::status(200).body("", "application/json")),
+        ("no choices", ScriptedResponse::json(&json!({"id": "x", "object": "chat.completion", "choices": []}))),
+        ("error inside a 200", ScriptedResponse::json(&json!({"error": {"message": "overloaded", "code": 503}}))),
     ] {
         let (first, second) = (Upstream::start(), Upstream::start());
         first.otherwise(broken);
@@ -111,7 +111,7 @@ fn the_next_account_answers_when_the_first_fails() {
 #[test]
 fn an_account_that_said_429_is_left_alone_until_it_may_be_asked_again() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    first.otherwise(Reply::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", "30"));
+    first.otherwise(ScriptedResponse::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", "30"));
     let gate = two_channels(&first, &second, "");
     for _ in 0..3 {
         assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
@@ -123,7 +123,7 @@ fn an_account_that_said_429_is_left_alone_until_it_may_be_asked_again() {
 #[test]
 fn a_fault_of_the_request_is_passed_on_and_nobody_else_is_asked() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    first.otherwise(Reply::error(400, &json!({"error": {"message": "Unsupported parameter: 'x' is not supported.", "type": "invalid_request_error", "param": "x", "code": "unsupported_parameter"}})));
+    first.otherwise(ScriptedResponse::error(400, &json!({"error": {"message": "Unsupported parameter: 'x' is not supported.", "type": "invalid_request_error", "param": "x", "code": "unsupported_parameter"}})));
     let gate = two_channels(&first, &second, "");
     let answer = gate.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 400);
@@ -143,7 +143,7 @@ fn a_closed_port_costs_the_caller_nothing_while_another_account_is_left() {
         + &channel("second", "openai", &second.openai(), "chat-model", "priority = 1")
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    let gate = tollgate_testkit::Gate::of(support::PROGRAM).catalog(&catalog).spawn();
+    let gate = tollgate_testkit::TestGateway::of(support::PROGRAM).catalog(&catalog).spawn();
     for _ in 0..20 {
         assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
     }
@@ -154,7 +154,7 @@ fn a_closed_port_costs_the_caller_nothing_while_another_account_is_left() {
 fn a_private_address_needs_the_operators_word() {
     let upstream = Upstream::start();
     let catalog = support::catalog(&upstream, "cooling = false").replace("private_network = true", "private_network = false");
-    let gate = tollgate_testkit::Gate::of(support::PROGRAM).catalog(&catalog).spawn();
+    let gate = tollgate_testkit::TestGateway::of(support::PROGRAM).catalog(&catalog).spawn();
     let answer = gate.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 502, "{}", answer.text());
     assert_eq!(answer.json()["error"]["code"], "upstream_unreachable");
@@ -164,7 +164,7 @@ fn a_private_address_needs_the_operators_word() {
 #[test]
 fn redirects_are_not_followed() {
     let (upstream, elsewhere) = (Upstream::start(), Upstream::start());
-    upstream.otherwise(Reply::status(307).header("location", &format!("{}/chat/completions", elsewhere.openai())));
+    upstream.otherwise(ScriptedResponse::status(307).header("location", &format!("{}/chat/completions", elsewhere.openai())));
     let gate = support::before(&upstream);
     let answer = gate.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 502, "{}", answer.text());
@@ -174,7 +174,7 @@ fn redirects_are_not_followed() {
 #[test]
 fn the_first_byte_limit_ends_the_wait() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("late").after(Duration::from_secs(50)));
+    upstream.otherwise(ScriptedResponse::chat("late").after(Duration::from_secs(50)));
     let gate = support::builder(&upstream, "cooling = false\nfirst_byte_timeout_ms = 200").spawn();
     let begin = Instant::now();
     let answer = gate.chat(&support::chat("chat-model"));
@@ -187,7 +187,7 @@ fn the_first_byte_limit_ends_the_wait() {
 #[test]
 fn our_own_credential_in_an_upstreams_words_is_not_shown() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::error(
+    upstream.otherwise(ScriptedResponse::error(
         400,
         &json!({"error": {"message": format!("Incorrect key {UPSTREAM_CREDENTIAL} for host api.internal.example")}}),
     ));
@@ -208,7 +208,7 @@ fn embeddings_and_token_counts_go_through_on_their_own_protocol() {
         + "[[model]]\nname = \"embed-native-model\"\nembeddings = true\nprice = { input = \"1\" }\n";
     let catalog =
         catalog.replace("channels = [\"chat\", \"native\"]", "channels = [\"chat\", \"native\", \"embed-chat\", \"embed-native\"]");
-    let gate = tollgate_testkit::Gate::of(support::PROGRAM).catalog(&catalog).spawn();
+    let gate = tollgate_testkit::TestGateway::of(support::PROGRAM).catalog(&catalog).spawn();
     let answer = gate.send(&Request::post("/v1/embeddings", &json!({"model": "embed-model", "input": "hello"})).bearer(gate.key()));
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["data"][0]["embedding"][0], 0.5);

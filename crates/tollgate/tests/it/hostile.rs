@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tollgate_testkit::{Gate, Request};
+use tollgate_testkit::{Request, TestGateway};
 
 use crate::support;
 use bytes::{Action, Places};
@@ -70,7 +70,7 @@ fn every_hostile_input_is_answered_as_it_may_be() {
 }
 
 /// One input: what is wrong with its answer, and with the gateway afterwards.
-fn try_out(gate: &Gate, input: &Value, places: &Places) -> Vec<String> {
+fn try_out(gate: &TestGateway, input: &Value, places: &Places) -> Vec<String> {
     let exchange = exchange(gate, input, places);
     let mut wrong = judge::judge(input, &exchange, places);
     if gate.send(&Request::get("/healthz")).status != 200 {
@@ -80,7 +80,7 @@ fn try_out(gate: &Gate, input: &Value, places: &Places) -> Vec<String> {
 }
 
 /// Sends one input and reads until the answer is there, the peer closed, or time is up.
-fn exchange(gate: &Gate, input: &Value, places: &Places) -> Exchange {
+fn exchange(gate: &TestGateway, input: &Value, places: &Places) -> Exchange {
     let mut exchange = Exchange::default();
     let mut stream = TcpStream::connect(gate.address()).expect("the gateway listens");
     stream.set_nodelay(true).unwrap();

@@ -12,7 +12,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
-use tollgate_testkit::{Gate, Reply, Request, Upstream};
+use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream};
 
 use crate::support::{self, PROGRAM};
 
@@ -38,12 +38,12 @@ fn delta(content: &str, finish: &str) -> String {
 }
 
 /// An event stream of this text, in one piece.
-fn events(text: &str) -> Reply {
-    Reply::events(vec![text.to_owned()])
+fn events(text: &str) -> ScriptedResponse {
+    ScriptedResponse::events(vec![text.to_owned()])
 }
 
 /// Each case as often as there are attempts; the status the caller sees, and what his answer has in it.
-fn check(gate: &Gate, upstream: &Upstream, body: &Value, cases: Vec<(&str, Reply, u16, &str)>) {
+fn check(gate: &TestGateway, upstream: &Upstream, body: &Value, cases: Vec<(&str, ScriptedResponse, u16, &str)>) {
     for (name, reply, status, has) in cases {
         for _ in 0..3 {
             upstream.next(reply.clone());
@@ -61,11 +61,11 @@ fn whole_answers() {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
     let body = chat_body();
-    let raw = |head: &str, body: &str| Reply::raw(format!("{head}\r\n\r\n{body}").as_bytes());
+    let raw = |head: &str, body: &str| ScriptedResponse::raw(format!("{head}\r\n\r\n{body}").as_bytes());
     let trailers = format!("{:x}\r\n{body}\r\n0\r\nset-cookie: a=b\r\nx-checksum: 1\r\n\r\n", body.len());
     let typed = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
     let flood = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(20_000);
-    let answer = |body: String| Reply::status(200).body(body, "application/json");
+    let answer = |body: String| ScriptedResponse::status(200).body(body, "application/json");
     let bad = "upstream_bad_response";
     let before = support::resident_kib(gate.pid());
     check(
@@ -78,31 +78,38 @@ fn whole_answers() {
             ("204 with a body", raw("HTTP/1.1 204 No Content\r\ncontent-length: 2", "{}"), 502, ""),
             (
                 "1xx flood",
-                Reply::raw(format!("{flood}{typed}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()),
+                ScriptedResponse::raw(format!("{flood}{typed}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()),
                 200,
                 "hello",
             ),
             (
                 "gzip unasked",
-                Reply::status(200).header("content-encoding", "gzip").body(gzip(body.as_bytes()), "application/json"),
+                ScriptedResponse::status(200).header("content-encoding", "gzip").body(gzip(body.as_bytes()), "application/json"),
                 502,
                 bad,
             ),
             (
                 "gzip bomb",
-                Reply::status(200).header("content-encoding", "gzip").body(gzip(&vec![b' '; 100 * MIB]), "application/json"),
+                ScriptedResponse::status(200)
+                    .header("content-encoding", "gzip")
+                    .body(gzip(&vec![b' '; 100 * MIB]), "application/json"),
                 502,
                 bad,
             ),
             ("NUL", answer("{\"choices\":\0}".to_owned()), 502, bad),
             ("duplicate keys", answer(body.replacen("{\"id\":\"x\"", "{\"id\":\"y\",\"id\":\"x\"", 1)), 200, "hello"),
             ("lone surrogates", answer(body.replace("hello", "\\ud800 hello")), 200, "hello"),
-            ("500 with 50 MB", Reply::status(500).body(vec![b'x'; 50 * MIB], "text/html"), 502, "upstream_error"),
-            ("400 with 50 MB", Reply::status(400).body(vec![b'x'; 50 * MIB], "text/html"), 400, "upstream_rejected"),
-            ("a page of 50 MB", Reply::status(400).body(vec![b'<'; 50 * MIB], "text/html"), 502, "upstream_error"),
-            ("1 GiB", Reply::status(200).header("content-type", "application/json").pieces([vec![b' '; MIB]]).forever(), 502, bad),
-            ("reset before the head", Reply::raw(b"").reset(), 502, "upstream_unreachable"),
-            ("reset in the head", Reply::raw(b"HTTP/1.1 200 OK\r\ncont").reset(), 502, "upstream_"),
+            ("500 with 50 MB", ScriptedResponse::status(500).body(vec![b'x'; 50 * MIB], "text/html"), 502, "upstream_error"),
+            ("400 with 50 MB", ScriptedResponse::status(400).body(vec![b'x'; 50 * MIB], "text/html"), 400, "upstream_rejected"),
+            ("a page of 50 MB", ScriptedResponse::status(400).body(vec![b'<'; 50 * MIB], "text/html"), 502, "upstream_error"),
+            (
+                "1 GiB",
+                ScriptedResponse::status(200).header("content-type", "application/json").pieces([vec![b' '; MIB]]).forever(),
+                502,
+                bad,
+            ),
+            ("reset before the head", ScriptedResponse::raw(b"").reset(), 502, "upstream_unreachable"),
+            ("reset in the head", ScriptedResponse::raw(b"HTTP/1.1 200 OK\r\ncont").reset(), 502, "upstream_"),
             ("reset behind the head", raw(&format!("{typed}content-length: 20"), "").reset(), 502, bad),
             ("reset mid-chunk", raw(&format!("{typed}transfer-encoding: chunked"), "f0\r\n{\"id\"").reset(), 502, bad),
         ],
@@ -119,7 +126,7 @@ fn streams() {
     let gate = support::before(&upstream);
     let (hello, stop) = (delta("\"hé\"", "null"), delta("\"\"", "\"stop\""));
     let good = format!("data: {hello}\r\n\r\ndata: {stop}\r\n\r\ndata: [DONE]\r\n\r\n");
-    let stream = || Reply::status(200).header("content-type", "text/event-stream");
+    let stream = || ScriptedResponse::status(200).header("content-type", "text/event-stream");
     let bad = "upstream_bad_response";
     let before = support::resident_kib(gate.pid());
     check(
@@ -164,8 +171,8 @@ fn streams_that_break_behind_content_end_in_an_error_event() {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
     let hello = format!("data: {}\n\n", delta("\"hé\"", "null"));
-    let stream = || Reply::status(200).header("content-type", "text/event-stream");
-    let cases: [(&str, Reply); 6] = [
+    let stream = || ScriptedResponse::status(200).header("content-type", "text/event-stream");
+    let cases: [(&str, ScriptedResponse); 6] = [
         ("an error object", events(&format!("{hello}data: {{\"error\":{{\"message\":\"x\",\"type\":\"server_error\"}}}}\n\n"))),
         ("garbage", events(&format!("{hello}data: {{\"choices\":\n\n"))),
         ("a line without end", stream().pieces([hello.clone().into_bytes(), b"data: \"".to_vec(), vec![b'x'; MIB]]).forever()),
@@ -194,7 +201,7 @@ fn nothing_that_follows_a_finish_holds_a_stream() {
     let usage = r#"{"id":"x","object":"chat.completion.chunk","created":1,"model":"upstream-model","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}"#;
     let answer = format!("data: {}\n\ndata: {}\n\ndata: {usage}\n\n", delta("\"hé\"", "null"), delta("null", "\"stop\""));
     for nothing in [": ping\n\n".to_owned(), format!("data: {}\n\n", delta("\"\"", "null"))] {
-        let stream = Reply::status(200).header("content-type", "text/event-stream");
+        let stream = ScriptedResponse::status(200).header("content-type", "text/event-stream");
         let pieces = [answer.clone().into_bytes(), nothing.clone().into_bytes()];
         upstream.next(stream.pieces(pieces).every(Duration::from_millis(100)).forever());
         let begin = Instant::now();
@@ -222,7 +229,7 @@ fn usage_that_cannot_be_is_counted_here_and_never_negative() {
     ];
     for usage in odd {
         let text = chat_body().replace(r#"{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}"#, &usage.to_string());
-        upstream.next(Reply::status(200).body(text, "application/json"));
+        upstream.next(ScriptedResponse::status(200).body(text, "application/json"));
         let plain = gate.chat(&support::chat("chat-model"));
         let chunk = format!("data: {}\n\ndata: {}\n\n", delta("\"hello\"", "null"), delta("\"\"", "\"stop\""));
         let last = json!({"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "upstream-model", "choices": [], "usage": usage});
@@ -260,7 +267,7 @@ fn a_pause_of_ages_or_of_the_past_is_kept_within_bounds() {
     {
         let upstream = Upstream::start();
         let gate = support::builder(&upstream, "").spawn();
-        upstream.next(Reply::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", asked));
+        upstream.next(ScriptedResponse::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", asked));
         let answer = gate.chat(&support::chat("chat-model"));
         let told: u64 = answer.header("retry-after").unwrap().parse().unwrap();
         assert!(answer.status == 429 && (1..=60).contains(&told), "{asked}: {told}");
@@ -295,7 +302,7 @@ fn an_answer_before_the_request_is_fully_sent_is_an_answer_or_a_502() {
     let catalog = support::channel("chat", "openai", &format!("http://{address}/v1"), "chat-model", "cooling = false")
         + &support::prices(&["chat-model"])
         + &support::group(&["chat"]);
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     let mut body = support::chat("chat-model");
     body["messages"][0]["content"] = "x".repeat(8 * MIB).into();
     for _ in 0..5 {
@@ -308,7 +315,7 @@ fn an_answer_before_the_request_is_fully_sent_is_an_answer_or_a_502() {
 #[test]
 fn an_upstream_that_closes_kept_connections_costs_no_caller_anything() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("hello").quits());
+    upstream.otherwise(ScriptedResponse::chat("hello").quits());
     let gate = support::before(&upstream);
     for number in 0..300 {
         let answer = gate.chat(&support::chat("chat-model"));

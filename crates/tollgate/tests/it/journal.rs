@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Gate, Open, Reply, Request, SERVICE_KEY, Upstream};
+use tollgate_testkit::{PendingResponse, Request, SERVICE_KEY, ScriptedResponse, TestGateway, Upstream};
 
 use crate::{
     load,
@@ -28,13 +28,13 @@ const REQUESTS: usize = 60;
 #[test]
 fn fifty_kills_under_load_lose_nothing_and_double_nothing() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat_stream(&["one", "two", "three"]).every(Duration::from_millis(5)));
+    upstream.otherwise(ScriptedResponse::chat_stream(&["one", "two", "three"]).every(Duration::from_millis(5)));
     let catalog = support::catalog(&upstream, "cooling = false\nretry_uncertain = false");
     let mut data = None;
     let (mut answered, mut served_for) = (Vec::new(), Duration::ZERO);
     for kill in 0..KILLS {
         let sync = if kill % 2 == 0 { "background" } else { "group" };
-        let mut builder = Gate::of(PROGRAM).catalog(&catalog).env("TOLLGATE_JOURNAL__SYNC", sync);
+        let mut builder = TestGateway::of(PROGRAM).catalog(&catalog).env("TOLLGATE_JOURNAL__SYNC", sync);
         if let Some(folder) = data.take() {
             builder = builder.on(folder);
         }
@@ -50,7 +50,7 @@ fn fifty_kills_under_load_lose_nothing_and_double_nothing() {
                     let request = Request::post("/v1/chat/completions", &body).bearer(SERVICE_KEY);
                     let mut whole = Vec::new();
                     while !stop.load(Ordering::SeqCst) {
-                        let Ok(answer) = request.send(address).and_then(Open::answer) else { break };
+                        let Ok(answer) = request.send(address).and_then(PendingResponse::answer) else { break };
                         // The upstream streams to everybody; a caller who did not ask for that is told that it failed.
                         whole.extend(answer.header("x-request-id").map(str::to_owned));
                     }
@@ -67,7 +67,7 @@ fn fifty_kills_under_load_lose_nothing_and_double_nothing() {
             answered.extend(caller.join().unwrap());
         }
     }
-    let gate = Gate::of(PROGRAM).catalog(&catalog).on(data.unwrap()).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(data.unwrap()).spawn();
     let records = gate.records();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for record in &records {
@@ -110,7 +110,7 @@ fn slowest_flush() -> Duration {
 #[test]
 fn waiting_for_the_disk_costs_an_answer_a_few_milliseconds() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("hi"));
+    upstream.otherwise(ScriptedResponse::chat("hi"));
     let load = |sync: &str| {
         let gate = support::builder(&upstream, "cooling = false").env("TOLLGATE_JOURNAL__SYNC", sync).spawn();
         load::send(&gate, "chat-model", 200, 4);
@@ -132,12 +132,12 @@ fn waiting_for_the_disk_costs_an_answer_a_few_milliseconds() {
 #[test]
 fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("hi"));
+    upstream.otherwise(ScriptedResponse::chat("hi"));
     let folder = tempfile::TempDir::new().unwrap();
     let program = on_a_disk_that_fills(&folder);
     let catalog = support::catalog(&upstream, "cooling = false");
-    let start = |builder: tollgate_testkit::GateBuilder| builder.catalog(&catalog).spawn();
-    let gate = start(Gate::of(&program));
+    let start = |builder: tollgate_testkit::TestGatewayBuilder| builder.catalog(&catalog).spawn();
+    let gate = start(TestGateway::of(&program));
     assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
     room_on_disk(&gate, "0");
     // With nothing but room in memory left.
@@ -155,7 +155,7 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     let records = gate.records();
     println!("a full disk: 302 requests answered, {} records {:.1?} after there was room again", records.len(), back.elapsed());
     assert_eq!(records.len(), 302);
-    let gate = start(Gate::of(PROGRAM).on(gate.kill()));
+    let gate = start(TestGateway::of(PROGRAM).on(gate.kill()));
     assert_eq!(gate.records().len(), 302);
     assert_eq!(gate.run(&["verify"]).status.code(), Some(0));
 }
@@ -171,7 +171,7 @@ pub(crate) fn on_a_disk_that_fills(folder: &tempfile::TempDir) -> String {
 }
 
 /// How large a file of a running gateway may become; only what it may itself undo is changed.
-pub(crate) fn room_on_disk(gate: &Gate, bytes: &str) {
+pub(crate) fn room_on_disk(gate: &TestGateway, bytes: &str) {
     let output = std::process::Command::new("prlimit")
         .args(["--pid", &gate.pid().to_string(), &format!("--fsize={bytes}:")])
         .output()
@@ -182,7 +182,7 @@ pub(crate) fn room_on_disk(gate: &Gate, bytes: &str) {
 #[test]
 fn a_killed_stream_is_recorded_as_stopped_with_what_it_had_delivered() {
     let upstream = Upstream::start();
-    upstream.next(Reply::chat_stream(&["hello", "world"]).stall_after(2));
+    upstream.next(ScriptedResponse::chat_stream(&["hello", "world"]).stall_after(2));
     let gate = support::before(&upstream);
     let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gate.key());
     let mut open = gate.open(&request);
@@ -190,7 +190,7 @@ fn a_killed_stream_is_recorded_as_stopped_with_what_it_had_delivered() {
     let id = answer.header("x-request-id").unwrap().to_owned();
     assert!(open.piece(&answer).unwrap().is_some());
     let catalog = support::catalog(&upstream, "cooling = false");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
     let record = gate.wait_for_record("record of the killed stream", |record| record["id"] == id.as_str());
     assert_eq!(record["outcome"], "gateway_stopped");
     assert_eq!(record["attempts"][0]["channel"], "chat");
@@ -213,7 +213,7 @@ fn a_damaged_journal_is_refused_by_name() {
     let mut bytes = std::fs::read(&segment).unwrap();
     bytes[60] ^= 0xff;
     std::fs::write(&segment, bytes).unwrap();
-    let output = Gate::of(PROGRAM).on(data).without_record_check().fail();
+    let output = TestGateway::of(PROGRAM).on(data).without_record_check().fail();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(".tgj"), "{said}");

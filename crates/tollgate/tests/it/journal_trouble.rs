@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Gate, Postgres, Request, wait_for};
+use tollgate_testkit::{Postgres, Request, TestGateway, wait_for};
 
 use crate::{
     journal, load,
@@ -21,13 +21,13 @@ const SMALL: (&str, &str) = ("TOLLGATE_JOURNAL__MAX_BYTES", "1048576");
 /// More requests than the till's queue and a batch hold.
 const MANY: usize = 22_000;
 
-fn metric(gate: &Gate, name: &str) -> usize {
+fn metric(gate: &TestGateway, name: &str) -> usize {
     let text = gate.send(&Request::get("/metrics")).text();
     let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap_or_else(|| panic!("no {name}\n{text}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-fn wait_until(what: &str, gate: &Gate, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, gate: &TestGateway, is_so: impl Fn() -> bool) {
     let what = format!("{what}, of {}", gate.address());
     wait_for(&what, SOON, is_so);
 }
@@ -39,7 +39,7 @@ fn said(output: &std::process::Output) -> String {
 #[test]
 fn what_only_memory_has_is_told_booked_after_an_outage_and_kept_by_a_stop() {
     let Some(mut postgres) = Postgres::start("what_only_memory_has") else { return };
-    let start = || Gate::of(PROGRAM).env("DATABASE_URL", &postgres.url()).env(SMALL.0, SMALL.1);
+    let start = || TestGateway::of(PROGRAM).env("DATABASE_URL", &postgres.url()).env(SMALL.0, SMALL.1);
     let mut gate = start().spawn();
     assert_eq!(gate.chat(&support::chat("echo")).status, 200);
     postgres.stop();
@@ -62,7 +62,7 @@ fn what_only_memory_has_is_told_booked_after_an_outage_and_kept_by_a_stop() {
     wait_until("it is told again", &gate, || metric(&gate, "tollgate_journal_held") > 0);
     assert_eq!(gate.stop(), Some(0), "a stop writes above the bound\n{}", gate.log());
     postgres.start_again();
-    let start = Gate::of(PROGRAM).env("DATABASE_URL", &postgres.url()).env(SMALL.0, SMALL.1);
+    let start = TestGateway::of(PROGRAM).env("DATABASE_URL", &postgres.url()).env(SMALL.0, SMALL.1);
     let gate = start.on(gate.take_data()).spawn();
     let booked = || postgres.sql("SELECT COUNT(*) FROM usage").parse::<usize>().unwrap();
     wait_until("the next start books them", &gate, || booked() == MANY + 2_001);
@@ -71,7 +71,7 @@ fn what_only_memory_has_is_told_booked_after_an_outage_and_kept_by_a_stop() {
 #[test]
 fn a_stop_that_can_write_nowhere_says_what_it_loses() {
     let folder = tempfile::TempDir::new().unwrap();
-    let mut gate = Gate::of(&journal::on_a_disk_that_fills(&folder)).without_record_check().spawn();
+    let mut gate = TestGateway::of(&journal::on_a_disk_that_fills(&folder)).without_record_check().spawn();
     assert_eq!(gate.chat(&support::chat("echo")).status, 200);
     wait_until("the first one is booked", &gate, || metric(&gate, "tollgate_till_records_total") == 1);
     journal::room_on_disk(&gate, "0");
@@ -83,7 +83,7 @@ fn a_stop_that_can_write_nowhere_says_what_it_loses() {
 #[test]
 fn a_record_that_postgresql_refuses_keeps_nobody_elses_waiting() {
     let Some(postgres) = Postgres::start("a_record_that_postgresql_refuses") else { return };
-    let gate = Gate::of(PROGRAM).env("DATABASE_URL", &postgres.url()).without_record_check().spawn();
+    let gate = TestGateway::of(PROGRAM).env("DATABASE_URL", &postgres.url()).without_record_check().spawn();
     assert_eq!(gate.chat(&support::chat("echo")).status, 200);
     postgres.sql("ALTER TABLE usage ADD CONSTRAINT no_such_model CHECK (model IS NULL OR model <> 'poison') NOT VALID");
     let refused = gate.chat(&support::chat("poison"));
@@ -99,7 +99,7 @@ fn a_record_that_postgresql_refuses_keeps_nobody_elses_waiting() {
     assert!(gate.send(&Request::get("/readyz")).text().contains("ready"));
     // It is offered again by each start, and keeps none from serving.
     let environment = postgres.url();
-    let again = |data| Gate::of(PROGRAM).env("DATABASE_URL", &environment).on(data).without_record_check().spawn();
+    let again = |data| TestGateway::of(PROGRAM).env("DATABASE_URL", &environment).on(data).without_record_check().spawn();
     let gate = again(gate.kill());
     wait_until("it is told again", &gate, || metric(&gate, "tollgate_journal_refused") == 1);
     let data = gate.kill();
@@ -123,7 +123,7 @@ fn segments(data: &std::path::Path) -> Vec<PathBuf> {
 #[test]
 fn a_journal_damaged_in_the_middle_is_told_by_whoever_reads_it() {
     let Some(mut postgres) = Postgres::start("a_journal_damaged_in_the_middle") else { return };
-    let builder = || Gate::of(PROGRAM).env("DATABASE_URL", &postgres.url()).env("TOLLGATE_SERVER__CORES", "1");
+    let builder = || TestGateway::of(PROGRAM).env("DATABASE_URL", &postgres.url()).env("TOLLGATE_SERVER__CORES", "1");
     let gate = builder().without_record_check().spawn();
     assert_eq!(gate.chat(&support::chat("echo")).status, 200);
     let url = postgres.url();
@@ -161,7 +161,7 @@ fn a_journal_damaged_in_the_middle_is_told_by_whoever_reads_it() {
     assert!(verified.status.success(), "{}", said(&verified));
     assert!(said(&verified).contains("records wait in the journal; the next start books them"), "{}", said(&verified));
     assert!(said(&verified).contains("1 requests were cut by a kill; the next start records them"), "{}", said(&verified));
-    let gate = Gate::of(PROGRAM).env("DATABASE_URL", &url).on(data).spawn();
+    let gate = TestGateway::of(PROGRAM).env("DATABASE_URL", &url).on(data).spawn();
     for id in ids {
         assert_eq!(gate.wait_for_record(&id, |record| record["id"] == id.as_str())["id"], id);
     }

@@ -1,11 +1,11 @@
 //! Refusals that explain themselves: nobody there, too dear, unsupported, not yours.
 
 use serde_json::json;
-use tollgate_testkit::{Gate, Upstream};
+use tollgate_testkit::{TestGateway, Upstream};
 
 use crate::support::{self, PROGRAM, channel, prices};
 
-fn gate(upstream: &Upstream) -> Gate {
+fn gate(upstream: &Upstream) -> TestGateway {
     let dead = |name: &str, protocol: &str, base: &str| {
         format!(
             "[[channel]]\nname = \"{name}\"\nprovider = \"compatible\"\nprotocol = \"{protocol}\"\nbase_url = \"{base}\"\nprivate_network = true\n[[channel.serves]]\nmodel = \"dead-model\"\n"
@@ -25,7 +25,7 @@ fn gate(upstream: &Upstream) -> Gate {
         + "price_limit = { mode = \"ceiling\", on = \"cost\", max_input = \"100\", max_output = \"100\" }\n"
         + "[[group]]\nname = \"others\"\nvisibility = \"private\"\nchannels = [\"other\"]\n"
         + "[[key]]\nname = \"caller\"\ngroups = [\"default\"]\nsecret = \"{key}\"\n";
-    Gate::of(PROGRAM).catalog(&catalog).spawn()
+    TestGateway::of(PROGRAM).catalog(&catalog).spawn()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::Gate;
+use tollgate_testkit::TestGateway;
 
 use crate::support;
 
@@ -41,13 +41,13 @@ impl Load {
 }
 
 /// Sends `count` chat requests from so many callers at once.
-pub(crate) fn send(gate: &Gate, model: &str, count: usize, callers: usize) -> Load {
+pub(crate) fn send(gate: &TestGateway, model: &str, count: usize, callers: usize) -> Load {
     let left = AtomicUsize::new(count);
     run(gate, model, callers, || left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok())
 }
 
 /// Sends chat requests from so many callers at once while `act` runs.
-pub(crate) fn during(gate: &Gate, model: &str, callers: usize, act: impl FnOnce()) -> Load {
+pub(crate) fn during(gate: &TestGateway, model: &str, callers: usize, act: impl FnOnce()) -> Load {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let load = scope.spawn(|| run(gate, model, callers, || !over.load(Ordering::SeqCst)));
@@ -57,7 +57,7 @@ pub(crate) fn during(gate: &Gate, model: &str, callers: usize, act: impl FnOnce(
     })
 }
 
-fn run(gate: &Gate, model: &str, callers: usize, more: impl Fn() -> bool + Sync) -> Load {
+fn run(gate: &TestGateway, model: &str, callers: usize, more: impl Fn() -> bool + Sync) -> Load {
     let request = Request::new(gate, model);
     let mut all = thread::scope(|scope| {
         let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| call(gate, &request, &more))).collect();
@@ -82,7 +82,7 @@ struct Request {
 impl Request {
     const NUMBER: &str = "00000000";
 
-    fn new(gate: &Gate, model: &str) -> Self {
+    fn new(gate: &TestGateway, model: &str) -> Self {
         let mut body = support::chat(model);
         body["messages"][0]["content"] = format!("question {}", Self::NUMBER).into();
         let body = body.to_string();
@@ -105,7 +105,7 @@ impl Request {
 }
 
 /// One caller with one connection.
-fn call(gate: &Gate, request: &Request, more: &impl Fn() -> bool) -> Load {
+fn call(gate: &TestGateway, request: &Request, more: &impl Fn() -> bool) -> Load {
     let mut load = Load::default();
     let mut connection = None;
     while more() {
@@ -122,7 +122,7 @@ fn call(gate: &Gate, request: &Request, more: &impl Fn() -> bool) -> Load {
     load
 }
 
-fn open(gate: &Gate) -> Option<BufReader<TcpStream>> {
+fn open(gate: &TestGateway) -> Option<BufReader<TcpStream>> {
     let stream = TcpStream::connect(gate.address()).ok()?;
     stream.set_nodelay(true).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;

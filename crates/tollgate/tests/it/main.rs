@@ -1,6 +1,6 @@
 //! Tests on the real binary, in one executable; modules are named as the stages of the path.
 //!
-//! `Gate` starts the executable; when it goes it checks that every answered request left exactly one usage record
+//! `TestGateway` starts the executable; when it goes it checks that every answered request left exactly one usage record
 //! and that no secret is in the log.
 
 #![expect(
@@ -10,13 +10,14 @@
     reason = "tests read the clock, and a helper that fails is a test that fails"
 )]
 
-mod a_minute_away;
 mod accounts;
 mod admin;
 mod commands;
-mod database_away;
+mod database_outage;
+mod database_unavailable;
 mod deploy;
 mod drain;
+mod egress;
 mod explain;
 mod faults;
 mod forward;
@@ -37,6 +38,5 @@ mod relay;
 mod retention;
 mod start;
 mod support;
+mod upstream_errors;
 mod walk_through;
-mod ways_out;
-mod wrong_answers;

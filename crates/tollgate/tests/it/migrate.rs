@@ -1,11 +1,11 @@
 //! From SQLite to PostgreSQL with the real binary: a first pass while it serves, a last one when it is stopped.
 
 use serde_json::Value;
-use tollgate_testkit::{Gate, Postgres, Request};
+use tollgate_testkit::{Postgres, Request, TestGateway};
 
 use crate::support::{self, PROGRAM};
 
-fn pass(gate: &Gate, url: &str) -> Value {
+fn pass(gate: &TestGateway, url: &str) -> Value {
     let out = gate.run(&["migrate", "to-postgres", url, "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).unwrap()
@@ -39,7 +39,7 @@ fn a_gateway_that_serves_moves_to_postgres_and_loses_nothing() {
 
     // The same folder, its journal and its master key, on the new database; the old key still works.
     let data = gate.take_data();
-    let moved = Gate::of(PROGRAM).on(data).env("DATABASE_URL", &url).spawn();
+    let moved = TestGateway::of(PROGRAM).on(data).env("DATABASE_URL", &url).spawn();
     assert_eq!(moved.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status, 200);
     let _ = moved.wait_for_record("all records", |_| moved.records().len() == 31);
     let there: Vec<String> = moved.records().iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::Connection as _;
-use tollgate_testkit::{Answer, Gate, Reply, Upstream, wait_for};
+use tollgate_testkit::{ClientResponse, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -12,8 +12,8 @@ use crate::support::{self, PROGRAM};
 const SALE: i64 = 100 * 10_000 + 50 * 20_000;
 
 /// An answer that reports what it used.
-fn reply() -> Reply {
-    Reply::json(&json!({
+fn reply() -> ScriptedResponse {
+    ScriptedResponse::json(&json!({
         "id": "x", "object": "chat.completion", "created": 1, "model": "upstream-model",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
@@ -36,13 +36,13 @@ fn asking(max_tokens: u64) -> Value {
     body
 }
 
-fn json_of(gate: &Gate, arguments: &[&str]) -> Value {
+fn json_of(gate: &TestGateway, arguments: &[&str]) -> Value {
     let out = gate.run(arguments);
     assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-fn reason(gate: &Gate, answer: &Answer) -> String {
+fn reason(gate: &TestGateway, answer: &ClientResponse) -> String {
     gate.record_of(answer)["reason"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -50,7 +50,7 @@ fn reason(gate: &Gate, answer: &Answer) -> String {
 fn a_rate_is_told_with_every_answer_and_refuses_when_it_is_used_up() {
     let upstream = Upstream::start();
     upstream.otherwise(reply());
-    let gate = Gate::of(PROGRAM).catalog(&catalog(&upstream, "rpm = 2\ntpm = 100000", "")).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog(&upstream, "rpm = 2\ntpm = 100000", "")).spawn();
     let first = gate.chat(&asking(20));
     assert_eq!((first.status, first.header("x-ratelimit-limit-requests")), (200, Some("2")));
     assert_eq!(first.header("x-ratelimit-remaining-requests"), Some("1"));
@@ -75,8 +75,8 @@ fn a_budget_is_kept_across_a_kill_and_never_overspent_by_many_at_once() {
     upstream.otherwise(reply().after(Duration::from_millis(20)));
     let budget = format!("budget = {{ amount = \"{}\", window = \"month\", action = \"block\" }}", "0.02");
     let catalog = catalog(&upstream, &budget, "");
-    let spent = |gate: &Gate| -> i64 { gate.records().iter().filter_map(|record| record["sale_nano_usd"].as_i64()).sum() };
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let spent = |gate: &TestGateway| -> i64 { gate.records().iter().filter_map(|record| record["sale_nano_usd"].as_i64()).sum() };
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     // Held at more than they cost, so that fewer than ten fit at once.
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..60).map(|_| scope.spawn(|| gate.chat(&asking(50)).status)).collect();
@@ -87,7 +87,7 @@ fn a_budget_is_kept_across_a_kill_and_never_overspent_by_many_at_once() {
     while gate.chat(&asking(50)).status == 200 {}
     let before = spent(&gate);
     assert!(before <= BUDGET && before > BUDGET - 2 * SALE, "{before} of {BUDGET}");
-    let gate = Gate::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
     let refused = gate.chat(&asking(50));
     assert_eq!((refused.status, refused.header("x-should-retry")), (429, Some("false")), "{}", refused.text());
     assert!(["E32", "E33"].contains(&reason(&gate, &refused).as_str()));
@@ -99,7 +99,7 @@ fn a_budget_without_an_asked_limit_forces_one_and_says_so() {
     let upstream = Upstream::start();
     upstream.otherwise(reply());
     let budget = "budget = { amount = \"0.05\", window = \"total\", action = \"block\" }";
-    let gate = Gate::of(PROGRAM).catalog(&catalog(&upstream, budget, "")).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog(&upstream, budget, "")).spawn();
     let answer = gate.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 200, "{}", answer.text());
     let dropped = answer.header("x-tollgate-dropped").unwrap().to_owned();
@@ -112,7 +112,7 @@ fn a_budget_without_an_asked_limit_forces_one_and_says_so() {
 fn a_prepaid_member_is_served_as_far_as_his_balance_goes() {
     let upstream = Upstream::start();
     upstream.otherwise(reply());
-    let gate = Gate::of(PROGRAM).catalog(&catalog(&upstream, "", "billing = \"prepaid\"")).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog(&upstream, "", "billing = \"prepaid\"")).spawn();
     let refused = gate.chat(&asking(20));
     assert_eq!((refused.status, reason(&gate, &refused).as_str()), (429, "E32"), "{}", refused.text());
     let top_up = ["--json", "ledger", "top-up", "payer", "0.01", "--note", "invoice 7", "--idempotency-key", "invoice-7"];
@@ -145,13 +145,15 @@ fn a_prepaid_member_is_served_as_far_as_his_balance_goes() {
 fn the_whole_gateways_budget_refuses_everybody() {
     let upstream = Upstream::start();
     upstream.otherwise(reply());
-    let gate =
-        Gate::of(PROGRAM).catalog(&support::catalog(&upstream, "cooling = false")).env("TOLLGATE_BUDGET__DAY", "0.004").spawn();
+    let gate = TestGateway::of(PROGRAM)
+        .catalog(&support::catalog(&upstream, "cooling = false"))
+        .env("TOLLGATE_BUDGET__DAY", "0.004")
+        .spawn();
     assert_eq!(gate.chat(&asking(100)).status, 200);
     let refused = gate.chat(&asking(100));
     assert_eq!((refused.status, reason(&gate, &refused).as_str()), (429, "E33"), "{}", refused.text());
     assert!(refused.text().contains("of this gateway"), "{}", refused.text());
-    let wrong = Gate::of(PROGRAM).env("TOLLGATE_BUDGET__DAY", "a lot").without_record_check().fail();
+    let wrong = TestGateway::of(PROGRAM).env("TOLLGATE_BUDGET__DAY", "a lot").without_record_check().fail();
     assert_eq!(wrong.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("budget.day"), "{}", String::from_utf8_lossy(&wrong.stderr));
 }
@@ -161,9 +163,9 @@ fn a_budget_that_alerts_serves_on_and_tells_the_webhook_once() {
     let upstream = Upstream::start();
     upstream.otherwise(reply());
     let receiver = Upstream::start();
-    receiver.otherwise(Reply::status(204));
+    receiver.otherwise(ScriptedResponse::status(204));
     let budget = "budget = { amount = \"0.005\", window = \"day\", action = \"alert\" }";
-    let gate = Gate::of(PROGRAM)
+    let gate = TestGateway::of(PROGRAM)
         .catalog(&catalog(&upstream, budget, ""))
         .env("TOLLGATE_ALERTS__WEBHOOK", &format!("http://{}/told", receiver.address()))
         .env("TOLLGATE_ALERTS__SECRET", "a shared secret")
@@ -210,7 +212,7 @@ fn verify_tells_books_that_agree_from_books_that_do_not() {
 }
 
 /// Changes the database behind the gateway's back.
-fn tamper(gate: &Gate, sql: &'static str, id: &str) {
+fn tamper(gate: &TestGateway, sql: &'static str, id: &str) {
     let place = format!("sqlite:{}", gate.data().join("tollgate.db").display());
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Gate, GateBuilder, Postgres, Redis, Reply, Request, Upstream, wait_for};
+use tollgate_testkit::{Postgres, Redis, Request, ScriptedResponse, TestGateway, TestGatewayBuilder, Upstream, wait_for};
 
 use crate::{
     load,
@@ -26,12 +26,12 @@ impl Services {
     fn start(test: &str) -> Option<Self> {
         let (postgres, redis) = (Postgres::start(test)?, Redis::start(test)?);
         let upstream = Upstream::start();
-        upstream.otherwise(Reply::chat("hello"));
+        upstream.otherwise(ScriptedResponse::chat("hello"));
         Some(Self { postgres, redis, upstream })
     }
 
-    fn builder(&self, keys: &str) -> GateBuilder {
-        Gate::of(PROGRAM)
+    fn builder(&self, keys: &str) -> TestGatewayBuilder {
+        TestGateway::of(PROGRAM)
             .catalog(&(support::catalog(&self.upstream, "cooling = false") + keys))
             .env("DATABASE_URL", &self.postgres.url())
             .env("REDIS_URL", &self.redis.url())
@@ -41,7 +41,7 @@ impl Services {
     }
 
     /// Three nodes, started at once as an orchestrator does.
-    fn nodes(&self, keys: &str) -> Vec<Gate> {
+    fn nodes(&self, keys: &str) -> Vec<TestGateway> {
         thread::scope(|scope| {
             let starting: Vec<_> = (0..3).map(|_| scope.spawn(|| self.builder(keys).spawn())).collect();
             starting.into_iter().map(|gate| gate.join().unwrap()).collect()
@@ -63,7 +63,7 @@ fn asked(secret: &str) -> Request {
     Request::post("/v1/chat/completions", &body).bearer(secret)
 }
 
-fn verified(gate: &Gate) {
+fn verified(gate: &TestGateway) {
     let out = gate.run(&["verify"]);
     assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
 }
@@ -86,7 +86,7 @@ fn a_budget_for_ten_is_not_overspent_by_two_hundred_at_once_on_three_nodes() {
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 10, "completion_tokens": OUTPUT_TOKENS, "total_tokens": 10 + OUTPUT_TOKENS}
     });
-    services.upstream.otherwise(Reply::json(&answer));
+    services.upstream.otherwise(ScriptedResponse::json(&answer));
     let nodes = services.nodes(&keys);
     let begin = Instant::now();
     let mut served = Vec::new();
@@ -120,7 +120,7 @@ fn changes_and_revocations_reach_every_node_in_time() {
     let nodes = services.nodes("");
     let made: serde_json::Value = serde_json::from_slice(&nodes[0].run(&["key", "create", "soon-gone", "--json"]).stdout).unwrap();
     let secret = made["key"].as_str().unwrap().to_owned();
-    let status = |gate: &Gate| gate.send(&asked(&secret)).status;
+    let status = |gate: &TestGateway| gate.send(&asked(&secret)).status;
     for gate in &nodes {
         wait_for("the new key", Duration::from_secs(5), || status(gate) == 200);
     }
@@ -139,7 +139,7 @@ fn changes_and_revocations_reach_every_node_in_time() {
     std::fs::write(&more, text).unwrap();
     assert!(nodes[2].run(&["apply", more.to_str().unwrap(), "--yes"]).status.success());
     let begin = Instant::now();
-    let asks = |gate: &Gate| {
+    let asks = |gate: &TestGateway| {
         gate.send(&Request::post("/v1/chat/completions", &support::chat("more-model")).bearer("tk-more-0123456789abcdef")).status
     };
     for gate in &nodes {
@@ -155,9 +155,11 @@ fn an_account_that_rests_on_one_node_rests_on_all() {
     let start = || services.builder("").catalog(&catalog).spawn();
     let nodes = [start(), start()];
     assert_eq!(nodes[0].send(&asked(nodes[0].key())).status, 200);
-    services.upstream.otherwise(Reply::error(429, &serde_json::json!({"error": {"message": "slow"}})).header("retry-after", "60"));
+    services
+        .upstream
+        .otherwise(ScriptedResponse::error(429, &serde_json::json!({"error": {"message": "slow"}})).header("retry-after", "60"));
     let _ = nodes[0].send(&asked(nodes[0].key()));
-    services.upstream.otherwise(Reply::chat("hello"));
+    services.upstream.otherwise(ScriptedResponse::chat("hello"));
     wait_for("the other node's rest", Duration::from_secs(10), || nodes[1].send(&asked(nodes[1].key())).status == 503);
 }
 
@@ -250,7 +252,7 @@ fn postgres_stopped_for_a_minute_under_load_loses_nothing() {
 #[test]
 fn a_node_without_redis_stays_away_from_those_with_it_and_the_other_way_round() {
     let Some(services) = Services::start("a_node_without_redis") else { return };
-    let alone = || Gate::of(PROGRAM).env("DATABASE_URL", &services.postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
+    let alone = || TestGateway::of(PROGRAM).env("DATABASE_URL", &services.postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
     let one = services.builder("").spawn();
     let refused = alone().fail();
     assert_eq!(refused.status.code(), Some(3));
@@ -260,7 +262,7 @@ fn a_node_without_redis_stays_away_from_those_with_it_and_the_other_way_round() 
     assert_eq!(services.builder("").fail().status.code(), Some(3));
     drop(one);
     // Redis alone is a mistake, and so is an address of another kind.
-    assert_eq!(Gate::of(PROGRAM).env("REDIS_URL", &services.redis.url()).fail().status.code(), Some(3));
+    assert_eq!(TestGateway::of(PROGRAM).env("REDIS_URL", &services.redis.url()).fail().status.code(), Some(3));
     let twice = alone().env("REDIS_URL", "redis://a").env("TOLLGATE_REDIS__URL", "redis://b").fail();
     assert_eq!(twice.status.code(), Some(3));
     let doctor = services.builder("").spawn();

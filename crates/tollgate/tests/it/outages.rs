@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::json;
-use tollgate_testkit::{Gate, Reply, Upstream, wait_for};
+use tollgate_testkit::{ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::{
     load,
@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// Two channels of one account each for `chat-model`, in one tier.
-fn two(first: &str, second: &str, lines: &str) -> Gate {
+fn two(first: &str, second: &str, lines: &str) -> TestGateway {
     let catalog = channel("first", "openai", first, "chat-model", lines)
         + &channel("second", "openai", second, "chat-model", lines)
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    Gate::of(PROGRAM).catalog(&catalog).spawn()
+    TestGateway::of(PROGRAM).catalog(&catalog).spawn()
 }
 
 fn at(address: SocketAddr) -> String {
@@ -58,7 +58,7 @@ impl BlackHole {
 }
 
 /// How many attempts each recorded request had.
-fn attempts(gate: &Gate) -> Vec<usize> {
+fn attempts(gate: &TestGateway) -> Vec<usize> {
     gate.records().iter().map(|record| record["attempts"].as_array().map_or(0, Vec::len)).collect()
 }
 
@@ -96,7 +96,7 @@ fn a_black_hole_costs_errors_neither_before_nor_once_it_cools() {
 #[test]
 fn an_upstream_that_accepts_and_says_nothing_is_left_after_the_first_byte_limit() {
     let (silent, upstream) = (Upstream::start(), Upstream::start());
-    silent.otherwise(Reply::chat("never").after(Duration::from_mins(1)));
+    silent.otherwise(ScriptedResponse::chat("never").after(Duration::from_mins(1)));
     let gate = two(&silent.openai(), &upstream.openai(), "first_byte_timeout_ms = 1500");
     let load = load::send(&gate, "chat-model", 400, 8);
     println!("silent upstream: 400 requests, {} errors, longest {:?}", load.failed(), load.within(1_000));
@@ -109,7 +109,7 @@ fn an_upstream_that_accepts_and_says_nothing_is_left_after_the_first_byte_limit(
 #[test]
 fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::error(500, &json!({"error": {"message": "boom"}})));
+    upstream.otherwise(ScriptedResponse::error(500, &json!({"error": {"message": "boom"}})));
     for lines in ["cooling = false", ""] {
         let before = upstream.seen().len();
         let gate = two(&upstream.openai(), &upstream.openai(), lines);
@@ -128,12 +128,12 @@ fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
 #[test]
 fn nothing_is_tried_again_once_a_byte_went_out() {
     let (breaking, spare) = (Upstream::start(), Upstream::start());
-    breaking.otherwise(Reply::chat_stream(&["hello", "world"]).cut_after(2));
+    breaking.otherwise(ScriptedResponse::chat_stream(&["hello", "world"]).cut_after(2));
     let catalog = channel("first", "openai", &breaking.openai(), "chat-model", "cooling = false")
         + &channel("second", "openai", &spare.openai(), "chat-model", "priority = 1")
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert_eq!((answer.status, answer.whole, answer.header("x-tollgate-attempts")), (200, false, Some("1")));
     assert!(spare.seen().is_empty());
@@ -147,7 +147,7 @@ fn fifty_changes_under_load_drop_nothing_and_a_bad_file_changes_nothing() {
             + &prices(&["chat-model"])
             + &group(&["chat"])
     };
-    let gate = Gate::of(PROGRAM).catalog(&version(0)).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&version(0)).spawn();
     let serves = |n: usize| upstream.seen().last().is_some_and(|seen| seen.json()["model"] == format!("version-{n}"));
     let mut slowest = Duration::ZERO;
     let load = load::during(&gate, "chat-model", 4, || {
@@ -201,7 +201,7 @@ fn large(upstream: &Upstream, version: usize) -> String {
 fn ten_thousand_models_of_a_thousand_accounts_change_without_a_stall() {
     let upstream = Upstream::start();
     let begin = Instant::now();
-    let gate = Gate::of(PROGRAM).catalog(&large(&upstream, 0)).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&large(&upstream, 0)).spawn();
     println!("10,000 models x 1,000 accounts: first start with the file {:?}", begin.elapsed());
     let quiet = load::send(&gate, "model-00-00", 1_000, 4);
     let mut effective = Duration::ZERO;
@@ -220,7 +220,7 @@ fn ten_thousand_models_of_a_thousand_accounts_change_without_a_stall() {
     assert_eq!((quiet.failed(), busy.failed()), (0, 0), "{:?} {:?}", quiet.statuses, busy.statuses);
     let folder = gate.kill();
     let begin = Instant::now();
-    let again = Gate::of(PROGRAM).on(folder).spawn();
+    let again = TestGateway::of(PROGRAM).on(folder).spawn();
     println!("10,000 models x 1,000 accounts: start from the database {:?}", begin.elapsed());
     assert_eq!(again.chat(&support::chat("model-99-99")).status, 200);
 }

@@ -1,24 +1,24 @@
 //! `x-tollgate-max-price`: what a caller is ready to pay for one request, on both protocols.
 
-use tollgate_testkit::{Answer, Gate, Reply, Request, Upstream};
+use tollgate_testkit::{ClientResponse, Request, ScriptedResponse, TestGateway, Upstream};
 
 use crate::support;
 
 const HEADER: &str = "x-tollgate-max-price";
 
 /// A chat request with these lines of the header. `chat-model` is sold at 10 and 20 USD per million tokens.
-fn chat(gate: &Gate, lines: &[&str]) -> Answer {
+fn chat(gate: &TestGateway, lines: &[&str]) -> ClientResponse {
     let request = Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gate.key());
     gate.send(&lines.iter().fold(request, |request, line| request.header(HEADER, line)))
 }
 
-fn native(gate: &Gate, lines: &[&str]) -> Answer {
+fn native(gate: &TestGateway, lines: &[&str]) -> ClientResponse {
     let request = Request::post("/v1beta/models/native-model:generateContent", &support::native()).native_key(gate.key());
     gate.send(&lines.iter().fold(request, |request, line| request.header(HEADER, line)))
 }
 
 /// E41 as it must be on every protocol; the message is handed back.
-fn too_dear(gate: &Gate, answer: &Answer) -> String {
+fn too_dear(gate: &TestGateway, answer: &ClientResponse) -> String {
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert_eq!(answer.header("x-tollgate-cause"), Some("price_limit"));
     assert_eq!(answer.header("x-should-retry"), Some("false"));
@@ -40,7 +40,7 @@ fn a_chat_request_that_would_cost_more_than_it_says_is_not_sent() {
     let message = too_dear(&gate, &chat(&gate, &["input=10, output=19"]));
     assert!(message.contains("(limit 19.00, cheapest 20.00 USD per 1M output tokens)"), "{message}");
     assert!(upstream.seen().is_empty());
-    upstream.next(Reply::chat("hi"));
+    upstream.next(ScriptedResponse::chat("hi"));
     assert_eq!(chat(&gate, &["input=10,output=20"]).status, 200, "a bound may be reached");
     assert_eq!(upstream.seen()[0].header(HEADER), None, "it is ours, not the provider's");
 }
@@ -59,7 +59,7 @@ fn a_native_request_that_would_cost_more_than_it_says_is_not_sent() {
     assert_eq!((metadata["family"].as_str(), metadata["model"].as_str()), (Some("gemini"), Some("native-model")));
     assert_eq!(error["details"][1]["retryDelay"], "60s");
     assert!(upstream.seen().is_empty());
-    upstream.next(Reply::native("hi"));
+    upstream.next(ScriptedResponse::native("hi"));
     assert_eq!(native(&gate, &["output=20"]).status, 200);
 }
 
@@ -72,7 +72,7 @@ fn of_several_lines_each_must_be_passed() {
         too_dear(&gate, &native(&gate, &lines));
     }
     assert!(upstream.seen().is_empty());
-    upstream.next(Reply::chat("hi"));
+    upstream.next(ScriptedResponse::chat("hi"));
     assert_eq!(chat(&gate, &["input=10", "output=20"]).status, 200);
 }
 

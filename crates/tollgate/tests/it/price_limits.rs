@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate_testkit::{Gate, Request, Upstream, wait_for};
+use tollgate_testkit::{Request, TestGateway, Upstream, wait_for};
 
 use crate::{
     admin,
@@ -12,8 +12,8 @@ use crate::{
 
 /// A gate whose rows are the database's, so that they can be changed: `chat-model` on a channel that costs 1 USD per
 /// million tokens of input.
-fn gate(upstream: &Upstream) -> Gate {
-    let gate = Gate::of(PROGRAM).spawn();
+fn gate(upstream: &Upstream) -> TestGateway {
+    let gate = TestGateway::of(PROGRAM).spawn();
     let file = gate.data().join("catalog-to-apply.toml");
     let catalog = support::catalog(upstream, "").replace("{key}", "a-secret-of-enough-characters").replace("{credential}", "c");
     std::fs::write(&file, catalog).unwrap();
@@ -96,8 +96,8 @@ fn the_admin_api_says_what_a_limit_excludes_and_saves_nothing_that_leaves_nobody
 }
 
 /// Two channels for one model, at these costs; rows of the database.
-fn crossed(upstream: &Upstream, group_lines: &str, key_lines: &str) -> (Gate, String) {
-    let gate = Gate::of(PROGRAM).spawn();
+fn crossed(upstream: &Upstream, group_lines: &str, key_lines: &str) -> (TestGateway, String) {
+    let gate = TestGateway::of(PROGRAM).spawn();
     let of = |name: &str, cost: &str| {
         support::channel(name, "openai", &upstream.openai(), "chat-model", "")
             .replace("input = \"1\", output = \"2\"", cost)
@@ -115,7 +115,7 @@ fn crossed(upstream: &Upstream, group_lines: &str, key_lines: &str) -> (Gate, St
     (gate, catalog)
 }
 
-fn applied_dry(gate: &Gate, catalog: &str) -> Value {
+fn applied_dry(gate: &TestGateway, catalog: &str) -> Value {
     let file = gate.data().join("catalog-to-try.toml");
     std::fs::write(&file, catalog).unwrap();
     let output = gate.run(&["apply", &file.display().to_string(), "--dry-run", "--json"]);
@@ -190,7 +190,7 @@ fn replay_draws_alike_in_every_run_and_as_it_was() {
         + &other
         + &support::prices(&["chat-model"])
         + &support::group(&["chat", "other"]);
-    let gate = Gate::of(PROGRAM).catalog(&catalog).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
     for number in 0..24 {
         let mut body = support::chat("chat-model");
         body["messages"][0]["content"] = format!("conversation {number}").into();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tollgate_testkit::{Hold, Reply, Request, Upstream};
+use tollgate_testkit::{Latch, Request, ScriptedResponse, Upstream};
 
 use crate::support;
 
@@ -51,8 +51,8 @@ fn native_streams_come_as_events_or_as_an_array() {
 #[test]
 fn the_first_piece_reaches_the_caller_before_the_second_is_sent() {
     let upstream = Upstream::start();
-    let hold = Hold::default();
-    upstream.next(Reply::chat_stream(&["one", "two"]).held_after(2, &hold));
+    let hold = Latch::default();
+    upstream.next(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &hold));
     let gate = support::before(&upstream);
     let mut open = gate.open(&Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gate.key()));
     let head = open.head().unwrap();
@@ -72,7 +72,7 @@ fn the_first_piece_reaches_the_caller_before_the_second_is_sent() {
 fn a_stream_cut_in_the_middle_ends_with_the_error_event_and_an_abort() {
     let upstream = Upstream::start();
     let gate = support::before(&upstream);
-    upstream.next(Reply::chat_stream(&["hello", "world"]).cut_after(2));
+    upstream.next(ScriptedResponse::chat_stream(&["hello", "world"]).cut_after(2));
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert_eq!(answer.status, 200);
     assert!(!answer.whole, "the body must not end as if all were well");
@@ -82,7 +82,7 @@ fn a_stream_cut_in_the_middle_ends_with_the_error_event_and_an_abort() {
     let record = gate.record_of(&answer);
     assert_eq!((record["outcome"].as_str(), record["reason"].as_str()), (Some("upstream_broke"), Some("E59")));
 
-    upstream.next(Reply::native_stream(&["hello", "world"]).cut_after(1));
+    upstream.next(ScriptedResponse::native_stream(&["hello", "world"]).cut_after(1));
     let answer = gate.native("native-model", "streamGenerateContent?alt=sse", &support::native());
     assert!(!answer.whole);
     let last = answer.events().last().unwrap().clone();
@@ -92,7 +92,7 @@ fn a_stream_cut_in_the_middle_ends_with_the_error_event_and_an_abort() {
 #[test]
 fn a_stream_that_breaks_before_its_content_is_an_ordinary_error() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat_stream(&["hello"]).cut_after(1));
+    upstream.otherwise(ScriptedResponse::chat_stream(&["hello"]).cut_after(1));
     let gate = support::before(&upstream);
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert_eq!(answer.status, 502, "{}", answer.text());
@@ -103,7 +103,7 @@ fn a_stream_that_breaks_before_its_content_is_an_ordinary_error() {
 #[test]
 fn silence_in_the_middle_ends_after_the_idle_limit() {
     let upstream = Upstream::start();
-    upstream.next(Reply::chat_stream(&["hello", "world"]).stall_after(2));
+    upstream.next(ScriptedResponse::chat_stream(&["hello", "world"]).stall_after(2));
     let gate = support::builder(&upstream, "idle_timeout_ms = 1500").spawn();
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert!(!answer.whole);
@@ -116,10 +116,10 @@ fn silence_in_the_middle_ends_after_the_idle_limit() {
 fn a_silent_stream_is_kept_alive_in_the_form_of_its_protocol() {
     let upstream = Upstream::start();
     let gate = support::builder(&upstream, "").env("TOLLGATE_UPSTREAM__KEEP_ALIVE_MS", "100").spawn();
-    upstream.next(Reply::chat_stream(&["one", "two"]).every(Duration::from_millis(350)));
+    upstream.next(ScriptedResponse::chat_stream(&["one", "two"]).every(Duration::from_millis(350)));
     let answer = gate.chat(&support::chat_stream("chat-model"));
     assert!(answer.text().contains(": keep-alive\n\n"), "{}", answer.text());
-    upstream.next(Reply::native_stream(&["one", "two"]).every(Duration::from_millis(350)));
+    upstream.next(ScriptedResponse::native_stream(&["one", "two"]).every(Duration::from_millis(350)));
     let answer = gate.native("native-model", "streamGenerateContent?alt=sse", &support::native());
     assert!(answer.text().contains("\n\n\n\n") && !answer.text().contains("\n:"), "{:?}", answer.text());
 }
@@ -132,9 +132,9 @@ fn the_upstream_is_closed_when_the_caller_leaves_streaming_or_not() {
     for streamed in [true, false] {
         let before = upstream.seen().len();
         let (reply, body) = if streamed {
-            (Reply::chat_stream(&["hello", "world"]).stall_after(2), support::chat_stream("chat-model"))
+            (ScriptedResponse::chat_stream(&["hello", "world"]).stall_after(2), support::chat_stream("chat-model"))
         } else {
-            (Reply::chat("never").after(Duration::from_secs(30)), support::chat("chat-model"))
+            (ScriptedResponse::chat("never").after(Duration::from_secs(30)), support::chat("chat-model"))
         };
         upstream.next(reply);
         let mut open = gate.open(&Request::post("/v1/chat/completions", &body).bearer(gate.key()));
@@ -163,7 +163,7 @@ fn the_upstream_is_closed_when_the_caller_leaves_streaming_or_not() {
 #[test]
 fn missing_usage_is_counted_here_and_said_so() {
     let upstream = Upstream::start();
-    upstream.next(Reply::json(&json!({
+    upstream.next(ScriptedResponse::json(&json!({
         "id": "x", "object": "chat.completion", "created": 1, "model": "upstream-model",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "twelve words"}, "finish_reason": "stop"}],
     })));

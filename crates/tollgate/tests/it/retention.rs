@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use serde_json::Value;
 use sqlx::Connection as _;
 use tempfile::TempDir;
-use tollgate_testkit::{Gate, GateBuilder, Postgres, Upstream, wait_for};
+use tollgate_testkit::{Postgres, TestGateway, TestGatewayBuilder, Upstream, wait_for};
 
 use crate::support;
 
@@ -37,11 +37,11 @@ fn number_in(data: &Path, query: &'static str) -> i64 {
     })
 }
 
-fn gate(upstream: &Upstream) -> GateBuilder {
+fn gate(upstream: &Upstream) -> TestGatewayBuilder {
     support::builder(upstream, "").env("TOLLGATE_USAGE__RETENTION_DAYS", "30")
 }
 
-fn requests_summed_up(gate: &Gate) -> u64 {
+fn requests_summed_up(gate: &TestGateway) -> u64 {
     let out = gate.run(&["--json", "usage", "summary"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -50,7 +50,7 @@ fn requests_summed_up(gate: &Gate) -> u64 {
 }
 
 /// Serves three requests and stops; what it left.
-fn three_served(mut gate: Gate) -> TempDir {
+fn three_served(mut gate: TestGateway) -> TempDir {
     for _ in 0..3 {
         assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
     }
@@ -59,7 +59,7 @@ fn three_served(mut gate: Gate) -> TempDir {
 }
 
 /// Serves three requests, goes on forty days later by the log's own time: they go, and what they came to stays.
-fn old_records_go(gate: &dyn Fn() -> GateBuilder, forty_days_later: &dyn Fn(&TempDir)) {
+fn old_records_go(gate: &dyn Fn() -> TestGatewayBuilder, forty_days_later: &dyn Fn(&TempDir)) {
     let data = three_served(gate().spawn());
     forty_days_later(&data);
     let gate = gate().on(data).spawn();

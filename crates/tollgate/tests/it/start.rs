@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use tollgate_testkit::{Gate, Request, Upstream, wait_for};
+use tollgate_testkit::{Request, TestGateway, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -50,7 +50,7 @@ fn a_later_start_keeps_the_key_and_shows_it_no_more() {
     let body = support::chat("echo");
     assert_eq!(first.chat(&body).status, 200);
     let data = first.kill();
-    let second = Gate::of(PROGRAM).on(data).spawn();
+    let second = TestGateway::of(PROGRAM).on(data).spawn();
     assert!(second.said().get("key").is_none_or(serde_json::Value::is_null), "{}", second.said());
     assert_eq!(second.send(&Request::post("/v1/chat/completions", &body).bearer(&key)).status, 200);
 }
@@ -64,7 +64,7 @@ fn a_command_before_the_first_start_does_not_take_its_key_away() {
     std::fs::write(&file, "").unwrap();
     let applied = Command::new(PROGRAM).args(["apply", "--yes", "--data"]).arg(data.path()).arg(&file).output().unwrap();
     assert!(applied.status.success(), "{}", text(&applied));
-    let gate = Gate::of(PROGRAM).on(data).spawn();
+    let gate = TestGateway::of(PROGRAM).on(data).spawn();
     let key = gate.said()["key"].as_str().expect("a first start shows a key").to_owned();
     assert_eq!(gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status, 200);
 }
@@ -103,7 +103,7 @@ fn the_password_of_a_proxy_is_nowhere_but_sealed() {
         "proxy = \"http://me:served-secret@127.0.0.1:9\"\n[[channel.account]]",
         1,
     );
-    let gate = Gate::of(PROGRAM).catalog(&served).spawn();
+    let gate = TestGateway::of(PROGRAM).catalog(&served).spawn();
     let admin = crate::admin::make_key(&gate, "root", "admin");
     let send = |method: &str, path: &str, body: &serde_json::Value| {
         let answer = gate.send(&Request::post(path, body).method(method).bearer(&admin));
@@ -174,7 +174,7 @@ fn a_corrupt_database_is_refused_and_left_as_it_is() {
     let data = TempDir::new().unwrap();
     let garbage = vec![0x5a; 8192];
     std::fs::write(data.path().join("tollgate.db"), &garbage).unwrap();
-    let output = Gate::of(PROGRAM).on(data).without_record_check().fail();
+    let output = TestGateway::of(PROGRAM).on(data).without_record_check().fail();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("damaged"), "{}", text(&output));
 }
@@ -193,12 +193,12 @@ fn a_wrong_or_missing_master_key_is_refused() {
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(!path.exists(), "a new master key over an old database would lose every secret");
     std::fs::write(&path, kept).unwrap();
-    drop(Gate::of(PROGRAM).on(data).spawn());
+    drop(TestGateway::of(PROGRAM).on(data).spawn());
 }
 
 #[test]
 fn a_bad_catalog_is_refused_with_place_and_suggestion() {
-    let output = Gate::of(PROGRAM).catalog("[[channel]]\nname = \"a\"\nprovidr = \"openai\"\n[[group]]\nname = 7\n").fail();
+    let output = TestGateway::of(PROGRAM).catalog("[[channel]]\nname = \"a\"\nprovidr = \"openai\"\n[[group]]\nname = 7\n").fail();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     let said = text(&output);
     assert!(said.contains("3:") && said.contains("providr") && said.contains("provider"), "{said}");
@@ -209,14 +209,14 @@ fn a_bad_catalog_is_refused_with_place_and_suggestion() {
 fn a_missing_secret_names_its_variable() {
     let upstream = Upstream::start();
     let catalog = support::catalog(&upstream, "").replace("\"{credential}\"", "\"env:NO_SUCH_SECRET\"");
-    let output = Gate::of(PROGRAM).catalog(&catalog).fail();
+    let output = TestGateway::of(PROGRAM).catalog(&catalog).fail();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(text(&output).contains("NO_SUCH_SECRET"), "{}", text(&output));
 }
 
 #[test]
 fn wrong_settings_are_all_named_at_once() {
-    let output = Gate::of(PROGRAM).env("TOLLGATE_SERVER__CORES", "many").env("TOLLGATE_LOG__LEVEL", "loud").fail();
+    let output = TestGateway::of(PROGRAM).env("TOLLGATE_SERVER__CORES", "many").env("TOLLGATE_LOG__LEVEL", "loud").fail();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(text(&output).contains("TOLLGATE_SERVER__CORES") && text(&output).contains("TOLLGATE_LOG__LEVEL"), "{}", text(&output));
 }

@@ -1,25 +1,25 @@
 //! What the tests share: the executable, catalogs, bodies.
 
 use serde_json::{Value, json};
-use tollgate_testkit::{Gate, GateBuilder, Upstream};
+use tollgate_testkit::{TestGateway, TestGatewayBuilder, Upstream};
 
 /// The executable under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tollgate");
 
 /// A gate that serves nothing but the built-in echo.
-pub(crate) fn echo() -> Gate {
-    Gate::of(PROGRAM).spawn()
+pub(crate) fn echo() -> TestGateway {
+    TestGateway::of(PROGRAM).spawn()
 }
 
 /// A gate in front of a scripted upstream: `chat-model` over chat completions, `native-model` over the native
 /// protocol, failures never rest an account.
-pub(crate) fn before(upstream: &Upstream) -> Gate {
+pub(crate) fn before(upstream: &Upstream) -> TestGateway {
     builder(upstream, "cooling = false").spawn()
 }
 
 /// The same, with more lines in both channels.
-pub(crate) fn builder(upstream: &Upstream, channel_lines: &str) -> GateBuilder {
-    Gate::of(PROGRAM).catalog(&catalog(upstream, channel_lines))
+pub(crate) fn builder(upstream: &Upstream, channel_lines: &str) -> TestGatewayBuilder {
+    TestGateway::of(PROGRAM).catalog(&catalog(upstream, channel_lines))
 }
 
 /// The catalog of [`before`].

@@ -25,7 +25,7 @@ fn rows_stand_in_order_of_name_and_are_found_by_it() {
 fn the_index_names_every_serving_channel_once() {
     let catalog = sample();
     let served = |name: &str| {
-        let named = |it: &ServedBy| (catalog.channel_at(it.channel).unwrap().name.clone(), it.serves);
+        let named = |it: &MappingRef| (catalog.channel_at(it.channel).unwrap().name.clone(), it.serves);
         catalog.served_by[name].iter().map(named).collect::<Vec<_>>()
     };
     assert_eq!(served("m"), [("alpha".to_owned(), 0), ("mid".to_owned(), 1), ("zeta".to_owned(), 0)]);

@@ -3,7 +3,7 @@
 use super::*;
 
 /// What the only candidate is excluded for: code, cause, whether waiting helps.
-fn check(case: &Case, code: &str, cause: Cause, retryable: bool) {
+fn check(case: &Case, code: &str, cause: NoRouteCause, retryable: bool) {
     let refused = case.fails();
     assert_eq!(case.why().code(), code);
     assert_eq!((refused.cause(), refused.retryable()), (cause, retryable), "{code}");
@@ -13,7 +13,7 @@ fn check(case: &Case, code: &str, cause: Cause, retryable: bool) {
 
 #[test]
 fn a_channel_without_accounts_is_none_configured() {
-    check(&Case::accounts(0), "no_account", Cause::NoneConfigured, false);
+    check(&Case::accounts(0), "no_account", NoRouteCause::NoneConfigured, false);
 }
 
 #[test]
@@ -21,23 +21,23 @@ fn a_channel_that_cannot_serve_the_method_has_no_mapping() {
     let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("c", &["m"]) };
     let case = Case {
         model: Model { embeddings: true, ..model("m") },
-        outline: outline("m", Method::Embeddings),
+        summary: summary("m", Method::Embeddings),
         translates: true,
         ..Case::over(vec![anthropic])
     };
-    check(&case, "no_mapping", Cause::NoneConfigured, false);
+    check(&case, "no_mapping", NoRouteCause::NoneConfigured, false);
 }
 
 #[test]
 fn what_is_off_by_hand_is_disabled() {
     let off = Channel { on: false, ..channel("c", &["m"]) };
     let case = Case::over(vec![off]);
-    check(&case, "disabled", Cause::Disabled, false);
+    check(&case, "disabled", NoRouteCause::Disabled, false);
     assert_eq!(case.fails().excluded[0].account, None, "the whole channel");
     let mut row = channel("c", &["m"]);
     row.accounts = vec![Arc::new(Account { on: false, ..account("c", 0) })];
     let case = Case::over(vec![row]);
-    check(&case, "disabled", Cause::Disabled, false);
+    check(&case, "disabled", NoRouteCause::Disabled, false);
     assert_eq!(case.fails().excluded[0].account, Some(0));
 }
 
@@ -45,21 +45,21 @@ fn what_is_off_by_hand_is_disabled() {
 fn cooling_after_silence_or_rubbish_is_cooldown() {
     for why in [CoolingReason::Timeout, CoolingReason::BadAnswer] {
         let case = Case::accounts(1).cooling("c/0", why, 7_000);
-        check(&case, "cooling", Cause::Cooldown, true);
+        check(&case, "cooling", NoRouteCause::Cooldown, true);
         assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(7_000)));
     }
 }
 
 #[test]
 fn cooling_after_429_is_upstream_rate_limited() {
-    check(&Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 1), "cooling", Cause::UpstreamRateLimited, true);
+    check(&Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 1), "cooling", NoRouteCause::UpstreamRateLimited, true);
 }
 
 #[test]
 fn spent_quota_is_upstream_quota() {
     let state = HealthState::Resting { why: RestingReason::QuotaSpent, since: NOW, until: Some(NOW.plus_ms(9)) };
     let case = Case::accounts(1).state("c/0", state);
-    check(&case, "cooling", Cause::UpstreamQuota, true);
+    check(&case, "cooling", NoRouteCause::UpstreamQuota, true);
     assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(9)));
 }
 
@@ -67,7 +67,7 @@ fn spent_quota_is_upstream_quota() {
 fn refused_credentials_are_disabled() {
     let state = HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None };
     let case = Case::accounts(1).state("c/0", state);
-    check(&case, "cooling", Cause::Disabled, false);
+    check(&case, "cooling", NoRouteCause::Disabled, false);
     assert_eq!(case.fails().earliest_recovery(), None);
     assert_eq!(case.fails().trace()[0].detail.as_deref(), Some("refused until a test passes"));
 }
@@ -78,16 +78,16 @@ fn a_spent_channel_budget_is_upstream_quota() {
     let mut case = Case::over(vec![Channel { budgets: vec![budget], ..channel("c", &["m"]) }]);
     assert!(case.run().is_ok());
     case.budgets.insert("c".to_owned(), ChannelBudget::Spent { until: Some(NOW.plus_ms(5)) });
-    check(&case, "budget", Cause::UpstreamQuota, true);
+    check(&case, "budget", NoRouteCause::UpstreamQuota, true);
     assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(5)));
 }
 
 #[test]
 fn busy_accounts_are_concurrency() {
     let case = || Case::over(vec![bounded(channel("c", &["m"]))]);
-    check(&case().load("c/0", AccountLoad::AtConcurrency), "concurrency", Cause::Concurrency, true);
+    check(&case().load("c/0", AccountLoad::AtConcurrency), "concurrency", NoRouteCause::Concurrency, true);
     let rate = case().load("c/0", AccountLoad::AtRate { until: NOW.plus_ms(3) });
-    check(&rate, "rate", Cause::Concurrency, true);
+    check(&rate, "rate", NoRouteCause::Concurrency, true);
     assert_eq!(rate.fails().earliest_recovery(), Some(NOW.plus_ms(3)));
 }
 
@@ -99,7 +99,7 @@ fn accounts_without_bounds_are_not_asked_for_their_load() {
 #[test]
 fn a_sale_above_the_limit_is_price_limit_with_figures() {
     let case = Case { request_limit: Some(ceiling(999_999_999, PriceLimitOn::Sale)), ..Case::accounts(1) };
-    check(&case, "price_above_limit", Cause::PriceLimit, false);
+    check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
     let figures = case.fails().price_figures().unwrap();
     assert_eq!((figures.limit, figures.price, figures.level), (999_999_999, 1_000_000_000, LimitLevel::Request));
     assert!(case.fails().price_limit_alone());
@@ -111,7 +111,7 @@ fn a_cost_above_the_limit_gives_no_figures() {
     row.serves[0].cost = Some(always(price("2", "2")));
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
     let case = Case { key: Key { price_limit: limit, ..key(&[]) }, ..Case::over(vec![row]) };
-    check(&case, "price_above_limit", Cause::PriceLimit, false);
+    check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
     assert_eq!(case.fails().price_figures(), None);
     assert!(case.fails().price_limit_alone());
 }
@@ -130,7 +130,7 @@ fn a_cost_limit_looks_at_each_accounts_own_factor() {
 fn a_missing_price_is_unpriced_where_one_is_asked_for() {
     let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
     let case = Case { request_limit: Some(limit), ..Case::accounts(1) };
-    check(&case, "unpriced", Cause::PriceLimit, false);
+    check(&case, "unpriced", NoRouteCause::PriceLimit, false);
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn an_unpriced_model_is_served_unless_money_is_bounded() {
     assert!(unpriced().run().is_ok());
     let budget = Budget { amount: NanoUsd(1), window: Window::Total, action: BudgetAction::Block };
     let case = Case { key: Key { budgets: vec![budget], ..key(&[]) }, ..unpriced() };
-    check(&case, "unpriced", Cause::PriceLimit, false);
+    check(&case, "unpriced", NoRouteCause::PriceLimit, false);
     assert!(case.fails().price_limit_alone());
-    let counting = Case { outline: outline("m", Method::CountTokens), ..case };
+    let counting = Case { summary: summary("m", Method::CountTokens), ..case };
     assert!(counting.run().is_ok(), "counting costs nothing");
 }
 
@@ -151,7 +151,7 @@ fn too_small_a_margin_is_price_limit() {
     row.serves[0].cost = Some(always(price("0.95", "1")));
     let limit = PriceLimit { mode: PriceLimitMode::MinMargin(100_000), on: PriceLimitOn::Sale };
     let case = Case { group: Group { price_limit: Some(limit), ..group("default", &["c"]) }, ..Case::over(vec![row]) };
-    check(&case, "margin", Cause::PriceLimit, false);
+    check(&case, "margin", NoRouteCause::PriceLimit, false);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_cannot_be_translated_does_not_count_beside_other_reasons() {
     case.translates = true;
     case.untranslatable.insert("a".to_owned(), vec!["seed".to_owned()]);
     assert_eq!(case.fails().all_translate(), None);
-    assert_eq!(case.fails().cause(), Cause::UpstreamRateLimited);
+    assert_eq!(case.fails().cause(), NoRouteCause::UpstreamRateLimited);
     case.health.0.clear();
     assert_eq!(case.tried(), ["b/0"]);
 }
@@ -188,7 +188,7 @@ fn learned_refusals_exclude_like_a_translation_that_fails() {
 
 #[test]
 fn another_protocol_is_excluded_until_translation_is_there() {
-    let case = Case { from: Protocol::Gemini, outline: outline("m", Method::Generate), ..Case::accounts(1) };
+    let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::accounts(1) };
     let refused = case.fails();
     assert_eq!(case.why(), Exclusion::OtherProtocol(Protocol::OpenAi));
     assert_eq!(refused.only_other_protocol(), Some(vec!["/v1/chat/completions"]));
@@ -202,35 +202,35 @@ fn another_protocol_is_excluded_until_translation_is_there() {
 fn another_protocol_does_not_count_beside_other_reasons() {
     let gemini = Channel { protocol: Protocol::Gemini, accounts: vec![], ..channel("g", &["m"]) };
     let case =
-        Case { from: Protocol::Gemini, outline: outline("m", Method::Generate), ..Case::over(vec![gemini, channel("o", &["m"])]) };
+        Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![gemini, channel("o", &["m"])]) };
     assert_eq!(case.fails().only_other_protocol(), None);
-    assert_eq!(case.fails().cause(), Cause::NoneConfigured);
+    assert_eq!(case.fails().cause(), NoRouteCause::NoneConfigured);
 }
 
 #[test]
 fn of_several_causes_the_first_in_order_is_told() {
     let causes = [
-        Cause::Concurrency,
-        Cause::Cooldown,
-        Cause::UpstreamRateLimited,
-        Cause::UpstreamQuota,
-        Cause::PriceLimit,
-        Cause::Disabled,
-        Cause::NoneConfigured,
+        NoRouteCause::Concurrency,
+        NoRouteCause::Cooldown,
+        NoRouteCause::UpstreamRateLimited,
+        NoRouteCause::UpstreamQuota,
+        NoRouteCause::PriceLimit,
+        NoRouteCause::Disabled,
+        NoRouteCause::NoneConfigured,
     ];
     let exclusion = |cause| match cause {
-        Cause::Concurrency => Exclusion::Concurrency,
-        Cause::Cooldown => Exclusion::Cooling { until: NOW, why: CoolingReason::Timeout },
-        Cause::UpstreamRateLimited => Exclusion::Cooling { until: NOW, why: CoolingReason::RateLimited },
-        Cause::UpstreamQuota => Exclusion::Budget { until: None },
-        Cause::PriceLimit => Exclusion::Margin,
-        Cause::Disabled => Exclusion::Disabled,
-        Cause::NoneConfigured => Exclusion::NoAccount,
+        NoRouteCause::Concurrency => Exclusion::Concurrency,
+        NoRouteCause::Cooldown => Exclusion::Cooling { until: NOW, why: CoolingReason::Timeout },
+        NoRouteCause::UpstreamRateLimited => Exclusion::Cooling { until: NOW, why: CoolingReason::RateLimited },
+        NoRouteCause::UpstreamQuota => Exclusion::Budget { until: None },
+        NoRouteCause::PriceLimit => Exclusion::Margin,
+        NoRouteCause::Disabled => Exclusion::Disabled,
+        NoRouteCause::NoneConfigured => Exclusion::NoAccount,
     };
     let channel = channel("c", &["m"]);
     for (at, first) in causes.iter().enumerate() {
         // Told last to first, so that the order of candidates cannot be what decides.
-        let excluded = causes[at..].iter().rev().map(|cause| Excluded {
+        let excluded = causes[at..].iter().rev().map(|cause| ExcludedCandidate {
             channel: &channel,
             account: None,
             why: exclusion(*cause),
@@ -238,20 +238,20 @@ fn of_several_causes_the_first_in_order_is_told() {
         });
         let refused = NoRoute { excluded: excluded.collect(), method: Method::Chat };
         assert_eq!(refused.cause(), *first);
-        assert_eq!(refused.price_limit_alone(), *first == Cause::PriceLimit, "who is off or missing as well does not count");
+        assert_eq!(refused.price_limit_alone(), *first == NoRouteCause::PriceLimit, "who is off or missing as well does not count");
     }
 }
 
 #[test]
 fn cause_words_are_those_of_the_wire() {
     let words = [
-        (Cause::NoneConfigured, "none_configured"),
-        (Cause::Disabled, "disabled"),
-        (Cause::Cooldown, "cooldown"),
-        (Cause::Concurrency, "concurrency"),
-        (Cause::UpstreamRateLimited, "upstream_rate_limited"),
-        (Cause::UpstreamQuota, "upstream_quota"),
-        (Cause::PriceLimit, "price_limit"),
+        (NoRouteCause::NoneConfigured, "none_configured"),
+        (NoRouteCause::Disabled, "disabled"),
+        (NoRouteCause::Cooldown, "cooldown"),
+        (NoRouteCause::Concurrency, "concurrency"),
+        (NoRouteCause::UpstreamRateLimited, "upstream_rate_limited"),
+        (NoRouteCause::UpstreamQuota, "upstream_quota"),
+        (NoRouteCause::PriceLimit, "price_limit"),
     ];
     for (cause, word) in words {
         assert_eq!(cause.as_str(), word);
@@ -283,6 +283,6 @@ fn a_trace_is_bounded_and_says_how_many_more_there_are() {
 fn a_model_of_the_group_alone_reaches_its_channels_alone() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &[])], vec![]);
     let caller = Caller::of(&catalog, Arc::new(key(&[])));
-    let refused = crate::resolve(&catalog, &caller, &outline("m", Method::Chat), Protocol::OpenAi, NOW);
+    let refused = crate::resolve(&catalog, &caller, &summary("m", Method::Chat), Protocol::OpenAi, NOW);
     assert_eq!(refused.unwrap_err(), NotOffered::OutsideGroup);
 }

@@ -20,7 +20,7 @@ pub(super) fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     let mut dice = dice(42);
     for key in 0..4_000u64 {
-        case.outline.affinity = affinity.then(|| key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        case.summary.affinity = affinity.then(|| key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let plan = case.run_with(&mut dice).unwrap();
         *counts.entry(plan.first.account.name.clone()).or_insert(0) += 1;
     }
@@ -89,7 +89,7 @@ fn without_weight_an_account_comes_last_in_its_tier_cheapest_first() {
 #[test]
 fn a_conversation_stays_on_its_account_whatever_the_dice_say() {
     let mut case = Case::accounts(20);
-    case.outline.affinity = Some(77);
+    case.summary.affinity = Some(77);
     let first = case.run_with(&mut dice(1)).unwrap();
     for seed in 2..20 {
         let again = case.run_with(&mut dice(seed)).unwrap();
@@ -104,7 +104,7 @@ fn when_a_conversations_account_cools_only_its_conversations_move_and_they_move_
     let mut sick = Case::accounts(10).cooling("c/3", CoolingReason::RateLimited, 5_000);
     let mut moved = 0;
     for key in 0..500 {
-        (well.outline.affinity, sick.outline.affinity) = (Some(key), Some(key));
+        (well.summary.affinity, sick.summary.affinity) = (Some(key), Some(key));
         let (before, after) = (well.tried(), sick.tried());
         if before[0] == "c/3" {
             moved += 1;
@@ -121,7 +121,7 @@ fn the_order_of_affinity_never_changes_between_versions() {
     let firsts = |case: &mut Case| {
         let mut digits = String::new();
         for key in 0..16 {
-            case.outline.affinity = Some(key);
+            case.summary.affinity = Some(key);
             digits.push_str(&case.run().unwrap().first.account.name.replace(|it: char| !it.is_ascii_digit(), ""));
         }
         digits
@@ -156,16 +156,16 @@ fn a_cooling_account_is_not_tried_while_another_one_is_usable_or_merely_busy() {
     let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))]).cooling("c/0", CoolingReason::ServerError, 5_000);
     assert_eq!(case.tried(), ["c/1"]);
     let busy = case.load("c/1", AccountLoad::AtConcurrency);
-    assert_eq!(busy.fails().cause(), Cause::Concurrency);
+    assert_eq!(busy.fails().cause(), NoRouteCause::Concurrency);
 }
 
 #[test]
 fn the_last_account_must_pass_everything_else() {
     let mut case = Case::accounts(1).cooling("c/0", CoolingReason::ServerError, 5_000);
     case.request_limit = Some(ceiling(1, PriceLimitOn::Sale));
-    assert_eq!(case.fails().cause(), Cause::PriceLimit);
+    assert_eq!(case.fails().cause(), NoRouteCause::PriceLimit);
     let off = Channel { on: false, ..channel("c", &["m"]) };
-    assert_eq!(Case::over(vec![off]).cooling("c/0", CoolingReason::ServerError, 5_000).fails().cause(), Cause::Disabled);
+    assert_eq!(Case::over(vec![off]).cooling("c/0", CoolingReason::ServerError, 5_000).fails().cause(), NoRouteCause::Disabled);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_channel_without_cooling_ignores_what_health_says() {
 #[test]
 fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
     let echo = Channel { provider: Provider::Echo, ..channel("e", &["m"]) };
-    let case = Case { from: Protocol::Gemini, outline: outline("m", Method::Generate), ..Case::over(vec![echo]) };
+    let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![echo]) };
     let plan = case.run().unwrap();
     assert_eq!((plan.first.protocol, plan.first.cost.clone()), (Protocol::Gemini, Some(Price::free())));
 }
@@ -230,7 +230,7 @@ proptest! {
             bounded(with_accounts(row, accounts.len()))
         });
         let mut case = Case::over(channels.collect());
-        case.outline.affinity = affinity;
+        case.summary.affinity = affinity;
         for (i, (_, _, accounts)) in rows.iter().enumerate() {
             for (n, which) in accounts.iter().enumerate() {
                 case = hinder(case, &format!("c{i}/{n}"), *which);

@@ -22,7 +22,7 @@ fn routed(routing: Routing, case: Case) -> Case {
 
 /// Average time to the first token, milliseconds.
 fn speed(mut case: Case, account: &str, ms: u64) -> Case {
-    case.outline.stream = true;
+    case.summary.stream = true;
     case.health.0.entry(account_id(account)).or_default().first_token_average_us = ms * 1_000;
     case
 }
@@ -102,14 +102,14 @@ fn plain_speed(mut case: Case, account: &str, ms: u64) -> Case {
 fn streams_are_compared_by_first_tokens_plain_answers_by_whole_ones_and_nothing_else_is() {
     let case = speed(speed(routed(Routing::Fastest, Case::accounts(2)), "c/0", 100), "c/1", 900);
     let mut case = plain_speed(plain_speed(case, "c/0", 9_000), "c/1", 1_000);
-    case.outline.stream = true;
+    case.summary.stream = true;
     assert_eq!(firsts(&mut case, false).get("c/0"), Some(&4_000));
-    case.outline.stream = false;
+    case.summary.stream = false;
     assert_eq!(firsts(&mut case, false).get("c/1"), Some(&4_000));
     // Who is known by the other kind only is measured first.
     case.health.0.entry(account_id("c/0")).or_default().whole_answer_average_us = 0;
     assert_eq!(firsts(&mut case, false).get("c/0"), Some(&4_000));
-    case.outline.method = Method::CountTokens;
+    case.summary.method = Method::CountTokens;
     assert!(near(firsts(&mut case, false).get("c/0"), 50), "by weights alone");
 }
 
@@ -125,7 +125,7 @@ proptest! {
             Channel { priority: *priority, weight: *weight, ..priced(&format!("c{i}"), &cost.to_string()) }
         });
         let mut case = routed(routing, Case::over(channels.collect()));
-        case.outline.affinity = affinity;
+        case.summary.affinity = affinity;
         for (i, row) in rows.iter().enumerate() {
             case = speed(case, &format!("c{i}/0"), row.3);
         }

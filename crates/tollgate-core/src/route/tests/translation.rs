@@ -58,7 +58,7 @@ fn where_nothing_is_left_what_cannot_be_translated_counts_before_busy_and_coolin
     let no = case.fails();
     assert_eq!((no.busy().len(), no.all_translate()), (0, Some(vec!["logit_bias".to_owned()])));
     let mut case = super::translation::case(vec![foreign("a")]).cooling("a/0", CoolingReason::RateLimited, 4);
-    assert_eq!(case.fails().cause(), Cause::UpstreamRateLimited);
+    assert_eq!(case.fails().cause(), NoRouteCause::UpstreamRateLimited);
     refuse(&mut case, "a");
     assert_eq!(case.fails().all_translate(), Some(vec!["logit_bias".to_owned()]));
 }

@@ -6,7 +6,7 @@ use tollgate_protocol::Method;
 use super::*;
 use crate::{
     PriceTier,
-    samples::{outline, price},
+    samples::{price, summary},
 };
 
 fn tokens(input: u64, output: u64) -> Tokens {
@@ -101,10 +101,10 @@ fn parts_larger_than_their_total_are_cut_to_it() {
 
 #[test]
 fn the_input_estimate_follows_the_holds_figures() {
-    let check = |change: fn(&mut Outline), expected| {
-        let mut outline = Outline { text_bytes: 0, ..outline("m", Method::Chat) };
-        change(&mut outline);
-        assert_eq!(estimate_input(&outline), expected);
+    let check = |change: fn(&mut RequestSummary), expected| {
+        let mut summary = RequestSummary { text_bytes: 0, ..summary("m", Method::Chat) };
+        change(&mut summary);
+        assert_eq!(estimate_input(&summary), expected);
     };
     check(|_| {}, 0);
     check(|it| it.text_bytes = 11, 6);
@@ -117,7 +117,7 @@ fn the_input_estimate_follows_the_holds_figures() {
 #[test]
 fn the_output_estimate_is_the_asked_limit_within_the_models() {
     let bounded = Model { max_output: Some(1_000), ..Model::default() };
-    let asked = |max_output, candidates| Outline { max_output, candidates, ..outline("m", Method::Chat) };
+    let asked = |max_output, candidates| RequestSummary { max_output, candidates, ..summary("m", Method::Chat) };
     assert_eq!(estimate_output(&asked(Some(50), 1), &bounded), 50);
     assert_eq!(estimate_output(&asked(Some(5_000), 1), &bounded), 1_000);
     assert_eq!(estimate_output(&asked(None, 3), &bounded), 3_000);
@@ -125,21 +125,21 @@ fn the_output_estimate_is_the_asked_limit_within_the_models() {
     assert_eq!(estimate_output(&asked(Some(0), 1), &Model::default()), 16_384);
     assert_eq!(estimate_output(&asked(None, 1), &Model::default()), 16_384);
     assert_eq!(estimate_output(&asked(Some(70_000), 2), &Model::default()), 140_000);
-    assert_eq!(estimate_output(&outline("m", Method::CountTokens), &bounded), 0);
-    assert_eq!(estimate_output(&outline("m", Method::Embeddings), &bounded), 0);
+    assert_eq!(estimate_output(&summary("m", Method::CountTokens), &bounded), 0);
+    assert_eq!(estimate_output(&summary("m", Method::Embeddings), &bounded), 0);
 }
 
 #[test]
 fn a_count_of_input_takes_four_bytes_a_token_and_says_where_it_guessed() {
-    let text = Outline { text_bytes: 41, ..outline("m", Method::Chat) };
+    let text = RequestSummary { text_bytes: 41, ..summary("m", Method::Chat) };
     assert_eq!(count_input(&text), InputCount { tokens: 11, source: TokenSource::Counted });
-    let image = Outline { images: 1, ..text };
+    let image = RequestSummary { images: 1, ..text };
     assert_eq!(count_input(&image), InputCount { tokens: 1_611, source: TokenSource::Estimated });
 }
 
 #[test]
 fn a_count_of_output_rounds_up_and_counts_media() {
-    let count = |text_bytes, media| count_output(Delivered { content: true, text_bytes, media });
+    let count = |text_bytes, media| count_output(DeliveredContent { content: true, text_bytes, media });
     assert_eq!((count(0, 0), count(1, 0), count(4, 0), count(5, 0), count(4, 1)), (0, 1, 1, 2, 1_601));
 }
 

@@ -4,10 +4,10 @@ use super::*;
 use crate::{AttemptRecord, samples::channel_id};
 use serde_json::json;
 
-fn begin() -> Begin {
+fn begin() -> AttemptStart {
     let key = key(&[]);
     let group = group("default", &["c"]);
-    Begin {
+    AttemptStart {
         id: RequestId::from_parts(NOW, [1; 10]),
         at: NOW,
         key: key.id,
@@ -28,7 +28,7 @@ fn begin() -> Begin {
         policy: StreamBreak::Delivered,
         input: InputCount { tokens: 100, source: Counted },
         earlier: Vec::new(),
-        attempt: BeginAttempt {
+        attempt: StartedAttempt {
             channel: channel_id("c"),
             channel_name: "c".to_owned(),
             account: account("c", 0).id,
@@ -42,14 +42,14 @@ fn begin() -> Begin {
     }
 }
 
-fn progress(tokens: u64) -> Progress {
-    Progress { id: begin().id, at: NOW.plus_ms(2_000), delivered: handed(tokens), usage: None }
+fn progress(tokens: u64) -> StreamProgress {
+    StreamProgress { id: begin().id, at: NOW.plus_ms(2_000), delivered: handed(tokens), usage: None }
 }
 
 #[test]
 fn without_progress_the_sale_is_nothing_and_the_cost_is_the_input_estimated() {
     for policy in POLICIES {
-        let record = settle_stopped(&[Begin { policy, ..begin() }], None).unwrap();
+        let record = settle_stopped(&[AttemptStart { policy, ..begin() }], None).unwrap();
         assert_eq!((record.sale, record.cost), (Some(NanoUsd(0)), Some(NanoUsd(50_000))), "{policy:?}");
         assert_eq!((record.outcome, record.status), (Outcome::GatewayStopped, 0));
         assert_eq!(record.attempts[0].tokens.source, Estimated);
@@ -60,7 +60,7 @@ fn without_progress_the_sale_is_nothing_and_the_cost_is_the_input_estimated() {
 #[test]
 fn with_progress_the_sale_is_the_input_and_what_was_handed_over() {
     for policy in POLICIES {
-        let record = settle_stopped(&[Begin { policy, ..begin() }], Some(&progress(10))).unwrap();
+        let record = settle_stopped(&[AttemptStart { policy, ..begin() }], Some(&progress(10))).unwrap();
         assert_eq!((record.sale, record.cost), (Some(NanoUsd(120_000)), Some(NanoUsd(60_000))), "{policy:?}");
         assert_eq!((record.tokens.input, record.tokens.output, record.tokens.source), (100, 10, Counted));
         assert_eq!(record.duration_us, 2_000_000);
@@ -75,8 +75,8 @@ fn progress_without_content_is_as_good_as_none() {
 
 #[test]
 fn usage_reported_so_far_counts_where_the_policy_says_so() {
-    let reported = Progress { usage: Some(usage(50, 12)), ..progress(10) };
-    let sale = |policy| settle_stopped(&[Begin { policy, ..begin() }], Some(&reported)).unwrap().sale;
+    let reported = StreamProgress { usage: Some(usage(50, 12)), ..progress(10) };
+    let sale = |policy| settle_stopped(&[AttemptStart { policy, ..begin() }], Some(&reported)).unwrap().sale;
     assert_eq!(sale(StreamBreak::ProviderUsage), Some(NanoUsd(74_000)));
     assert_eq!(sale(StreamBreak::Delivered), Some(NanoUsd(70_000)));
 }
@@ -85,7 +85,7 @@ fn usage_reported_so_far_counts_where_the_policy_says_so() {
 fn earlier_attempts_stand_as_they_were_settled() {
     let first: AttemptRecord =
         settle_attempt(&attempt(AttemptResult::Refused, None), Method::StreamGenerate, InputCount { tokens: 100, source: Counted });
-    let begins = [begin(), Begin { earlier: vec![first], ..begin() }];
+    let begins = [begin(), AttemptStart { earlier: vec![first], ..begin() }];
     let record = settle_stopped(&begins, Some(&progress(10))).unwrap();
     assert_eq!(record.attempts.len(), 2);
     assert_eq!((record.attempts[0].result, record.attempts[1].result), (AttemptResult::Refused, AttemptResult::Broke));
@@ -102,14 +102,14 @@ fn an_attempt_whose_end_nobody_wrote_down_counts_as_sent() {
 #[test]
 fn a_second_recovery_gives_the_same_record() {
     let once = settle_stopped(&[begin()], Some(&progress(10)));
-    let stored: Begin = serde_json::from_str(&serde_json::to_string(&begin()).unwrap()).unwrap();
-    let stored_progress: Progress = serde_json::from_str(&serde_json::to_string(&progress(10)).unwrap()).unwrap();
+    let stored: AttemptStart = serde_json::from_str(&serde_json::to_string(&begin()).unwrap()).unwrap();
+    let stored_progress: StreamProgress = serde_json::from_str(&serde_json::to_string(&progress(10)).unwrap()).unwrap();
     assert_eq!(settle_stopped(&[stored], Some(&stored_progress)), once);
 }
 
 #[test]
 fn unpriced_and_uncosted_requests_stay_so() {
-    let mut bare = Begin { sale: None, ..begin() };
+    let mut bare = AttemptStart { sale: None, ..begin() };
     bare.attempt.cost = None;
     let record = settle_stopped(&[bare], Some(&progress(10))).unwrap();
     assert_eq!((record.sale, record.cost, record.tokens.output), (None, None, 10));
@@ -128,6 +128,6 @@ fn what_is_absent_is_left_out_and_may_be_spelt_out_in_an_older_journal() {
     for (name, nothing) in [("client_request_id", json!(null)), ("dropped", json!([])), ("earlier", json!([]))] {
         assert_eq!(members.insert(name.to_owned(), nothing), None, "{name} is written although it is absent");
     }
-    let read: Begin = serde_json::from_value(stored).unwrap();
-    assert_eq!(read, Begin { address: None, ..begin() });
+    let read: AttemptStart = serde_json::from_value(stored).unwrap();
+    assert_eq!(read, AttemptStart { address: None, ..begin() });
 }

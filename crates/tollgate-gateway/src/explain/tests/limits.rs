@@ -1,9 +1,9 @@
 //! Limits of the caller: what is left, what the request takes, and who refuses.
 
-use tollgate_core::{Billing, Meter, Model, Spent, Subject};
+use tollgate_core::{Billing, Meter, Model, SpendTotals, Subject};
 
 use super::*;
-use crate::CountedHere;
+use crate::SubjectUsage;
 
 /// Ten seconds into a minute.
 const MICROS: u64 = 70_000_000;
@@ -25,11 +25,11 @@ impl Case {
         case
     }
 
-    fn counted(&self) -> Counted {
-        let counts = |subject, meter| Counts { subject, meter, by: CountedBy::Gateway, knows_rates: true };
+    fn counted(&self) -> CallerCounters {
+        let counts = |subject, meter| SubjectCounters { subject, meter, by: CounterSource::Gateway, knows_rates: true };
         let counts =
             vec![counts(Subject::Key(self.key.id), self.of_key), counts(Subject::Member(self.key.member.id), self.of_member)];
-        Counted { counts, micros: MICROS, budgets: self.gateway.clone() }
+        CallerCounters { counts, micros: MICROS, budgets: self.gateway.clone() }
     }
 
     fn explained(&self) -> Explanation {
@@ -37,19 +37,19 @@ impl Case {
     }
 
     /// Asks for a model that is sold at 1 USD per million tokens in and 2 out.
-    fn explained_by(&self, counted: &Counted) -> Explanation {
+    fn explained_by(&self, counted: &CallerCounters) -> Explanation {
         let rows = catalog();
         let channels = rows.channels.values().map(|channel| Channel::clone(channel)).collect();
         let groups = rows.groups.values().map(|group| tollgate_core::Group::clone(group)).collect();
         let price = Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() };
-        let schedule = PriceSchedule(vec![PricedAt { valid_from: None, price }]);
+        let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]);
         let model = Model { name: "m".to_owned(), price: Some(schedule), max_output: Some(1_000), ..Model::default() };
         let catalog = Catalog::from_parts(Revision(3), channels, groups, vec![model]);
         let mut key = self.key.clone();
         key.groups = vec![catalog.groups[0].id];
-        let known = Known::default();
-        let sight = Sight { catalog: &catalog, health: &FirstCools, known: &known, counted, now: NOW };
-        let question = Question { output_tokens: self.output_tokens, ..question("m", &[]) };
+        let known = RuntimeState::default();
+        let sight = ExplainInput { catalog: &catalog, health: &FirstCools, known: &known, counted, now: NOW };
+        let question = ExplainRequest { output_tokens: self.output_tokens, ..question("m", &[]) };
         explain(&question, Arc::new(key), &sight).unwrap()
     }
 }
@@ -60,7 +60,7 @@ fn budget(usd: &str, window: Window) -> Vec<Budget> {
 
 fn spent(nano: i64) -> Meter {
     let amount = NanoUsd(nano);
-    Meter { spent: Spent::loaded(NOW, amount, amount, amount), ..Meter::default() }
+    Meter { spent: SpendTotals::loaded(NOW, amount, amount, amount), ..Meter::default() }
 }
 
 fn refusal(explained: &Explanation) -> (&'static str, bool, String, String) {
@@ -188,17 +188,17 @@ fn beside_a_gateway_its_notes_count_and_the_database_for_who_is_not_in_them() {
     let mut used = Meter::default();
     used.requests.take(1, MICROS);
     let booked = vec![(of_key, Meter::default()), (of_member, Meter::default())];
-    let counted = vec![CountedHere { subject: of_key, meter: used }];
-    let mut known = Known { at: NOW, counted, counted_micros: MICROS, ..Known::default() };
-    let explained = case.explained_by(&Counted::at_rest(booked.clone(), &known, NOW.plus_ms(5_000), Vec::new()));
+    let counted = vec![SubjectUsage { subject: of_key, meter: used }];
+    let mut known = RuntimeState { at: NOW, counted, counted_micros: MICROS, ..RuntimeState::default() };
+    let explained = case.explained_by(&CallerCounters::from_database(booked.clone(), &known, NOW.plus_ms(5_000), Vec::new()));
     assert_eq!(refusal(&explained).0, "E31");
     let by: Vec<_> = explained.limits.iter().map(|it| (it.of, it.left, it.counted_by)).collect();
-    assert_eq!(by, [("key", 0, CountedBy::Notes), ("member", 1, CountedBy::Database)]);
+    assert_eq!(by, [("key", 0, CounterSource::Notes), ("member", 1, CounterSource::Database)]);
     // Two minutes later nothing of it counts any more.
-    let later = Counted::at_rest(booked.clone(), &known, NOW.plus_ms(120_000), Vec::new());
+    let later = CallerCounters::from_database(booked.clone(), &known, NOW.plus_ms(120_000), Vec::new());
     assert_eq!(case.explained_by(&later).refusal, None);
     // Where not everybody is noted, nothing is known of the minutes of those who are not.
     known.counts_more = true;
-    let explained = case.explained_by(&Counted::at_rest(booked, &known, NOW, Vec::new()));
+    let explained = case.explained_by(&CallerCounters::from_database(booked, &known, NOW, Vec::new()));
     assert_eq!(explained.limits.iter().map(|it| it.of).collect::<Vec<_>>(), ["key"]);
 }

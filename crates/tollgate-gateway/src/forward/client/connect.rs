@@ -25,12 +25,12 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    destination::Destination,
+    destination::UpstreamTarget,
     proxy,
     resolver::Addresses,
     tls,
     tls::Trust,
-    watched::{Line, OverTcp, Watched},
+    watched::{CheckedIo, IoState, OverTcp},
 };
 use crate::forward::ConnectFault;
 
@@ -48,7 +48,7 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// A connection that may carry requests. Its task is aborted to close it at once.
 pub(crate) enum Connected {
     /// HTTP/1.1: one request at a time.
-    Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<Line>),
+    Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<IoState>),
     /// HTTP/2: as many at once as the far side allows at the moment.
     Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
 }
@@ -56,7 +56,7 @@ pub(crate) enum Connected {
 /// Connects to a destination; also tells which of its addresses it is, where a name stands for several. The caller bounds
 /// the time.
 pub(crate) async fn connect(
-    destination: &Destination,
+    destination: &UpstreamTarget,
     addresses: &Addresses,
     trust: &Trust,
     tasks: &TaskTracker,
@@ -75,7 +75,7 @@ pub(crate) async fn connect(
 /// TLS where the destination wants it, then HTTP.
 async fn speak(
     socket: TcpStream,
-    destination: &Destination,
+    destination: &UpstreamTarget,
     trust: &Trust,
     tasks: &TaskTracker,
 ) -> Result<Connected, ConnectFault> {
@@ -90,7 +90,7 @@ async fn speak(
 }
 
 async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {
-    let (stream, line) = Watched::new(stream);
+    let (stream, line) = CheckedIo::new(stream);
     let (sender, connection) = http1::Builder::new()
         .max_headers(MOST_HEADERS)
         .max_buf_size(BUFFER_BYTES)

@@ -7,12 +7,12 @@ use http::{HeaderValue, Uri, uri::PathAndQuery};
 use tollgate_core::Channel;
 use url::{Host, Url};
 
-use super::guard::Reach;
+use super::guard::AddressPolicy;
 use crate::forward::ConnectFault;
 
 /// A parsed base URL with everything that decides how its connections are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Destination {
+pub(crate) struct UpstreamTarget {
     /// `https`.
     pub tls: bool,
     /// Name or address, without brackets.
@@ -28,25 +28,25 @@ pub(crate) struct Destination {
     /// The base URL's query, put behind every path.
     pub query: Option<String>,
     /// Addresses it may reach.
-    pub reach: Reach,
+    pub reach: AddressPolicy,
     /// PEM file with further roots.
     pub ca_file: Option<String>,
     /// Proxy.
     pub proxy: Option<Url>,
 }
 
-impl Destination {
+impl UpstreamTarget {
     /// Reads a channel's row.
     pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
         let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
         let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
         let base_path = url.path().trim_end_matches('/').to_owned();
-        let destination = Self::of_url(&url, Reach::of(channel))?;
+        let destination = Self::of_url(&url, AddressPolicy::of(channel))?;
         Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.ca_file.clone(), proxy, ..destination })
     }
 
     /// Where an address leads, directly; its path and query are no part of it.
-    pub(crate) fn of_url(url: &Url, reach: Reach) -> Result<Self, ConnectFault> {
+    pub(crate) fn of_url(url: &Url, reach: AddressPolicy) -> Result<Self, ConnectFault> {
         let tls = match url.scheme() {
             "http" => false,
             "https" => true,
@@ -111,10 +111,10 @@ mod tests {
     use super::*;
     use crate::forward::testing::channel;
 
-    fn of(base: &str) -> Result<Destination, ConnectFault> {
+    fn of(base: &str) -> Result<UpstreamTarget, ConnectFault> {
         let mut row = channel(base);
         row.private_network = false;
-        Destination::of(&row)
+        UpstreamTarget::of(&row)
     }
 
     #[test]
@@ -147,10 +147,10 @@ mod tests {
     #[test]
     fn a_row_that_only_changed_its_weight_keeps_its_destination() {
         let mut row = channel("http://127.0.0.1:1/v1");
-        let before = Destination::of(&row).unwrap();
+        let before = UpstreamTarget::of(&row).unwrap();
         row.weight = 9;
-        assert_eq!(Destination::of(&row).unwrap(), before);
+        assert_eq!(UpstreamTarget::of(&row).unwrap(), before);
         row.private_network = false;
-        assert_ne!(Destination::of(&row).unwrap(), before);
+        assert_ne!(UpstreamTarget::of(&row).unwrap(), before);
     }
 }

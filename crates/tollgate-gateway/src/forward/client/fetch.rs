@@ -14,8 +14,8 @@ use url::Url;
 
 use super::{
     connect::{Connected, connect},
-    destination::{Destination, TargetForm},
-    guard::Reach,
+    destination::{TargetForm, UpstreamTarget},
+    guard::AddressPolicy,
     resolver::Addresses,
     tls::Trust,
 };
@@ -26,7 +26,7 @@ const WANTED: HeaderValue = HeaderValue::from_static("image/*, audio/*, video/*,
 const PLAIN: HeaderValue = HeaderValue::from_static("identity");
 
 /// An answer, its body still on the wire; dropped, the connection is closed.
-pub(crate) struct Got {
+pub(crate) struct FetchedResponse {
     /// HTTP status.
     pub(crate) status: u16,
     /// Its header fields.
@@ -61,7 +61,12 @@ pub(crate) struct Sent {
 ///
 /// # Errors
 /// When nothing may be reached there, or no head of an answer comes.
-pub(crate) async fn get(url: &Url, reach: Reach, trust: &Trust, tasks: &TaskTracker) -> Result<Got, ConnectFault> {
+pub(crate) async fn get(
+    url: &Url,
+    reach: AddressPolicy,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<FetchedResponse, ConnectFault> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, WANTED);
     headers.insert(ACCEPT_ENCODING, PLAIN);
@@ -72,8 +77,14 @@ pub(crate) async fn get(url: &Url, reach: Reach, trust: &Trust, tasks: &TaskTrac
 ///
 /// # Errors
 /// When nothing may be reached there, or no head of an answer comes.
-pub(crate) async fn send(url: &Url, sent: Sent, reach: Reach, trust: &Trust, tasks: &TaskTracker) -> Result<Got, ConnectFault> {
-    let destination = Destination::of_url(url, reach)?;
+pub(crate) async fn send(
+    url: &Url,
+    sent: Sent,
+    reach: AddressPolicy,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<FetchedResponse, ConnectFault> {
+    let destination = UpstreamTarget::of_url(url, reach)?;
     let mut path = url.path().to_owned();
     if let Some(query) = url.query() {
         path.push('?');
@@ -100,5 +111,5 @@ pub(crate) async fn send(url: &Url, sent: Sent, reach: Reach, trust: &Trust, tas
         Connected::Http2(mut sender, _) => (sender.send_request(request(TargetForm::Whole)?).await, Connection(None)),
     };
     let (head, body) = answer.map_err(|_| ConnectFault::Closed)?.into_parts();
-    Ok(Got { status: head.status.as_u16(), headers: head.headers, body, _connection: connection })
+    Ok(FetchedResponse { status: head.status.as_u16(), headers: head.headers, body, _connection: connection })
 }

@@ -7,14 +7,14 @@ use tollgate_core::Channel;
 
 /// Whether a channel's traffic may leave the public internet's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum AddressPolicy {
     /// Public addresses only.
     Public,
     /// Loopback and private addresses too: an admin flagged the channel.
     Anywhere,
 }
 
-impl Reach {
+impl AddressPolicy {
     pub(crate) const fn of(channel: &Channel) -> Self {
         if channel.private_network { Self::Anywhere } else { Self::Public }
     }
@@ -83,7 +83,7 @@ mod tests {
 
     fn check(address: &str, public: bool) {
         let address: IpAddr = address.parse().unwrap();
-        assert_eq!(Reach::Public.allows(address), public, "{address}");
+        assert_eq!(AddressPolicy::Public.allows(address), public, "{address}");
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
     fn a_flagged_channel_reaches_private_addresses_but_no_multicast() {
         for (address, allowed) in [("127.0.0.1", true), ("10.0.0.1", true), ("::1", true), ("224.0.0.1", false), ("ff02::1", false)]
         {
-            assert_eq!(Reach::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");
+            assert_eq!(AddressPolicy::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");
         }
     }
 }

@@ -27,10 +27,10 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     connect::{Connected, connect},
-    destination::{Destination, TargetForm},
+    destination::{TargetForm, UpstreamTarget},
     resolver::Addresses,
     tls::Trust,
-    watched::Line,
+    watched::IoState,
 };
 use crate::forward::{ConnectFault, SentMark, UpstreamError};
 
@@ -50,7 +50,7 @@ const MOST_HTTP2: usize = 16;
 
 /// One channel's connections.
 pub(crate) struct Host {
-    pub(crate) destination: Destination,
+    pub(crate) destination: UpstreamTarget,
     addresses: Addresses,
     idle: Mutex<VecDeque<Idle>>,
     shared: Mutex<Vec<Shared>>,
@@ -63,7 +63,7 @@ pub(crate) struct Host {
 struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,
-    line: Arc<Line>,
+    line: Arc<IoState>,
     peer: Option<IpAddr>,
 }
 
@@ -92,10 +92,10 @@ pub(crate) enum Freshness {
 /// One request's hold on a connection. Dropped before the answer's end, an HTTP/1.1 connection is closed at once.
 pub(crate) struct Lease {
     host: Arc<Host>,
-    grip: Option<Grip>,
+    grip: Option<LeaseKind>,
 }
 
-enum Grip {
+enum LeaseKind {
     /// `kept`: since when it had lain idle, if it was used before.
     Http1 { wire: Wire, kept: Option<Instant> },
     /// `kept`: it was used before, and nothing was under way on it.
@@ -104,13 +104,13 @@ enum Grip {
 
 /// Why a request got no answer's head.
 pub(crate) struct SendFault {
-    pub(crate) fate: Fate,
+    pub(crate) fate: DeliveryState,
     pub(crate) error: UpstreamError,
 }
 
 /// What is known of a request that got no answer's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum DeliveryState {
     /// No byte of it left, or the far side says that it was not looked at: it may be sent again, on another connection.
     Untouched,
     /// It left on a connection that had lain idle and ended at once, without a byte of an answer: almost certainly it was
@@ -121,7 +121,7 @@ pub(crate) enum Fate {
 }
 
 impl Host {
-    pub(crate) fn new(destination: Destination) -> Self {
+    pub(crate) fn new(destination: UpstreamTarget) -> Self {
         Self {
             destination,
             addresses: Addresses::default(),
@@ -165,13 +165,13 @@ impl Host {
         // Boxed: making a connection takes kilobytes, which requests on an idle one would all carry.
         let (connected, peer) = Box::pin(connect(&self.destination, &self.addresses, trust, tasks)).await?;
         let grip = match connected {
-            Connected::Http1(sender, close, line) => Grip::Http1 { wire: Wire { sender, close, line, peer }, kept: None },
+            Connected::Http1(sender, close, line) => LeaseKind::Http1 { wire: Wire { sender, close, line, peer }, kept: None },
             Connected::Http2(sender, most) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
                 let in_flight = Arc::new(AtomicUsize::new(1));
                 let kept = Shared { peer, made: Instant::now(), sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-                Grip::Http2 { sender, in_flight, kept: false }
+                LeaseKind::Http2 { sender, in_flight, kept: false }
             }
         };
         Ok(Lease { host: Arc::clone(self), grip: Some(grip) })
@@ -189,7 +189,7 @@ impl Host {
                 tokio::task::yield_now().await;
             }
             if !wire.sender.is_closed() && (wire.sender.is_ready() || wire.sender.ready().await.is_ok()) {
-                let grip = Some(Grip::Http1 { wire, kept: Some(since) });
+                let grip = Some(LeaseKind::Http1 { wire, kept: Some(since) });
                 return Some(Lease { host: Arc::clone(self), grip });
             }
         }
@@ -210,7 +210,7 @@ impl Host {
             return None;
         }
         let kept = least.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
-        let grip = Grip::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight), kept };
+        let grip = LeaseKind::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight), kept };
         Some(Lease { host: Arc::clone(self), grip: Some(grip) })
     }
 
@@ -280,8 +280,8 @@ impl Lease {
     /// How a request on this connection names its target.
     pub(crate) fn target_form(&self) -> TargetForm {
         match self.grip {
-            Some(Grip::Http2 { .. }) => TargetForm::Whole,
-            Some(Grip::Http1 { .. }) | None => TargetForm::Origin,
+            Some(LeaseKind::Http2 { .. }) => TargetForm::Whole,
+            Some(LeaseKind::Http1 { .. }) | None => TargetForm::Origin,
         }
     }
 
@@ -290,23 +290,23 @@ impl Lease {
         let host = Arc::clone(&self.host);
         let began = Instant::now();
         match self.grip.as_mut().expect("a lease holds its connection until it is dropped") {
-            Grip::Http1 { wire, kept } => {
+            LeaseKind::Http1 { wire, kept } => {
                 wire.line.begin(mark.clone(), kept.is_some());
                 let done = wire.sender.try_send_request(request).await;
                 done.map_err(|fault| {
                     let silent = !wire.line.is_answered() && began.elapsed() < RACE;
                     let fate = match kept {
-                        _ if fault.message().is_some() || !wire.line.is_written() => Fate::Untouched,
-                        Some(_) if silent => Fate::Unanswered,
-                        _ => Fate::Lost,
+                        _ if fault.message().is_some() || !wire.line.is_written() => DeliveryState::Untouched,
+                        Some(_) if silent => DeliveryState::Unanswered,
+                        _ => DeliveryState::Lost,
                     };
-                    if let (Some(since), Fate::Untouched | Fate::Unanswered) = (kept, fate) {
+                    if let (Some(since), DeliveryState::Untouched | DeliveryState::Unanswered) = (kept, fate) {
                         host.let_go(*since);
                     }
                     judge(fault.error(), fate)
                 })
             }
-            Grip::Http2 { sender, in_flight, kept } => {
+            LeaseKind::Http2 { sender, in_flight, kept } => {
                 mark.set();
                 let done = sender.try_send_request(request).await;
                 done.map_err(|fault| {
@@ -316,11 +316,11 @@ impl Lease {
                     }
                     let ended = cause_of::<io::Error>(fault.error()).is_some() && began.elapsed() < RACE;
                     let fate = if fault.message().is_some() || cause.is_some_and(not_looked_at) {
-                        Fate::Untouched
+                        DeliveryState::Untouched
                     } else if *kept && ended {
-                        Fate::Unanswered
+                        DeliveryState::Unanswered
                     } else {
-                        Fate::Lost
+                        DeliveryState::Lost
                     };
                     judge(fault.error(), fate)
                 })
@@ -330,7 +330,7 @@ impl Lease {
 
     /// The answer has ended properly: the connection may carry the next request.
     pub(crate) fn give_back(mut self) {
-        if let Some(Grip::Http1 { wire, .. }) = self.grip.take_if(|grip| matches!(grip, Grip::Http1 { .. }))
+        if let Some(LeaseKind::Http1 { wire, .. }) = self.grip.take_if(|grip| matches!(grip, LeaseKind::Http1 { .. }))
             && !wire.sender.is_closed()
         {
             self.host.keep(wire);
@@ -341,8 +341,8 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         match self.grip.take() {
-            Some(Grip::Http1 { wire, .. }) => wire.close.abort(),
-            Some(Grip::Http2 { in_flight, .. }) => {
+            Some(LeaseKind::Http1 { wire, .. }) => wire.close.abort(),
+            Some(LeaseKind::Http2 { in_flight, .. }) => {
                 in_flight.fetch_sub(1, Ordering::Relaxed);
             }
             None => {}
@@ -350,8 +350,8 @@ impl Drop for Lease {
     }
 }
 
-fn judge(error: &hyper::Error, fate: Fate) -> SendFault {
-    let error = if fate == Fate::Untouched {
+fn judge(error: &hyper::Error, fate: DeliveryState) -> SendFault {
+    let error = if fate == DeliveryState::Untouched {
         UpstreamError::NotSent(ConnectFault::Closed)
     } else if error.is_parse_too_large() {
         UpstreamError::Unreadable("answer head too large")

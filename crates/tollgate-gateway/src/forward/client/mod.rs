@@ -34,10 +34,10 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId};
 
-pub(crate) use self::guard::Reach;
+pub(crate) use self::guard::AddressPolicy;
 use self::{
-    destination::{Destination, TargetForm},
-    host::{Fate, Freshness, Host},
+    destination::{TargetForm, UpstreamTarget},
+    host::{DeliveryState, Freshness, Host},
     leased::LeasedBody,
 };
 pub use self::{
@@ -99,12 +99,12 @@ impl Client {
             if Arc::ptr_eq(&entry.channel, channel) {
                 return Ok(Arc::clone(&entry.host));
             }
-            if Destination::of(channel)? == entry.host.destination {
+            if UpstreamTarget::of(channel)? == entry.host.destination {
                 entry.channel = Arc::clone(channel);
                 return Ok(Arc::clone(&entry.host));
             }
         }
-        let host = Arc::new(Host::new(Destination::of(channel)?));
+        let host = Arc::new(Host::new(UpstreamTarget::of(channel)?));
         hosts.insert(channel.id, Entry { channel: Arc::clone(channel), host: Arc::clone(&host) });
         Ok(host)
     }
@@ -153,15 +153,19 @@ impl Upstream for Client {
 }
 
 /// Whether a request may be sent once more. What nobody can know is the channel's to decide, as for every other attempt.
-fn may_go_again(fate: Fate, channel: &Channel) -> bool {
+fn may_go_again(fate: DeliveryState, channel: &Channel) -> bool {
     match fate {
-        Fate::Untouched => true,
-        Fate::Unanswered => channel.retry_uncertain,
-        Fate::Lost => false,
+        DeliveryState::Untouched => true,
+        DeliveryState::Unanswered => channel.retry_uncertain,
+        DeliveryState::Lost => false,
     }
 }
 
-fn request(call: &UpstreamCall, destination: &Destination, form: TargetForm) -> Result<Request<Full<bytes::Bytes>>, ConnectFault> {
+fn request(
+    call: &UpstreamCall,
+    destination: &UpstreamTarget,
+    form: TargetForm,
+) -> Result<Request<Full<bytes::Bytes>>, ConnectFault> {
     let mut request = Request::new(Full::new(call.body.clone()));
     *request.method_mut() = if call.body.is_empty() { Method::GET } else { Method::POST };
     *request.uri_mut() = destination.target(&call.path, form)?;

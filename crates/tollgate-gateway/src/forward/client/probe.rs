@@ -10,11 +10,11 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::{Instant, timeout};
-use tollgate_core::{Account, Channel, RequestId, Serves};
+use tollgate_core::{Account, Channel, ModelMapping, RequestId};
 use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, Usage, codec};
 
 use super::{
-    Client, Destination,
+    Client, UpstreamTarget,
     connect::dial,
     proxy,
     resolver::Addresses,
@@ -75,7 +75,7 @@ pub enum ProbeFault {
 pub async fn probe(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
-    serves: &Serves,
+    serves: &ModelMapping,
     trust: Arc<Trust>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
@@ -94,7 +94,7 @@ pub async fn probe(
 
 /// The steps below HTTP, on a connection of their own.
 async fn connect(channel: &Channel, trust: &Trust, seen: &mut (dyn FnMut(ProbeStep, Duration) + Send)) -> Result<(), ConnectFault> {
-    let destination = Destination::of(channel)?;
+    let destination = UpstreamTarget::of(channel)?;
     let begin = Instant::now();
     let socket = if let Some(by) = &destination.proxy {
         let socket = proxy::tunnel(by, &destination).await?;
@@ -123,7 +123,7 @@ async fn connect(channel: &Channel, trust: &Trust, seen: &mut (dyn FnMut(ProbeSt
 async fn ask(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
-    serves: &Serves,
+    serves: &ModelMapping,
     trust: Arc<Trust>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
@@ -175,7 +175,7 @@ async fn ask(
 }
 
 /// The smallest request that a model answers with a few tokens.
-fn small_request(protocol: Protocol, serves: &Serves) -> (Method, Bytes) {
+fn small_request(protocol: Protocol, serves: &ModelMapping) -> (Method, Bytes) {
     let model = serde_json::Value::from(serves.upstream.as_str());
     let (method, text) = match protocol {
         Protocol::OpenAi => {
@@ -202,8 +202,12 @@ mod tests {
         let upstream = RawUpstream::answering(answer.to_owned()).await;
         let channel = Arc::new(testing::channel(&upstream.url));
         let account = Arc::new(testing::account(1));
-        let serves =
-            Serves { model: "m".to_owned(), upstream: "up".to_owned(), cost: None, profile: tollgate_protocol::Profile::default() };
+        let serves = ModelMapping {
+            model: "m".to_owned(),
+            upstream: "up".to_owned(),
+            cost: None,
+            profile: tollgate_protocol::Profile::default(),
+        };
         let mut steps = Vec::new();
         let result = probe(&channel, &account, &serves, Arc::new(Trust::default()), &mut |step, _| steps.push(step)).await;
         (steps, result)

@@ -9,14 +9,14 @@ use tokio::{
 };
 use url::Url;
 
-use super::{connect::dial, destination::Destination};
+use super::{connect::dial, destination::UpstreamTarget};
 use crate::forward::ConnectFault;
 
 /// Largest answer to CONNECT.
 const ANSWER_BYTES: usize = 8 * 1024;
 
 /// A socket whose far end is the destination. The caller bounds the time.
-pub(crate) async fn tunnel(proxy: &Url, destination: &Destination) -> Result<TcpStream, ConnectFault> {
+pub(crate) async fn tunnel(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
     if destination.address.is_some_and(|address| !destination.reach.allows(address)) {
         return Err(ConnectFault::Denied);
     }
@@ -32,7 +32,7 @@ pub(crate) async fn tunnel(proxy: &Url, destination: &Destination) -> Result<Tcp
     Ok(socket)
 }
 
-async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &Destination) -> Result<(), ConnectFault> {
+async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> Result<(), ConnectFault> {
     let host = if destination.host.contains(':') { format!("[{}]", destination.host) } else { destination.host.clone() };
     let target = format!("{host}:{}", destination.port);
     let mut request = format!("CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n");
@@ -59,11 +59,11 @@ async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &Desti
     if status.is_some_and(|status| status.len() == 3 && status.starts_with(b"2")) { Ok(()) } else { Err(ConnectFault::Proxy) }
 }
 
-async fn socks5(socket: &mut TcpStream, proxy: &Url, destination: &Destination) -> Result<(), ConnectFault> {
+async fn socks5(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> Result<(), ConnectFault> {
     negotiate(socket, proxy, destination).await.map_err(|_| ConnectFault::Proxy)
 }
 
-async fn negotiate(socket: &mut TcpStream, proxy: &Url, destination: &Destination) -> std::io::Result<()> {
+async fn negotiate(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> std::io::Result<()> {
     let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
     let with_password = !proxy.username().is_empty();
     socket.write_all(&[5, 1, if with_password { 2 } else { 0 }]).await?;
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::forward::testing::channel;
 
-    fn to(base: &str) -> Destination {
-        Destination::of(&channel(base)).unwrap()
+    fn to(base: &str) -> UpstreamTarget {
+        UpstreamTarget::of(&channel(base)).unwrap()
     }
 
     /// A proxy that reads `expected` and answers with `answer`, in turns.
@@ -202,7 +202,7 @@ mod tests {
         let mut row = channel("http://169.254.169.254/v1");
         row.private_network = false;
         let url = Url::parse("http://127.0.0.1:1").unwrap();
-        let destination = Destination::of(&row).unwrap();
+        let destination = UpstreamTarget::of(&row).unwrap();
         assert_eq!(tunnel(&url, &destination).await.err(), Some(ConnectFault::Denied));
     }
 }

@@ -9,12 +9,12 @@ use std::{
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::destination::Destination;
+use super::destination::UpstreamTarget;
 use crate::forward::ConnectFault;
 
 /// How long an answer is used.
 const FRESH: Duration = Duration::from_secs(30);
-/// Asked again, behind connections that are kept, when it is as old as this: with a look every 15 s a change is followed
+/// RouteContext again, behind connections that are kept, when it is as old as this: with a look every 15 s a change is followed
 /// within 30.
 const RENEWED: Duration = Duration::from_secs(12);
 /// How long it is used when no newer one can be had.
@@ -25,20 +25,20 @@ const MOST_ADDRESSES: usize = 16;
 /// The addresses of one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<CachedAddresses>>,
     /// What the name stands for, for a look without waiting; empty: not known.
     named: std::sync::RwLock<Vec<IpAddr>>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedAddresses {
     addresses: Vec<IpAddr>,
     since: Instant,
 }
 
 impl Addresses {
     /// The addresses to try, in order; those the destination must not reach are left out. Never empty.
-    pub(crate) async fn of(&self, destination: &Destination) -> Result<Vec<SocketAddr>, ConnectFault> {
+    pub(crate) async fn of(&self, destination: &UpstreamTarget) -> Result<Vec<SocketAddr>, ConnectFault> {
         let all = match destination.address {
             Some(address) => vec![address],
             None => self.look_up(&destination.host).await?,
@@ -79,7 +79,7 @@ impl Addresses {
         *self.named.write().unwrap() = addresses;
     }
 
-    async fn ask(&self, host: &str, known: &mut Option<Known>) -> Result<Vec<IpAddr>, ConnectFault> {
+    async fn ask(&self, host: &str, known: &mut Option<CachedAddresses>) -> Result<Vec<IpAddr>, ConnectFault> {
         let answer = tokio::net::lookup_host((host, 0)).await;
         let addresses = interleave(answer.into_iter().flatten().map(|address| address.ip()));
         if addresses.is_empty() {
@@ -87,7 +87,7 @@ impl Addresses {
             return stale.map(|known| known.addresses.clone()).ok_or(ConnectFault::Resolve);
         }
         self.named.write().unwrap_or_else(PoisonError::into_inner).clone_from(&addresses);
-        *known = Some(Known { addresses: addresses.clone(), since: Instant::now() });
+        *known = Some(CachedAddresses { addresses: addresses.clone(), since: Instant::now() });
         Ok(addresses)
     }
 }
@@ -138,10 +138,10 @@ mod tests {
     async fn a_name_that_means_loopback_is_denied() {
         let mut row = channel("http://localhost:9/v1");
         row.private_network = false;
-        let destination = Destination::of(&row).unwrap();
+        let destination = UpstreamTarget::of(&row).unwrap();
         assert_eq!(Addresses::default().of(&destination).await, Err(ConnectFault::Denied));
         row.private_network = true;
-        let destination = Destination::of(&row).unwrap();
+        let destination = UpstreamTarget::of(&row).unwrap();
         assert!(Addresses::default().of(&destination).await.unwrap().iter().all(|a| a.ip().is_loopback() && a.port() == 9));
     }
 }

@@ -13,7 +13,7 @@ use rustls::{
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::destination::Destination;
+use super::destination::UpstreamTarget;
 use crate::forward::ConnectFault;
 
 /// Largest CA file read.
@@ -34,7 +34,7 @@ impl fmt::Debug for Trust {
 
 impl Trust {
     /// How to speak TLS with a destination.
-    pub(crate) async fn config(&self, destination: &Destination) -> Result<Arc<ClientConfig>, ConnectFault> {
+    pub(crate) async fn config(&self, destination: &UpstreamTarget) -> Result<Arc<ClientConfig>, ConnectFault> {
         let Some(path) = &destination.ca_file else {
             return Ok(Arc::clone(self.plain.get_or_init(|| Arc::new(config_with(self.roots().clone())))));
         };
@@ -85,7 +85,7 @@ fn config_with(roots: RootCertStore) -> ClientConfig {
 /// Shakes hands; the certificate must be for the destination's name or address.
 pub(crate) async fn shake(
     config: Arc<ClientConfig>,
-    destination: &Destination,
+    destination: &UpstreamTarget,
     socket: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectFault> {
     let name = destination.host.clone().try_into().map_err(|_| ConnectFault::BadUrl)?;

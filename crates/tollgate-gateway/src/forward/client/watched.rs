@@ -42,14 +42,14 @@ impl OverTcp for TlsStream<TcpStream> {
 
 /// What happened on a connection since its latest request.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct IoState {
     look: AtomicBool,
     written: AtomicBool,
     answered: AtomicBool,
     mark: Mutex<Option<SentMark>>,
 }
 
-impl Line {
+impl IoState {
     /// The next request is about to be written; `mark` is set when its first byte leaves. `look`: not without having asked
     /// the socket, for the connection lay idle.
     pub(crate) fn begin(&self, mark: SentMark, look: bool) {
@@ -79,15 +79,15 @@ impl Line {
     }
 }
 
-/// A connection that tells its [`Line`] what happens on it.
-pub(crate) struct Watched<S> {
+/// A connection that tells its [`IoState`] what happens on it.
+pub(crate) struct CheckedIo<S> {
     stream: S,
-    line: Arc<Line>,
+    line: Arc<IoState>,
 }
 
-impl<S: OverTcp> Watched<S> {
-    pub(crate) fn new(stream: S) -> (Self, Arc<Line>) {
-        let line = Arc::new(Line::default());
+impl<S: OverTcp> CheckedIo<S> {
+    pub(crate) fn new(stream: S) -> (Self, Arc<IoState>) {
+        let line = Arc::new(IoState::default());
         (Self { stream, line: Arc::clone(&line) }, line)
     }
 
@@ -105,7 +105,7 @@ impl<S: OverTcp> Watched<S> {
     }
 }
 
-impl<S: OverTcp> AsyncRead for Watched<S> {
+impl<S: OverTcp> AsyncRead for CheckedIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let done = ready!(Pin::new(&mut self.stream).poll_read(context, into));
@@ -116,7 +116,7 @@ impl<S: OverTcp> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: OverTcp> AsyncWrite for Watched<S> {
+impl<S: OverTcp> AsyncWrite for CheckedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.look()?;
         let done = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));

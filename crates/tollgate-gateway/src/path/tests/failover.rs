@@ -1,6 +1,6 @@
 //! Which failures lead to another attempt, and what the caller and the accounts learn of them.
 
-use tollgate_core::{AttemptResult, Catalog, CoolingReason, NanoUsd, Observation, Outcome, Standing};
+use tollgate_core::{AttemptResult, Availability, Catalog, CoolingReason, NanoUsd, Observation, Outcome};
 
 use super::*;
 
@@ -123,8 +123,8 @@ async fn an_address_that_is_wrong_is_a_502_once_nobody_is_left_and_cools_its_acc
     }
     assert!(rig.records().iter().all(|record| results(record) == [(Some("E55"), AttemptResult::Refused)]));
     let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
-    let standing = rig.board.of(account).standing(rig.clock.now());
-    assert!(matches!(standing, Standing::Cooling { why: CoolingReason::BadAnswer, .. }), "{standing:?}");
+    let availability = rig.registry.of(account).availability(rig.clock.now());
+    assert!(matches!(availability, Availability::Cooling { why: CoolingReason::BadAnswer, .. }), "{availability:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +146,7 @@ async fn what_is_learned_or_switched_off_during_an_attempt_counts_for_the_next_o
     let meanwhile: [Meanwhile; 2] = [
         |rig| {
             for account in rig.core.shared.catalog.load().channels.values().flat_map(|channel| &channel.accounts) {
-                rig.board.observe(account.id, &Observation::Refused, true, rig.clock.now());
+                rig.registry.observe(account.id, &Observation::Refused, true, rig.clock.now());
             }
         },
         |rig| {
@@ -180,7 +180,7 @@ async fn a_fault_of_the_request_is_told_at_once_and_held_against_nobody() {
         assert_eq!(results(&record), [(Some("E52"), AttemptResult::Refused)]);
         assert_eq!((record.outcome, record.status, record.sale), (Outcome::Refused, status, Some(NanoUsd(0))));
         let account = rig.script.seen()[0].account;
-        assert_eq!(rig.board.of(account).standing(rig.clock.now()), Standing::Usable);
+        assert_eq!(rig.registry.of(account).availability(rig.clock.now()), Availability::Usable);
     }
 }
 
@@ -323,7 +323,7 @@ async fn the_whole_request_takes_no_longer_than_ten_minutes() {
     assert_eq!(began.elapsed().as_secs(), 600);
     let record = rig.record();
     assert_eq!(record.attempts.len(), 3);
-    let failures: Vec<u32> = record.attempts.iter().map(|attempt| rig.board.of(attempt.account).failures).collect();
+    let failures: Vec<u32> = record.attempts.iter().map(|attempt| rig.registry.of(attempt.account).failures).collect();
     assert_eq!(failures, [1, 1, 0], "the last account was well within its own limit");
     assert_eq!(record.detail.as_deref(), Some("The upstream provider did not answer within 600 s."));
 }
@@ -336,7 +336,7 @@ async fn a_body_that_is_under_way_when_the_requests_time_is_up_is_held_against_n
     assert_eq!((got.status, got.header("x-tollgate-attempts")), (504, Some("1")));
     let record = rig.record();
     assert_eq!(results(&record), [(Some("E51"), AttemptResult::Failed)]);
-    assert_eq!(rig.board.of(record.attempts[0].account).failures, 0);
+    assert_eq!(rig.registry.of(record.attempts[0].account).failures, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What an upstream may do before its first content, and what it may say behind its last.
 
-use tollgate_core::{Outcome, RestingReason, Standing};
+use tollgate_core::{Availability, Outcome, RestingReason};
 
 use super::*;
 
@@ -60,7 +60,7 @@ async fn an_answer_that_says_its_account_is_limited_is_an_answer_and_the_account
         let got = read(serve(&rig.core, incoming).await).await;
         assert!(got.status == 200 && !got.aborted && got.body.contains("hi"), "{}", got.body);
         assert_eq!(rig.record().outcome, Outcome::Completed);
-        let standing = rig.board.of(account(1).id).standing(rig.clock.now());
-        assert_eq!(standing, Standing::Resting { why: RestingReason::Refused, until: None }, "{method:?} {streams}");
+        let availability = rig.registry.of(account(1).id).availability(rig.clock.now());
+        assert_eq!(availability, Availability::Resting { why: RestingReason::Refused, until: None }, "{method:?} {streams}");
     }
 }

@@ -14,7 +14,7 @@ fn hedging(script: Script, accounts: u8) -> Rig {
 fn hedging_for(script: Script, accounts: u8, cost_cap: NanoUsd) -> Rig {
     let rig = Rig::grouped(script, accounts, |group| group.hedge = Some(Hedge { cost_cap }));
     for _ in 0..1_000 {
-        rig.core.shared.traffic.pace.note("m", 100_000, rig.clock.instant());
+        rig.core.shared.traffic.latency.note("m", 100_000, rig.clock.instant());
     }
     rig
 }

@@ -13,7 +13,7 @@ use tollgate_core::Outcome;
 
 use super::*;
 use crate::{
-    Client, Drained, Nowhere, Outside, SystemClock, Trust,
+    Client, Drained, NotFound, SystemClock, Trust, UpstreamDispatch,
     forward::testing::{RawUpstream, read_request},
     listen, run,
 };
@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 
 struct Gate {
     address: SocketAddr,
-    till: Till,
+    till: UsageWriter,
     shutdown: CancellationToken,
     running: tokio::task::JoinHandle<Drained>,
     _dir: TempDir,
@@ -40,14 +40,14 @@ impl Gate {
         let catalog = Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new());
         let dir = TempDir::new().unwrap();
         let (journal, _) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
-        let (journal, board, store) = (Arc::new(journal), Arc::new(HealthBoard::default()), Memory::new(key));
+        let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = memory::shared(catalog, &store, Arc::clone(&clock));
-        let (queue, till) = Till::new(TillParts {
+        let (queue, till) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             shared: Arc::clone(&shared),
         });
         let settings = crate::Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), cores: 1, ..crate::Settings::default() };
@@ -57,12 +57,12 @@ impl Gate {
         let path = {
             let (shared, trust) = (Arc::clone(&shared), Arc::new(Trust::default()));
             move |core| {
-                let desk = Desk::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&board))?;
-                let outside = Outside::new(Client::new(Arc::clone(&trust)), Arc::clone(&clock));
-                Ok(Core::new(desk, Arc::new(outside))?)
+                let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
+                let outside = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&clock));
+                Ok(Core::new(recorder, Arc::new(outside))?)
             }
         };
-        let serving = run(Arc::clone(&shared), listening, path, Arc::new(Nowhere), shutdown.clone());
+        let serving = run(Arc::clone(&shared), listening, path, Arc::new(NotFound), shutdown.clone());
         let running = shared.tracker.spawn(async move { serving.await.unwrap() });
         Self { address, till, shutdown, running, _dir: dir }
     }

@@ -59,7 +59,7 @@ async fn who_waits_for_a_busy_account_is_served_by_another_one_as_soon_as_its_co
     let mut rig = Rig::occupied();
     rig.add_channel(|_| {});
     let until = Some(rig.clock.now().plus_ms(1_000));
-    rig.board.observe(id(99), &Observation::RateLimited { until }, true, rig.clock.now());
+    rig.registry.observe(id(99), &Observation::RateLimited { until }, true, rig.clock.now());
     let (got, waited) = rig.ask_meanwhile(|_| {}).await;
     assert_eq!((got.status, rig.script.seen()[1].account), (200, id(99)));
     assert!((SECOND..SECOND + HALF / 5).contains(&waited), "{waited:?}");
@@ -70,8 +70,8 @@ async fn who_waits_for_a_busy_account_is_served_by_another_one_as_soon_as_its_co
 async fn who_waits_hears_of_an_account_that_is_well_again() {
     let mut rig = Rig::occupied();
     rig.add_channel(|_| {});
-    rig.board.observe(id(99), &Observation::Refused, true, rig.clock.now());
-    let passes = |rig: &Rig| rig.board.observe(id(99), &Observation::TestPassed, true, rig.clock.now());
+    rig.registry.observe(id(99), &Observation::Refused, true, rig.clock.now());
+    let passes = |rig: &Rig| rig.registry.observe(id(99), &Observation::TestPassed, true, rig.clock.now());
     let (got, waited) = rig.ask_meanwhile(passes).await;
     assert_eq!((got.status, rig.script.seen()[1].account, waited), (200, id(99), HALF));
     assert_eq!(rig.records().len(), 2);
@@ -103,7 +103,7 @@ async fn who_waits_is_served_when_its_account_may_take_more_at_once() {
     };
     let (got, waited) = rig.ask_meanwhile(raise).await;
     assert_eq!((got.status, waited), (200, HALF));
-    assert_eq!(rig.core.shared.traffic.rooms.running(id(1)), 0);
+    assert_eq!(rig.core.shared.traffic.limiters.running(id(1)), 0);
     assert_eq!(rig.records().len(), 2);
 }
 
@@ -127,8 +127,8 @@ async fn what_changes_elsewhere_costs_nobody_a_place_in_line() {
     let news = async {
         for number in 50..60 {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            rig.board.observe(id(number), &Observation::Refused, true, rig.clock.now());
-            rig.board.observe(id(number), &Observation::TestPassed, true, rig.clock.now());
+            rig.registry.observe(id(number), &Observation::Refused, true, rig.clock.now());
+            rig.registry.observe(id(number), &Observation::TestPassed, true, rig.clock.now());
         }
     };
     let (second, third) = (says("second"), says("third"));
@@ -136,7 +136,7 @@ async fn what_changes_elsewhere_costs_nobody_a_place_in_line() {
     assert_eq!((one.status, other.status), (200, 200));
     let seen = rig.script.seen();
     assert!(seen[1].body.contains("second") && seen[2].body.contains("third"), "{seen:?}");
-    assert_eq!((rig.core.shared.traffic.rooms.waiting(id(1)), rig.records().len()), (0, 3));
+    assert_eq!((rig.core.shared.traffic.limiters.waiting(id(1)), rig.records().len()), (0, 3));
 }
 
 #[tokio::test(start_paused = true)]

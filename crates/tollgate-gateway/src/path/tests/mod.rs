@@ -22,22 +22,22 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Budget, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, PricedAt, Revision,
-    Routing, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Budget, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, Revision, Routing,
+    ScheduledPrice, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_protocol::Method;
 use tollgate_store::{Journal, JournalOptions};
 
 use super::*;
 use crate::{
-    Clock, HealthBoard, RequestBody, Till, TillParts,
+    Clock, HealthRegistry, RequestBody, UsageWriter, UsageWriterParts,
     clock::PausedClock,
     forward::{
         scripted::{Piece, Script},
         testing::{account, channel},
     },
     testing::{head, key},
-    till::memory::{self, Memory},
+    till::memory::{self, MemoryStore},
 };
 
 const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
@@ -49,11 +49,11 @@ const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":
 pub(super) struct Rig {
     core: Core,
     script: Arc<Script>,
-    till: Till,
+    till: UsageWriter,
     journal: Arc<Journal>,
-    board: Arc<HealthBoard>,
+    registry: Arc<HealthRegistry>,
     clock: Arc<PausedClock>,
-    dice: Dice,
+    dice: CoreRng,
     _dir: TempDir,
 }
 
@@ -129,22 +129,22 @@ impl Rig {
         let dir = TempDir::new().unwrap();
         let (journal, recovery) = Journal::open(journal(dir.path())).unwrap();
         drop(recovery);
-        let (journal, script, board) = (Arc::new(journal), Arc::new(script), Arc::new(HealthBoard::default()));
+        let (journal, script, registry) = (Arc::new(journal), Arc::new(script), Arc::new(HealthRegistry::default()));
         script.watch(&journal);
         let clock = Arc::new(PausedClock::start());
-        let store = Memory::new(key);
+        let store = MemoryStore::new(key);
         let mut shared = memory::shared(catalog, &store, clock.clone());
         Arc::get_mut(&mut shared).unwrap().settings.budgets = budgets.to_vec();
-        let (queue, till) = Till::new(TillParts {
+        let (queue, till) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
-            board: Arc::clone(&board),
+            registry: Arc::clone(&registry),
             shared: Arc::clone(&shared),
         });
-        let desk = Desk::open(shared, &journal, 0, queue, Arc::clone(&board)).unwrap();
-        let core = Core::new(desk, script.clone()).unwrap();
-        Self { core, script, till, journal, board, clock, dice: Dice::seeded(1), _dir: dir }
+        let recorder = UsageRecorder::open(shared, &journal, 0, queue, Arc::clone(&registry)).unwrap();
+        let core = Core::new(recorder, script.clone()).unwrap();
+        Self { core, script, till, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
     }
 
     /// A request as the ingress would hand it over.
@@ -252,7 +252,7 @@ impl Got {
 
 fn price(input: i64, output: i64) -> PriceSchedule {
     let price = Price { input: Some(input), output: Some(output), ..Price::default() };
-    PriceSchedule(vec![PricedAt { valid_from: None, price }])
+    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
 }
 
 fn group(channel: &Channel) -> Group {

@@ -152,7 +152,7 @@ async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
     assert_eq!(less.header("x-tollgate-dropped"), Some("max_completion_tokens=297"), "{SALE} are gone");
     let mut posted = rig.till.waiting();
     posted[0].sale = Some(NanoUsd(afford(300) - 2 * SALE - afford(100)));
-    rig.core.shared.counters.give_back(&posted[0], rig.clock.instant());
+    rig.core.shared.counters.settle(&posted[0], rig.clock.instant());
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-should-retry")), (429, Some("false")));
     assert!(
@@ -162,7 +162,7 @@ async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
     );
     assert_eq!(rig.till.waiting()[0].reason.as_deref(), Some("E33"));
     posted[0].sale = Some(NanoUsd(afford(100)));
-    rig.core.shared.counters.give_back(&posted[0], rig.clock.instant());
+    rig.core.shared.counters.settle(&posted[0], rig.clock.instant());
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.code().as_str()), (429, "insufficient_quota"));
     assert!(
@@ -241,7 +241,7 @@ async fn a_channel_whose_budget_is_spent_is_left_out() {
     assert_eq!(second.attempts[0].channel_name, "two");
     spent.sale = None;
     spent.attempts[0].cost = Some(NanoUsd(cost));
-    rig.core.shared.counters.give_back(&spent, rig.clock.instant());
+    rig.core.shared.counters.settle(&spent, rig.clock.instant());
     rig.change_group(|group| group.channels.truncate(1));
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_quota")));
@@ -262,7 +262,7 @@ async fn where_a_budget_passes_a_channel_over_the_cause_is_that_of_all_candidate
     let mut rig = Rig::with(Script::new(), 3, |channel| channel.budgets = block(1_000));
     rig.add_channel(|channel| channel.budgets.clear());
     let until = Some(rig.clock.now().plus_ms(20_000));
-    rig.board.observe(account(99).id, &Observation::RateLimited { until }, true, rig.clock.now());
+    rig.registry.observe(account(99).id, &Observation::RateLimited { until }, true, rig.clock.now());
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_rate_limited")));
     assert_eq!((refused.header("retry-after"), rig.script.seen().len()), (Some("20"), 0));

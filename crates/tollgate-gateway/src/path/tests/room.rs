@@ -15,11 +15,11 @@ fn bounded(script: Script, accounts: u8, concurrency: u32, rpm: u32, tpm: u64) -
 
 impl Rig {
     fn running(&self, number: u8) -> u32 {
-        self.core.shared.traffic.rooms.running(self::id(number))
+        self.core.shared.traffic.limiters.running(self::id(number))
     }
 
     fn waiting(&self, number: u8) -> usize {
-        self.core.shared.traffic.rooms.waiting(self::id(number))
+        self.core.shared.traffic.limiters.waiting(self::id(number))
     }
 }
 
@@ -62,7 +62,7 @@ async fn after_two_seconds_it_is_told_that_accounts_are_busy() {
 #[tokio::test(start_paused = true)]
 async fn the_last_account_that_is_tried_though_it_cools_is_waited_for_too() {
     let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 1, 1, 0, 0);
-    rig.board.observe(id(1), &Observation::ConnectFailure, true, rig.clock.now());
+    rig.registry.observe(id(1), &Observation::ConnectFailure, true, rig.clock.now());
     let began = tokio::time::Instant::now();
     let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
     assert_eq!((first.status, second.status, began.elapsed()), (200, 200, SECOND));
@@ -95,13 +95,13 @@ async fn fail_over_waits_for_an_account_that_has_become_busy() {
 }
 
 /// Asks, and holds room on these accounts from the moment the first attempt is under way.
-async fn ask_while_others_are_taken(rig: &Rig, taken: impl Fn(AccountId) -> bool) -> (Got, Vec<crate::account_room::Slot>) {
-    let rooms = &rig.core.shared.traffic.rooms;
+async fn ask_while_others_are_taken(rig: &Rig, taken: impl Fn(AccountId) -> bool) -> (Got, Vec<crate::account_room::Permit>) {
+    let limiters = &rig.core.shared.traffic.limiters;
     let others = async {
         tokio::time::sleep(SECOND / 2).await;
         let catalog = rig.core.shared.catalog.load();
         let accounts = catalog.channels.values().flat_map(|channel| &channel.accounts);
-        accounts.filter(|account| taken(account.id)).filter_map(|account| rooms.take(account, 0)).collect()
+        accounts.filter(|account| taken(account.id)).filter_map(|account| limiters.try_acquire(account, 0)).collect()
     };
     tokio::join!(rig.ask(CHAT), others)
 }

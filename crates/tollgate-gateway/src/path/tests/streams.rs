@@ -154,7 +154,7 @@ async fn an_answer_that_lacks_nothing_but_its_terminator_is_complete_whatever_fo
         assert_eq!((record.outcome, record.reason.as_deref(), rig.script.open()), (Outcome::Completed, None, 0), "{shown}");
         assert_eq!(record.attempts[0].result, AttemptResult::Answered);
         let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
-        assert_eq!(rig.board.of(account).failures, 0, "{shown}");
+        assert_eq!(rig.registry.of(account).failures, 0, "{shown}");
     }
 }
 

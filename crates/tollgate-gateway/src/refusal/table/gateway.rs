@@ -2,65 +2,65 @@
 
 use tollgate_protocol::Protocol;
 
-use super::{INVALID_REQUEST, Row, SERVER_ERROR, UNAVAILABLE_ERROR};
+use super::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR};
 use crate::Head;
 
 /// E61.
-pub(super) fn shutting_down() -> Row {
+pub(super) fn shutting_down() -> RefusalRow {
     unavailable("shutting_down", "SHUTTING_DOWN", "The gateway is restarting.").retry(2)
 }
 
 /// E62.
-pub(super) fn internal(head: &Head) -> Row {
+pub(super) fn internal(head: &Head) -> RefusalRow {
     let message = format!("Internal error. Quote request id {} to the operator.", head.request_id);
-    Row::new(500, SERVER_ERROR, Some("internal_error"), "INTERNAL", "INTERNAL", message)
+    RefusalRow::new(500, SERVER_ERROR, Some("internal_error"), "INTERNAL", "INTERNAL", message)
 }
 
 /// E63. Spread by the id's random end, so that refused callers do not come back together.
-pub(super) fn overloaded(head: &Head) -> Row {
+pub(super) fn overloaded(head: &Head) -> RefusalRow {
     let secs = u32::from(head.request_id.uuid().as_bytes()[15] % 5) + 1;
     unavailable("server_overloaded", "SERVER_OVERLOADED", "The gateway is overloaded.").retry(secs)
 }
 
 /// E64: written into records only; nobody is there to read it.
-pub(super) fn caller_left() -> Row {
+pub(super) fn caller_left() -> RefusalRow {
     let message = "The caller closed the connection.".to_owned();
-    Row::new(499, INVALID_REQUEST, Some("client_closed_request"), "CANCELLED", "CALLER_LEFT", message)
+    RefusalRow::new(499, INVALID_REQUEST, Some("client_closed_request"), "CANCELLED", "CALLER_LEFT", message)
 }
 
 /// E65.
-pub(super) fn too_slow(secs: u64) -> Row {
+pub(super) fn too_slow(secs: u64) -> RefusalRow {
     let message = format!("The request was not received within {secs} s.");
-    Row::new(408, INVALID_REQUEST, Some("request_timeout"), "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", message)
+    RefusalRow::new(408, INVALID_REQUEST, Some("request_timeout"), "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", message)
 }
 
 /// E66 of the head.
-pub(super) fn headers_too_large(limit: usize) -> Row {
+pub(super) fn headers_too_large(limit: usize) -> RefusalRow {
     too_large(431, format!("Request headers are larger than {limit} bytes."))
 }
 
 /// E66 of the request target.
-pub(super) fn target_too_long(limit: usize) -> Row {
+pub(super) fn target_too_long(limit: usize) -> RefusalRow {
     too_large(414, format!("The request target is longer than {limit} bytes."))
 }
 
 /// E67. On native a blocked prompt is a 200; the body is written where the answer is.
-pub(super) fn content_policy(head: &Head) -> Row {
+pub(super) fn content_policy(head: &Head) -> RefusalRow {
     let status = if head.from == Protocol::Gemini { 200 } else { 400 };
     let message = "The request was blocked by the content rules of this gateway.".to_owned();
-    Row::new(status, INVALID_REQUEST, Some("content_policy_violation"), "INVALID_ARGUMENT", "CONTENT_POLICY", message).stop()
+    RefusalRow::new(status, INVALID_REQUEST, Some("content_policy_violation"), "INVALID_ARGUMENT", "CONTENT_POLICY", message).stop()
 }
 
 /// E68.
-pub(super) fn key_check() -> Row {
+pub(super) fn key_check() -> RefusalRow {
     let message = "The service key cannot be checked at the moment.";
     unavailable("key_check_unavailable", "KEY_CHECK_UNAVAILABLE", message).retry(5)
 }
 
-fn unavailable(code: &str, reason: &str, message: &str) -> Row {
-    Row::new(503, UNAVAILABLE_ERROR, Some(code), "UNAVAILABLE", reason, message.to_owned())
+fn unavailable(code: &str, reason: &str, message: &str) -> RefusalRow {
+    RefusalRow::new(503, UNAVAILABLE_ERROR, Some(code), "UNAVAILABLE", reason, message.to_owned())
 }
 
-fn too_large(status: u16, message: String) -> Row {
-    Row::new(status, INVALID_REQUEST, Some("header_too_large"), "INVALID_ARGUMENT", "HEADER_TOO_LARGE", message)
+fn too_large(status: u16, message: String) -> RefusalRow {
+    RefusalRow::new(status, INVALID_REQUEST, Some("header_too_large"), "INVALID_ARGUMENT", "HEADER_TOO_LARGE", message)
 }

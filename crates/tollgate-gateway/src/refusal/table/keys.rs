@@ -2,14 +2,14 @@
 
 use tollgate_core::Timestamp;
 
-use super::{INVALID_REQUEST, Row};
+use super::{INVALID_REQUEST, RefusalRow};
 use crate::{
     Head,
     refusal::text::{masked, time},
 };
 
 /// E1.
-pub(super) fn missing() -> Row {
+pub(super) fn missing() -> RefusalRow {
     unauthenticated(
         "missing_api_key",
         "API_KEY_MISSING",
@@ -20,30 +20,30 @@ pub(super) fn missing() -> Row {
 }
 
 /// E2.
-pub(super) fn invalid(head: &Head) -> Row {
+pub(super) fn invalid(head: &Head) -> RefusalRow {
     let message = format!("The API key {} is not valid. Send the complete service key.", shown(head));
     unauthenticated("invalid_api_key", "API_KEY_INVALID", message)
 }
 
 /// E3.
-pub(super) fn expired(at: Timestamp, head: &Head) -> Row {
+pub(super) fn expired(at: Timestamp, head: &Head) -> RefusalRow {
     let message = format!("The API key {} expired on {}. Create a new one in the console.", shown(head), time(at));
     unauthenticated("api_key_expired", "API_KEY_EXPIRED", message)
 }
 
 /// E4.
-pub(super) fn disabled(head: &Head) -> Row {
+pub(super) fn disabled(head: &Head) -> RefusalRow {
     unauthenticated("api_key_disabled", "API_KEY_DISABLED", format!("The API key {} is disabled.", shown(head)))
 }
 
 /// E5.
-pub(super) fn address(head: &Head) -> Row {
+pub(super) fn address(head: &Head) -> RefusalRow {
     let message = format!("This API key may not be used from address {}.", head.peer);
     denied("ip_not_allowed", "API_KEY_IP_ADDRESS_BLOCKED", message)
 }
 
 /// E6.
-pub(super) fn suspended() -> Row {
+pub(super) fn suspended() -> RefusalRow {
     denied("account_suspended", "CONSUMER_SUSPENDED", "The account of this API key is suspended.".to_owned())
 }
 
@@ -51,10 +51,10 @@ fn shown(head: &Head) -> String {
     masked(head.presented_key.as_ref())
 }
 
-fn unauthenticated(code: &str, reason: &str, message: String) -> Row {
-    Row::new(401, INVALID_REQUEST, Some(code), "UNAUTHENTICATED", reason, message)
+fn unauthenticated(code: &str, reason: &str, message: String) -> RefusalRow {
+    RefusalRow::new(401, INVALID_REQUEST, Some(code), "UNAUTHENTICATED", reason, message)
 }
 
-fn denied(code: &str, reason: &str, message: String) -> Row {
-    Row::new(403, "permission_error", Some(code), "PERMISSION_DENIED", reason, message)
+fn denied(code: &str, reason: &str, message: String) -> RefusalRow {
+    RefusalRow::new(403, "permission_error", Some(code), "PERMISSION_DENIED", reason, message)
 }

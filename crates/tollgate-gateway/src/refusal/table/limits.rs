@@ -2,28 +2,28 @@
 
 use tollgate_core::Window;
 
-use super::Row;
+use super::RefusalRow;
 use crate::{
     Head,
     refusal::{
-        BudgetSubject, LimitSubject, Limited, RateLimit, Spent,
+        BudgetSubject, LimitKind, LimitSubject, RateLimit, SpentBudget,
         text::{time, usd},
     },
 };
 
 /// E31 without details.
-pub(super) fn wrong_keys(retry_after: u32) -> Row {
+pub(super) fn wrong_keys(retry_after: u32) -> RefusalRow {
     let message = format!("Too many invalid API keys were sent from this address. Try again in {retry_after} s.");
-    Row::new(429, "rate_limit_error", Some("rate_limit_exceeded"), "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", message)
+    RefusalRow::new(429, "rate_limit_error", Some("rate_limit_exceeded"), "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", message)
         .retry(retry_after)
 }
 
 /// E31.
-pub(super) fn rate_limited(limit: &RateLimit) -> Row {
+pub(super) fn rate_limited(limit: &RateLimit) -> RefusalRow {
     let what = match limit.limited {
-        Limited::Requests => "requests per minute",
-        Limited::Tokens => "tokens per minute",
-        Limited::Concurrency => "concurrent requests",
+        LimitKind::Requests => "requests per minute",
+        LimitKind::Tokens => "tokens per minute",
+        LimitKind::Concurrency => "concurrent requests",
     };
     let subject = match limit.subject {
         LimitSubject::Key => "key",
@@ -33,9 +33,16 @@ pub(super) fn rate_limited(limit: &RateLimit) -> Row {
     };
     let secs = limit.retry_after.clamp(1, 60);
     let message = format!("Rate limit reached for {what}: limit {}, used {}. Try again in {secs} s.", limit.limit, limit.used);
-    Row::new(429, "rate_limit_error", Some("rate_limit_exceeded"), "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", message.clone())
-        .retry(secs)
-        .quota(subject, &message)
+    RefusalRow::new(
+        429,
+        "rate_limit_error",
+        Some("rate_limit_exceeded"),
+        "RESOURCE_EXHAUSTED",
+        "RATE_LIMIT_EXCEEDED",
+        message.clone(),
+    )
+    .retry(secs)
+    .quota(subject, &message)
 }
 
 /// Whose money it is, in the words of messages and of `QuotaFailure`.
@@ -49,15 +56,15 @@ fn owner_of(subject: BudgetSubject) -> (&'static str, &'static str) {
 }
 
 /// E32 and E33 share everything but the message.
-fn out_of_money(subject: BudgetSubject, message: String) -> Row {
+fn out_of_money(subject: BudgetSubject, message: String) -> RefusalRow {
     let description = message.clone();
-    Row::new(429, "insufficient_quota", Some("insufficient_quota"), "RESOURCE_EXHAUSTED", "RESOURCE_QUOTA_EXCEEDED", message)
+    RefusalRow::new(429, "insufficient_quota", Some("insufficient_quota"), "RESOURCE_EXHAUSTED", "RESOURCE_QUOTA_EXCEEDED", message)
         .stop()
         .quota(owner_of(subject).1, &description)
 }
 
 /// E32.
-pub(super) fn spent(spent: &Spent, head: &Head) -> Row {
+pub(super) fn spent(spent: &SpentBudget, head: &Head) -> RefusalRow {
     let (owner, _) = owner_of(spent.subject);
     let what = match (spent.subject, spent.window) {
         (BudgetSubject::Balance, _) => "balance",
@@ -87,7 +94,7 @@ pub(super) fn spent(spent: &Spent, head: &Head) -> Row {
 }
 
 /// E33.
-pub(super) fn too_dear(subject: BudgetSubject) -> Row {
+pub(super) fn too_dear(subject: BudgetSubject) -> RefusalRow {
     let what = if subject == BudgetSubject::Balance { "balance" } else { "budget" };
     out_of_money(subject, format!("The estimated cost of this request exceeds the remaining {what} {}.", owner_of(subject).0))
 }

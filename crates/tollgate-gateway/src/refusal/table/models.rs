@@ -2,7 +2,7 @@
 
 use tollgate_protocol::Protocol;
 
-use super::{INVALID_REQUEST, Row};
+use super::{INVALID_REQUEST, RefusalRow};
 use crate::{Head, refusal::text::quoted};
 
 /// The list a caller is pointed to; the only word that differs between the protocols' messages.
@@ -11,13 +11,13 @@ fn list_path(from: Protocol) -> &'static str {
 }
 
 /// E13, and E14 byte for byte the same.
-pub(super) fn not_found(model: &str, head: &Head) -> Row {
+pub(super) fn not_found(model: &str, head: &Head) -> RefusalRow {
     let model = quoted(model);
     let message = format!(
         "The model '{model}' does not exist or your group has no access to it. List the models you can use with GET {}.",
         list_path(head.from)
     );
-    let mut row = Row::new(404, INVALID_REQUEST, Some("model_not_found"), "NOT_FOUND", "MODEL_NOT_FOUND", message)
+    let mut row = RefusalRow::new(404, INVALID_REQUEST, Some("model_not_found"), "NOT_FOUND", "MODEL_NOT_FOUND", message)
         .param("model")
         .metadata("model", model.clone());
     row.0.native.resource = Some(("model", format!("models/{model}")));
@@ -25,14 +25,14 @@ pub(super) fn not_found(model: &str, head: &Head) -> Row {
 }
 
 /// E15.
-pub(super) fn method_unsupported(model: &str, supports: &[&str], head: &Head) -> Row {
+pub(super) fn method_unsupported(model: &str, supports: &[&str], head: &Head) -> RefusalRow {
     let model = quoted(model);
     let message = format!(
         "The model '{model}' is not offered on this endpoint; it supports: {}. See GET {}.",
         supports.join(", "),
         list_path(head.from)
     );
-    Row::new(404, INVALID_REQUEST, Some("model_not_supported_on_endpoint"), "NOT_FOUND", "MODEL_METHOD_UNSUPPORTED", message)
+    RefusalRow::new(404, INVALID_REQUEST, Some("model_not_supported_on_endpoint"), "NOT_FOUND", "MODEL_METHOD_UNSUPPORTED", message)
         .param("model")
         .metadata("model", model)
 }

@@ -1,31 +1,31 @@
 //! B2: path and method.
 
-use super::{INVALID_REQUEST, Row};
+use super::{INVALID_REQUEST, RefusalRow};
 use crate::{Head, refusal::text::quoted};
 
 /// E10.
-pub(super) fn unknown(hint: Option<&str>, head: &Head) -> Row {
+pub(super) fn unknown(hint: Option<&str>, head: &Head) -> RefusalRow {
     let hint = hint.map_or_else(String::new, |hint| format!(" Did you mean {}?", quoted(hint)));
     let message = format!("Unknown path {} {}.{hint}", quoted(head.http_method.as_str()), quoted(&head.path));
-    Row::new(404, INVALID_REQUEST, Some("unknown_url"), "NOT_FOUND", "UNKNOWN_PATH", message)
+    RefusalRow::new(404, INVALID_REQUEST, Some("unknown_url"), "NOT_FOUND", "UNKNOWN_PATH", message)
 }
 
 /// E11.
-pub(super) fn method(allow: &str, head: &Head) -> Row {
+pub(super) fn method(allow: &str, head: &Head) -> RefusalRow {
     let (method, path) = (quoted(head.http_method.as_str()), quoted(&head.path));
     let fits = allow.split(',').next().unwrap_or(allow);
     // CONNECT names an authority and no path.
     let place = if head.path.is_empty() { String::new() } else { format!(" on {path}") };
     let message = format!("Method {method} is not allowed{place}; use {fits}.");
-    Row::new(405, INVALID_REQUEST, Some("method_not_supported"), "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", message)
+    RefusalRow::new(405, INVALID_REQUEST, Some("method_not_supported"), "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", message)
 }
 
 /// E12.
-pub(super) fn verb(head: &Head) -> Row {
+pub(super) fn verb(head: &Head) -> RefusalRow {
     let message = format!(
         "The path {} does not name a method. Append ':generateContent' (also: ':streamGenerateContent', ':countTokens', \
          ':embedContent', ':batchEmbedContents').",
         quoted(&head.path)
     );
-    Row::new(404, INVALID_REQUEST, Some("unknown_url"), "NOT_FOUND", "UNKNOWN_METHOD", message)
+    RefusalRow::new(404, INVALID_REQUEST, Some("unknown_url"), "NOT_FOUND", "UNKNOWN_METHOD", message)
 }

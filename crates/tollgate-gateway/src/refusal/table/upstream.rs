@@ -1,9 +1,9 @@
 //! B6 and B7: accounts and upstreams.
 
-use tollgate_core::{Cause, LimitLevel, NanoUsd, PriceFigures, PriceKind};
+use tollgate_core::{LimitLevel, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
 use tollgate_protocol::Protocol;
 
-use super::{INVALID_REQUEST, Row, SERVER_ERROR, UNAVAILABLE_ERROR};
+use super::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR};
 use crate::refusal::{
     Rejection, UpstreamFailure,
     redact::redact,
@@ -14,7 +14,7 @@ use crate::refusal::{
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
 /// E40.
-pub(super) fn no_route(model: &str, cause: Cause, retry_after: Option<u32>, from: Protocol) -> Row {
+pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, from: Protocol) -> RefusalRow {
     let model = quoted(model);
     let message = format!(
         "{}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; check availability in the \
@@ -25,7 +25,7 @@ pub(super) fn no_route(model: &str, cause: Cause, retry_after: Option<u32>, from
 }
 
 /// E41.
-pub(super) fn too_dear(model: &str, cause: Cause, price: Option<&PriceFigures>, from: Protocol) -> Row {
+pub(super) fn too_dear(model: &str, cause: NoRouteCause, price: Option<&PriceFigures>, from: Protocol) -> RefusalRow {
     let model = quoted(model);
     let whose = match price.map(|price| price.level) {
         Some(LimitLevel::Group) => "this key's group",
@@ -57,9 +57,9 @@ fn scope(from: Protocol) -> String {
     }
 }
 
-fn no_accounts(message: String, model: String, cause: Cause, from: Protocol) -> Row {
-    let helps_itself = !matches!(cause, Cause::NoneConfigured | Cause::Disabled | Cause::PriceLimit);
-    Row::new(503, UNAVAILABLE_ERROR, Some("no_available_accounts"), "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
+fn no_accounts(message: String, model: String, cause: NoRouteCause, from: Protocol) -> RefusalRow {
+    let helps_itself = !matches!(cause, NoRouteCause::NoneConfigured | NoRouteCause::Disabled | NoRouteCause::PriceLimit);
+    RefusalRow::new(503, UNAVAILABLE_ERROR, Some("no_available_accounts"), "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
         .metadata("family", from.as_str())
         .metadata("model", model)
         .metadata("cause", cause.as_str())
@@ -67,7 +67,7 @@ fn no_accounts(message: String, model: String, cause: Cause, from: Protocol) -> 
 }
 
 /// E50 to E60.
-pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> Row {
+pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
     match failure {
         UpstreamFailure::Unreachable => {
             broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
@@ -87,7 +87,7 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> Row {
         }
         UpstreamFailure::Overloaded { retry_after } => {
             let message = "The upstream provider is overloaded.".to_owned();
-            Row::new(503, UNAVAILABLE_ERROR, Some("upstream_overloaded"), "UNAVAILABLE", "UPSTREAM_OVERLOADED", message)
+            RefusalRow::new(503, UNAVAILABLE_ERROR, Some("upstream_overloaded"), "UNAVAILABLE", "UPSTREAM_OVERLOADED", message)
                 .retry(retry_after.unwrap_or(5))
         }
         UpstreamFailure::BadResponse => {
@@ -110,26 +110,26 @@ fn time(ms: u64) -> String {
 }
 
 /// 502.
-fn broken(code: &str, reason: &str, message: &str) -> Row {
-    Row::new(502, SERVER_ERROR, Some(code), "UNAVAILABLE", reason, message.to_owned())
+fn broken(code: &str, reason: &str, message: &str) -> RefusalRow {
+    RefusalRow::new(502, SERVER_ERROR, Some(code), "UNAVAILABLE", reason, message.to_owned())
 }
 
 /// 504.
-fn timed_out(message: String) -> Row {
-    Row::new(504, SERVER_ERROR, Some("upstream_timeout"), "DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT", message)
+fn timed_out(message: String) -> RefusalRow {
+    RefusalRow::new(504, SERVER_ERROR, Some("upstream_timeout"), "DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT", message)
 }
 
 /// E54.
-fn rate_limited(model: &str, secs: u32) -> Row {
+fn rate_limited(model: &str, secs: u32) -> RefusalRow {
     let message =
         format!("The upstream provider's rate limit is reached for the model '{}'. Try again in {secs} s.", quoted(model));
-    Row::new(429, "rate_limit_error", Some("upstream_rate_limited"), "RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED", message)
+    RefusalRow::new(429, "rate_limit_error", Some("upstream_rate_limited"), "RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED", message)
         .retry(secs)
 }
 
 /// E52: the upstream's own words. A 404 that is not about a model is a fault of the channel's address, not of the
 /// request, and becomes 502.
-fn rejected(rejection: &Rejection) -> Row {
+fn rejected(rejection: &Rejection) -> RefusalRow {
     let problem = &rejection.problem;
     let about_model = problem.message.to_ascii_lowercase().contains("model")
         || problem.code.as_deref().is_some_and(|code| code.contains("model"));
@@ -146,7 +146,7 @@ fn rejected(rejection: &Rejection) -> Row {
         _ => "INVALID_ARGUMENT",
     };
     let kind = if status == 502 { SERVER_ERROR } else { INVALID_REQUEST };
-    let mut row = Row::new(status, kind, Some("upstream_rejected"), native_status, "UPSTREAM_REJECTED", message);
+    let mut row = RefusalRow::new(status, kind, Some("upstream_rejected"), native_status, "UPSTREAM_REJECTED", message);
     let own_words = &mut row.0;
     if problem.recognised && status != 502 {
         match rejection.protocol {

@@ -1,7 +1,7 @@
 //! The table itself.
 
 use tollgate_core::{LimitLevel, PriceKind, PriceLimitOn, Window};
-use tollgate_protocol::{MalformedKind, Violation};
+use tollgate_protocol::{FieldViolation, MalformedKind};
 
 use super::*;
 
@@ -18,11 +18,11 @@ fn row(
     openai: Face,
     native: (&'static str, &'static str),
     message: &'static str,
-) -> Row {
-    Row { id, refusal, status, openai, native, retry_after: None, stop: false, message }
+) -> RefusalRow {
+    RefusalRow { id, refusal, status, openai, native, retry_after: None, stop: false, message }
 }
 
-impl Row {
+impl RefusalRow {
     fn retry(mut self, secs: u32) -> Self {
         self.retry_after = Some(secs);
         self
@@ -38,7 +38,7 @@ fn m() -> String {
     "m".to_owned()
 }
 
-pub(super) fn no_route(cause: Cause, too_dear: bool) -> Refusal {
+pub(super) fn no_route(cause: NoRouteCause, too_dear: bool) -> Refusal {
     let price = too_dear.then_some(PriceFigures {
         level: LimitLevel::Key,
         on: PriceLimitOn::Sale,
@@ -56,12 +56,12 @@ pub(super) fn rate_limit() -> Refusal {
         reset_requests_ms: Some(12_000),
         ..RateFigures::default()
     };
-    let (limited, subject) = (Limited::Requests, LimitSubject::Key);
+    let (limited, subject) = (LimitKind::Requests, LimitSubject::Key);
     Refusal::RateLimited(Box::new(RateLimit { limited, subject, limit: 60, used: 60, retry_after: 12, figures }))
 }
 
 fn malformed(kind: MalformedKind, message: &str, field: &str) -> Refusal {
-    let violations = vec![Violation { field: field.to_owned(), description: message.to_owned() }];
+    let violations = vec![FieldViolation { field: field.to_owned(), description: message.to_owned() }];
     let violations = if kind == MalformedKind::NotJson { Vec::new() } else { violations };
     Refusal::Malformed(Malformed { kind, message: message.to_owned(), violations })
 }
@@ -70,7 +70,7 @@ fn upstream(failure: UpstreamFailure) -> Refusal {
     Refusal::Upstream { model: m(), failure }
 }
 
-pub(super) fn all() -> Vec<Row> {
+pub(super) fn all() -> Vec<RefusalRow> {
     let mut rows = keys_and_paths();
     rows.extend(models_and_bodies());
     rows.extend(limits());
@@ -80,7 +80,7 @@ pub(super) fn all() -> Vec<Row> {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn keys_and_paths() -> Vec<Row> {
+fn keys_and_paths() -> Vec<RefusalRow> {
     let unauthenticated = |reason| ("UNAUTHENTICATED", reason);
     let denied = |reason| ("PERMISSION_DENIED", reason);
     let path = |reason| ("NOT_FOUND", reason);
@@ -170,7 +170,7 @@ fn keys_and_paths() -> Vec<Row> {
     ]
 }
 
-fn models_and_bodies() -> Vec<Row> {
+fn models_and_bodies() -> Vec<RefusalRow> {
     let argument = |reason| ("INVALID_ARGUMENT", reason);
     let not_found = "The model 'm' does not exist or your group has no access to it. List the models you can use with GET {list}.";
     let unsupported = |fields: &[&str], reason: Option<&str>| Refusal::Unsupported {
@@ -198,7 +198,7 @@ fn models_and_bodies() -> Vec<Row> {
 }
 
 /// E16 and E21: only chat has their codes.
-fn shapes() -> Vec<Row> {
+fn shapes() -> Vec<RefusalRow> {
     [
         ("E16", MalformedKind::Missing, "missing_required_parameter", "Missing required parameter: 'model'.", "model"),
         ("E21", MalformedKind::Missing, "missing_required_parameter", "Missing required parameter: 'messages'.", "messages"),
@@ -232,11 +232,17 @@ fn shapes() -> Vec<Row> {
     .collect()
 }
 
-fn limits() -> Vec<Row> {
+fn limits() -> Vec<RefusalRow> {
     let money: Face = ("insufficient_quota", Some("insufficient_quota"), None);
     let quota = ("RESOURCE_EXHAUSTED", "RESOURCE_QUOTA_EXCEEDED");
     let spent = |subject, window, amount, renews_at| {
-        Refusal::Spent(Box::new(Spent { subject, window, spent: NanoUsd(50_000_000_000), amount: NanoUsd(amount), renews_at }))
+        Refusal::Spent(Box::new(SpentBudget {
+            subject,
+            window,
+            spent: NanoUsd(50_000_000_000),
+            amount: NanoUsd(amount),
+            renews_at,
+        }))
     };
     let december = Timestamp(1_796_083_200_000_000);
     vec![
@@ -288,7 +294,7 @@ fn limits() -> Vec<Row> {
     ]
 }
 
-fn upstreams() -> Vec<Row> {
+fn upstreams() -> Vec<RefusalRow> {
     let none: Face = (UNAVAILABLE, Some("no_available_accounts"), None);
     let server = |code| (SERVER, Some(code), None);
     let away = |reason| ("UNAVAILABLE", reason);
@@ -298,8 +304,8 @@ fn upstreams() -> Vec<Row> {
         problem: UpstreamProblem { status: 422, message: "temperature: too hot".to_owned(), ..UpstreamProblem::default() },
     };
     vec![
-        row("E40", no_route(Cause::Cooldown, false), 503, none, away("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
-        row("E41", no_route(Cause::PriceLimit, true), 503, none, away("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or retry later; see the model square.").retry(60).stop(),
+        row("E40", no_route(NoRouteCause::Cooldown, false), 503, none, away("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
+        row("E41", no_route(NoRouteCause::PriceLimit, true), 503, none, away("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or retry later; see the model square.").retry(60).stop(),
         row("E50", upstream(UpstreamFailure::Unreachable), 502, server("upstream_unreachable"), away("UPSTREAM_UNREACHABLE"), "The upstream provider could not be reached.").retry(5),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 1_500 }), 504, late.0, late.1, "The upstream provider did not answer within 1500 ms."),
@@ -316,7 +322,7 @@ fn upstreams() -> Vec<Row> {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn gateway() -> Vec<Row> {
+fn gateway() -> Vec<RefusalRow> {
     let away = |reason| ("UNAVAILABLE", reason);
     let large: Face = (INVALID, Some("header_too_large"), None);
     vec![

@@ -67,6 +67,6 @@ async fn a_core_that_cannot_start_is_an_error() {
     let shared = shared(settings, Catalog::default());
     let inner = Arc::clone(&shared);
     let path = move |index| if index == 1 { Err("no room".into()) } else { Ok(Script(Arc::clone(&inner))) };
-    let error = run(shared, listening, path, Arc::new(Nowhere), CancellationToken::new()).await.unwrap_err();
+    let error = run(shared, listening, path, Arc::new(NotFound), CancellationToken::new()).await.unwrap_err();
     assert_eq!(error.to_string(), "cannot set up core 1: no room");
 }

@@ -106,8 +106,8 @@ async fn tls_offers_both_protocols() {
 
 #[tokio::test]
 async fn other_paths_go_elsewhere() {
-    let (elsewhere, mut visits) = queue();
-    let gate = Gate::with(Settings::default(), Arc::new(elsewhere));
+    let (fallback, mut visits) = queue();
+    let gate = Gate::with(Settings::default(), Arc::new(fallback));
     gate.shared.tracker.spawn(async move {
         while let Some(waiting) = visits.next().await {
             let (head, body) = waiting.visit.request.into_parts();

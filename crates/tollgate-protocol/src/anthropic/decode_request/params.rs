@@ -3,7 +3,7 @@
 use super::FROM;
 use crate::{
     Malformed,
-    neutral::{Format, Given, Request, Schema, effort::is_effort},
+    neutral::{Format, Located, Request, Schema, effort::is_effort},
     object::Fields,
 };
 
@@ -18,7 +18,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     params.stream = fields.bool("stream")?.is_some_and(|stream| stream.value);
     if let Some(mut metadata) = fields.object("metadata")? {
         let src = metadata.path().to_owned();
-        params.user = metadata.text("user_id")?.map(|user| Given { value: user.value, src });
+        params.user = metadata.text("user_id")?.map(|user| Located { value: user.value, src });
     }
     if let Some(tier) = fields.text("service_tier")?
         && !matches!(tier.value.as_str(), "auto" | "standard_only")
@@ -48,7 +48,7 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
             match format.take("schema").filter(|_| known) {
                 Some(field) => {
                     let schema = Schema::Json(field.value.value());
-                    request.params.format = Some(Given::new(Format::Schema { schema, name: None, strict: None }, src));
+                    request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, src));
                 }
                 None => request.refuse(src),
             }
@@ -64,7 +64,7 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     };
     let src = thinking.path().to_owned();
     let shows = thinking.text("display")?.is_none_or(|display| display.value != "omitted");
-    let include = Given::new(shows, src.clone());
+    let include = Located::new(shows, src.clone());
     match thinking.required_text("type")?.as_str() {
         "enabled" => {
             let missing = || Malformed::missing(FROM, &format!("{src}.budget_tokens"));
@@ -72,11 +72,11 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
             wishes.include = Some(include);
         }
         "adaptive" => {
-            wishes.adaptive = effort.is_none().then(|| Given::new((), src));
+            wishes.adaptive = effort.is_none().then(|| Located::new((), src));
             wishes.effort = effort;
             wishes.include = Some(include);
         }
-        "disabled" | "between_tools" => wishes.effort = Some(Given::new("none", src)),
+        "disabled" | "between_tools" => wishes.effort = Some(Located::new("none", src)),
         _ => return Err(Malformed::invalid(FROM, &format!("{src}.type"), "is not a kind of thinking")),
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::FROM;
 use crate::{
     Malformed,
-    neutral::{Choice, ChoiceMode, Given, Request, Schema, ServerTool, Tool},
+    neutral::{Located, Request, Schema, ServerTool, Tool, ToolChoice, ToolChoiceMode},
     object::Fields,
     tree::Tree,
 };
@@ -19,17 +19,17 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     let src = choice.path().to_owned();
     let kind = choice.required_text("type")?;
     if let Some(single) = choice.bool("disable_parallel_tool_use")?.filter(|single| single.value) {
-        request.params.parallel = Some(Given::new(false, single.src));
+        request.params.parallel = Some(Located::new(false, single.src));
     }
     let (mode, names) = match kind.as_str() {
-        "auto" => (ChoiceMode::Auto, Vec::new()),
-        "none" => (ChoiceMode::None, Vec::new()),
-        "any" => (ChoiceMode::Any, Vec::new()),
-        "tool" => (ChoiceMode::Any, vec![choice.required_text("name")?]),
+        "auto" => (ToolChoiceMode::Auto, Vec::new()),
+        "none" => (ToolChoiceMode::None, Vec::new()),
+        "any" => (ToolChoiceMode::Any, Vec::new()),
+        "tool" => (ToolChoiceMode::Any, vec![choice.required_text("name")?]),
         _ => return Err(Malformed::invalid(FROM, &format!("{src}.type"), "is not a tool choice")),
     };
-    if !request.tools.is_empty() || mode == ChoiceMode::Any {
-        request.choice = Some(Choice { mode, names, src });
+    if !request.tools.is_empty() || mode == ToolChoiceMode::Any {
+        request.choice = Some(ToolChoice { mode, names, src });
     }
     Ok(())
 }

@@ -3,17 +3,17 @@
 
 use crate::{
     Protocol,
+    json_writer::{Json, JsonObject},
     neutral::{
         Media, Part, PartKind, Role, Turn,
         as_function::arguments,
-        outgoing::{Carried, Outgoing, fenced},
+        encode_context::{EncodeContext, UpstreamMedia, fenced},
     },
     tree::Tree,
-    written::{Json, Members},
 };
 
 /// `system`: a string, or blocks where there are several texts.
-pub(super) fn system(out: &Outgoing<'_>) -> Option<Json> {
+pub(super) fn system(out: &EncodeContext<'_>) -> Option<Json> {
     let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
     match texts.as_slice() {
         [] => None,
@@ -27,7 +27,7 @@ fn text_block(text: &str) -> Json {
 }
 
 /// All messages.
-pub(super) fn conversation(out: &mut Outgoing<'_>) -> Vec<Json> {
+pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages: Vec<(&'static str, Vec<Json>)> = Vec::new();
     for turn in out.turns() {
         let (role, blocks) = match turn.role {
@@ -44,7 +44,7 @@ pub(super) fn conversation(out: &mut Outgoing<'_>) -> Vec<Json> {
     if let (Some(("assistant", _)), Some(turn)) = (messages.last(), out.turns().last())
         && out.profile.prefill == Some(false)
     {
-        out.verdicts.refuse_part(&turn.src, Some("the last message may not be the assistant's"));
+        out.report.refuse_part(&turn.src, Some("the last message may not be the assistant's"));
     }
     let write =
         |(role, blocks): (&'static str, Vec<Json>)| Json::object([("role", Json::text(role)), ("content", content(blocks))]);
@@ -62,7 +62,7 @@ fn content(mut blocks: Vec<Json>) -> Json {
     Json::List(blocks)
 }
 
-fn authored(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+fn authored(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
         PartKind::Text(text) => Some(text_block(text)),
         PartKind::Media(media) => media_block(out, media),
@@ -74,14 +74,14 @@ fn authored(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
             None
         }
         PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => {
-            out.verdicts.refuse_part(&part.src, None);
+            out.report.refuse_part(&part.src, None);
             None
         }
     }
 }
 
 /// A model turn. Neighbouring texts are pieces of one block; thinking blocks stand where they stood.
-fn model(out: &mut Outgoing<'_>, turn: &Turn) -> Vec<Json> {
+fn model(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
     let (mut blocks, mut text) = (Vec::new(), String::new());
     for part in &turn.parts {
         let block = match &part.kind {
@@ -116,7 +116,7 @@ fn model(out: &mut Outgoing<'_>, turn: &Turn) -> Vec<Json> {
                 None
             }
             PartKind::Result { .. } | PartKind::Opaque { .. } => {
-                out.verdicts.refuse_part(&part.src, None);
+                out.report.refuse_part(&part.src, None);
                 None
             }
         };
@@ -149,10 +149,10 @@ pub(super) fn thinking_block(part: &Part) -> Option<Json> {
     ]))
 }
 
-fn result(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+fn result(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     let PartKind::Result { call_id, content, json, media, is_error, .. } = &part.kind else { return None };
     let text = if *json && *is_error { error_text(content) } else { content.clone() };
-    let mut block = Members(vec![("type", Json::text("tool_result")), ("tool_use_id", Json::text(out.ids.get(call_id)))]);
+    let mut block = JsonObject(vec![("type", Json::text("tool_result")), ("tool_use_id", Json::text(out.ids.get(call_id)))]);
     let media: Vec<Json> = media.iter().filter_map(|item| media_block(out, item)).collect();
     if media.is_empty() {
         block.put("content", Json::Text(text));
@@ -173,26 +173,26 @@ fn error_text(content: &str) -> String {
     text.unwrap_or(content).to_owned()
 }
 
-fn media_block(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
+fn media_block(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     let carried = out.carry(media)?;
     let base64 = |mime: &str, data: String| {
         Json::object([("type", Json::text("base64")), ("media_type", Json::text(mime)), ("data", Json::Text(data))])
     };
     let (kind, source) = match carried {
-        Carried::Bytes(mime, data) if matches!(mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp") => {
+        UpstreamMedia::Bytes(mime, data) if matches!(mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp") => {
             ("image", base64(&mime, data))
         }
-        Carried::Bytes(mime, data) if mime == "application/pdf" => ("document", base64(&mime, data)),
-        Carried::Address(mime, url) => {
+        UpstreamMedia::Bytes(mime, data) if mime == "application/pdf" => ("document", base64(&mime, data)),
+        UpstreamMedia::Address(mime, url) => {
             let kind = if mime == "application/pdf" { "document" } else { "image" };
             (kind, Json::object([("type", Json::text("url")), ("url", Json::Text(url))]))
         }
-        Carried::Bytes(..) => {
+        UpstreamMedia::Bytes(..) => {
             out.refuse_media(media);
             return None;
         }
     };
-    let mut block = Members(vec![("type", Json::text(kind)), ("source", source)]);
+    let mut block = JsonObject(vec![("type", Json::text(kind)), ("source", source)]);
     if kind == "document" {
         block.put_some("title", media.name.as_ref().map(Json::text));
     }

@@ -2,15 +2,15 @@
 
 use serde_json::Number;
 
-use super::thinking::Written;
+use super::thinking::ThinkingFields;
 use crate::{
     Protocol,
-    neutral::{Format, Given, outgoing::Outgoing, schema},
-    written::{Json, Members},
+    json_writer::{Json, JsonObject},
+    neutral::{Format, Located, encode_context::EncodeContext, schema},
 };
 
 /// Lowest `top_p` beside a thinking budget.
-const TOP_P_LEAST: f64 = 0.95;
+const MIN_TOP_P: f64 = 0.95;
 
 /// Exactly one: what the vendor calls unset.
 fn is_one(value: f64) -> bool {
@@ -18,12 +18,12 @@ fn is_one(value: f64) -> bool {
 }
 
 /// Writes everything the caller asked for that has a place here.
-pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Written) {
+pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, thinking: ThinkingFields) {
     let request = out.request;
     let params = &request.params;
     let mut allowed = out.allowed();
     if thinking.budgeted {
-        let restrict = |number: &mut Option<&Number>, given: &Option<Given<Number>>, fine: &dyn Fn(f64) -> bool| {
+        let restrict = |number: &mut Option<&Number>, given: &Option<Located<Number>>, fine: &dyn Fn(f64) -> bool| {
             let (Some(value), Some(given)) = (*number, given) else { return None };
             if value.as_f64().is_some_and(fine) {
                 return None;
@@ -33,15 +33,15 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Writte
         };
         let refused = [
             restrict(&mut allowed.temperature, &params.temperature, &is_one),
-            restrict(&mut allowed.top_p, &params.top_p, &|value| value >= TOP_P_LEAST),
+            restrict(&mut allowed.top_p, &params.top_p, &|value| value >= MIN_TOP_P),
             restrict(&mut allowed.top_k, &params.top_k, &|_| false),
         ];
         for field in refused.into_iter().flatten() {
-            out.verdicts.refuse_because(&field, "cannot be combined with thinking");
+            out.report.refuse_because(&field, "cannot be combined with thinking");
         }
     }
     body.put_some("thinking", thinking.thinking);
-    let mut output = Members::default();
+    let mut output = JsonObject::default();
     output.put_some("effort", thinking.effort.map(Json::Text));
     output.put_some("format", format(out));
     body.put_some("output_config", output.some());
@@ -50,7 +50,7 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Writte
     body.put_some("top_k", allowed.top_k.map(Json::number));
     if let (Some(stop), Some(given)) = (allowed.stop, &params.stop) {
         if stop.iter().any(|sequence| sequence.trim().is_empty()) {
-            out.verdicts.refuse_because(&given.src, "a stop sequence must not be blank");
+            out.report.refuse_because(&given.src, "a stop sequence must not be blank");
         } else {
             body.put("stop_sequences", Json::texts(stop));
         }
@@ -63,7 +63,7 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, thinking: Writte
 }
 
 /// Parameters without any counterpart.
-fn refuse_foreign(out: &mut Outgoing<'_>) {
+fn refuse_foreign(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;
     let foreign = [
@@ -74,27 +74,27 @@ fn refuse_foreign(out: &mut Outgoing<'_>) {
         params.media_resolution.as_ref().map(|given| &given.src),
     ];
     for field in foreign.into_iter().flatten() {
-        out.verdicts.refuse(field);
+        out.report.refuse(field);
     }
     if let Some(safety) = &google.safety_settings {
-        out.verdicts.drop_field(&safety.src);
+        out.report.drop_field(&safety.src);
     }
 }
 
 /// The person behind the caller travels only where the channel allows it.
-fn user(out: &mut Outgoing<'_>, body: &mut Members) {
+fn user(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let Some(user) = &out.request.params.user else { return };
     if out.options.pass_user || out.request.origin == Protocol::Anthropic {
         body.put("metadata", Json::object([("user_id", Json::text(&user.value))]));
     } else {
-        out.verdicts.drop_field(&user.src);
+        out.report.drop_field(&user.src);
     }
 }
 
-fn format(out: &mut Outgoing<'_>) -> Option<Json> {
-    let Given { value, src } = out.request.params.format.as_ref()?;
+fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
+    let Located { value, src } = out.request.params.format.as_ref()?;
     let Format::Schema { schema, .. } = value else {
-        out.verdicts.refuse(src);
+        out.report.refuse(src);
         return None;
     };
     let schema = Json::value(&schema::to_json(schema));

@@ -2,12 +2,12 @@
 
 use crate::{
     Malformed, Protocol,
-    neutral::{Choice, ChoiceMode, Tool, as_function::free_text, outgoing::Outgoing, schema},
-    written::{Json, Members},
+    json_writer::{Json, JsonObject},
+    neutral::{Tool, ToolChoice, ToolChoiceMode, as_function::free_text, encode_context::EncodeContext, schema},
 };
 
 /// Writes `tools` and `tool_choice`. `budgeted`: thinking is on with a budget, beside which no tool can be forced.
-pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, budgeted: bool) {
+pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted: bool) {
     let request = out.request;
     let choice = request.choice.as_ref();
     if !out.choice_is_known() {
@@ -15,9 +15,9 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, budgeted: bool) 
     }
     // An allow-list has no form here: the tools themselves are cut to it.
     let only = choice.filter(|choice| match choice.mode {
-        ChoiceMode::None => false,
-        ChoiceMode::Auto => !choice.names.is_empty(),
-        ChoiceMode::Any => choice.names.len() > 1,
+        ToolChoiceMode::None => false,
+        ToolChoiceMode::Auto => !choice.names.is_empty(),
+        ToolChoiceMode::Any => choice.names.len() > 1,
     });
     let offered = request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name)));
     let mut tools: Vec<Json> = offered.map(|tool| declaration(out, tool)).collect();
@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, budgeted: bool) 
         if tool.owner == Protocol::Anthropic {
             tools.push(Json::Raw(tool.raw.clone()));
         } else {
-            out.verdicts.refuse(&tool.src);
+            out.report.refuse(&tool.src);
         }
     }
     let offered = !tools.is_empty();
@@ -35,8 +35,8 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members, budgeted: bool) 
     body.put_some("tool_choice", tool_choice(out, choice, offered, budgeted));
 }
 
-fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
-    let mut entry = Members(vec![("name", Json::text(out.names.get(&tool.name)))]);
+fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+    let mut entry = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);
     entry.put_some("description", tool.description.as_ref().map(Json::text));
     let schema = if tool.custom { Some(schema::to_json(&free_text())) } else { tool.schema.as_ref().map(schema::to_json) };
     let mut schema = schema.unwrap_or_else(|| serde_json::json!({"type": "object", "properties": {}}));
@@ -50,26 +50,26 @@ fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
     entry.json()
 }
 
-fn tool_choice(out: &mut Outgoing<'_>, choice: Option<&Choice>, offered: bool, budgeted: bool) -> Option<Json> {
+fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, offered: bool, budgeted: bool) -> Option<Json> {
     let single = out.request.params.parallel.is_some();
     if !offered {
-        if let Some(Choice { mode: ChoiceMode::Any, src, .. }) = choice {
-            out.verdicts.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+        if let Some(ToolChoice { mode: ToolChoiceMode::Any, src, .. }) = choice {
+            out.report.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
         }
         return None;
     }
     let mut written = match choice {
-        None if single => Members(vec![("type", Json::text("auto"))]),
+        None if single => JsonObject(vec![("type", Json::text("auto"))]),
         None => return None,
-        Some(Choice { mode: ChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
-        Some(Choice { mode: ChoiceMode::Auto, .. }) => Members(vec![("type", Json::text("auto"))]),
-        Some(Choice { src, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
-            out.verdicts.refuse(src);
+        Some(ToolChoice { mode: ToolChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
+        Some(ToolChoice { mode: ToolChoiceMode::Auto, .. }) => JsonObject(vec![("type", Json::text("auto"))]),
+        Some(ToolChoice { src, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
+            out.report.refuse(src);
             return None;
         }
-        Some(Choice { names, .. }) => match names.as_slice() {
-            [only] => Members(vec![("type", Json::text("tool")), ("name", Json::text(out.names.get(only)))]),
-            _ => Members(vec![("type", Json::text("any"))]),
+        Some(ToolChoice { names, .. }) => match names.as_slice() {
+            [only] => JsonObject(vec![("type", Json::text("tool")), ("name", Json::text(out.names.get(only)))]),
+            _ => JsonObject(vec![("type", Json::text("any"))]),
         },
     };
     if single {

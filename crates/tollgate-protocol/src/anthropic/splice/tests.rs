@@ -4,7 +4,7 @@ use super::*;
 use crate::{Method, SplicePoints};
 
 fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
-    let outline = Outline {
+    let summary = RequestSummary {
         model: "m".to_owned(),
         method: Method::Chat,
         stream: false,
@@ -21,7 +21,7 @@ fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
         affinity: None,
         splices: SplicePoints::default(),
     };
-    let forwarded = forward_request(&Bytes::copy_from_slice(body.as_bytes()), &outline, edits);
+    let forwarded = forward_request(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
     String::from_utf8(forwarded.to_vec()).expect("UTF-8")
 }
 

@@ -5,7 +5,7 @@ use serde_json::Number;
 use super::{FROM, tools::google_schema};
 use crate::{
     Malformed,
-    neutral::{Format, Given, Request, Schema, effort::is_effort},
+    neutral::{Format, Located, Request, Schema, effort::is_effort},
     object::Fields,
 };
 
@@ -44,15 +44,15 @@ pub(super) fn read(mut config: Fields<'_, '_>, request: &mut Request) -> Result<
     Ok(())
 }
 
-fn not_zero(number: &Given<Number>) -> bool {
+fn not_zero(number: &Located<Number>) -> bool {
     number.value.as_f64() != Some(0.0)
 }
 
-pub(super) fn narrow(given: Given<u64>) -> Result<Given<u32>, Malformed> {
+pub(super) fn narrow(given: Located<u64>) -> Result<Located<u32>, Malformed> {
     let Ok(value) = u32::try_from(given.value) else {
         return Err(Malformed::invalid(FROM, &given.src, "is too large"));
     };
-    Ok(Given { value, src: given.src })
+    Ok(Located { value, src: given.src })
 }
 
 fn media_resolution(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
@@ -60,7 +60,7 @@ fn media_resolution(config: &mut Fields<'_, '_>, request: &mut Request) -> Resul
     let lower = given.value.to_ascii_lowercase();
     match lower.strip_prefix("media_resolution_").unwrap_or(&lower) {
         "unspecified" => {}
-        word @ ("low" | "medium" | "high") => request.params.media_resolution = Some(Given::new(word, given.src)),
+        word @ ("low" | "medium" | "high") => request.params.media_resolution = Some(Located::new(word, given.src)),
         _ => return Err(Malformed::invalid(FROM, &given.src, "is not a media resolution")),
     }
     Ok(())
@@ -93,11 +93,11 @@ fn format(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     match (schema, mime) {
         (Some((_, src)), _) if !wants_json => Err(Malformed::invalid(FROM, &src, "needs 'responseMimeType' application/json")),
         (Some((schema, src)), _) => {
-            request.params.format = Some(Given::new(Format::Schema { schema, name: None, strict: None }, src));
+            request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, src));
             Ok(())
         }
         (None, Some(mime)) if wants_json => {
-            request.params.format = Some(Given::new(Format::Json, mime.src));
+            request.params.format = Some(Located::new(Format::Json, mime.src));
             Ok(())
         }
         (None, _) => Ok(()),
@@ -117,7 +117,7 @@ fn thinking(mut config: Fields<'_, '_>, request: &mut Request) -> Result<(), Mal
             if thinking.budget.is_some() {
                 return Err(Malformed::invalid(FROM, &level.src, "cannot be given together with 'thinkingBudget'"));
             }
-            thinking.level = Some(Given::new(word, level.src));
+            thinking.level = Some(Located::new(word, level.src));
         }
     }
     for field in config.rest() {

@@ -3,22 +3,22 @@
 use super::{FROM, config::narrow};
 use crate::{
     Malformed,
-    neutral::{Ask, EmbedRequest, Given, Request},
+    neutral::{EmbedRequest, Located, Operation, Request},
     object::Fields,
 };
 
 /// One text's request.
-struct One {
+struct EmbedContent {
     text: String,
-    task: Option<Given<String>>,
-    title: Option<Given<String>>,
-    dimensions: Option<Given<u32>>,
+    task: Option<Located<String>>,
+    title: Option<Located<String>>,
+    dimensions: Option<Located<u32>>,
 }
 
 /// Reads `:embedContent`.
 pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let mut refused = Vec::new();
-    let One { text, task, title, dimensions } = read(&mut fields, &mut refused)?;
+    let EmbedContent { text, task, title, dimensions } = read(&mut fields, &mut refused)?;
     let embed = EmbedRequest { inputs: vec![text], list: false, dimensions, task, title, base64: false, user: None };
     Ok(finished(model, embed, refused))
 }
@@ -26,7 +26,7 @@ pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, 
 /// Reads `:batchEmbedContents`. All texts have to ask for the same: other protocols know one setting per request.
 pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let Some((items, path)) = fields.list("requests")? else { return Err(Malformed::missing(FROM, "requests")) };
-    let (mut refused, mut inputs, mut first) = (Vec::new(), Vec::with_capacity(items.len()), None::<One>);
+    let (mut refused, mut inputs, mut first) = (Vec::new(), Vec::with_capacity(items.len()), None::<EmbedContent>);
     for (index, item) in items.iter().enumerate() {
         let src = format!("{path}[{index}]");
         let mut one = read(&mut Fields::new(item, &src, FROM)?, &mut refused)?;
@@ -40,7 +40,7 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
             Some(_) => refused.push(src),
         }
     }
-    let Some(One { task, title, dimensions, .. }) = first else {
+    let Some(EmbedContent { task, title, dimensions, .. }) = first else {
         return Err(Malformed::invalid(FROM, &path, "must not be empty"));
     };
     fields.ignore(&["model"]);
@@ -48,19 +48,19 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
     Ok(finished(model, EmbedRequest { inputs, list: true, dimensions, task, title, base64: false, user: None }, refused))
 }
 
-fn same<T: PartialEq>(left: Option<&Given<T>>, right: Option<&Given<T>>) -> bool {
+fn same<T: PartialEq>(left: Option<&Located<T>>, right: Option<&Located<T>>) -> bool {
     left.map(|given| &given.value) == right.map(|given| &given.value)
 }
 
 fn finished(model: String, embed: EmbedRequest, refused: Vec<String>) -> Request {
-    let mut request = Request::new(model, FROM, Ask::Embed(Box::new(embed)));
+    let mut request = Request::new(model, FROM, Operation::Embed(Box::new(embed)));
     for field in refused {
         request.refuse(field);
     }
     request
 }
 
-fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<One, Malformed> {
+fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<EmbedContent, Malformed> {
     let path = fields.path().to_owned();
     let missing = if path.is_empty() { "content".to_owned() } else { format!("{path}.content") };
     let mut content = fields.object("content")?.ok_or_else(|| Malformed::missing(FROM, &missing))?;
@@ -77,7 +77,7 @@ fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<One, M
     let mut one = settings(fields)?;
     if let Some(mut config) = fields.object("embedContentConfig")? {
         let newer = settings(&mut config)?;
-        one = One {
+        one = EmbedContent {
             text: String::new(),
             task: newer.task.or(one.task),
             title: newer.title.or(one.title),
@@ -92,12 +92,12 @@ fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<One, M
     }
     fields.ignore(&["model"]);
     refused.extend(fields.rest());
-    Ok(One { text: texts.join("\n"), ..one })
+    Ok(EmbedContent { text: texts.join("\n"), ..one })
 }
 
-fn settings(fields: &mut Fields<'_, '_>) -> Result<One, Malformed> {
-    let task = fields.text("taskType")?.map(|task| Given::new(task.value.to_ascii_uppercase(), task.src));
-    Ok(One {
+fn settings(fields: &mut Fields<'_, '_>) -> Result<EmbedContent, Malformed> {
+    let task = fields.text("taskType")?.map(|task| Located::new(task.value.to_ascii_uppercase(), task.src));
+    Ok(EmbedContent {
         text: String::new(),
         task: task.filter(|task| task.value != "TASK_TYPE_UNSPECIFIED"),
         title: fields.text("title")?,

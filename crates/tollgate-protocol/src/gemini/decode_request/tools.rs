@@ -3,7 +3,7 @@
 use super::FROM;
 use crate::{
     Malformed,
-    neutral::{Choice, ChoiceMode, Request, Schema, ServerTool, Tool, schema},
+    neutral::{Request, Schema, ServerTool, Tool, ToolChoice, ToolChoiceMode, schema},
     object::{Field, Fields},
     tree::Tree,
 };
@@ -82,13 +82,13 @@ fn choice(mut calling: Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     }
     let mode = match word.as_str() {
         "" | "MODE_UNSPECIFIED" if names.is_empty() => return Ok(()),
-        "" | "MODE_UNSPECIFIED" | "AUTO" | "VALIDATED" => ChoiceMode::Auto,
-        "ANY" => ChoiceMode::Any,
-        "NONE" => ChoiceMode::None,
+        "" | "MODE_UNSPECIFIED" | "AUTO" | "VALIDATED" => ToolChoiceMode::Auto,
+        "ANY" => ToolChoiceMode::Any,
+        "NONE" => ToolChoiceMode::None,
         _ => return Err(Malformed::invalid(FROM, &format!("{src}.mode"), "is not a function calling mode")),
     };
-    if !request.tools.is_empty() || mode == ChoiceMode::Any {
-        request.choice = Some(Choice { mode, names, src });
+    if !request.tools.is_empty() || mode == ToolChoiceMode::Any {
+        request.choice = Some(ToolChoice { mode, names, src });
     }
     Ok(())
 }

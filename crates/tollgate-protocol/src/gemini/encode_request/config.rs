@@ -3,19 +3,21 @@
 use super::tools::fitting;
 use crate::{
     CanDisableThinking, Thinking,
+    json_writer::{Json, JsonObject},
     neutral::{
-        Format, Given,
-        effort::{Source, Wish, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, wish},
-        outgoing::Outgoing,
+        Format, Located,
+        effort::{
+            SettingSource, ThinkingSetting, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, thinking_setting,
+        },
+        encode_context::EncodeContext,
     },
-    written::{Json, Members},
 };
 
 /// Everything the caller asked for that has a place here.
-pub(super) fn generation_config(out: &mut Outgoing<'_>) -> Members {
+pub(super) fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
     let allowed = out.allowed();
     let params = &out.request.params;
-    let mut config = Members::default();
+    let mut config = JsonObject::default();
     config.put_some("temperature", allowed.temperature.map(Json::number));
     config.put_some("topP", allowed.top_p.map(Json::number));
     config.put_some("topK", allowed.top_k.map(Json::number));
@@ -23,7 +25,7 @@ pub(super) fn generation_config(out: &mut Outgoing<'_>) -> Members {
     config.put_some("maxOutputTokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
     config.put_some("stopSequences", allowed.stop.map(Json::texts));
     // The field is 32 bits wide; a caller's wider seed stays as good a seed by its low bits.
-    let seed = |given: &Given<i64>| Json::Int(if out.request.is_native() { given.value } else { given.value & 0x7fff_ffff });
+    let seed = |given: &Located<i64>| Json::Int(if out.request.is_native() { given.value } else { given.value & 0x7fff_ffff });
     config.put_some("seed", params.seed.as_ref().map(seed));
     config.put_some("presencePenalty", allowed.presence.map(Json::number));
     config.put_some("frequencyPenalty", allowed.frequency.map(Json::number));
@@ -37,10 +39,10 @@ pub(super) fn generation_config(out: &mut Outgoing<'_>) -> Members {
     config
 }
 
-fn format(out: &mut Outgoing<'_>, config: &mut Members) {
-    let Some(Given { value, src }) = &out.request.params.format else { return };
+fn format(out: &mut EncodeContext<'_>, config: &mut JsonObject) {
+    let Some(Located { value, src }) = &out.request.params.format else { return };
     if !out.request.tools.is_empty() && out.profile.tools_with_json == Some(false) {
-        out.verdicts.refuse_because(src, "cannot be combined with 'tools'");
+        out.report.refuse_because(src, "cannot be combined with 'tools'");
         return;
     }
     config.put("responseMimeType", Json::text("application/json"));
@@ -51,25 +53,25 @@ fn format(out: &mut Outgoing<'_>, config: &mut Members) {
 }
 
 /// Levels for level models, budgets for budget models, never both.
-fn thinking(out: &mut Outgoing<'_>) -> Members {
-    let mut config = Members::default();
-    let wish = wish(out.request);
+fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
+    let mut config = JsonObject::default();
+    let setting = thinking_setting(out.request);
     match &out.profile.thinking {
         Some(Thinking::Level(levels) | Thinking::Effort(levels) | Thinking::Adaptive(levels)) => {
-            config.put_some("thinkingLevel", level(out, &wish, levels).map(|level| Json::text(level.to_ascii_uppercase())));
+            config.put_some("thinkingLevel", level(out, &setting, levels).map(|level| Json::text(level.to_ascii_uppercase())));
         }
-        Some(Thinking::Budget(range)) => config.put_some("thinkingBudget", budget(out, &wish, *range).map(Json::Int)),
+        Some(Thinking::Budget(range)) => config.put_some("thinkingBudget", budget(out, &setting, *range).map(Json::Int)),
         Some(Thinking::None) | None => {
-            if let Wish::Effort(_, source) | Wish::Budget(_, source) = wish {
-                out.verdicts.refuse(source.path());
+            if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
+                out.report.refuse(source.path());
             } else if let Some(include) = out.request.params.thinking.include.as_ref().filter(|include| include.value) {
-                out.verdicts.drop_field(&include.src);
+                out.report.drop_field(&include.src);
             }
             return config;
         }
     }
     let asked = out.request.params.thinking.include.is_some() || shows_thoughts(out.request);
-    if matches!(wish, Wish::Off(_)) {
+    if matches!(setting, ThinkingSetting::Off(_)) {
         config.put("includeThoughts", Json::Bool(false));
     } else if asked {
         config.put("includeThoughts", Json::Bool(shows_thoughts(out.request)));
@@ -77,31 +79,31 @@ fn thinking(out: &mut Outgoing<'_>) -> Members {
     config
 }
 
-/// The model's level for the wish. No level stands for "off": such models always think, at their lowest then.
-fn level<'p>(out: &mut Outgoing<'_>, wish: &Wish<'_>, levels: &'p [String]) -> Option<&'p str> {
-    if let Wish::Off(source) = wish {
+/// The model's level for the setting. No level stands for "off": such models always think, at their lowest then.
+fn level<'p>(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, levels: &'p [String]) -> Option<&'p str> {
+    if let ThinkingSetting::Off(source) = setting {
         let level = lowest(levels)?;
-        out.verdicts.adjust(source.path(), &source.in_terms(level));
+        out.report.adjust(source.path(), &source.in_terms(level));
         return Some(level);
     }
-    let (wanted, source) = as_effort(wish)?;
+    let (wanted, source) = as_effort(setting)?;
     let (level, changed) = nearest(wanted, levels)?;
     if changed {
-        out.verdicts.adjust(source.path(), &source.in_terms(level));
+        out.report.adjust(source.path(), &source.in_terms(level));
     }
     Some(level)
 }
 
-fn budget(out: &mut Outgoing<'_>, wish: &Wish<'_>, range: [u64; 2]) -> Option<i64> {
-    let Wish::Off(source) = wish else {
+fn budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [u64; 2]) -> Option<i64> {
+    let ThinkingSetting::Off(source) = setting else {
         let dynamic = out.request.params.thinking.budget.as_ref().is_some_and(|budget| budget.value < 0);
-        return if dynamic { Some(-1) } else { budget_within(wish, range, &mut out.verdicts) };
+        return if dynamic { Some(-1) } else { budget_within(setting, range, &mut out.report) };
     };
     if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) {
         return Some(0);
     }
     let least = i64::try_from(range[0]).unwrap_or(i64::MAX);
-    let used = if matches!(source, Source::Budget(_)) { least.to_string() } else { source.in_terms(effort_of(least)) };
-    out.verdicts.adjust(source.path(), &used);
+    let used = if matches!(source, SettingSource::Budget(_)) { least.to_string() } else { source.in_terms(effort_of(least)) };
+    out.report.adjust(source.path(), &used);
     Some(least)
 }

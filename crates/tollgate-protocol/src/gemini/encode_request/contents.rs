@@ -2,13 +2,13 @@
 
 use crate::{
     Protocol,
+    json_writer::{Json, JsonObject},
     neutral::{
         Media, Part, PartKind, Role, Turn, as_function,
-        outgoing::{Carried, Outgoing},
+        encode_context::{EncodeContext, UpstreamMedia},
         signature::PLACEHOLDER,
     },
     tree::Tree,
-    written::{Json, Members},
 };
 
 /// A content being filled. Results never share a content with anything else.
@@ -19,7 +19,7 @@ struct Content {
 }
 
 /// All contents. A history that begins with calls gets a blank user turn in front.
-pub(super) fn contents(out: &mut Outgoing<'_>) -> Vec<Json> {
+pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut contents: Vec<Content> = Vec::new();
     for turn in out.turns() {
         match turn.role {
@@ -62,7 +62,7 @@ pub(super) fn text_part(text: impl Into<String>) -> Json {
 
 /// A model turn's parts. Where the model insists on signatures and no call has one, the first call gets the
 /// placeholder.
-fn model_parts(out: &mut Outgoing<'_>, turn: &Turn) -> Vec<Json> {
+fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
     let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| google_signature(part).is_some());
     let mut placeholder = out.profile.signature_required == Some(true) && !signed;
     let mut parts = Vec::with_capacity(turn.parts.len());
@@ -85,7 +85,7 @@ fn google_signature(part: &Part) -> Option<&str> {
 }
 
 /// Any part but a result.
-fn part_of(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
+fn part_of(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
         PartKind::Text(text) => Some(text_part(text)),
         PartKind::Think { text, redacted: None }
@@ -99,7 +99,7 @@ fn part_of(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
         }
         PartKind::Media(media) => media_part(out, media),
         PartKind::Call { id, name, args, custom } => {
-            let mut call = Members::default();
+            let mut call = JsonObject::default();
             if out.profile.call_ids == Some(true) {
                 call.put("id", Json::text(id));
             }
@@ -117,7 +117,7 @@ fn part_of(out: &mut Outgoing<'_>, part: &Part) -> Option<Json> {
         }
         PartKind::Opaque { protocol: Protocol::Gemini, raw } => Some(raw_part(raw)),
         PartKind::Opaque { .. } | PartKind::Result { .. } => {
-            out.verdicts.refuse_part(&part.src, None);
+            out.report.refuse_part(&part.src, None);
             None
         }
     }
@@ -134,11 +134,11 @@ fn raw_part(raw: &str) -> Json {
 }
 
 /// Function responses, and the media that has to follow in a content of its own.
-fn results(out: &mut Outgoing<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
+fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
     let (mut parts, mut behind) = (Vec::with_capacity(turn.parts.len()), Vec::new());
     for part in &turn.parts {
         let PartKind::Result { call_id, name, content, json, media, is_error } = &part.kind else { continue };
-        let mut response = Members::default();
+        let mut response = JsonObject::default();
         if out.profile.call_ids == Some(true) {
             response.put("id", Json::text(call_id));
         }
@@ -152,12 +152,12 @@ fn results(out: &mut Outgoing<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
         let mut inside = Vec::new();
         for item in media {
             match out.carry(item) {
-                Some(Carried::Bytes(mime, data)) if known(&mime) => {
+                Some(UpstreamMedia::Bytes(mime, data)) if known(&mime) => {
                     let bytes = Json::object([("inlineData", inline(&mime, data))]);
                     if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { behind.push(bytes) }
                 }
-                Some(Carried::Bytes(..)) => out.refuse_media(item),
-                Some(Carried::Address(mime, address)) => behind.push(Json::object([("fileData", file(&mime, address))])),
+                Some(UpstreamMedia::Bytes(..)) => out.refuse_media(item),
+                Some(UpstreamMedia::Address(mime, address)) => behind.push(Json::object([("fileData", file(&mime, address))])),
                 None => {}
             }
         }
@@ -169,15 +169,15 @@ fn results(out: &mut Outgoing<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
     (parts, behind)
 }
 
-fn media_part(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
-    let mut part = Members::default();
+fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
+    let mut part = JsonObject::default();
     match out.carry(media)? {
-        Carried::Bytes(mime, data) if known(&mime) => part.put("inlineData", inline(&mime, data)),
-        Carried::Bytes(..) => {
+        UpstreamMedia::Bytes(mime, data) if known(&mime) => part.put("inlineData", inline(&mime, data)),
+        UpstreamMedia::Bytes(..) => {
             out.refuse_media(media);
             return None;
         }
-        Carried::Address(mime, address) => part.put("fileData", file(&mime, address)),
+        UpstreamMedia::Address(mime, address) => part.put("fileData", file(&mime, address)),
     }
     // Chat completions have details that are no resolution here.
     let detail = media.detail.as_ref().filter(|detail| out.request.is_native() || matches!(detail.as_str(), "low" | "high"));
@@ -198,7 +198,7 @@ fn inline(mime: &str, data: String) -> Json {
 }
 
 fn file(mime: &str, address: String) -> Json {
-    let mut file = Members::default();
+    let mut file = JsonObject::default();
     if !mime.is_empty() {
         file.put("mimeType", Json::text(mime));
     }

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use crate::{
     Malformed, Protocol,
-    neutral::{Choice, ChoiceMode, Schema, Tool, as_function, outgoing::Outgoing, schema},
-    written::{Json, Members},
+    json_writer::{Json, JsonObject},
+    neutral::{Schema, Tool, ToolChoice, ToolChoiceMode, as_function, encode_context::EncodeContext, schema},
 };
 
 /// All functions in one tool, then what only this protocol knows.
-pub(super) fn tools(out: &mut Outgoing<'_>) -> Vec<Json> {
+pub(super) fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let request = out.request;
     let mut tools = Vec::new();
     if !request.is_native() && !out.choice_is_known() {
@@ -24,31 +24,30 @@ pub(super) fn tools(out: &mut Outgoing<'_>) -> Vec<Json> {
         if tool.owner == Protocol::Gemini {
             tools.push(Json::Raw(tool.raw.clone()));
         } else {
-            out.verdicts.refuse(&tool.src);
+            out.report.refuse(&tool.src);
         }
     }
     if let Some(search) = &request.params.web_search {
         if out.options.server_tools {
             tools.push(Json::object([("googleSearch", Json::Object(Vec::new()))]));
         } else {
-            out.verdicts.refuse(&search.src);
+            out.report.refuse(&search.src);
         }
     }
     tools
 }
 
 /// The tools, cut to the allowed ones where the model has no mode for that.
-fn offered<'a>(out: &Outgoing<'a>) -> Vec<&'a Tool> {
+fn offered<'a>(out: &EncodeContext<'a>) -> Vec<&'a Tool> {
     let request = out.request;
-    let only = request
-        .choice
-        .as_ref()
-        .filter(|choice| choice.mode == ChoiceMode::Auto && !choice.names.is_empty() && out.profile.validated_mode == Some(false));
+    let only = request.choice.as_ref().filter(|choice| {
+        choice.mode == ToolChoiceMode::Auto && !choice.names.is_empty() && out.profile.validated_mode == Some(false)
+    });
     request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name))).collect()
 }
 
-fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
-    let mut function = Members::default();
+fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+    let mut function = JsonObject::default();
     function.put("name", Json::text(out.names.get(&tool.name)));
     function.put_some("description", tool.description.as_ref().map(Json::text));
     let schema = if tool.custom { Some(as_function::free_text()) } else { tool.schema.clone() };
@@ -60,7 +59,7 @@ fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
 }
 
 /// A schema in the member that fits it and the model: real JSON Schema, else Google's own message.
-pub(super) fn fitting(out: &Outgoing<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
+pub(super) fn fitting(out: &EncodeContext<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
     match schema {
         Schema::Google(value) => (plain, Json::value(value)),
         Schema::Json(value) if out.request.is_native() => (json, Json::value(value)),
@@ -75,24 +74,24 @@ pub(super) fn fitting(out: &Outgoing<'_>, schema: &Schema, plain: &'static str, 
 }
 
 /// How functions may be chosen.
-pub(super) fn tool_config(out: &mut Outgoing<'_>) -> Option<Json> {
-    let Choice { mode, names, src } = out.request.choice.as_ref()?;
-    if *mode == ChoiceMode::Any && out.profile.forced_tools == Some(false) {
-        out.verdicts.refuse(src);
+pub(super) fn tool_config(out: &mut EncodeContext<'_>) -> Option<Json> {
+    let ToolChoice { mode, names, src } = out.request.choice.as_ref()?;
+    if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
+        out.report.refuse(src);
         return None;
     }
-    if *mode == ChoiceMode::Any && out.request.tools.is_empty() {
-        out.verdicts.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+    if *mode == ToolChoiceMode::Any && out.request.tools.is_empty() {
+        out.report.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
         return None;
     }
     let validated = !names.is_empty() && out.profile.validated_mode.unwrap_or(true);
     let word = match mode {
-        ChoiceMode::None => "NONE",
-        ChoiceMode::Any => "ANY",
-        ChoiceMode::Auto if validated => "VALIDATED",
-        ChoiceMode::Auto => "AUTO",
+        ToolChoiceMode::None => "NONE",
+        ToolChoiceMode::Any => "ANY",
+        ToolChoiceMode::Auto if validated => "VALIDATED",
+        ToolChoiceMode::Auto => "AUTO",
     };
-    let mut config = Members(vec![("mode", Json::text(word))]);
+    let mut config = JsonObject(vec![("mode", Json::text(word))]);
     if !names.is_empty() && matches!(word, "ANY" | "VALIDATED") {
         let names: Vec<&str> = names.iter().map(|name| out.names.get(name)).collect();
         config.put("allowedFunctionNames", Json::texts(&names));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Finish, Usage,
-    passing::testing::{Run, run, run_cut_everywhere},
+    passthrough::testing::{Run, run, run_cut_everywhere},
 };
 
 fn make(framing: Framing, model: Option<&str>) -> Box<dyn StreamRelay> {
@@ -37,7 +37,15 @@ fn a_stream_passes_byte_for_byte() {
     let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
     assert_eq!(
         reading,
-        Reading { usage, finish: Some(Finish::Tool), content: true, text_bytes: 5, media: 0, unknown: 0, account_refused: false }
+        ReplySummary {
+            usage,
+            finish: Some(Finish::Tool),
+            content: true,
+            text_bytes: 5,
+            media: 0,
+            unknown: 0,
+            account_refused: false
+        }
     );
 }
 
@@ -85,18 +93,18 @@ fn an_upstream_that_sends_the_array_form_is_understood() {
     let array = format!("[{TEXT}\r\n,\n{STOP}\n]\n");
     assert_eq!(pass(&array).0, stream(&[TEXT, STOP]));
     assert_eq!(pass_as_array(&array).0, format!("[{TEXT},{STOP}]"));
-    assert_eq!(pass(&format!("[{TEXT},")).1, Err(StreamFault::Truncated));
+    assert_eq!(pass(&format!("[{TEXT},")).1, Err(StreamError::Truncated));
     assert_eq!(pass_as_array(&format!("[{TEXT},{STOP}")).0, format!("[{TEXT},{STOP}]"), "the answer is complete");
     let pretty = format!("[{}]", STOP.replace(',', ",\n  "));
     assert_eq!(pass(&pretty).0, stream(&[&STOP.replace(',', ",   ")]));
     let error = r#"[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}]"#;
-    assert!(matches!(pass(error).1, Err(StreamFault::Problem(problem)) if problem.status == 429));
+    assert!(matches!(pass(error).1, Err(StreamError::Problem(problem)) if problem.status == 429));
 }
 
 #[test]
 fn every_candidate_must_finish() {
     let second = TEXT.replace("\"index\":0", "\"index\":1");
-    assert_eq!(pass(&stream(&[TEXT, &second, STOP])).1, Err(StreamFault::Truncated));
+    assert_eq!(pass(&stream(&[TEXT, &second, STOP])).1, Err(StreamError::Truncated));
     let second_stop = STOP.replace("\"finishReason\"", "\"index\":1,\"finishReason\"");
     let (_, result, reading) = pass(&stream(&[TEXT, &second_stop.replace("STOP", "SAFETY"), STOP]));
     assert_eq!((result, reading.finish), (Ok(()), Some(Finish::Stop)));
@@ -113,7 +121,7 @@ fn a_stream_without_a_finish_is_truncated() {
         format!("data: {}", &TEXT[..40]),
     ] {
         let (out, result, _) = pass_as_array(&text);
-        assert_eq!(result, Err(StreamFault::Truncated), "{text}");
+        assert_eq!(result, Err(StreamError::Truncated), "{text}");
         assert!(!out.contains("\n]") && !out.ends_with("}]"), "a broken array is never closed: {out}");
     }
 }
@@ -159,16 +167,16 @@ fn errors_are_recognised_and_malformed_events_too() {
         (r#"data: [{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#, 400),
     ] {
         let (out, result, _) = pass(&format!("{}{event}\n\n", stream(&[TEXT])));
-        let Err(StreamFault::Problem(problem)) = result else { panic!("{event} is an error") };
+        let Err(StreamError::Problem(problem)) = result else { panic!("{event} is an error") };
         assert_eq!((problem.status, out), (status, stream(&[TEXT])), "{event}");
     }
     for event in ["nonsense", "{\"candidates\":[", "[]", "{\"candidates\":[7]}", "{} {}"] {
         let (out, result, _) = pass(&stream(&[TEXT, event, STOP]));
-        assert!(matches!(result, Err(StreamFault::Malformed(_))), "{event}");
+        assert!(matches!(result, Err(StreamError::Malformed(_))), "{event}");
         assert_eq!(out, stream(&[TEXT]));
     }
-    assert!(matches!(pass("<html>").1, Err(StreamFault::Malformed(_))));
-    assert!(matches!(pass("{\"error\":{\"code\":403,\"message\":\"m\"}}").1, Err(StreamFault::Problem(_))));
+    assert!(matches!(pass("<html>").1, Err(StreamError::Malformed(_))));
+    assert!(matches!(pass("{\"error\":{\"code\":403,\"message\":\"m\"}}").1, Err(StreamError::Problem(_))));
 }
 
 #[test]
@@ -177,11 +185,11 @@ fn the_tail_of_a_broken_answer_is_an_error_in_the_callers_framing() {
         status: 502,
         message: "broken".to_owned(),
         request_id: "req_1".to_owned(),
-        openai: crate::OpenAiFace::default(),
-        native: crate::NativeFace {
+        openai: crate::OpenAiErrorFields::default(),
+        native: crate::GeminiErrorFields {
             status: "UNAVAILABLE",
             reason: "UPSTREAM_STREAM_INTERRUPTED".to_owned(),
-            ..crate::NativeFace::default()
+            ..crate::GeminiErrorFields::default()
         },
         retry_after: None,
         stop: false,

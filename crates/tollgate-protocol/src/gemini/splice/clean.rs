@@ -4,14 +4,14 @@
 use std::ops::Range;
 
 use crate::{
-    carriers::PLACEHOLDER,
     edits::Edits,
     markers::{WRAPPED_SIGNATURE, clean_turns},
-    scan::{Fault, Kind, Scanner, Value},
+    opaque_state::PLACEHOLDER,
+    scan::{Scanner, SyntaxError, Value, ValueKind},
 };
 
 /// Cleans the contents at the top level and inside a request to count.
-pub(super) fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), Fault> {
+pub(super) fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
         "contents" => contents(scanner, changes),
         "generateContentRequest" | "generate_content_request" => {
@@ -23,13 +23,13 @@ pub(super) fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), Fau
     Ok(())
 }
 
-fn contents(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(), Fault> {
+fn contents(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     clean_turns(scanner, changes, "parts", part)
 }
 
 /// What a part is, as far as it decides about its signature.
 #[derive(Default)]
-struct Seen {
+struct PartTraits {
     thought: bool,
     call: bool,
     text: bool,
@@ -39,11 +39,11 @@ struct Seen {
 }
 
 /// Cleans one part; tells whether it goes whole.
-fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), Fault> {
-    if scanner.peek() != Kind::Object {
+fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
-    let mut seen = Seen::default();
+    let mut seen = PartTraits::default();
     let range = scanner.object(|scanner, name| {
         let (value, range) = scanner.value()?;
         let mut wrapped = false;

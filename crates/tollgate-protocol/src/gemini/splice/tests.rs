@@ -7,8 +7,8 @@ use crate::{Codec, Framing, Target, gemini::Gemini};
 
 fn forward_as(method: Method, body: &str, edits: &RequestEdits<'_>) -> String {
     let target = Target { method, model: Some("m".to_owned()), framing: Framing::Sse };
-    let outline = Gemini.outline(&target, body.as_bytes()).expect(body);
-    let forwarded = Gemini.forward_request(&Bytes::copy_from_slice(body.as_bytes()), &outline, edits);
+    let summary = Gemini.summarise(&target, body.as_bytes()).expect(body);
+    let forwarded = Gemini.forward_request(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
     String::from_utf8(forwarded.to_vec()).expect("UTF-8")
 }
 

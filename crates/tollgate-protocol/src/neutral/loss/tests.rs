@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{LossRow, LossVerdict, loss_matrix};
 use crate::{
-    CanDisableThinking, F64, Framing, Method, Profile, Protocol, Target, Thinking, TranslateOptions, Untranslatable,
-    decode_request, encode_request, neutral::Encoded,
+    CanDisableThinking, F64, Framing, Method, Profile, Protocol, Target, Thinking, TranslateError, TranslateOptions,
+    decode_request, encode_request, neutral::EncodedRequest,
 };
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -51,7 +51,7 @@ fn minimal(from: Protocol) -> Value {
     }
 }
 
-fn translate((from, to): (Protocol, Protocol), body: &Value) -> Result<Encoded, Untranslatable> {
+fn translate((from, to): (Protocol, Protocol), body: &Value) -> Result<EncodedRequest, TranslateError> {
     let method = if from == Protocol::Gemini { Method::Generate } else { Method::Chat };
     let target = Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
     let request = decode_request(from, &target, body.to_string().as_bytes())?;
@@ -71,7 +71,7 @@ fn check(row: &LossRow) -> Result<(), String> {
     body.as_object_mut().expect("an object").extend(example.as_object().expect("an object").clone());
     let outcome = translate(row.direction, &body);
     let encoded = match (row.verdict, outcome) {
-        (LossVerdict::Refused, Err(Untranslatable::Unsupported { fields, .. })) => {
+        (LossVerdict::Refused, Err(TranslateError::Unsupported { fields, .. })) => {
             let named: Vec<String> = fields.iter().map(|field| plain(field)).collect();
             return if named == row.path.split(", ").collect::<Vec<_>>() { Ok(()) } else { Err(format!("named {named:?}")) };
         }

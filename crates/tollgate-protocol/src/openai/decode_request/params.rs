@@ -5,9 +5,9 @@ use serde_json::{Number, Value};
 use super::{FROM, narrow};
 use crate::{
     Malformed,
-    neutral::{Format, Given, Request, Schema, effort::is_effort},
+    neutral::{Format, Located, Request, Schema, effort::is_effort},
     object::Fields,
-    tree::{Kind, Tree},
+    tree::{NodeKind, Tree},
 };
 
 /// Bookkeeping that cannot change an answer.
@@ -31,7 +31,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     params.top_logprobs = fields.at_least("top_logprobs", 0)?.map(narrow).transpose()?;
     params.parallel = fields.bool("parallel_tool_calls")?.filter(|parallel| !parallel.value);
     params.user = fields.text("user")?;
-    params.web_search = fields.take("web_search_options").map(|field| Given::new(field.value.compact(), field.path));
+    params.web_search = fields.take("web_search_options").map(|field| Located::new(field.value.compact(), field.path));
     params.stream = fields.bool("stream")?.is_some_and(|stream| stream.value);
     if let Some(mut options) = fields.object("stream_options")? {
         params.include_usage = options.bool("include_usage")?.is_some_and(|wanted| wanted.value);
@@ -44,11 +44,11 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     Ok(())
 }
 
-fn not_zero(number: &Given<Number>) -> bool {
+fn not_zero(number: &Located<Number>) -> bool {
     number.value.as_f64() != Some(0.0)
 }
 
-fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Given<Vec<String>>>, Malformed> {
+fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Located<Vec<String>>>, Malformed> {
     let Some(field) = fields.take("stop") else { return Ok(None) };
     let value = match (field.value.str(), field.value.list()) {
         (Some(text), _) => vec![text.to_owned()],
@@ -62,7 +62,7 @@ fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Given<Vec<String>>>, Malfo
             .collect::<Result<_, _>>()?,
         (None, None) => return Err(Malformed::wrong_type(FROM, &field.path, "a string or an array of strings")),
     };
-    Ok((!value.is_empty()).then(|| Given::new(value, field.path)))
+    Ok((!value.is_empty()).then(|| Located::new(value, field.path)))
 }
 
 fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
@@ -88,13 +88,13 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
             return Ok(());
         }
     };
-    request.params.format = Some(Given::new(value, src));
+    request.params.format = Some(Located::new(value, src));
     Ok(())
 }
 
 /// The format's description as the schema's own, which is where the other protocols have it; its path where the schema has
 /// one already, or there is none that could take it.
-fn described(schema: Option<Value>, description: Option<Given<String>>) -> (Option<Value>, Option<String>) {
+fn described(schema: Option<Value>, description: Option<Located<String>>) -> (Option<Value>, Option<String>) {
     let Some(description) = description.filter(|given| !given.value.is_empty()) else { return (schema, None) };
     match schema {
         Some(Value::Object(mut root)) if !root.contains_key("description") => {
@@ -121,7 +121,7 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         }
         request.params.google.cached_content = google.text("cached_content")?;
         let safety = google.take("safety_settings");
-        request.params.google.safety_settings = safety.map(|field| Given::new(field.value.compact(), field.path));
+        request.params.google.safety_settings = safety.map(|field| Located::new(field.value.compact(), field.path));
         for field in google.rest() {
             request.refuse(field);
         }
@@ -147,7 +147,7 @@ fn google_thinking(config: &Tree<'_>, path: &str, request: &mut Request) -> Resu
         let src = named("thinkingLevel");
         let word = level.str().map(str::to_ascii_lowercase).filter(|word| is_effort(word) && word != "none");
         let word = word.ok_or_else(|| Malformed::invalid(FROM, &src, "is not a thinking level"))?;
-        thinking.level = Some(Given::new(word, src));
+        thinking.level = Some(Located::new(word, src));
     }
     if let Some(budget) = config.get_proto("thinkingBudget") {
         let src = named("thinkingBudget");
@@ -155,16 +155,16 @@ fn google_thinking(config: &Tree<'_>, path: &str, request: &mut Request) -> Resu
             return Err(Malformed::invalid(FROM, &src, "cannot be given together with a level"));
         }
         let number = budget.integer().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a whole number"))?;
-        thinking.budget = Some(Given::new(number, src));
+        thinking.budget = Some(Located::new(number, src));
     }
     if let Some(include) = config.get_proto("includeThoughts") {
         let src = named("includeThoughts");
         let value = include.bool().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a boolean"))?;
-        thinking.include = Some(Given::new(value, src));
+        thinking.include = Some(Located::new(value, src));
     }
     let known = ["thinkingLevel", "thinkingBudget", "includeThoughts"];
     for (key, value) in members {
-        if !matches!(value.kind, Kind::Null) && !known.iter().any(|name| crate::tree::same_proto_name(key, name)) {
+        if !matches!(value.kind, NodeKind::Null) && !known.iter().any(|name| crate::tree::same_proto_name(key, name)) {
             request.refuse(format!("{path}.{key}"));
         }
     }
@@ -193,7 +193,8 @@ fn harmless(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         request.refuse(verbosity.src);
     }
     if let Some(modalities) = fields.take("modalities") {
-        let only_text = matches!(&modalities.value.kind, Kind::List(items) if items.iter().all(|item| item.str() == Some("text")));
+        let only_text =
+            matches!(&modalities.value.kind, NodeKind::List(items) if items.iter().all(|item| item.str() == Some("text")));
         if !only_text {
             request.refuse(modalities.path);
         }

@@ -3,7 +3,7 @@
 use super::FROM;
 use crate::{
     Malformed,
-    neutral::{Choice, ChoiceMode, Request, Schema, Tool, schema::takes_nothing},
+    neutral::{Request, Schema, Tool, ToolChoice, ToolChoiceMode, schema::takes_nothing},
     object::{Field, Fields},
     tree::Tree,
 };
@@ -26,7 +26,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     if let Some(choice) = choice.or(older).flatten() {
         if !request.tools.is_empty() {
             request.choice = Some(choice);
-        } else if choice.mode == ChoiceMode::Any {
+        } else if choice.mode == ToolChoiceMode::Any {
             return Err(Malformed::invalid(FROM, &choice.src, "is only allowed when 'tools' are given"));
         }
     }
@@ -71,11 +71,11 @@ fn function(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     Ok(Tool { name, description, schema, strict, custom: false, src: path.to_owned() })
 }
 
-fn plain_mode(word: &str) -> Option<ChoiceMode> {
+fn plain_mode(word: &str) -> Option<ToolChoiceMode> {
     match word {
-        "none" => Some(ChoiceMode::None),
-        "auto" => Some(ChoiceMode::Auto),
-        "required" => Some(ChoiceMode::Any),
+        "none" => Some(ToolChoiceMode::None),
+        "auto" => Some(ToolChoiceMode::Auto),
+        "required" => Some(ToolChoiceMode::Any),
         _ => None,
     }
 }
@@ -84,11 +84,11 @@ fn unknown_choice(path: &str) -> Malformed {
     Malformed::invalid(FROM, path, "is not a tool choice")
 }
 
-fn tool_choice(field: &Field<'_, '_>) -> Result<Option<Choice>, Malformed> {
+fn tool_choice(field: &Field<'_, '_>) -> Result<Option<ToolChoice>, Malformed> {
     let src = field.path.clone();
     if let Some(word) = field.value.str() {
         let mode = plain_mode(word).ok_or_else(|| unknown_choice(&src))?;
-        return Ok(Some(Choice { mode, names: Vec::new(), src }));
+        return Ok(Some(ToolChoice { mode, names: Vec::new(), src }));
     }
     let mut fields = Fields::new(field.value, &src, FROM)?;
     let kind = fields.required_text("type")?;
@@ -97,7 +97,7 @@ fn tool_choice(field: &Field<'_, '_>) -> Result<Option<Choice>, Malformed> {
         fields.object(&kind)?.ok_or_else(|| Malformed::missing(FROM, &path))?.required_text("name")
     };
     match kind.as_str() {
-        "function" | "custom" => Ok(Some(Choice { mode: ChoiceMode::Any, names: vec![named(&mut fields)?], src })),
+        "function" | "custom" => Ok(Some(ToolChoice { mode: ToolChoiceMode::Any, names: vec![named(&mut fields)?], src })),
         "allowed_tools" => {
             let mut allowed =
                 fields.object("allowed_tools")?.ok_or_else(|| Malformed::missing(FROM, &format!("{src}.allowed_tools")))?;
@@ -111,19 +111,19 @@ fn tool_choice(field: &Field<'_, '_>) -> Result<Option<Choice>, Malformed> {
                 entry.map(str::to_owned).ok_or_else(|| Malformed::missing(FROM, &format!("{path}[{index}].function.name")))
             };
             let names = tools.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?;
-            Ok(Some(Choice { mode, names, src }))
+            Ok(Some(ToolChoice { mode, names, src }))
         }
         _ => Err(unknown_choice(&src)),
     }
 }
 
 /// The deprecated form: `"none"`, `"auto"` or `{"name": …}`.
-fn function_call(field: &Field<'_, '_>) -> Result<Option<Choice>, Malformed> {
+fn function_call(field: &Field<'_, '_>) -> Result<Option<ToolChoice>, Malformed> {
     let src = field.path.clone();
     if let Some(word) = field.value.str() {
         let mode = plain_mode(word).ok_or_else(|| unknown_choice(&src))?;
-        return Ok(Some(Choice { mode, names: Vec::new(), src }));
+        return Ok(Some(ToolChoice { mode, names: Vec::new(), src }));
     }
     let name = Fields::new(field.value, &src, FROM)?.required_text("name")?;
-    Ok(Some(Choice { mode: ChoiceMode::Any, names: vec![name], src }))
+    Ok(Some(ToolChoice { mode: ToolChoiceMode::Any, names: vec![name], src }))
 }

@@ -2,16 +2,16 @@
 
 use crate::{
     Protocol,
+    json_writer::{Json, JsonObject},
     neutral::{
         Media, Part, PartKind, Request, Role, Turn,
-        outgoing::{Carried, Outgoing, fenced},
+        encode_context::{EncodeContext, UpstreamMedia, fenced},
     },
     tree::compact,
-    written::{Json, Members},
 };
 
 /// The leading system texts: one message each as a chat caller sent them, one joined message for everybody else.
-pub(super) fn system(out: &Outgoing<'_>) -> Vec<Json> {
+pub(super) fn system(out: &EncodeContext<'_>) -> Vec<Json> {
     let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
     if texts.is_empty() {
         return Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn add_system_line(messages: &mut Vec<Json>, line: &str) {
     messages.insert(0, Json::object([("role", Json::text("system")), ("content", Json::text(line))]));
 }
 
-fn system_message(out: &Outgoing<'_>, content: Json) -> Json {
+fn system_message(out: &EncodeContext<'_>, content: Json) -> Json {
     let role = out.profile.system_role.as_deref().unwrap_or("system");
     Json::object([("role", Json::text(role)), ("content", content)])
 }
@@ -46,7 +46,7 @@ pub(super) fn mention(request: &Request, word: &str) -> bool {
 }
 
 /// All turns.
-pub(super) fn conversation(out: &mut Outgoing<'_>) -> Vec<Json> {
+pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages = Vec::new();
     for turn in out.turns() {
         match turn.role {
@@ -70,7 +70,7 @@ fn text_part(text: &str) -> Json {
     Json::object([("type", Json::text("text")), ("text", Json::text(text))])
 }
 
-fn user(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
+fn user(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     if let [Part { kind: PartKind::Text(text), .. }] = turn.parts.as_slice() {
         return Some(user_message(Json::text(text)));
     }
@@ -82,7 +82,7 @@ fn user(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
             PartKind::Code { language, text } => parts.push(text_part(&fenced(language, text))),
             PartKind::CodeOutput { text, .. } => parts.push(text_part(&fenced("", text))),
             PartKind::Think { .. } => out.drop_thought(part),
-            PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => out.verdicts.refuse_part(&part.src, None),
+            PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.src, None),
         }
     }
     (!parts.is_empty()).then(|| user_message(Json::List(parts)))
@@ -93,7 +93,7 @@ fn user_message(content: Json) -> Json {
 }
 
 /// A model turn; nothing when only thoughts were in it.
-fn assistant(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
+fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     let (mut content, mut thoughts, mut calls) = (String::new(), String::new(), Vec::new());
     for part in &turn.parts {
         match &part.kind {
@@ -104,13 +104,13 @@ fn assistant(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
             PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
             PartKind::Call { id, name, args, custom } => calls.push(call(out, id, name, args, *custom)),
             PartKind::Media(media) => out.refuse_media(media),
-            PartKind::Result { .. } | PartKind::Opaque { .. } => out.verdicts.refuse_part(&part.src, None),
+            PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.src, None),
         }
     }
     if content.is_empty() && calls.is_empty() {
         return None;
     }
-    let mut message = Members(vec![("role", Json::text("assistant"))]);
+    let mut message = JsonObject(vec![("role", Json::text("assistant"))]);
     message.put("content", if content.is_empty() { Json::Raw("null".to_owned()) } else { Json::Text(content) });
     if !thoughts.is_empty() {
         message.put("reasoning_content", Json::Text(thoughts));
@@ -121,7 +121,7 @@ fn assistant(out: &mut Outgoing<'_>, turn: &Turn) -> Option<Json> {
     Some(message.json())
 }
 
-fn call(out: &Outgoing<'_>, id: &str, name: &str, args: &str, custom: bool) -> Json {
+fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool) -> Json {
     let name = Json::text(out.names.get(name));
     let (kind, inner) = if custom {
         ("custom", Json::object([("name", name), ("input", Json::text(args))]))
@@ -133,7 +133,7 @@ fn call(out: &Outgoing<'_>, id: &str, name: &str, args: &str, custom: bool) -> J
 }
 
 /// One `tool` message per result; their media in a user message behind all of them.
-fn results(out: &mut Outgoing<'_>, turn: &Turn, messages: &mut Vec<Json>) {
+fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
     let mut behind = Vec::new();
     for part in &turn.parts {
         let PartKind::Result { call_id, content, media, .. } = &part.kind else { continue };
@@ -149,29 +149,29 @@ fn results(out: &mut Outgoing<'_>, turn: &Turn, messages: &mut Vec<Json>) {
     }
 }
 
-fn media_part(out: &mut Outgoing<'_>, media: &Media) -> Option<Json> {
+fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     let carried = out.carry(media)?;
     let detail = media.detail.as_deref().or_else(|| out.request.params.media_resolution.as_ref().map(|given| given.value.as_str()));
     let detail = detail.filter(|detail| out.request.origin == Protocol::OpenAi || matches!(*detail, "low" | "high"));
     let image = |url: String| {
-        let mut image = Members(vec![("url", Json::Text(url))]);
+        let mut image = JsonObject(vec![("url", Json::Text(url))]);
         image.put_some("detail", detail.map(Json::text));
         Json::object([("type", Json::text("image_url")), ("image_url", image.json())])
     };
     match carried {
-        Carried::Address(_, url) => Some(image(url)),
-        Carried::Bytes(mime, data) if mime.starts_with("image/") => Some(image(format!("data:{mime};base64,{data}"))),
-        Carried::Bytes(mime, data) if matches!(mime.as_str(), "audio/wav" | "audio/mp3") => {
+        UpstreamMedia::Address(_, url) => Some(image(url)),
+        UpstreamMedia::Bytes(mime, data) if mime.starts_with("image/") => Some(image(format!("data:{mime};base64,{data}"))),
+        UpstreamMedia::Bytes(mime, data) if matches!(mime.as_str(), "audio/wav" | "audio/mp3") => {
             let format = mime.trim_start_matches("audio/");
             let audio = Json::object([("data", Json::Text(data)), ("format", Json::text(format))]);
             Some(Json::object([("type", Json::text("input_audio")), ("input_audio", audio)]))
         }
-        Carried::Bytes(mime, data) if mime == "application/pdf" => {
+        UpstreamMedia::Bytes(mime, data) if mime == "application/pdf" => {
             let name = media.name.as_deref().unwrap_or("file.pdf");
             let file = [("filename", Json::text(name)), ("file_data", Json::Text(format!("data:{mime};base64,{data}")))];
             Some(Json::object([("type", Json::text("file")), ("file", Json::object(file))]))
         }
-        Carried::Bytes(..) => {
+        UpstreamMedia::Bytes(..) => {
             out.refuse_media(media);
             None
         }

@@ -2,20 +2,20 @@
 
 use crate::{
     Protocol, Thinking,
+    json_writer::{Json, JsonObject},
     neutral::{
-        Format, Given,
-        effort::{Wish, as_effort, lowest, nearest, wish},
-        outgoing::Outgoing,
+        Format, Located,
+        effort::{ThinkingSetting, as_effort, lowest, nearest, thinking_setting},
+        encode_context::EncodeContext,
         schema,
     },
-    written::{Json, Members},
 };
 
 /// Efforts of models that are said to take a budget in their own protocol.
 const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
 /// Writes everything the caller asked for that has a place here.
-pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
+pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let allowed = out.allowed();
     let request = out.request;
     let params = &request.params;
@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
         if request.origin == Protocol::OpenAi {
             body.put("user", Json::text(&user.value));
         } else {
-            out.verdicts.drop_field(&user.src);
+            out.report.drop_field(&user.src);
         }
     }
     google(out);
@@ -53,67 +53,67 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
 }
 
 /// What only Google's service knows.
-fn google(out: &mut Outgoing<'_>) {
+fn google(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;
     // Images have a detail `low` or `high`, nothing between.
     if let Some(resolution) = params.media_resolution.as_ref().filter(|given| !matches!(given.value.as_str(), "low" | "high")) {
-        out.verdicts.refuse(&resolution.src);
+        out.report.refuse(&resolution.src);
     }
     if let Some(cached) = &google.cached_content {
-        out.verdicts.refuse(&cached.src);
+        out.report.refuse(&cached.src);
     }
     if let Some(safety) = &google.safety_settings {
-        out.verdicts.drop_field(&safety.src);
+        out.report.drop_field(&safety.src);
     }
 }
 
-fn format(out: &mut Outgoing<'_>) -> Option<Json> {
-    let Given { value, src } = out.request.params.format.as_ref()?;
+fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
+    let Located { value, src } = out.request.params.format.as_ref()?;
     let Format::Schema { schema, name, strict } = value else {
         return Some(Json::object([("type", Json::text("json_object"))]));
     };
     let json = schema::to_json(schema);
     if !schema::root_is_object(&json) {
-        out.verdicts.refuse_because(src, "the root type must be object");
+        out.report.refuse_because(src, "the root type must be object");
         return None;
     }
-    let mut named = Members(vec![("name", Json::text(name.as_deref().unwrap_or("response")))]);
+    let mut named = JsonObject(vec![("name", Json::text(name.as_deref().unwrap_or("response")))]);
     named.put("schema", Json::value(&json));
     named.put_some("strict", strict.map(Json::Bool));
     Some(Json::object([("type", Json::text("json_schema")), ("json_schema", named.json())]))
 }
 
-/// The effort word for the caller's wish. Whether thoughts come back is up to the upstream; a native caller who asked
+/// The effort word for the caller's setting. Whether thoughts come back is up to the upstream; a native caller who asked
 /// for them is told so.
-fn effort(out: &mut Outgoing<'_>) -> Option<String> {
+fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) = include.filter(|include| include.value && out.request.origin == Protocol::Gemini) {
-        out.verdicts.drop_field(&include.src);
+        out.report.drop_field(&include.src);
     }
-    let wish = wish(out.request);
+    let setting = thinking_setting(out.request);
     let offered: Vec<String> = match &out.profile.thinking {
         Some(Thinking::Effort(words) | Thinking::Level(words) | Thinking::Adaptive(words)) => words.clone(),
         Some(Thinking::Budget(_)) => USUAL_EFFORTS.map(str::to_owned).to_vec(),
         Some(Thinking::None) | None => {
-            if let Wish::Effort(_, source) | Wish::Budget(_, source) = wish {
-                out.verdicts.refuse(source.path());
+            if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
+                out.report.refuse(source.path());
             }
             return None;
         }
     };
-    if let Wish::Off(source) = wish {
+    if let ThinkingSetting::Off(source) = setting {
         if offered.iter().any(|word| word == "none") {
             return Some("none".to_owned());
         }
         let word = lowest(&offered)?;
-        out.verdicts.adjust(source.path(), &source.in_terms(word));
+        out.report.adjust(source.path(), &source.in_terms(word));
         return Some(word.to_owned());
     }
-    let (wanted, source) = as_effort(&wish)?;
+    let (wanted, source) = as_effort(&setting)?;
     let (word, changed) = nearest(wanted, &offered)?;
     if changed {
-        out.verdicts.adjust(source.path(), &source.in_terms(word));
+        out.report.adjust(source.path(), &source.in_terms(word));
     }
     Some(word.to_owned())
 }

@@ -2,15 +2,15 @@
 
 use crate::{
     Malformed,
-    neutral::{Choice, ChoiceMode, Tool, outgoing::Outgoing, schema},
-    written::{Json, Members},
+    json_writer::{Json, JsonObject},
+    neutral::{Tool, ToolChoice, ToolChoiceMode, encode_context::EncodeContext, schema},
 };
 
 /// Writes `tools`, `tool_choice`, `parallel_tool_calls`.
-pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
+pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let request = out.request;
     for tool in &request.server_tools {
-        out.verdicts.refuse(&tool.src);
+        out.report.refuse(&tool.src);
     }
     if !request.tools.is_empty() {
         body.put("tools", Json::List(request.tools.iter().map(|tool| declaration(out, tool)).collect()));
@@ -23,8 +23,8 @@ pub(super) fn write(out: &mut Outgoing<'_>, body: &mut Members) {
     }
 }
 
-fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
-    let mut inner = Members(vec![("name", Json::text(out.names.get(&tool.name)))]);
+fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+    let mut inner = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);
     inner.put_some("description", tool.description.as_ref().map(Json::text));
     let kind = if tool.custom { "custom" } else { "function" };
     inner.put_some("parameters", tool.schema.as_ref().map(|schema| Json::value(&schema::to_json(schema))));
@@ -32,30 +32,30 @@ fn declaration(out: &Outgoing<'_>, tool: &Tool) -> Json {
     Json::object([("type", Json::text(kind)), (kind, inner.json())])
 }
 
-fn tool_choice(out: &mut Outgoing<'_>, choice: &Choice) -> Option<Json> {
-    let Choice { mode, names, src } = choice;
+fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json> {
+    let ToolChoice { mode, names, src } = choice;
     if out.request.tools.is_empty() {
-        if *mode == ChoiceMode::Any {
-            out.verdicts.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+        if *mode == ToolChoiceMode::Any {
+            out.report.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
         }
         return None;
     }
-    if *mode == ChoiceMode::Any && out.profile.forced_tools == Some(false) {
-        out.verdicts.refuse(src);
+    if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
+        out.report.refuse(src);
         return None;
     }
-    let named = |out: &Outgoing<'_>, name: &String| {
+    let named = |out: &EncodeContext<'_>, name: &String| {
         let custom = out.request.tools.iter().any(|tool| tool.custom && tool.name == *name);
         let kind = if custom { "custom" } else { "function" };
         Json::object([("type", Json::text(kind)), (kind, Json::object([("name", Json::text(out.names.get(name)))]))])
     };
     Some(match (mode, names.as_slice()) {
-        (ChoiceMode::None, _) => Json::text("none"),
-        (ChoiceMode::Auto, []) => Json::text("auto"),
-        (ChoiceMode::Any, []) => Json::text("required"),
-        (ChoiceMode::Any, [only]) => named(out, only),
-        (ChoiceMode::Auto | ChoiceMode::Any, names) => {
-            let mode = if *mode == ChoiceMode::Auto { "auto" } else { "required" };
+        (ToolChoiceMode::None, _) => Json::text("none"),
+        (ToolChoiceMode::Auto, []) => Json::text("auto"),
+        (ToolChoiceMode::Any, []) => Json::text("required"),
+        (ToolChoiceMode::Any, [only]) => named(out, only),
+        (ToolChoiceMode::Auto | ToolChoiceMode::Any, names) => {
+            let mode = if *mode == ToolChoiceMode::Auto { "auto" } else { "required" };
             let tools = names.iter().map(|name| named(out, name)).collect();
             let allowed = Json::object([("mode", Json::text(mode)), ("tools", Json::List(tools))]);
             Json::object([("type", Json::text("allowed_tools")), ("allowed_tools", allowed)])

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Finish, Usage,
-    passing::testing::{Run, run, run_cut_everywhere},
+    passthrough::testing::{Run, run, run_cut_everywhere},
 };
 
 fn make(hide_usage: bool, model: Option<&str>) -> Box<dyn StreamRelay> {
@@ -17,7 +17,7 @@ fn pass(stream: &str) -> Run {
     run_cut_everywhere(|| make(false, None), stream.as_bytes())
 }
 
-fn fault(stream: &str) -> StreamFault {
+fn fault(stream: &str) -> StreamError {
     pass(stream).1.unwrap_err()
 }
 
@@ -42,7 +42,7 @@ fn a_stream_passes_byte_for_byte() {
     assert_eq!((out, result), (text, Ok(())));
     assert_eq!(
         reading,
-        Reading {
+        ReplySummary {
             usage: Some(usage(3, 2)),
             finish: Some(Finish::Stop),
             content: true,
@@ -162,17 +162,17 @@ fn a_rest_cut_off_behind_the_finish_does_no_harm() {
 fn a_stream_without_a_finish_is_truncated() {
     for events in [&[][..], &[ROLE], &[ROLE, TEXT], &[TEXT, DONE_LINE], &[DONE_LINE], &[USAGE, DONE_LINE], &[": x"]] {
         let (out, result, _) = pass(&stream(events));
-        assert_eq!(result, Err(StreamFault::Truncated), "{events:?}");
+        assert_eq!(result, Err(StreamError::Truncated), "{events:?}");
         assert!(!out.contains("[DONE]"));
     }
     let cut_short = format!("{ROLE}\n\n{}", &TEXT[..80]);
-    assert_eq!(pass(&cut_short).1, Err(StreamFault::Truncated));
+    assert_eq!(pass(&cut_short).1, Err(StreamError::Truncated));
 }
 
 #[test]
 fn every_choice_must_finish() {
     let second = STOP.replace("\"index\":0", "\"index\":1");
-    assert_eq!(pass(&stream(&[TEXT, &TEXT.replace("\"index\":0", "\"index\":1"), STOP, DONE_LINE])).1, Err(StreamFault::Truncated));
+    assert_eq!(pass(&stream(&[TEXT, &TEXT.replace("\"index\":0", "\"index\":1"), STOP, DONE_LINE])).1, Err(StreamError::Truncated));
     let (_, result, reading) = pass(&stream(&[TEXT, &second.replace("stop", "length"), STOP, DONE_LINE]));
     assert_eq!((result, reading.finish), (Ok(()), Some(Finish::Stop)));
 }
@@ -181,7 +181,7 @@ fn every_choice_must_finish() {
 fn an_empty_reason_counts_only_with_the_terminator() {
     let blank = STOP.replace("\"stop\"", "\"\"");
     assert_eq!(pass(&stream(&[TEXT, &blank, DONE_LINE])).1, Ok(()));
-    assert_eq!(pass(&stream(&[TEXT, &blank])).1, Err(StreamFault::Truncated));
+    assert_eq!(pass(&stream(&[TEXT, &blank])).1, Err(StreamError::Truncated));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn error_events_of_every_kind_are_recognised() {
         (r#"data: {"error":"m"}"#, 500),
     ] {
         let (out, result, reading) = pass(&stream(&[TEXT, event]));
-        let Err(StreamFault::Problem(problem)) = result else { panic!("{event} is an error") };
+        let Err(StreamError::Problem(problem)) = result else { panic!("{event} is an error") };
         assert_eq!((problem.status, out, reading.content), (status, stream(&[TEXT]), true), "{event}");
     }
 }
@@ -207,20 +207,20 @@ fn error_events_of_every_kind_are_recognised() {
 #[test]
 fn an_error_event_without_its_blank_line_is_still_one() {
     assert!(
-        matches!(fault(r#"data: {"error":{"message":"m","code":503}}"#), StreamFault::Problem(problem) if problem.status == 503)
+        matches!(fault(r#"data: {"error":{"message":"m","code":503}}"#), StreamError::Problem(problem) if problem.status == 503)
     );
 }
 
 #[test]
 fn a_body_that_is_no_stream_is_told_from_one() {
     assert!(
-        matches!(fault(r#"{"error":{"message":"m","type":"t","code":429}}"#), StreamFault::Problem(problem) if problem.status == 429)
+        matches!(fault(r#"{"error":{"message":"m","type":"t","code":429}}"#), StreamError::Problem(problem) if problem.status == 429)
     );
     assert!(
-        matches!(fault("[{\"error\":{\"message\":\"m\",\"code\":400}}]"), StreamFault::Problem(problem) if problem.status == 400)
+        matches!(fault("[{\"error\":{\"message\":\"m\",\"code\":400}}]"), StreamError::Problem(problem) if problem.status == 400)
     );
-    assert!(matches!(fault("<html></html>"), StreamFault::Malformed(_)));
-    assert!(matches!(fault(r#"{"choices":[{"message":{}}]}"#), StreamFault::Malformed(_)));
+    assert!(matches!(fault("<html></html>"), StreamError::Malformed(_)));
+    assert!(matches!(fault(r#"{"choices":[{"message":{}}]}"#), StreamError::Malformed(_)));
 }
 
 #[test]
@@ -229,13 +229,13 @@ fn malformed_events_stop_the_stream_behind_what_was_good() {
         ["data: nonsense", "data: {\"choices\":[", "data: []", "data: {\"choices\":{}}", "data: {\"choices\":[7]}", "data: {} {}"]
     {
         let (out, result, _) = pass(&stream(&[TEXT, event, STOP]));
-        assert!(matches!(result, Err(StreamFault::Malformed(_))), "{event}");
+        assert!(matches!(result, Err(StreamError::Malformed(_))), "{event}");
         assert_eq!(out, stream(&[TEXT]));
     }
     let invalid = [format!("{TEXT}\n\n").as_bytes(), b"data: {\"choices\":[],\"x\":\"\xff\"}\n\n"].concat();
-    assert!(matches!(run(make(false, None), [&invalid[..]]).1, Err(StreamFault::Malformed(_))));
+    assert!(matches!(run(make(false, None), [&invalid[..]]).1, Err(StreamError::Malformed(_))));
     let deep = format!("data: {}\n\n", "[".repeat(100_000));
-    assert!(matches!(run(make(false, None), [deep.as_bytes()]).1, Err(StreamFault::Malformed(_))));
+    assert!(matches!(run(make(false, None), [deep.as_bytes()]).1, Err(StreamError::Malformed(_))));
 }
 
 #[test]
@@ -260,12 +260,12 @@ fn the_tail_of_a_broken_stream_is_an_error_event() {
         status: 502,
         message: "The upstream provider's stream ended before the answer was complete.".to_owned(),
         request_id: "req_1".to_owned(),
-        openai: crate::OpenAiFace {
+        openai: crate::OpenAiErrorFields {
             kind: "server_error".to_owned(),
             code: Some("upstream_stream_interrupted".to_owned()),
             param: None,
         },
-        native: crate::NativeFace::default(),
+        native: crate::GeminiErrorFields::default(),
         retry_after: None,
         stop: false,
     };
@@ -278,13 +278,13 @@ fn the_tail_of_a_broken_stream_is_an_error_event() {
 #[test]
 fn memory_is_constant_over_a_hundred_thousand_events() {
     let mut relay = Relay {
-        opening: Opening::default(),
+        opening: BodyKind::default(),
         parser: SseParser::new(),
         events: Events {
             model: Some("\"mine\"".to_owned()),
             hide_usage: true,
-            reading: Reading::default(),
-            candidates: Candidates::default(),
+            reading: ReplySummary::default(),
+            candidates: CandidateProgress::default(),
             done: false,
         },
     };

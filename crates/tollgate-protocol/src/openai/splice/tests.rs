@@ -7,8 +7,8 @@ use crate::{Codec, Framing, Method, Target, openai::OpenAi};
 
 fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
-    let outline = OpenAi.outline(&target, body.as_bytes()).expect(body);
-    let forwarded = OpenAi.forward_request(&Bytes::copy_from_slice(body.as_bytes()), &outline, edits);
+    let summary = OpenAi.summarise(&target, body.as_bytes()).expect(body);
+    let forwarded = OpenAi.forward_request(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
     String::from_utf8(forwarded.to_vec()).expect("UTF-8")
 }
 
@@ -142,9 +142,9 @@ proptest! {
         let value = serde_json::json!({"model": "m", "messages": [{"role": "user", "content": text}], "seed": seed});
         let body = Bytes::from(if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.expect("serialises"));
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
-        let outline = OpenAi.outline(&target, &body).expect("well formed");
+        let summary = OpenAi.summarise(&target, &body).expect("well formed");
         let edits = RequestEdits { force_usage: true, ..RequestEdits::default() };
-        let forwarded = OpenAi.forward_request(&body, &outline, &edits);
+        let forwarded = OpenAi.forward_request(&body, &summary, &edits);
         prop_assert_eq!(forwarded.as_ptr(), body.as_ptr());
         prop_assert_eq!(forwarded.len(), body.len());
     }

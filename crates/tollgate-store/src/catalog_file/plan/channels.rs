@@ -6,11 +6,11 @@ use subtle::ConstantTimeEq as _;
 use tollgate_core::{Owner, Provider, Secret};
 
 use super::{
-    Mode, Planner, Sign,
+    ApplyMode, PlanAction, Planner,
     difference::{differences, served_differences},
 };
 use crate::{
-    Change, ChannelSpec, CurrentAccount, CurrentChannel, Kind,
+    AccountRow, Change, ChannelRow, ChannelSpec, RowKind,
     catalog_file::{FileAccount, FileChannel},
     proxy::ProxyPassword,
 };
@@ -18,7 +18,7 @@ use crate::{
 impl Planner<'_> {
     pub(super) fn channels(&mut self) {
         let (file, current) = (self.file, self.current);
-        let there: HashMap<&str, &CurrentChannel> = current.channels.iter().map(|row| (row.spec.name.as_str(), row)).collect();
+        let there: HashMap<&str, &ChannelRow> = current.channels.iter().map(|row| (row.spec.name.as_str(), row)).collect();
         for channel in &file.channels {
             self.channel(channel, there.get(channel.row.spec.name.as_str()).copied());
         }
@@ -26,25 +26,25 @@ impl Planner<'_> {
         for channel in current.channels.iter().filter(|channel| !named.contains(channel.spec.name.as_str())) {
             if self.removes(channel.owner) {
                 let name = &channel.spec.name;
-                self.line(Sign::Remove, Kind::Channel, name, "");
+                self.line(PlanAction::Remove, RowKind::Channel, name, "");
                 for account in &channel.accounts {
-                    self.line(Sign::Remove, Kind::Account, &format!("{name}/{}", account.spec.name), "with its channel");
+                    self.line(PlanAction::Remove, RowKind::Account, &format!("{name}/{}", account.spec.name), "with its channel");
                 }
                 self.last.push(Change::RemoveChannel { channel: name.clone() });
             }
         }
     }
 
-    fn channel(&mut self, file: &FileChannel, there: Option<&CurrentChannel>) {
+    fn channel(&mut self, file: &FileChannel, there: Option<&ChannelRow>) {
         let name = file.row.spec.name.as_str();
         let mut spec = file.row.spec.clone();
         match there {
             None => {
-                self.line(Sign::Add, Kind::Channel, name, "");
+                self.line(PlanAction::Add, RowKind::Channel, name, "");
                 self.puts.push(Change::PutChannel(Box::new(spec)));
             }
             Some(old) => {
-                if self.mode == (Mode::Apply { prune: false }) {
+                if self.mode == (ApplyMode::Apply { prune: false }) {
                     // Nothing is removed without pruning, models that are served included.
                     let named: HashSet<&str> = file.row.spec.serves.iter().map(|serves| serves.model.as_str()).collect();
                     spec.serves.extend(old.spec.serves.iter().filter(|serves| !named.contains(serves.model.as_str())).cloned());
@@ -62,8 +62,8 @@ impl Planner<'_> {
                 if details.is_empty() && old.spec != named {
                     details.push("order of its models".to_owned());
                 }
-                if self.may_write(Kind::Channel, name, old.owner, &details, file.row.place)
-                    && self.compare(Kind::Channel, name, old.owner, details)
+                if self.may_write(RowKind::Channel, name, old.owner, &details, file.row.place)
+                    && self.compare(RowKind::Channel, name, old.owner, details)
                 {
                     self.puts.push(Change::PutChannel(Box::new(spec)));
                 }
@@ -74,29 +74,29 @@ impl Planner<'_> {
             self.account(name, account, accounts.iter().find(|old| old.spec.name == account.spec.name), there.map(|old| old.owner));
         }
         let whole = match self.mode {
-            Mode::Served => true,
-            Mode::Apply { prune } => prune && there.is_some_and(|old| old.owner == Owner::Database),
+            ApplyMode::Served => true,
+            ApplyMode::Apply { prune } => prune && there.is_some_and(|old| old.owner == Owner::Database),
         };
         for old in accounts.iter().filter(|_| whole) {
             if !file.accounts.iter().any(|account| account.spec.name == old.spec.name) {
-                self.line(Sign::Remove, Kind::Account, &format!("{name}/{}", old.spec.name), "");
+                self.line(PlanAction::Remove, RowKind::Account, &format!("{name}/{}", old.spec.name), "");
                 self.puts.push(Change::RemoveAccount { channel: name.to_owned(), account: old.spec.name.clone() });
             }
         }
     }
 
-    fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&CurrentAccount>, owner: Option<Owner>) {
+    fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&AccountRow>, owner: Option<Owner>) {
         let shown = format!("{channel}/{}", file.spec.name);
         let is_echo = self.file.channels.iter().any(|it| it.row.spec.name == channel && it.row.spec.provider == Provider::Echo);
         let mut credential = file.credential.clone();
         let owner = owner.unwrap_or_else(|| self.owner());
         let written = match there {
-            None if !self.may_write(Kind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
+            None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
             None => {
                 if credential.is_none() && !is_echo {
                     self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
                 }
-                self.line(Sign::Add, Kind::Account, &shown, "");
+                self.line(PlanAction::Add, RowKind::Account, &shown, "");
                 true
             }
             Some(old) => {
@@ -105,8 +105,8 @@ impl Planner<'_> {
                 if credential.is_some() {
                     details.push("credential replaced".to_owned());
                 }
-                self.may_write(Kind::Account, &shown, owner, &details, file.place)
-                    && self.compare(Kind::Account, &shown, owner, details)
+                self.may_write(RowKind::Account, &shown, owner, &details, file.place)
+                    && self.compare(RowKind::Account, &shown, owner, details)
             }
         };
         if written {

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use tollgate_core::{MemberStatus, Role};
 
-use super::{Planner, Sign, difference::differences};
+use super::{PlanAction, Planner, difference::differences};
 use crate::{
-    Change, KeyHash, KeySpec, Kind, MemberSpec,
+    Change, KeyHash, KeySpec, MemberSpec, RowKind,
     apply::OWNER,
-    catalog_file::{FileKey, Place},
+    catalog_file::{FileKey, FilePosition},
 };
 
 impl Planner<'_> {
@@ -16,7 +16,7 @@ impl Planner<'_> {
         let (file, current) = (self.file, self.current);
         let default_member = self.default_member();
         let mut named = HashSet::new();
-        let mut secrets: HashMap<KeyHash, Place> = HashMap::new();
+        let mut secrets: HashMap<KeyHash, FilePosition> = HashMap::new();
         for key in &file.keys {
             let mut spec = key.row.spec.clone();
             if spec.member.is_empty() {
@@ -36,7 +36,7 @@ impl Planner<'_> {
         }
         for key in &current.keys {
             if self.removes(key.owner) && !named.contains(&(key.spec.member.clone(), key.spec.name.clone())) {
-                self.line(Sign::Remove, Kind::Key, &shown(&key.spec), "revoked");
+                self.line(PlanAction::Remove, RowKind::Key, &shown(&key.spec), "revoked");
                 self.first.push(Change::RevokeKey { key: key.id });
             }
         }
@@ -52,7 +52,7 @@ impl Planner<'_> {
                     let message = format!("key '{shown}' is new and needs its secret; `tollgate key create` makes one without");
                     self.errors.push(file.row.place.error(message));
                 }
-                self.line(Sign::Add, Kind::Key, &shown, "");
+                self.line(PlanAction::Add, RowKind::Key, &shown, "");
                 true
             }
             Some(old) => {
@@ -61,8 +61,8 @@ impl Planner<'_> {
                 if secret.is_some() {
                     details.push("secret replaced".to_owned());
                 }
-                self.may_write(Kind::Key, &shown, old.owner, &details, file.row.place)
-                    && self.compare(Kind::Key, &shown, old.owner, details)
+                self.may_write(RowKind::Key, &shown, old.owner, &details, file.row.place)
+                    && self.compare(RowKind::Key, &shown, old.owner, details)
             }
         };
         if !written {

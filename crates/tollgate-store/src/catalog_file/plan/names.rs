@@ -2,53 +2,53 @@
 
 use std::collections::HashSet;
 
-use super::{Planner, Sign};
+use super::{PlanAction, Planner};
 use crate::{
-    Kind,
-    catalog_file::{Place, nearest::hint},
+    RowKind,
+    catalog_file::{FilePosition, nearest::hint},
 };
 
 impl Planner<'_> {
     pub(super) fn check_names(&mut self) {
         let file = self.file;
-        let channels = self.known(Kind::Channel, file.channels.iter().map(|channel| channel.row.spec.name.as_str()));
-        let groups = self.known(Kind::Group, file.groups.iter().map(|row| row.spec.name.as_str()));
-        let members = self.known(Kind::Member, file.members.iter().map(|row| row.spec.name.as_str()));
+        let channels = self.known(RowKind::Channel, file.channels.iter().map(|channel| channel.row.spec.name.as_str()));
+        let groups = self.known(RowKind::Group, file.groups.iter().map(|row| row.spec.name.as_str()));
+        let members = self.known(RowKind::Member, file.members.iter().map(|row| row.spec.name.as_str()));
         for row in &file.groups {
-            self.names((Kind::Group, &row.spec.name), row.names_at, Kind::Channel, &row.spec.channels, &channels);
+            self.names((RowKind::Group, &row.spec.name), row.names_at, RowKind::Channel, &row.spec.channels, &channels);
         }
         for row in &file.members {
-            let who = (Kind::Member, row.spec.name.as_str());
-            self.names(who, row.names_at, Kind::Group, &row.spec.groups, &groups);
-            self.names(who, row.place, Kind::Group, row.spec.default_group.as_slice(), &groups);
+            let who = (RowKind::Member, row.spec.name.as_str());
+            self.names(who, row.names_at, RowKind::Group, &row.spec.groups, &groups);
+            self.names(who, row.place, RowKind::Group, row.spec.default_group.as_slice(), &groups);
         }
         for key in &file.keys {
-            let who = (Kind::Key, key.row.spec.name.as_str());
-            self.names(who, key.row.names_at, Kind::Group, &key.row.spec.groups, &groups);
+            let who = (RowKind::Key, key.row.spec.name.as_str());
+            self.names(who, key.row.names_at, RowKind::Group, &key.row.spec.groups, &groups);
             if !key.row.spec.member.is_empty() {
-                self.names(who, key.row.place, Kind::Member, std::slice::from_ref(&key.row.spec.member), &members);
+                self.names(who, key.row.place, RowKind::Member, std::slice::from_ref(&key.row.spec.member), &members);
             }
         }
     }
 
     /// The names of a kind once the plan is carried out.
-    fn known<'a>(&'a self, kind: Kind, file: impl Iterator<Item = &'a str>) -> HashSet<String> {
+    fn known<'a>(&'a self, kind: RowKind, file: impl Iterator<Item = &'a str>) -> HashSet<String> {
         let gone: HashSet<&str> = self
             .lines
             .iter()
-            .filter(|line| line.kind == kind && line.sign == Sign::Remove)
+            .filter(|line| line.kind == kind && line.sign == PlanAction::Remove)
             .map(|line| line.name.as_str())
             .collect();
         let current: Vec<&str> = match kind {
-            Kind::Channel => self.current.channels.iter().map(|row| row.spec.name.as_str()).collect(),
-            Kind::Group => self.current.groups.iter().map(|row| row.spec.name.as_str()).collect(),
-            Kind::Member => self.current.members.iter().map(|row| row.spec.name.as_str()).collect(),
-            Kind::Account | Kind::Model | Kind::Key | Kind::AdminKey => Vec::new(),
+            RowKind::Channel => self.current.channels.iter().map(|row| row.spec.name.as_str()).collect(),
+            RowKind::Group => self.current.groups.iter().map(|row| row.spec.name.as_str()).collect(),
+            RowKind::Member => self.current.members.iter().map(|row| row.spec.name.as_str()).collect(),
+            RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey => Vec::new(),
         };
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }
 
-    fn names(&mut self, who: (Kind, &str), place: Place, kind: Kind, names: &[String], known: &HashSet<String>) {
+    fn names(&mut self, who: (RowKind, &str), place: FilePosition, kind: RowKind, names: &[String], known: &HashSet<String>) {
         for name in names.iter().filter(|name| !known.contains(*name)) {
             let hint = hint(name, known.iter().map(String::as_str));
             let (who, called) = who;

@@ -6,7 +6,7 @@ use redis::{Client, Script, aio::MultiplexedConnection};
 use tokio::time::timeout;
 use tollgate_core::{AccountHealth, AccountId, HealthState, Timestamp};
 
-use super::{RedisPlace, link};
+use super::{RedisAddress, link};
 use crate::StoreError;
 
 const ANSWER: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ impl SharedHealth {
     ///
     /// # Errors
     /// When the address cannot be read.
-    pub fn new(place: &RedisPlace, namespace: &str) -> Result<Self, StoreError> {
+    pub fn new(place: &RedisAddress, namespace: &str) -> Result<Self, StoreError> {
         Ok(Self {
             client: link::client(place)?,
             place: link::shown(&place.url),
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn the_later_end_is_heard_once_and_ends() {
         let Some(url) = redis("the_later_end_is_heard") else { return };
-        let url = RedisPlace { url, ca: None };
+        let url = RedisAddress { url, ca: None };
         let name = namespace();
         let (mut one, mut other) = (SharedHealth::new(&url, &name).unwrap(), SharedHealth::new(&url, &name).unwrap());
         let account = AccountId::from_parts(NOON, [7; 10]);

@@ -6,10 +6,10 @@
 //! serve until that minute ends; places are the node's as money is.
 //!
 //! A lease is used only for requests of the day it was given for, by the rules it was given under, and while the node's seat
-//! is sure to be its own: whoever owns [`Pool`]s sees to the last.
+//! is sure to be its own: whoever owns [`LeasePool`]s sees to the last.
 
 use tokio::time::{Duration, Instant};
-use tollgate_core::{Hold, LimitRule, Subject};
+use tollgate_core::{LimitRule, Reservation, Subject};
 
 /// For how many requests a lease is asked at first, and at most.
 const FIRST_BATCH: u32 = 16;
@@ -23,15 +23,15 @@ const LARGEST_PART: i64 = 4;
 
 /// What one node has on lease of one subject.
 #[derive(Clone, Debug)]
-pub(super) struct Pool {
+pub(super) struct LeasePool {
     /// Not in use by a request.
     money: i64,
     /// Bounds of money it was given under.
     rules: Vec<LimitRule>,
     /// The day it was given for.
     day: i64,
-    requests: Prepaid,
-    tokens: Prepaid,
+    requests: PrepaidAllowance,
+    tokens: PrepaidAllowance,
     places: u64,
     places_of: u64,
     /// Set aside for attempts that have not begun. No lease: it is known here so that it is not taken for spent.
@@ -45,7 +45,7 @@ pub(super) struct Pool {
 
 /// Counted in a minute, and not used yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Prepaid {
+pub(super) struct PrepaidAllowance {
     pub(super) left: u64,
     pub(super) minute: u64,
     most: u64,
@@ -54,7 +54,7 @@ pub(super) struct Prepaid {
 
 /// What is wanted on lease of one subject; zero: there is enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Want {
+pub(super) struct LeaseRequest {
     pub(super) money: i64,
     pub(super) money_each: i64,
     pub(super) requests: u64,
@@ -65,7 +65,7 @@ pub(super) struct Want {
 
 /// What was given on lease of one subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct LeaseGrant {
     pub(super) money: i64,
     pub(super) requests: u64,
     pub(super) tokens: u64,
@@ -74,7 +74,7 @@ pub(super) struct Given {
 
 /// When it was given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct GrantTime {
     pub(super) now: Instant,
     /// Minute of Redis' clock, and until when it surely lasts.
     pub(super) minute: u64,
@@ -83,7 +83,7 @@ pub(super) struct Moment {
 
 /// What goes back to Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Back {
+pub(super) struct LeaseReturn {
     pub(super) money: i64,
     pub(super) places: u64,
     /// Minute and how many.
@@ -91,9 +91,9 @@ pub(super) struct Back {
     pub(super) tokens: Option<(u64, u64)>,
 }
 
-impl Pool {
+impl LeasePool {
     pub(super) const fn new(now: Instant) -> Self {
-        let none = Prepaid { left: 0, minute: 0, most: 0, until: None };
+        let none = PrepaidAllowance { left: 0, minute: 0, most: 0, until: None };
         Self {
             money: 0,
             rules: Vec::new(),
@@ -111,7 +111,7 @@ impl Pool {
     }
 
     /// Whether all that a hold takes of this subject is here.
-    pub(super) fn suffices(&self, hold: &Hold, of: Subject, now: Instant) -> bool {
+    pub(super) fn suffices(&self, hold: &Reservation, of: Subject, now: Instant) -> bool {
         let takes_money = hold.amount.0 > 0 && rules(hold, of).next().is_some();
         if takes_money && !(self.is_for(hold, of) && self.money >= hold.amount.0) {
             return false;
@@ -125,7 +125,7 @@ impl Pool {
     }
 
     /// Takes what a hold needs; it [`suffices`](Self::suffices). The minute its tokens were counted in.
-    pub(super) fn take(&mut self, hold: &Hold, of: Subject, now: Instant) -> Option<u64> {
+    pub(super) fn reserve(&mut self, hold: &Reservation, of: Subject, now: Instant) -> Option<u64> {
         self.used = now;
         if rules(hold, of).next().is_some() {
             self.money -= hold.amount.0;
@@ -160,13 +160,13 @@ impl Pool {
     }
 
     /// Whether somebody may ask for more: nobody else does, and the hold is not of a day that is over.
-    pub(super) const fn may_ask(&self, hold: &Hold) -> bool {
+    pub(super) const fn may_ask(&self, hold: &Reservation) -> bool {
         !self.asking && hold.at.day() >= self.day
     }
 
     /// What is wanted so that requests like this one need not ask for a while. What is here goes back with the question, so
     /// that what is not enough for a request is not in its way either.
-    pub(super) fn ask(&mut self, hold: &Hold, of: Subject, now: Instant) -> (Want, Back) {
+    pub(super) fn ask(&mut self, hold: &Reservation, of: Subject, now: Instant) -> (LeaseRequest, LeaseReturn) {
         self.asking = true;
         self.used = now;
         self.batch = match self.given {
@@ -175,7 +175,7 @@ impl Pool {
             Some(_) | None => FIRST_BATCH,
         };
         let batch = u64::from(self.batch);
-        let mut want = Want::default();
+        let mut want = LeaseRequest::default();
         if hold.amount.0 > 0 && rules(hold, of).next().is_some() {
             want.money = hold.amount.0.saturating_mul(i64::from(self.batch));
             want.money_each = hold.amount.0;
@@ -200,10 +200,10 @@ impl Pool {
     }
 
     /// What was given in answer to a hold. All that is here was checked against that hold's rules and day with it.
-    pub(super) fn give(&mut self, given: Given, hold: &Hold, of: Subject, at: Moment) -> Back {
+    pub(super) fn give(&mut self, given: LeaseGrant, hold: &Reservation, of: Subject, at: GrantTime) -> LeaseReturn {
         self.asking = false;
-        let mut back = Back::default();
-        if given == Given::default() {
+        let mut back = LeaseReturn::default();
+        if given == LeaseGrant::default() {
             return back;
         }
         (self.used, self.given) = (at.now, Some(at.now));
@@ -228,18 +228,18 @@ impl Pool {
 
     /// What goes back: minutes that are over, and everything where nobody uses it or others may need it. `left`: what is
     /// left of the money in all, where that is known.
-    pub(super) fn sweep(&mut self, now: Instant, left: Option<i64>) -> Back {
+    pub(super) fn sweep(&mut self, now: Instant, left: Option<i64>) -> LeaseReturn {
         let idle = now >= self.used + IDLE;
         let near = left.is_some_and(|left| self.money > left.max(0) / LARGEST_PART);
         if idle || near {
             return self.give_all_back();
         }
-        Back { requests: self.requests.lapse(now), tokens: self.tokens.lapse(now), ..Back::default() }
+        LeaseReturn { requests: self.requests.lapse(now), tokens: self.tokens.lapse(now), ..LeaseReturn::default() }
     }
 
     /// Everything goes back.
-    pub(super) fn give_all_back(&mut self) -> Back {
-        Back {
+    pub(super) fn give_all_back(&mut self) -> LeaseReturn {
+        LeaseReturn {
             money: std::mem::take(&mut self.money),
             places: std::mem::take(&mut self.places),
             requests: self.requests.all(),
@@ -269,7 +269,7 @@ impl Pool {
     }
 
     /// Requests and tokens that are counted and not used.
-    pub(super) const fn prepaid(&self) -> (Prepaid, Prepaid) {
+    pub(super) const fn prepaid(&self) -> (PrepaidAllowance, PrepaidAllowance) {
         (self.requests, self.tokens)
     }
 
@@ -278,19 +278,19 @@ impl Pool {
         &self.rules
     }
 
-    fn is_for(&self, hold: &Hold, of: Subject) -> bool {
+    fn is_for(&self, hold: &Reservation, of: Subject) -> bool {
         self.day == hold.at.day() && self.rules.iter().copied().eq(rules(hold, of))
     }
 }
 
 /// What bounds a subject's money.
-fn rules(hold: &Hold, of: Subject) -> impl Iterator<Item = LimitRule> {
+fn rules(hold: &Reservation, of: Subject) -> impl Iterator<Item = LimitRule> {
     hold.limits.iter().filter(move |limit| limit.subject == of && limit.bounds_money()).map(|limit| limit.rule)
 }
 
-// === impl Prepaid ===
+// === impl PrepaidAllowance ===
 
-impl Prepaid {
+impl PrepaidAllowance {
     fn usable(&self, most: u64, now: Instant) -> u64 {
         if self.most == most && self.until.is_some_and(|until| now < until) { self.left } else { 0 }
     }
@@ -300,7 +300,7 @@ impl Prepaid {
     }
 
     /// Adds what was counted in a minute; gives back what is of an older one.
-    fn add(&mut self, given: u64, most: u64, at: Moment) -> Option<(u64, u64)> {
+    fn add(&mut self, given: u64, most: u64, at: GrantTime) -> Option<(u64, u64)> {
         if given == 0 {
             return None;
         }

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use redis::{AsyncConnectionConfig, Client, TlsCertificates, aio::MultiplexedConnection};
 use tokio::time::timeout;
 
-use super::{script::ask, work::ANSWER};
+use super::{script::ask, worker::ANSWER};
 use crate::StoreError;
 
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
@@ -13,21 +13,21 @@ const CONNECT: Duration = Duration::from_secs(1);
 
 /// Where Redis is.
 #[derive(Clone)]
-pub struct RedisPlace {
+pub struct RedisAddress {
     /// `redis://…` or `rediss://…`, its user and password included.
     pub url: String,
     /// Who signs its certificate, as PEM; `None`: one of those everybody trusts. For `rediss://` only.
     pub ca: Option<Vec<u8>>,
 }
 
-impl fmt::Debug for RedisPlace {
+impl fmt::Debug for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RedisPlace").field(&shown(&self.url)).finish()
+        f.debug_tuple("RedisAddress").field(&shown(&self.url)).finish()
     }
 }
 
 /// Whether somebody answers at an address.
-pub(super) async fn check(place: &RedisPlace) -> Result<(), StoreError> {
+pub(super) async fn check(place: &RedisAddress) -> Result<(), StoreError> {
     let client = client(place)?;
     let away = |detail: String| StoreError::Unreachable { place: shown(&place.url), detail };
     let asked = async {
@@ -41,7 +41,7 @@ pub(super) async fn check(place: &RedisPlace) -> Result<(), StoreError> {
     }
 }
 
-pub(super) fn client(place: &RedisPlace) -> Result<Client, StoreError> {
+pub(super) fn client(place: &RedisAddress) -> Result<Client, StoreError> {
     let unread = |detail: String| StoreError::BadRedisUrl { url: shown(&place.url), detail };
     let made = match &place.ca {
         None => Client::open(place.url.as_str()),

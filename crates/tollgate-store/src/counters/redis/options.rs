@@ -4,14 +4,14 @@ use std::{fmt, time::Duration};
 
 use tollgate_core::Timestamp;
 
-use super::RedisPlace;
-use crate::Random;
+use super::RedisAddress;
+use crate::RandomSource;
 
 /// What counting in Redis needs.
 #[derive(Clone)]
 pub struct RedisOptions {
     /// Where it is.
-    pub place: RedisPlace,
+    pub place: RedisAddress,
     /// Tells gateways apart that use one Redis; the same for all nodes of one.
     pub namespace: String,
     /// How long a hold lives without a sign of life.
@@ -19,7 +19,7 @@ pub struct RedisOptions {
     /// How many nodes are assumed where Redis was never reached.
     pub nodes: u64,
     /// Draws names of nodes and generations.
-    pub random: Random,
+    pub random: RandomSource,
     /// The time it is.
     pub clock: fn() -> Timestamp,
 }

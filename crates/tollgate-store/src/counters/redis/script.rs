@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use redis::{FromRedisValue, RedisError, RedisResult, Script, aio::MultiplexedConnection};
-use tollgate_core::{Hold, Limit, LimitRule, Meter, NanoUsd, Sliding, Spent, Subject, Timestamp, Window};
+use tollgate_core::{Limit, LimitRule, Meter, NanoUsd, Reservation, SlidingWindow, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
-    book::{Delta, Watch},
-    lease::{Back, Given, Want},
+    lease::{LeaseGrant, LeaseRequest, LeaseReturn},
     leases::{binding, subjects_of},
+    reservations::{BudgetWatch, CounterDelta},
 };
 use crate::subject;
 
@@ -24,23 +24,23 @@ pub(super) struct Scripts {
 
 /// Who asks, of which generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct NodeSeat {
     pub(super) node: String,
     pub(super) generation: String,
 }
 
 /// A meter with its subject.
-pub(super) type Metered = (Subject, Meter);
+pub(super) type SubjectMeter = (Subject, Meter);
 
 /// An answer with meters.
 #[derive(Debug)]
-pub(super) struct Answer {
-    /// Taken, or done.
+pub(super) struct ScriptReply {
+    /// ReservationReceipt, or done.
     pub(super) yes: bool,
     /// Microseconds of Redis' clock.
     pub(super) micros: u64,
     pub(super) nodes: u64,
-    pub(super) meters: Vec<Metered>,
+    pub(super) meters: Vec<SubjectMeter>,
     /// Meter, watch and what is spent.
     pub(super) crossed: Vec<(usize, usize, NanoUsd)>,
 }
@@ -48,26 +48,26 @@ pub(super) struct Answer {
 /// What is asked for a request: its hold, what its attempts may need, and by subject what is wanted on lease and what comes
 /// back for it.
 #[derive(Debug)]
-pub(super) struct Asking {
-    pub(super) hold: Hold,
-    pub(super) ahead: Vec<Hold>,
-    pub(super) leases: HashMap<Subject, (Want, Back)>,
+pub(super) struct ReservationRequest {
+    pub(super) hold: Reservation,
+    pub(super) ahead: Vec<Reservation>,
+    pub(super) leases: HashMap<Subject, (LeaseRequest, LeaseReturn)>,
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Grant {
-    pub(super) answer: Answer,
+pub(super) struct ReservationGrant {
+    pub(super) answer: ScriptReply,
     /// Money taken; less than asked for where less was left and would do.
     pub(super) amount: i64,
     /// For each hold ahead, whether it was taken.
     pub(super) ahead: Vec<bool>,
-    pub(super) given: Vec<(Subject, Given)>,
+    pub(super) given: Vec<(Subject, LeaseGrant)>,
 }
 
 /// What a sign of life was answered.
 #[derive(Debug)]
-pub(super) struct Beat {
+pub(super) struct HeartbeatReply {
     pub(super) lives: bool,
     pub(super) nodes: u64,
     /// Empty: there is no data.
@@ -76,19 +76,19 @@ pub(super) struct Beat {
 
 /// The seat is not known: another generation, or the node was given up.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum ScriptError {
     Away(RedisError),
-    Unseated,
+    SeatLost,
 }
 
-impl From<RedisError> for Fault {
+impl From<RedisError> for ScriptError {
     fn from(error: RedisError) -> Self {
         Self::Away(error)
     }
 }
 
 /// What was spent of one subject, as the database says it.
-pub(super) struct Loaded {
+pub(super) struct SubjectSpending {
     pub(super) subject: Subject,
     pub(super) day: i64,
     pub(super) month: i64,
@@ -121,8 +121,13 @@ impl Scripts {
     }
 
     /// Takes a hold, or nothing of it.
-    pub(super) async fn take(&self, link: &mut MultiplexedConnection, seat: &Seat, ask: &Asking) -> Result<Grant, Fault> {
-        let Asking { hold, ahead, leases } = ask;
+    pub(super) async fn reserve(
+        &self,
+        link: &mut MultiplexedConnection,
+        seat: &NodeSeat,
+        ask: &ReservationRequest,
+    ) -> Result<ReservationGrant, ScriptError> {
+        let ReservationRequest { hold, ahead, leases } = ask;
         let mut subjects = subjects_of(hold);
         for of in ahead.iter().flat_map(subjects_of) {
             if !subjects.contains(&of) {
@@ -163,28 +168,29 @@ impl Scripts {
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, i64, Vec<i64>, Vec<Vec<i64>>);
         let (status, micros, nodes, meters, amount, ahead, leases): Reply = asked.invoke_async(link).await?;
         if status < 0 {
-            return Err(Fault::Unseated);
+            return Err(ScriptError::SeatLost);
         }
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let given = subjects.iter().zip(leases).filter_map(|(of, given)| {
             let [money, requests, tokens, places] = *given.as_slice() else { return None };
-            Some((*of, Given { money, requests: count(requests), tokens: count(tokens), places: count(places) }))
+            Some((*of, LeaseGrant { money, requests: count(requests), tokens: count(tokens), places: count(places) }))
         });
         let given = given.collect();
-        let answer = Answer { yes: status == 1, micros, nodes, meters: metered(&subjects, &meters, hold.at), crossed: Vec::new() };
-        Ok(Grant { answer, amount, ahead: ahead.into_iter().map(|taken| taken == 1).collect(), given })
+        let answer =
+            ScriptReply { yes: status == 1, micros, nodes, meters: metered(&subjects, &meters, hold.at), crossed: Vec::new() };
+        Ok(ReservationGrant { answer, amount, ahead: ahead.into_iter().map(|taken| taken == 1).collect(), given })
     }
 
     /// Gives back and counts what was spent; with nothing to give, a look at the meters.
     pub(super) async fn settle(
         &self,
         link: &mut MultiplexedConnection,
-        seat: &Seat,
+        seat: &NodeSeat,
         process: &str,
         number: u64,
-        deltas: &[(Subject, Delta)],
+        deltas: &[(Subject, CounterDelta)],
         now: Timestamp,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<ScriptReply, ScriptError> {
         let mut asked = self.settle.prepare_invoke();
         asked.key(self.name("nodes")).key(self.name("generation")).key(self.name(&format!("number:{process}")));
         for (of, _) in deltas {
@@ -193,7 +199,7 @@ impl Scripts {
         asked.arg(&seat.node).arg(&seat.generation).arg(number).arg(now.day()).arg(now.month());
         for (_, delta) in deltas {
             asked.arg(delta.held).arg(delta.running).arg(delta.watches.len());
-            for Watch { budget, at, .. } in &delta.watches {
+            for BudgetWatch { budget, at, .. } in &delta.watches {
                 asked.arg(window(budget.window)).arg(at.day()).arg(at.month()).arg(budget.amount.0);
             }
             asked.arg(delta.spends.len());
@@ -212,19 +218,19 @@ impl Scripts {
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, Vec<i64>);
         let (status, micros, nodes, meters, crossed): Reply = asked.invoke_async(link).await?;
         if status < 0 {
-            return Err(Fault::Unseated);
+            return Err(ScriptError::SeatLost);
         }
         let subjects: Vec<Subject> = deltas.iter().map(|(of, _)| *of).collect();
         let place = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
         let crossed = crossed.chunks_exact(3).map(|of| (place(of[0]), place(of[1]), NanoUsd(of[2]))).collect();
-        Ok(Answer { yes: true, micros, nodes, meters: metered(&subjects, &meters, now), crossed })
+        Ok(ScriptReply { yes: true, micros, nodes, meters: metered(&subjects, &meters, now), crossed })
     }
 
     /// Raises what was spent to what the database says.
     pub(super) async fn load(
         &self,
         link: &mut MultiplexedConnection,
-        loaded: &[Loaded],
+        loaded: &[SubjectSpending],
         now: Timestamp,
         ledger: i64,
     ) -> RedisResult<()> {
@@ -249,24 +255,24 @@ impl Scripts {
         link: &mut MultiplexedConnection,
         node: &str,
         life_ms: u64,
-        how: Sign,
+        how: HeartbeatKind,
         replaces: &str,
-    ) -> RedisResult<Beat> {
+    ) -> RedisResult<HeartbeatReply> {
         let mut asked = self.beat.prepare_invoke();
         asked.key(self.name("nodes")).key(self.name("generation"));
         let how = match how {
-            Sign::New => "new",
-            Sign::Keep => "keep",
+            HeartbeatKind::New => "new",
+            HeartbeatKind::Keep => "keep",
         };
         asked.arg(node).arg(life_ms).arg(how).arg(replaces);
         let (lives, nodes, generation): (i64, u64, String) = asked.invoke_async(link).await?;
-        Ok(Beat { lives: lives == 1, nodes, generation })
+        Ok(HeartbeatReply { lives: lives == 1, nodes, generation })
     }
 }
 
 /// Which sign of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(super) enum HeartbeatKind {
     /// The first one.
     New,
     /// Another one; a node that was given up does not live on.
@@ -299,16 +305,16 @@ fn kind_of(limit: &Limit) -> (&'static str, i64) {
 }
 
 /// Meters out of numbers, as of `at`.
-fn metered(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Vec<Metered> {
+fn metered(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Vec<SubjectMeter> {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     let read = |(of, numbers): (&Subject, &Vec<i64>)| {
         let [day, month, total, posted, held, running, rb, rc, rp, tb, tc, tp] = numbers.as_slice() else { return None };
         let meter = Meter {
-            spent: Spent::loaded(at, NanoUsd(*day), NanoUsd(*month), NanoUsd(*total)),
+            spent: SpendTotals::loaded(at, NanoUsd(*day), NanoUsd(*month), NanoUsd(*total)),
             balance: posted.saturating_sub(*total),
             held: *held,
-            requests: Sliding::of(count(*rb), count(*rc), count(*rp)),
-            tokens: Sliding::of(count(*tb), count(*tc), count(*tp)),
+            requests: SlidingWindow::of(count(*rb), count(*rc), count(*rp)),
+            tokens: SlidingWindow::of(count(*tb), count(*tc), count(*tp)),
             running: count(*running),
         };
         Some((*of, meter))

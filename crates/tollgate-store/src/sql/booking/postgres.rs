@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     BOOK,
-    rows::{Kind, Rows, Table, There, Value},
+    rows::{BookingColumnType, BookingTable, ConflictAction, RowBatch, Value},
 };
 use crate::{
     StoreError,
@@ -24,14 +24,14 @@ const TAKEN: &str = "23505";
 
 /// The connection, kept between batches.
 #[derive(Debug)]
-pub(in crate::sql) struct Books {
+pub(in crate::sql) struct PostgresBooking {
     url: String,
     place: String,
     connection: Arc<Mutex<Option<PgConnection>>>,
 }
 
 /// A transaction. Dropped, it takes its connection with it, which rolls it back.
-pub(super) struct Writing {
+pub(super) struct PostgresTransaction {
     connection: PgConnection,
     home: OwnedMutexGuard<Option<PgConnection>>,
     place: String,
@@ -39,12 +39,12 @@ pub(super) struct Writing {
     all_new: bool,
 }
 
-impl Books {
+impl PostgresBooking {
     pub(super) fn new(url: &str, place: &str) -> Self {
         Self { url: url.to_owned(), place: place.to_owned(), connection: Arc::default() }
     }
 
-    pub(super) async fn begin(&self, all_new: bool) -> Result<Writing, StoreError> {
+    pub(super) async fn begin(&self, all_new: bool) -> Result<PostgresTransaction, StoreError> {
         let failed = |error| failed(&self.place, BOOK, error);
         let mut home = Arc::clone(&self.connection).lock_owned().await;
         let kept = match home.take() {
@@ -53,7 +53,7 @@ impl Books {
         };
         let mut connection = if let Some(kept) = kept { kept } else { self.connect().await? };
         connection.execute("BEGIN").await.map_err(failed)?;
-        Ok(Writing { connection, home, place: self.place.clone(), all_new })
+        Ok(PostgresTransaction { connection, home, place: self.place.clone(), all_new })
     }
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
@@ -73,7 +73,7 @@ impl Books {
     }
 }
 
-impl Writing {
+impl PostgresTransaction {
     fn failed(&self, error: sqlx::Error) -> StoreError {
         failed(&self.place, BOOK, error)
     }
@@ -93,23 +93,23 @@ impl Writing {
     }
 
     /// Which of them were inserted or changed; `None`: they were taken to be new, and one was not.
-    pub(super) async fn add(&mut self, table: &'static Table, rows: Rows) -> Result<Option<Vec<bool>>, StoreError> {
+    pub(super) async fn add(&mut self, table: &'static BookingTable, rows: RowBatch) -> Result<Option<Vec<bool>>, StoreError> {
         let copied = match table.there {
-            There::Fails => true,
-            There::Stays => self.all_new,
-            There::Grows { .. } | There::Changes { .. } => false,
+            ConflictAction::Fails => true,
+            ConflictAction::Stays => self.all_new,
+            ConflictAction::Grows { .. } | ConflictAction::Changes { .. } => false,
         };
         if copied {
             let there = table.there;
             return match self.copy(table, &rows).await {
                 Ok(()) => Ok(Some(vec![true; rows.len()])),
-                Err(error) if there == There::Stays && is_taken(&error) => Ok(None),
+                Err(error) if there == ConflictAction::Stays && is_taken(&error) => Ok(None),
                 Err(error) => Err(self.failed(error)),
             };
         }
         let added = match table.there {
-            There::Stays => self.insert_missing(table, &rows).await,
-            There::Fails | There::Grows { .. } | There::Changes { .. } => {
+            ConflictAction::Stays => self.insert_missing(table, &rows).await,
+            ConflictAction::Fails | ConflictAction::Grows { .. } | ConflictAction::Changes { .. } => {
                 let sql = AssertSqlSafe(table.insert(&unfolded(table)));
                 let done = bind(sqlx::query(sql), table, &rows).execute(&mut self.connection).await;
                 done.map(|_| vec![true; rows.len()])
@@ -118,7 +118,7 @@ impl Writing {
         added.map(Some).map_err(|error| self.failed(error))
     }
 
-    async fn copy(&mut self, table: &Table, rows: &Rows) -> Result<(), sqlx::Error> {
+    async fn copy(&mut self, table: &BookingTable, rows: &RowBatch) -> Result<(), sqlx::Error> {
         let sql = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", table.name, table.names());
         let mut copy = self.connection.copy_in_raw(&sql).await?;
         copy.send(encode(rows)).await?;
@@ -126,7 +126,7 @@ impl Writing {
     }
 
     /// The first column tells which of them went in; what stands twice went in once, as the first.
-    async fn insert_missing(&mut self, table: &Table, rows: &Rows) -> Result<Vec<bool>, sqlx::Error> {
+    async fn insert_missing(&mut self, table: &BookingTable, rows: &RowBatch) -> Result<Vec<bool>, sqlx::Error> {
         let sql = AssertSqlSafe(table.insert(&unfolded(table)) + " RETURNING " + table.columns[0].name);
         let found = bind(sqlx::query(sql), table, rows).fetch_all(&mut self.connection).await?;
         let mut inserted = found.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<HashSet<_>, _>>()?;
@@ -157,21 +157,21 @@ fn is_taken(error: &sqlx::Error) -> bool {
 }
 
 /// `SELECT` of one array a column.
-fn unfolded(table: &Table) -> String {
+fn unfolded(table: &BookingTable) -> String {
     let arrays = (1..).zip(table.columns).map(|(place, column)| match column.kind {
-        Kind::Number => format!("${place}::BIGINT[]"),
-        Kind::Text => format!("${place}::TEXT[]"),
+        BookingColumnType::Number => format!("${place}::BIGINT[]"),
+        BookingColumnType::Text => format!("${place}::TEXT[]"),
     });
     format!("SELECT * FROM UNNEST({})", arrays.collect::<Vec<_>>().join(", "))
 }
 
 type PgQuery<'q> = Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-fn bind<'q>(query: PgQuery<'q>, table: &Table, rows: &Rows) -> PgQuery<'q> {
+fn bind<'q>(query: PgQuery<'q>, table: &BookingTable, rows: &RowBatch) -> PgQuery<'q> {
     let number = |value: Value<'_>| if let Value::Number(number) = value { Some(number) } else { None };
     table.columns.iter().enumerate().fold(query, |query, (at, column)| match column.kind {
-        Kind::Number => query.bind(rows.column(at).map(number).collect::<Vec<Option<i64>>>()),
-        Kind::Text => query.bind(
+        BookingColumnType::Number => query.bind(rows.column(at).map(number).collect::<Vec<Option<i64>>>()),
+        BookingColumnType::Text => query.bind(
             rows.column(at)
                 .map(|value| if let Value::Text(text) = value { Some(text.to_owned()) } else { None })
                 .collect::<Vec<Option<String>>>(),
@@ -180,7 +180,7 @@ fn bind<'q>(query: PgQuery<'q>, table: &Table, rows: &Rows) -> PgQuery<'q> {
 }
 
 /// Rows in PostgreSQL's binary form: the number of columns, then each value with its length in front.
-fn encode(rows: &Rows) -> Vec<u8> {
+fn encode(rows: &RowBatch) -> Vec<u8> {
     let mut bytes = HEADER.to_vec();
     for row in rows.rows() {
         let start = bytes.len();

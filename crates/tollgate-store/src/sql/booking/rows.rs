@@ -5,39 +5,39 @@ use std::fmt::{Display, Write as _};
 
 /// A table that is booked into.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct BookingTable {
     pub(super) name: &'static str,
-    pub(super) columns: &'static [Column],
-    pub(super) there: There,
+    pub(super) columns: &'static [BookingColumn],
+    pub(super) there: ConflictAction,
 }
 
 /// A column and what it holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
+pub(super) struct BookingColumn {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: BookingColumnType,
 }
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BookingColumnType {
     Number,
     Text,
 }
 
 /// A column of numbers.
-pub(super) const fn number(name: &'static str) -> Column {
-    Column { name, kind: Kind::Number }
+pub(super) const fn number(name: &'static str) -> BookingColumn {
+    BookingColumn { name, kind: BookingColumnType::Number }
 }
 
 /// A column of texts.
-pub(super) const fn text(name: &'static str) -> Column {
-    Column { name, kind: Kind::Text }
+pub(super) const fn text(name: &'static str) -> BookingColumn {
+    BookingColumn { name, kind: BookingColumnType::Text }
 }
 
 /// What becomes of a row whose key is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum There {
+pub(super) enum ConflictAction {
     /// It stays as it is.
     Stays,
     /// That is an error.
@@ -48,7 +48,7 @@ pub(super) enum There {
     Changes { key: usize },
 }
 
-impl Table {
+impl BookingTable {
     /// The names of its columns.
     pub(super) fn names(&self) -> String {
         self.columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
@@ -58,10 +58,10 @@ impl Table {
     pub(super) fn insert(&self, source: &str) -> String {
         let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.names());
         let (key, grows) = match self.there {
-            There::Fails => return sql,
-            There::Stays => return sql + " ON CONFLICT DO NOTHING",
-            There::Grows { key } => (key, true),
-            There::Changes { key } => (key, false),
+            ConflictAction::Fails => return sql,
+            ConflictAction::Stays => return sql + " ON CONFLICT DO NOTHING",
+            ConflictAction::Grows { key } => (key, true),
+            ConflictAction::Changes { key } => (key, false),
         };
         let (keys, figures) = self.columns.split_at(key);
         sql.push_str(" ON CONFLICT (");
@@ -70,7 +70,7 @@ impl Table {
             sql.push_str(column.name);
         }
         sql.push_str(") DO UPDATE SET ");
-        for (at, Column { name, .. }) in figures.iter().enumerate() {
+        for (at, BookingColumn { name, .. }) in figures.iter().enumerate() {
             sql.push_str(if at == 0 { "" } else { ", " });
             let own = if grows { format!("{}.{name} + ", self.name) } else { String::new() };
             write!(sql, "{name} = {own}excluded.{name}").expect("text does not fail to be written");
@@ -81,7 +81,7 @@ impl Table {
 
 /// A value; texts lie in the rows' own memory.
 #[derive(Clone, Copy, Debug)]
-enum Cell {
+enum CellValue {
     Nothing,
     Number(i64),
     Text { from: usize, to: usize },
@@ -97,15 +97,15 @@ pub(super) enum Value<'a> {
 
 /// Rows of one table.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct RowBatch {
     width: usize,
-    cells: Vec<Cell>,
+    cells: Vec<CellValue>,
     texts: String,
 }
 
-impl Rows {
+impl RowBatch {
     /// None yet, with room for so many.
-    pub(super) fn of(table: &Table, count: usize) -> Self {
+    pub(super) fn of(table: &BookingTable, count: usize) -> Self {
         let width = table.columns.len();
         Self { width, cells: Vec::with_capacity(count * width), texts: String::with_capacity(count * width * 8) }
     }
@@ -116,7 +116,7 @@ impl Rows {
     }
 
     pub(super) fn number(&mut self, number: i64) -> &mut Self {
-        self.cells.push(Cell::Number(number));
+        self.cells.push(CellValue::Number(number));
         self
     }
 
@@ -126,7 +126,7 @@ impl Rows {
     }
 
     pub(super) fn maybe(&mut self, number: Option<i64>) -> &mut Self {
-        self.cells.push(number.map_or(Cell::Nothing, Cell::Number));
+        self.cells.push(number.map_or(CellValue::Nothing, CellValue::Number));
         self
     }
 
@@ -149,7 +149,7 @@ impl Rows {
         if let Some(text) = text {
             return self.text(text);
         }
-        self.cells.push(Cell::Nothing);
+        self.cells.push(CellValue::Nothing);
         self
     }
 
@@ -164,20 +164,20 @@ impl Rows {
         if let Some(what) = what {
             return self.shown(what);
         }
-        self.cells.push(Cell::Nothing);
+        self.cells.push(CellValue::Nothing);
         self
     }
 
     fn told(&mut self, from: usize) -> &mut Self {
-        self.cells.push(Cell::Text { from, to: self.texts.len() });
+        self.cells.push(CellValue::Text { from, to: self.texts.len() });
         self
     }
 
-    fn value(&self, cell: Cell) -> Value<'_> {
+    fn value(&self, cell: CellValue) -> Value<'_> {
         match cell {
-            Cell::Nothing => Value::Nothing,
-            Cell::Number(number) => Value::Number(number),
-            Cell::Text { from, to } => Value::Text(&self.texts[from..to]),
+            CellValue::Nothing => Value::Nothing,
+            CellValue::Number(number) => Value::Number(number),
+            CellValue::Text { from, to } => Value::Text(&self.texts[from..to]),
         }
     }
 
@@ -196,10 +196,10 @@ impl Rows {
 mod tests {
     use super::*;
 
-    const SUMS: Table = Table {
+    const SUMS: BookingTable = BookingTable {
         name: "sums",
         columns: &[number("bucket"), text("of"), number("n"), number("cost")],
-        there: There::Grows { key: 2 },
+        there: ConflictAction::Grows { key: 2 },
     };
 
     #[test]
@@ -209,15 +209,15 @@ mod tests {
             "INSERT INTO sums (bucket, of, n, cost) VALUES (1) ON CONFLICT (bucket, of) DO UPDATE SET n = sums.n + excluded.n, \
              cost = sums.cost + excluded.cost"
         );
-        let changes = Table { there: There::Changes { key: 3 }, ..SUMS };
+        let changes = BookingTable { there: ConflictAction::Changes { key: 3 }, ..SUMS };
         assert!(changes.insert("X").ends_with("X ON CONFLICT (bucket, of, n) DO UPDATE SET cost = excluded.cost"));
-        assert!(Table { there: There::Stays, ..SUMS }.insert("X").ends_with("X ON CONFLICT DO NOTHING"));
-        assert!(Table { there: There::Fails, ..SUMS }.insert("X").ends_with(") X"));
+        assert!(BookingTable { there: ConflictAction::Stays, ..SUMS }.insert("X").ends_with("X ON CONFLICT DO NOTHING"));
+        assert!(BookingTable { there: ConflictAction::Fails, ..SUMS }.insert("X").ends_with(") X"));
     }
 
     #[test]
     fn rows_read_back_by_row_and_by_column() {
-        let mut rows = Rows::of(&SUMS, 2);
+        let mut rows = RowBatch::of(&SUMS, 2);
         rows.number(1).text("a\0b").count(u64::MAX).maybe(None);
         rows.number(2).maybe_text(None).maybe_count(Some(3)).shown(&4.5);
         let all: Vec<Vec<Value<'_>>> = rows.rows().map(Iterator::collect).collect();

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{
     BOOK,
-    rows::{Rows, Table, Value},
+    rows::{BookingTable, RowBatch, Value},
 };
 use crate::{
     StoreError,
@@ -27,37 +27,37 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The thread, once there is something to book.
 #[derive(Debug)]
-pub(in crate::sql) struct Books {
+pub(in crate::sql) struct SqliteBooking {
     path: PathBuf,
     place: String,
-    thread: Mutex<Option<Arc<Thread>>>,
+    thread: Mutex<Option<Arc<BookingThread>>>,
 }
 
 #[derive(Debug)]
-struct Thread {
+struct BookingThread {
     jobs: mpsc::SyncSender<Job>,
     handle: JoinHandle<()>,
     place: String,
 }
 
 /// A transaction. Dropped, it is rolled back.
-pub(super) struct Writing {
-    thread: Arc<Thread>,
+pub(super) struct SqliteTransaction {
+    thread: Arc<BookingThread>,
     open: bool,
     /// Whoever writes holds the writers' one connection, so that all of them come to their turn in order.
     _turn: PoolConnection<Any>,
 }
 
-impl Books {
+impl SqliteBooking {
     pub(super) fn new(path: &Path, place: &str) -> Self {
         Self { path: path.to_owned(), place: place.to_owned(), thread: Mutex::default() }
     }
 
-    fn thread(&self) -> MutexGuard<'_, Option<Arc<Thread>>> {
+    fn thread(&self) -> MutexGuard<'_, Option<Arc<BookingThread>>> {
         self.thread.lock().expect("nothing panics while it holds this lock")
     }
 
-    pub(super) async fn begin(&self, writers: &AnyPool) -> Result<Writing, StoreError> {
+    pub(super) async fn begin(&self, writers: &AnyPool) -> Result<SqliteTransaction, StoreError> {
         let turn = writers.acquire().await.map_err(|error| failed(&self.place, BOOK, error))?;
         let there = self.thread().clone();
         let thread = match there {
@@ -68,13 +68,13 @@ impl Books {
                 thread
             }
         };
-        let mut writing = Writing { thread, open: true, _turn: turn };
+        let mut writing = SqliteTransaction { thread, open: true, _turn: turn };
         writing.ask(|connection| connection.execute_batch("BEGIN IMMEDIATE")).await?;
         Ok(writing)
     }
 
     /// Starts the thread, which lives until the last of its users is gone.
-    async fn start(&self) -> Result<Thread, StoreError> {
+    async fn start(&self) -> Result<BookingThread, StoreError> {
         let (jobs, queue) = mpsc::sync_channel::<Job>(JOBS);
         let (opened, open) = oneshot::channel();
         let path = self.path.clone();
@@ -93,13 +93,13 @@ impl Books {
             source,
         })?;
         open.await.map_err(|_| ended(&self.place))?.map_err(|error| sqlite_failed(&self.place, BOOK, error))?;
-        Ok(Thread { jobs, handle, place: self.place.clone() })
+        Ok(BookingThread { jobs, handle, place: self.place.clone() })
     }
 
     /// Ends the thread and waits for it: its connection leaves a file that is whole.
     pub(super) async fn close(&self) {
         let thread = self.thread().take();
-        if let Some(Thread { jobs, handle, .. }) = thread.and_then(Arc::into_inner) {
+        if let Some(BookingThread { jobs, handle, .. }) = thread.and_then(Arc::into_inner) {
             drop(jobs);
             // It can only fail when the thread panicked, and what it had not committed is rolled back then.
             let _ = tokio::task::spawn_blocking(move || handle.join()).await;
@@ -118,12 +118,12 @@ fn ended(place: &str) -> StoreError {
     StoreError::Unreachable { place: place.to_owned(), detail: "the thread that writes has ended".to_owned() }
 }
 
-impl Writing {
+impl SqliteTransaction {
     async fn ask<T: Send + 'static>(
         &mut self,
         ask: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let Thread { jobs, place, .. } = &*self.thread;
+        let BookingThread { jobs, place, .. } = &*self.thread;
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| drop(answer.send(ask(connection))));
         jobs.send(job).map_err(|_| ended(place))?;
@@ -152,7 +152,7 @@ impl Writing {
     }
 
     /// Which of them were inserted or changed.
-    pub(super) async fn add(&mut self, table: &'static Table, rows: Rows) -> Result<Vec<bool>, StoreError> {
+    pub(super) async fn add(&mut self, table: &'static BookingTable, rows: RowBatch) -> Result<Vec<bool>, StoreError> {
         let places = vec!["?"; table.columns.len()].join(", ");
         let sql = table.insert(&format!("VALUES ({places})"));
         self.ask(move |connection| {
@@ -180,7 +180,7 @@ fn put<'a>(statement: &mut Statement<'_>, row: impl Iterator<Item = Value<'a>>) 
     statement.raw_execute().map(|changed| changed > 0)
 }
 
-impl Drop for Writing {
+impl Drop for SqliteTransaction {
     fn drop(&mut self) {
         if self.open {
             // Behind whatever is under way. After a commit nobody waited for there is nothing to roll back, which is fine.

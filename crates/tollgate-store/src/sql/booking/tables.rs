@@ -4,10 +4,10 @@ use serde::Serialize;
 use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
 use tollgate_protocol::{Method, Protocol};
 
-use super::rows::{Column, Rows, Table, There, number, text};
+use super::rows::{BookingColumn, BookingTable, ConflictAction, RowBatch, number, text};
 use crate::rollup::{AttemptRow, AttemptSums, UsageRow, UsageSums};
 
-pub(super) const USAGE: Table = Table {
+pub(super) const USAGE: BookingTable = BookingTable {
     name: "usage",
     columns: &[
         text("id"),
@@ -44,10 +44,10 @@ pub(super) const USAGE: Table = Table {
         text("dropped"),
         text("trace"),
     ],
-    there: There::Stays,
+    there: ConflictAction::Stays,
 };
 
-pub(super) const ATTEMPTS: Table = Table {
+pub(super) const ATTEMPTS: BookingTable = BookingTable {
     name: "attempts",
     columns: &[
         text("request_id"),
@@ -76,11 +76,11 @@ pub(super) const ATTEMPTS: Table = Table {
         text("upstream_request_id"),
         number("beside"),
     ],
-    there: There::Stays,
+    there: ConflictAction::Stays,
 };
 
 /// Entries of what requests cost; those of postings have more columns.
-pub(super) const LEDGER: Table = Table {
+pub(super) const LEDGER: BookingTable = BookingTable {
     name: "ledger",
     columns: &[
         number("seq"),
@@ -93,18 +93,18 @@ pub(super) const LEDGER: Table = Table {
         text("note"),
         text("actor"),
     ],
-    there: There::Fails,
+    there: ConflictAction::Fails,
 };
 
-pub(super) const BALANCES: Table =
-    Table { name: "balances", columns: &[text("member_id"), number("balance")], there: There::Changes { key: 1 } };
+pub(super) const BALANCES: BookingTable =
+    BookingTable { name: "balances", columns: &[text("member_id"), number("balance")], there: ConflictAction::Changes { key: 1 } };
 
-pub(super) const USAGE_HOURS: Table = sums_of_usage("usage_hours");
-pub(super) const USAGE_DAYS: Table = sums_of_usage("usage_days");
-pub(super) const ATTEMPT_HOURS: Table = sums_of_attempts("attempt_hours");
-pub(super) const ATTEMPT_DAYS: Table = sums_of_attempts("attempt_days");
+pub(super) const USAGE_HOURS: BookingTable = sums_of_usage("usage_hours");
+pub(super) const USAGE_DAYS: BookingTable = sums_of_usage("usage_days");
+pub(super) const ATTEMPT_HOURS: BookingTable = sums_of_attempts("attempt_hours");
+pub(super) const ATTEMPT_DAYS: BookingTable = sums_of_attempts("attempt_days");
 
-const SUMS_OF_USAGE: &[Column] = &[
+const SUMS_OF_USAGE: &[BookingColumn] = &[
     number("bucket"),
     text("key_id"),
     text("member_id"),
@@ -119,11 +119,11 @@ const SUMS_OF_USAGE: &[Column] = &[
     number("unpriced"),
 ];
 
-const fn sums_of_usage(name: &'static str) -> Table {
-    Table { name, columns: SUMS_OF_USAGE, there: There::Grows { key: 6 } }
+const fn sums_of_usage(name: &'static str) -> BookingTable {
+    BookingTable { name, columns: SUMS_OF_USAGE, there: ConflictAction::Grows { key: 6 } }
 }
 
-const SUMS_OF_ATTEMPTS: &[Column] = &[
+const SUMS_OF_ATTEMPTS: &[BookingColumn] = &[
     number("bucket"),
     text("channel_id"),
     text("account_id"),
@@ -134,8 +134,8 @@ const SUMS_OF_ATTEMPTS: &[Column] = &[
     number("cost"),
 ];
 
-const fn sums_of_attempts(name: &'static str) -> Table {
-    Table { name, columns: SUMS_OF_ATTEMPTS, there: There::Grows { key: 3 } }
+const fn sums_of_attempts(name: &'static str) -> BookingTable {
+    BookingTable { name, columns: SUMS_OF_ATTEMPTS, there: ConflictAction::Grows { key: 3 } }
 }
 
 /// The word of a method as it is serialised everywhere else.
@@ -151,7 +151,7 @@ const fn word(method: Method) -> &'static str {
     }
 }
 
-fn json<T: Serialize>(rows: &mut Rows, list: &[T]) {
+fn json<T: Serialize>(rows: &mut RowBatch, list: &[T]) {
     if list.is_empty() {
         rows.text("[]");
     } else {
@@ -159,13 +159,13 @@ fn json<T: Serialize>(rows: &mut Rows, list: &[T]) {
     }
 }
 
-fn tokens(rows: &mut Rows, tokens: &Tokens) {
+fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
     rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write);
     rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).text(tokens.source.as_str());
 }
 
-pub(super) fn usage(records: &[&UsageRecord]) -> Rows {
-    let mut rows = Rows::of(&USAGE, records.len());
+pub(super) fn usage(records: &[&UsageRecord]) -> RowBatch {
+    let mut rows = RowBatch::of(&USAGE, records.len());
     for record in records {
         rows.shown(&record.id).number(record.at.0).shown(&record.key).text(&record.key_name).shown(&record.member);
         rows.maybe_shown(record.group.as_ref()).maybe_text(record.group_name.as_deref());
@@ -183,8 +183,8 @@ pub(super) fn usage(records: &[&UsageRecord]) -> Rows {
     rows
 }
 
-pub(super) fn attempts(records: &[&UsageRecord]) -> Rows {
-    let mut rows = Rows::of(&ATTEMPTS, records.iter().map(|record| record.attempts.len()).sum());
+pub(super) fn attempts(records: &[&UsageRecord]) -> RowBatch {
+    let mut rows = RowBatch::of(&ATTEMPTS, records.iter().map(|record| record.attempts.len()).sum());
     for record in records {
         for (position, one) in (0..).zip(&record.attempts) {
             attempt(&mut rows, record.id, position, one);
@@ -193,7 +193,7 @@ pub(super) fn attempts(records: &[&UsageRecord]) -> Rows {
     rows
 }
 
-fn attempt(rows: &mut Rows, id: RequestId, position: i64, attempt: &AttemptRecord) {
+fn attempt(rows: &mut RowBatch, id: RequestId, position: i64, attempt: &AttemptRecord) {
     rows.shown(&id).number(position).shown(&attempt.channel).text(&attempt.channel_name);
     rows.shown(&attempt.account).text(&attempt.account_name).text(attempt.protocol.as_str()).text(&attempt.upstream_model);
     rows.number(attempt.at.0).maybe(attempt.status.map(i64::from)).text(attempt.result.as_str());
@@ -203,8 +203,8 @@ fn attempt(rows: &mut Rows, id: RequestId, position: i64, attempt: &AttemptRecor
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.beside));
 }
 
-pub(super) fn usage_sums<'a>(table: &Table, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> Rows {
-    let mut rows = Rows::of(table, sums.len());
+pub(super) fn usage_sums<'a>(table: &BookingTable, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> RowBatch {
+    let mut rows = RowBatch::of(table, sums.len());
     for (row, sums) in sums {
         rows.number(row.bucket).shown(&row.key).shown(&row.member).text(&row.group).text(&row.model).text(row.outcome);
         rows.number(sums.requests).number(sums.tokens_input).number(sums.tokens_output);
@@ -213,8 +213,11 @@ pub(super) fn usage_sums<'a>(table: &Table, sums: impl ExactSizeIterator<Item = 
     rows
 }
 
-pub(super) fn attempt_sums<'a>(table: &Table, sums: impl ExactSizeIterator<Item = (&'a AttemptRow, &'a AttemptSums)>) -> Rows {
-    let mut rows = Rows::of(table, sums.len());
+pub(super) fn attempt_sums<'a>(
+    table: &BookingTable,
+    sums: impl ExactSizeIterator<Item = (&'a AttemptRow, &'a AttemptSums)>,
+) -> RowBatch {
+    let mut rows = RowBatch::of(table, sums.len());
     for (row, sums) in sums {
         rows.number(row.bucket).shown(&row.channel).shown(&row.account).number(sums.attempts).number(sums.answered);
         rows.number(sums.tokens_input).number(sums.tokens_output).number(sums.cost);

@@ -9,7 +9,7 @@ use super::{SqlStore, VERIFY};
 use crate::{
     StoreError,
     rollup::{DAY, bucket},
-    verify::{Rule, Verified},
+    verify::{ConsistencyRule, VerifyReport},
 };
 
 const UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
@@ -38,7 +38,7 @@ impl SqlStore {
         &self,
         snapshot: &mut Transaction<'static, Any>,
         now: Timestamp,
-        verified: &mut Verified,
+        verified: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         let failed = |error| self.failed(VERIFY, error);
         let row = sqlx::query(UNTIL).fetch_one(&mut **snapshot).await.map_err(failed)?;
@@ -50,14 +50,14 @@ impl SqlStore {
         let most = most(now);
         if until < 0 || until > most || until % DAY != 0 {
             let expected = if until > most { most } else { until.max(0) / DAY * DAY };
-            verified.differs(Rule::Removed, "pruned_until".to_owned(), expected, until);
+            verified.differs(ConsistencyRule::Removed, "pruned_until".to_owned(), expected, until);
         }
         for (figure, sql) in [("sale in nano-USD", SOLD), ("requests", LEFT)] {
             for row in sqlx::query(sql).bind(until).fetch_all(&mut **snapshot).await.map_err(failed)? {
                 let day = Timestamp(row.try_get(0).map_err(failed)?);
                 let member: String = row.try_get(1).map_err(failed)?;
                 let (expected, found) = (row.try_get(2).map_err(failed)?, row.try_get(3).map_err(failed)?);
-                verified.differs(Rule::RemovedDays, format!("day {day} of {member}, {figure}"), expected, found);
+                verified.differs(ConsistencyRule::RemovedDays, format!("day {day} of {member}, {figure}"), expected, found);
             }
         }
         Ok(())
@@ -84,10 +84,10 @@ mod tests {
     async fn a_mark_that_no_setting_can_have_made_is_found() {
         let lost = "DELETE FROM attempts WHERE request_id = 'SECOND'; DELETE FROM usage WHERE id = 'SECOND';";
         let today = bucket(NOON, DAY);
-        assert_eq!(broken_by(&format!("{lost} {}", mark(1))).await, [(Rule::Removed, today - DAY, today + DAY)]);
-        assert_eq!(broken_by(&mark(0)).await[0], (Rule::Removed, today - DAY, today));
+        assert_eq!(broken_by(&format!("{lost} {}", mark(1))).await, [(ConsistencyRule::Removed, today - DAY, today + DAY)]);
+        assert_eq!(broken_by(&mark(0)).await[0], (ConsistencyRule::Removed, today - DAY, today));
         let within_a_day = format!("{} UPDATE counters SET value = value + 1 WHERE name = 'pruned_until'", mark(-3));
-        assert_eq!(broken_by(&within_a_day).await[0], (Rule::Removed, today - 3 * DAY, today - 3 * DAY + 1));
+        assert_eq!(broken_by(&within_a_day).await[0], (ConsistencyRule::Removed, today - 3 * DAY, today - 3 * DAY + 1));
         assert_eq!(broken_by(&mark(-1)).await, [], "a setting may have been shorter");
     }
 
@@ -99,14 +99,14 @@ mod tests {
              DELETE FROM attempt_days; DELETE FROM attempts; DELETE FROM usage;";
         let books = format!("{before} {}", mark(-3));
         assert_eq!(broken_by(&books).await, []);
-        let rules = |found: Vec<(Rule, i64, i64)>| found.into_iter().map(|(rule, ..)| rule).collect::<Vec<_>>();
+        let rules = |found: Vec<(ConsistencyRule, i64, i64)>| found.into_iter().map(|(rule, ..)| rule).collect::<Vec<_>>();
         let entry = "UPDATE ledger SET amount = amount + 1 WHERE seq = 1; UPDATE balances SET balance = balance + 1";
-        assert!(rules(broken_by(&format!("{books} {entry}")).await).contains(&Rule::RemovedDays));
+        assert!(rules(broken_by(&format!("{books} {entry}")).await).contains(&ConsistencyRule::RemovedDays));
         let day = "UPDATE usage_days SET sale = sale + 1 WHERE rowid = 1";
-        assert_eq!(rules(broken_by(&format!("{books} {day}")).await), [Rule::RemovedDays]);
+        assert_eq!(rules(broken_by(&format!("{books} {day}")).await), [ConsistencyRule::RemovedDays]);
         let more = books.replace("DELETE FROM usage;", "").replace("DELETE FROM attempts;", "");
         assert_eq!(broken_by(&more).await, [], "some may be left");
         let fewer = format!("{more} UPDATE usage_days SET requests = 0 WHERE rowid = 1");
-        assert_eq!(rules(broken_by(&fewer).await), [Rule::RemovedDays]);
+        assert_eq!(rules(broken_by(&fewer).await), [ConsistencyRule::RemovedDays]);
     }
 }

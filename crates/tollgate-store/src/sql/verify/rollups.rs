@@ -9,12 +9,12 @@ use super::{SqlStore, VERIFY};
 use crate::{
     StoreError,
     rollup::{DAY, HOUR},
-    verify::{Rule, Verified},
+    verify::{ConsistencyRule, VerifyReport},
 };
 
 /// A roll-up and where its figures come from. Expressions are SQL; `detail` ones over [`Rollup::from`].
 pub(super) struct Rollup {
-    rule: Rule,
+    rule: ConsistencyRule,
     table: &'static str,
     /// Width of a bucket in microseconds, and its name.
     width: (i64, &'static str),
@@ -54,12 +54,12 @@ const ATTEMPT_FIGURES: &[(&str, &str)] = &[
 ];
 
 const fn usage(table: &'static str, width: (i64, &'static str)) -> Rollup {
-    Rollup { rule: Rule::Rollup, table, width, from: "usage", at: "at", of: USAGE_OF, figures: USAGE_FIGURES }
+    Rollup { rule: ConsistencyRule::Rollup, table, width, from: "usage", at: "at", of: USAGE_OF, figures: USAGE_FIGURES }
 }
 
 const fn attempts(table: &'static str, width: (i64, &'static str)) -> Rollup {
     let (of, figures) = (ATTEMPTS_OF, ATTEMPT_FIGURES);
-    Rollup { rule: Rule::AttemptRollup, table, width, from: ATTEMPTS_FROM, at: "arrived", of, figures }
+    Rollup { rule: ConsistencyRule::AttemptRollup, table, width, from: ATTEMPTS_FROM, at: "arrived", of, figures }
 }
 
 /// Every roll-up there is.
@@ -109,7 +109,7 @@ impl SqlStore {
         &self,
         snapshot: &mut Transaction<'static, Any>,
         rollup: &Rollup,
-        verified: &mut Verified,
+        verified: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         use futures_util::TryStreamExt as _;
         let failed = |error| self.failed(VERIFY, error);

@@ -1,7 +1,7 @@
 //! Who may do what: every route against every kind of key.
 
 use serde_json::Value;
-use tollgate_testkit::{Open, Request};
+use tollgate_testkit::{PendingResponse, Request};
 
 use super::{Admin, refusal, refused_whole, text};
 use crate::support;
@@ -78,9 +78,9 @@ fn what_is_not_in_the_table_does_not_exist() {
 
 #[test]
 fn wrong_keys_are_counted_and_right_ones_are_not() {
-    let gate = tollgate_testkit::Gate::of(support::PROGRAM).env("TOLLGATE_LIMITS__WRONG_KEYS_PER_MINUTE", "3").spawn();
+    let gate = tollgate_testkit::TestGateway::of(support::PROGRAM).env("TOLLGATE_LIMITS__WRONG_KEYS_PER_MINUTE", "3").spawn();
     let admin = Admin::of(gate);
-    let send = |request: &Request| request.send(admin.gate.address()).and_then(Open::answer).unwrap().status;
+    let send = |request: &Request| request.send(admin.gate.address()).and_then(PendingResponse::answer).unwrap().status;
     let try_wrong = || send(&Request::get("/admin/v1/me").bearer("tga-wrong"));
     let statuses: Vec<u16> = (0..6).map(|_| try_wrong()).collect();
     assert!(statuses.starts_with(&[401, 401, 401]) && statuses.ends_with(&[429]), "{statuses:?}");

@@ -2,7 +2,7 @@
 //! callers feel of it.
 
 use serde_json::json;
-use tollgate_testkit::{Reply, Request, UPSTREAM_CREDENTIAL, Upstream};
+use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 
 use super::{Admin, ok, refusal, refused, refused_whole, text, within_a_second};
 use crate::support;
@@ -18,7 +18,7 @@ fn channel(upstream: &Upstream) -> serde_json::Value {
 #[test]
 fn a_catalog_is_built_and_taken_down_step_by_step() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("hello"));
+    upstream.otherwise(ScriptedResponse::chat("hello"));
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/channels", &channel(&upstream));
     assert_eq!((made["protocol"].as_str(), made["weight"].as_u64()), (Some("openai"), Some(1)));
@@ -193,7 +193,7 @@ fn rows_of_a_served_file_are_changed_there_only() {
 #[test]
 fn tests_of_a_channel_show_each_step() {
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("hello"));
+    upstream.otherwise(ScriptedResponse::chat("hello"));
     let admin = Admin::echo();
     admin.post("/admin/v1/channels", &channel(&upstream));
     let tested = admin.post("/admin/v1/channels/main/test", &json!({"account": "one"}));

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
-use tollgate_testkit::{Answer, Gate, Request, wait_for};
+use tollgate_testkit::{ClientResponse, Request, TestGateway, wait_for};
 
 use super::{make_key, refusal, refused_whole};
 use crate::support;
 
-fn send(to: SocketAddr, request: &Request) -> Answer {
-    request.send(to).and_then(tollgate_testkit::Open::answer).unwrap()
+fn send(to: SocketAddr, request: &Request) -> ClientResponse {
+    request.send(to).and_then(tollgate_testkit::PendingResponse::answer).unwrap()
 }
 
 fn metrics() -> Request {
@@ -17,7 +17,7 @@ fn metrics() -> Request {
 
 #[test]
 fn an_address_of_its_own_takes_everything_from_the_model_address() {
-    let gate = Gate::of(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
+    let gate = TestGateway::of(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
     let console: SocketAddr = gate.said()["console"].as_str().unwrap().parse().unwrap();
     let key = make_key(&gate, "root", "admin");
     let me = Request::get("/admin/v1/me").bearer(&key);
@@ -39,14 +39,14 @@ fn an_address_of_its_own_takes_everything_from_the_model_address() {
 #[test]
 fn a_busy_address_is_told_at_the_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let out = Gate::of(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", &taken.local_addr().unwrap().to_string()).fail();
+    let out = TestGateway::of(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", &taken.local_addr().unwrap().to_string()).fail();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.code() == Some(1) && said.contains("console.listen"), "{said}");
 }
 
 #[test]
 fn away_from_loopback_nothing_is_open_before_there_is_an_admin_key() {
-    let gate = Gate::of(support::PROGRAM).listen("0.0.0.0:0").spawn();
+    let gate = TestGateway::of(support::PROGRAM).listen("0.0.0.0:0").spawn();
     let near = SocketAddr::from(([127, 0, 0, 1], gate.address().port()));
     let me = Request::get("/admin/v1/me");
     assert_eq!(refusal(&send(near, &me)), refused_whole(404, "unknown_url"));
@@ -81,7 +81,7 @@ fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
         std::fs::copy(kept(&format!("{name}.key.pem")), &key).unwrap();
     };
     put("localhost");
-    let gate = Gate::of(support::PROGRAM)
+    let gate = TestGateway::of(support::PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
         .env("TOLLGATE_CONSOLE__TLS_CERT", cert.to_str().unwrap())
         .env("TOLLGATE_CONSOLE__TLS_KEY", key.to_str().unwrap())
@@ -94,7 +94,7 @@ fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
     assert!(code == Some(0) && said.contains("default"), "{said}");
     let (code, said) = over_tls(console, &admin, "localhost.key.pem");
     assert!(code == Some(4) && said.contains("SSL_CERT_FILE"), "a certificate that nobody vouches for: {said}");
-    let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::Open::answer);
+    let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::PendingResponse::answer);
     assert!(plain.is_err(), "plain HTTP is not spoken there: {plain:?}");
     put("renewed");
     let renewed = || over_tls(console, &admin, "localhost.cert.pem").0 != Some(0);
@@ -104,7 +104,7 @@ fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
 #[test]
 fn the_servers_certificate_is_shown_there_too_unless_it_is_switched_off() {
     let spawn = |tls: &str| {
-        Gate::of(support::PROGRAM)
+        TestGateway::of(support::PROGRAM)
             .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
             .env("TOLLGATE_CONSOLE__TLS", tls)
             .env("TOLLGATE_SERVER__TLS_CERT", kept("localhost.cert.pem").to_str().unwrap())
@@ -136,7 +136,7 @@ fn tls_settings_that_contradict_each_other_are_told_at_the_start() {
         (vec![at, cert, key, ("TOLLGATE_CONSOLE__TLS", "off")], "leave one of them away"),
         (vec![at, cert, ("TOLLGATE_CONSOLE__TLS_KEY", "/nonexistent/key.pem")], "/nonexistent/key.pem"),
     ] {
-        let gate = settings.into_iter().fold(Gate::of(support::PROGRAM), |gate, (name, value)| gate.env(name, value));
+        let gate = settings.into_iter().fold(TestGateway::of(support::PROGRAM), |gate, (name, value)| gate.env(name, value));
         let out = gate.fail();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.code() == Some(3) && said.contains(words), "{said}");

@@ -9,14 +9,14 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tollgate_testkit::{Gate, Reply, Upstream};
+use tollgate_testkit::{ScriptedResponse, TestGateway, Upstream};
 
 use super::{make_key, within_a_second};
 use crate::support::{self, PROGRAM};
 
 /// A gateway that is asked on its folder and over its address.
 struct Both {
-    gate: Gate,
+    gate: TestGateway,
     key: String,
     /// Where commands run that know nothing but an address.
     elsewhere: tempfile::TempDir,
@@ -47,7 +47,7 @@ fn good(output: &Output) -> String {
 }
 
 impl Both {
-    fn of(gate: Gate) -> Self {
+    fn of(gate: TestGateway) -> Self {
         let key = make_key(&gate, "root", "admin");
         Self { gate, key, elsewhere: tempfile::tempdir().unwrap() }
     }
@@ -82,8 +82,8 @@ impl Both {
 }
 
 fn in_front_of(upstream: &Upstream) -> Both {
-    upstream.otherwise(Reply::chat("hello"));
-    let gate = Gate::of(PROGRAM).spawn();
+    upstream.otherwise(ScriptedResponse::chat("hello"));
+    let gate = TestGateway::of(PROGRAM).spawn();
     let file = gate.data().join("all.toml");
     let catalog = support::catalog(upstream, "").replace("{key}", "a-secret-of-enough-characters").replace("{credential}", "c");
     std::fs::write(&file, catalog).unwrap();
@@ -246,13 +246,13 @@ fn a_catalog_is_applied_from_afar_with_secrets_of_this_machine() {
     assert_eq!(good(&both.here(&["apply", local.to_str().unwrap(), "--dry-run"])), plan);
     assert!(good(&both.there(&["apply", "more.toml", "--yes"])).contains("applied; the catalog is at revision"));
     assert_eq!(good(&both.there(&["apply", "more.toml", "--yes", "--json"])).trim(), r#"{"changes":0,"lines":[]}"#);
-    upstream.otherwise(Reply::chat("hello"));
+    upstream.otherwise(ScriptedResponse::chat("hello"));
     let tested = good(&both.there(&["channel", "test", "more"]));
     for step in ["more/more-account with more-model", "DNS", "TCP", "HTTP", "first byte", "usage"] {
         assert!(tested.contains(step), "no {step} in:\n{tested}");
     }
     assert!(upstream.seen().iter().any(|it| it.header("authorization") == Some("Bearer a-credential-from-a-file")));
-    upstream.next(Reply::error(401, &json!({"error": {"message": "this key is wrong"}})));
+    upstream.next(ScriptedResponse::error(401, &json!({"error": {"message": "this key is wrong"}})));
     let (code, out, _) = said(&both.there(&["channel", "test", "more", "--json"]));
     let line: Value = serde_json::from_str(&out).unwrap();
     assert!(code == Some(1) && line["error"].as_str().unwrap().contains("this key is wrong"), "{out}");
@@ -327,7 +327,7 @@ fn who_cannot_be_reached_ends_with_4_and_who_is_not_let_in_with_3() {
         assert!(err.contains(words) && !err.contains("some-key"), "{url}: {err}");
     }
     let upstream = Upstream::start();
-    upstream.otherwise(Reply::chat("no gateway"));
+    upstream.otherwise(ScriptedResponse::chat("no gateway"));
     let (code, _, err) = said(&at(folder, &upstream.openai(), &both.key, &["group", "list"]));
     assert!(code == Some(4) && err.contains("not the admin API"), "{err}");
     // What looks at a machine's own folder looks at no other's.
@@ -395,7 +395,8 @@ fn a_posting_whose_answer_is_lost_tells_how_to_repeat_it() {
 
 #[test]
 fn settings_are_those_of_the_gateway_that_is_asked() {
-    let gate = Gate::of(PROGRAM).env("TOLLGATE_ALERTS__SECRET", "a-secret-of-alerts").env("TOLLGATE_LOG__LEVEL", "debug").spawn();
+    let gate =
+        TestGateway::of(PROGRAM).env("TOLLGATE_ALERTS__SECRET", "a-secret-of-alerts").env("TOLLGATE_LOG__LEVEL", "debug").spawn();
     let both = Both::of(gate);
     let settings: Value = serde_json::from_str(&good(&both.there(&["settings", "--json"]))).unwrap();
     let of = |name: &str| settings["items"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap().clone();

@@ -19,7 +19,7 @@ use tokio::{
     runtime::Runtime,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tollgate_testkit::Gate;
+use tollgate_testkit::TestGateway;
 
 use super::chat_body;
 use crate::support::{self, PROGRAM};
@@ -75,13 +75,13 @@ impl Http2 {
     }
 }
 
-fn gate(address: SocketAddr) -> Gate {
+fn gate(address: SocketAddr) -> TestGateway {
     let url = format!("https://localhost:{}/v1", address.port());
     let lines = format!("cooling = false\nca_file = \"{FIXTURES}/ca.pem\"");
     let catalog = support::channel("chat", "openai", &url, "chat-model", &lines)
         + &support::prices(&["chat-model"])
         + &support::group(&["chat"]);
-    Gate::of(PROGRAM).catalog(&catalog).spawn()
+    TestGateway::of(PROGRAM).catalog(&catalog).spawn()
 }
 
 fn head(content_type: &str) -> http::Response<()> {

@@ -5,48 +5,48 @@ use tollgate_core::{BudgetAction, KeyId, Limits, NanoUsd, Window};
 
 use super::*;
 use crate::{
-    counters::askers::{Asker, budget},
+    counters::test_callers::{TestCaller, budget},
     samples::NOON,
 };
 
 const MINUTE: u64 = 60_000_000;
 
-fn of_money() -> (Asker, Subject) {
-    let asker = Asker::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
+fn of_money() -> (TestCaller, Subject) {
+    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
     let key = Subject::Key(asker.key.id);
     (asker, key)
 }
 
-fn moment(now: Instant, minute: u64) -> Moment {
-    Moment { now, minute, until: now + Duration::from_secs(30) }
+fn moment(now: Instant, minute: u64) -> GrantTime {
+    GrantTime { now, minute, until: now + Duration::from_secs(30) }
 }
 
-fn money(money: i64) -> Given {
-    Given { money, ..Given::default() }
+fn money(money: i64) -> LeaseGrant {
+    LeaseGrant { money, ..LeaseGrant::default() }
 }
 
 #[tokio::test]
 async fn a_request_takes_from_the_lease_and_what_it_came_to_leaves_it() {
     let ((asker, key), now) = (of_money(), Instant::now());
-    let mut pool = Pool::new(now);
+    let mut pool = LeasePool::new(now);
     let hold = asker.hold(1, 100);
     assert!(!pool.suffices(&hold, key, now), "nothing is here yet");
     let (want, back) = pool.ask(&hold, key, now);
-    assert_eq!((want.money, want.money_each, back), (1_600, 100, Back::default()));
+    assert_eq!((want.money, want.money_each, back), (1_600, 100, LeaseReturn::default()));
     assert!(!pool.may_ask(&hold), "one question at a time");
     pool.give(money(250), &hold, key, moment(now, 5));
     assert!(pool.suffices(&hold, key, now));
-    pool.take(&hold, key, now);
+    pool.reserve(&hold, key, now);
     assert_eq!(pool.money(), 150);
     assert_eq!((pool.end(100, 30), pool.money()), (30, 220));
-    pool.take(&asker.hold(2, 220), key, now);
+    pool.reserve(&asker.hold(2, 220), key, now);
     assert_eq!((pool.end(220, 900), pool.money()), (220, 0), "never more than there is");
 }
 
 #[tokio::test]
 async fn a_lease_serves_its_own_day_and_bounds_only() {
     let ((mut asker, key), now) = (of_money(), Instant::now());
-    let mut pool = Pool::new(now);
+    let mut pool = LeasePool::new(now);
     pool.give(money(1_000), &asker.hold(1, 100), key, moment(now, 5));
     let mut tomorrow = asker.hold(2, 100);
     tomorrow.at = NOON.plus_ms(86_400_000);
@@ -62,35 +62,35 @@ async fn a_lease_serves_its_own_day_and_bounds_only() {
 #[tokio::test]
 async fn requests_and_tokens_serve_until_their_minute_ends_and_what_is_left_goes_back() {
     let now = Instant::now();
-    let asker = Asker::new(|it| it.key.limits = Limits { rpm: 1_000, tpm: 100_000, concurrency: 50 });
+    let asker = TestCaller::new(|it| it.key.limits = Limits { rpm: 1_000, tpm: 100_000, concurrency: 50 });
     let (key, hold) = (Subject::Key(asker.key.id), asker.hold(1, 10));
-    let mut pool = Pool::new(now);
-    let given = Given { money: 0, requests: 3, tokens: 25, places: 2 };
-    assert_eq!(pool.give(given, &hold, key, moment(now, 7)), Back::default());
-    assert_eq!(pool.take(&hold, key, now), Some(7));
-    assert_eq!(pool.take(&hold, key, now), Some(7));
+    let mut pool = LeasePool::new(now);
+    let given = LeaseGrant { money: 0, requests: 3, tokens: 25, places: 2 };
+    assert_eq!(pool.give(given, &hold, key, moment(now, 7)), LeaseReturn::default());
+    assert_eq!(pool.reserve(&hold, key, now), Some(7));
+    assert_eq!(pool.reserve(&hold, key, now), Some(7));
     assert!(!pool.suffices(&hold, key, now), "two places, and five tokens, are not enough");
     pool.free_place();
     assert!(!pool.suffices(&hold, key, now));
     assert!(pool.suffices(&asker.hold(2, 5), key, now));
     let later = now + Duration::from_secs(30);
     assert!(!pool.suffices(&asker.hold(2, 5), key, later), "the minute is over");
-    pool.take(&asker.hold(2, 0), key, now);
+    pool.reserve(&asker.hold(2, 0), key, now);
     pool.free_place();
     assert_eq!(
-        pool.give(Given { requests: 2, tokens: 4, ..given }, &hold, key, moment(later, 6)).requests,
+        pool.give(LeaseGrant { requests: 2, tokens: 4, ..given }, &hold, key, moment(later, 6)).requests,
         Some((6, 2)),
         "too late"
     );
-    assert_eq!(pool.sweep(later, None), Back { tokens: Some((7, 5)), ..Back::default() });
+    assert_eq!(pool.sweep(later, None), LeaseReturn { tokens: Some((7, 5)), ..LeaseReturn::default() });
 }
 
 #[tokio::test]
 async fn what_is_idle_or_much_of_what_is_left_goes_back() {
     let ((asker, key), now) = (of_money(), Instant::now());
-    let mut pool = Pool::new(now);
+    let mut pool = LeasePool::new(now);
     pool.give(money(100), &asker.hold(1, 1), key, moment(now, 5));
-    assert_eq!(pool.sweep(now, Some(400)), Back::default());
+    assert_eq!(pool.sweep(now, Some(400)), LeaseReturn::default());
     assert_eq!(pool.sweep(now, Some(399)).money, 100);
     pool.give(money(100), &asker.hold(1, 1), key, moment(now, 5));
     assert_eq!(pool.sweep(now + IDLE, Some(1_000_000)).money, 100);
@@ -100,7 +100,7 @@ async fn what_is_idle_or_much_of_what_is_left_goes_back() {
 #[tokio::test]
 async fn a_lease_that_lasts_a_moment_is_larger_the_next_time() {
     let ((asker, key), now) = (of_money(), Instant::now());
-    let (mut pool, hold) = (Pool::new(now), asker.hold(1, 10));
+    let (mut pool, hold) = (LeasePool::new(now), asker.hold(1, 10));
     let mut wanted = Vec::new();
     for number in 0..8_u32 {
         let (want, back) = pool.ask(&hold, key, now + Duration::from_millis(100) * number);
@@ -128,7 +128,7 @@ impl Bank {
     }
 
     /// The script `take`: the hold, and what is given on lease.
-    fn take(&mut self, seat: usize, amount: i64, want: Want, back: Back) -> Option<(bool, i64)> {
+    fn reserve(&mut self, seat: usize, amount: i64, want: LeaseRequest, back: LeaseReturn) -> Option<(bool, i64)> {
         let held = self.held[seat]?;
         self.held[seat] = Some(held - back.money);
         if amount > self.left() {
@@ -153,7 +153,7 @@ struct Node {
     seat: usize,
     /// The seat may be gone: nothing is served from leases.
     unsure: bool,
-    pool: Pool,
+    pool: LeasePool,
     /// Amount, and whether it was taken from the lease.
     open: Vec<(i64, bool)>,
     /// Told with the next message: held, spent.
@@ -187,7 +187,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct World {
     bank: Bank,
     nodes: Vec<Node>,
-    asker: Asker,
+    asker: TestCaller,
     key: Subject,
     now: Instant,
     /// What requests held, and had spent untold, whose seats ended: it is theirs though nothing holds it any more.
@@ -197,8 +197,8 @@ struct World {
 
 impl World {
     fn new(bound: i64) -> Self {
-        let (now, asker) = (Instant::now(), Asker::new(|it| it.key.budgets = budget(bound, BudgetAction::Block)));
-        let node = |seat| Node { seat, unsure: false, pool: Pool::new(now), open: Vec::new(), pending: (0, 0) };
+        let (now, asker) = (Instant::now(), TestCaller::new(|it| it.key.budgets = budget(bound, BudgetAction::Block)));
+        let node = |seat| Node { seat, unsure: false, pool: LeasePool::new(now), open: Vec::new(), pending: (0, 0) };
         let key = Subject::Key(asker.key.id);
         let bank = Bank { bound, spent: 0, held: vec![Some(0); 3], nodes: 3 };
         Self { bank, nodes: (0..3).map(node).collect(), asker, key, now, excused: 0, from_lease: 0 }
@@ -225,14 +225,17 @@ impl World {
             return;
         }
         if it.pool.suffices(&hold, self.key, self.now) {
-            it.pool.take(&hold, self.key, self.now);
+            it.pool.reserve(&hold, self.key, self.now);
             it.open.push((amount, true));
             self.from_lease += 1;
             return;
         }
-        let (want, back) =
-            if it.pool.may_ask(&hold) { it.pool.ask(&hold, self.key, self.now) } else { (Want::default(), Back::default()) };
-        let answer = self.bank.take(it.seat, amount, want, back);
+        let (want, back) = if it.pool.may_ask(&hold) {
+            it.pool.ask(&hold, self.key, self.now)
+        } else {
+            (LeaseRequest::default(), LeaseReturn::default())
+        };
+        let answer = self.bank.reserve(it.seat, amount, want, back);
         if lost || answer.is_none() {
             // Nobody knows what became of it: the seat is given up.
             return self.seat_ends(node);
@@ -283,7 +286,7 @@ impl World {
         if !it.unsure {
             return;
         }
-        it.pool = Pool::new(self.now);
+        it.pool = LeasePool::new(self.now);
         it.open.iter_mut().for_each(|open| open.1 = false);
         let held: i64 = it.open.iter().map(|(amount, _)| amount).sum();
         it.pending.0 = 0;
@@ -338,7 +341,7 @@ async fn most_requests_are_served_from_leases_where_the_bound_is_far() {
 
 #[test]
 fn bounds_are_compared_whole() {
-    let asker = Asker::new(|it| {
+    let asker = TestCaller::new(|it| {
         it.key.budgets = budget(100, BudgetAction::Block);
         it.key.budgets.push(tollgate_core::Budget { window: Window::Day, ..it.key.budgets[0] });
         it.group.budgets = budget(70, BudgetAction::Alert);

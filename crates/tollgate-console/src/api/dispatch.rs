@@ -1,0 +1,183 @@
+//! From a request to a handler: path and method by the table, then the key, its scope, the query, and only then the body.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts as _, RawPathParams},
+    routing::{MethodFilter, on},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout};
+use tollgate_core::Timestamp;
+use tollgate_store::AdminKey;
+
+use super::{
+    check,
+    request_context::{InputFields, NO_TIMEOUT, Principal, RequestContext},
+    route::{Method, RequestSchema, Route},
+    routes,
+    schema::WriteMode,
+};
+use crate::{
+    api_error::ApiError,
+    auth,
+    console::{ConsoleState, LocalOperator, RequestMeta},
+    json,
+    response::ApiResponse,
+};
+
+/// Largest body; a catalog file of some thousand rows fits.
+const BODY_BYTES: usize = 4 << 20;
+/// The same for whoever has the data folder.
+const LOCAL_BODY_BYTES: usize = 256 << 20;
+/// A body must be here within this time.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for an answer to begin. The longest wait of a channel's test is below it.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(110);
+
+/// The router of all routes. What it does not know is 404, or 405 where the path exists.
+pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
+    let mut router = Router::new();
+    for route in routes() {
+        let state = Arc::clone(state);
+        let service = on(filter(route.method), move |request: Request<Body>| serve(Arc::clone(&state), route, request));
+        router = router.route(route.path, service);
+    }
+    let metrics = {
+        let state = Arc::clone(state);
+        move |request: Request<Body>| serve_metrics(Arc::clone(&state), request)
+    };
+    router
+        .route("/metrics", on(MethodFilter::GET, metrics))
+        .fallback(async || ApiError::no_path().answer().response())
+        .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
+}
+
+const fn filter(method: Method) -> MethodFilter {
+    match method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Patch => MethodFilter::PATCH,
+        Method::Put => MethodFilter::PUT,
+        Method::Delete => MethodFilter::DELETE,
+    }
+}
+
+/// Whoever sent a request. Every request has been given one.
+fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
+    let known = request.extensions().get::<RequestMeta>().copied();
+    known.unwrap_or_else(|| RequestMeta {
+        id: tollgate_core::RequestId::from_parts(state.gateway.now(), [0; 10]),
+        address: std::net::Ipv4Addr::UNSPECIFIED.into(),
+    })
+}
+
+async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request<Body>) -> Response<Body> {
+    let started = Instant::now();
+    let request_meta = request_meta(&request, &state);
+    let mut principal = None;
+    let patience = if request.extensions().get::<LocalOperator>().is_some() { NO_TIMEOUT } else { RESPONSE_TIMEOUT };
+    let answered = match timeout(patience, admit(Arc::clone(&state), route, request_meta, request, &mut principal)).await {
+        Ok(answered) => answered,
+        Err(_) => Err(ApiError::overloaded("The answer took too long.")),
+    };
+    let response = answered.unwrap_or_else(|problem| problem.answer()).response();
+    tracing::info!(
+        request.id = %request_meta.id,
+        http.method = ?route.method,
+        http.route = route.path,
+        http.status = response.status().as_u16(),
+        admin_key.id = principal.map(|key: AdminKey| key.id.to_string()),
+        duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "admin request"
+    );
+    response
+}
+
+/// Everything that must be right before the handler sees a request.
+async fn admit(
+    state: Arc<ConsoleState>,
+    route: &'static Route,
+    request_meta: RequestMeta,
+    request: Request<Body>,
+    found: &mut Option<AdminKey>,
+) -> Result<ApiResponse, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let principal = match parts.extensions.remove::<LocalOperator>() {
+        Some(LocalOperator(actor)) => Principal::LocalOperator(actor),
+        None => Principal::Key(auth::authenticate(&state, &request_meta, &parts.headers).await?),
+    };
+    *found = principal.key().cloned();
+    if principal.scope() < route.needs {
+        return Err(ApiError::forbidden("This"));
+    }
+    let path = match RawPathParams::from_request_parts(&mut parts, &()).await {
+        Ok(params) => params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<HashMap<_, _>>(),
+        Err(_) => return Err(ApiError::no_path()),
+    };
+    if path.values().any(|value| value.chars().any(char::is_control)) {
+        return Err(ApiError::no_path());
+    }
+    let query = InputFields(check::query(route.query, parts.uri.query().unwrap_or_default())?);
+    let most = if principal.key().is_some() { BODY_BYTES } else { LOCAL_BODY_BYTES };
+    let body = InputFields(match route.request {
+        RequestSchema::Empty => Map::new(),
+        RequestSchema::Body(object, how) => check::body(object, read_json(&parts.headers, body, most, None).await?, how)?,
+        RequestSchema::Optional(object) => {
+            check::body(object, read_json(&parts.headers, body, most, Some(Map::new().into())).await?, WriteMode::Create)?
+        }
+    });
+    let context = RequestContext { state, route, principal, path, query, headers: parts.headers, body };
+    (route.handler)(context).await
+}
+
+async fn read_json(headers: &HeaderMap, body: Body, most: usize, empty: Option<Value>) -> Result<Value, ApiError> {
+    if let Some(sent) = headers.get(header::CONTENT_TYPE) {
+        let media = sent.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if media != "application/json" && !(media.starts_with("application/") && media.ends_with("+json")) {
+            return Err(ApiError::media_type("The Content-Type"));
+        }
+    }
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Err(ApiError::media_type("The Content-Encoding"));
+    }
+    let bytes = read(body, most).await?;
+    match empty {
+        Some(empty) if bytes.is_empty() => Ok(empty),
+        None if bytes.is_empty() => Err(ApiError::no_json("it is empty; send a JSON object")),
+        _ => json::parse(&bytes).map_err(|fault| ApiError::no_json(&fault)),
+    }
+}
+
+async fn read(body: Body, most: usize) -> Result<Bytes, ApiError> {
+    match timeout(BODY_TIMEOUT, Limited::new(body, most).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
+        Ok(Err(_)) => Err(ApiError::no_json("the body broke off")),
+        Err(_) => Err(ApiError::too_slow()),
+    }
+}
+
+/// `/metrics` for whoever has an admin key, and for loopback peers.
+async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
+    let request_meta = request_meta(&request, &state);
+    if !request_meta.address.is_loopback()
+        && let Err(problem) = auth::authenticate(&state, &request_meta, request.headers()).await
+    {
+        return problem.answer().response();
+    }
+    let (content_type, text) = state.gateway.metrics();
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// RFC 3339 in UTC.
+pub(super) fn time_value(at: Timestamp) -> Value {
+    crate::rfc3339(at).into()
+}

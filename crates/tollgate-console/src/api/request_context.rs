@@ -1,0 +1,268 @@
+//! A request as handlers see it: who asks, the checked parameters and body, and what handlers do with them.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tollgate_core::{Multiplier, Revision, Timestamp};
+use tollgate_store::{Actor, AdminKey, AdminScope, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, StoreError};
+
+use super::{check, route::Route};
+use crate::{api_error::ApiError, console::ConsoleState};
+
+/// Longest wait for one question to the database.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a turn among requests that read many rows.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Who has the data folder may wait as long as it takes.
+pub(crate) const NO_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Principal {
+    /// The bearer of an admin key.
+    Key(AdminKey),
+    /// Who has the data folder itself.
+    LocalOperator(Actor),
+}
+
+impl Principal {
+    /// What they may do.
+    pub(crate) const fn scope(&self) -> AdminScope {
+        match self {
+            Self::Key(key) => key.scope,
+            Self::LocalOperator(_) => AdminScope::Admin,
+        }
+    }
+
+    /// Their admin key.
+    pub(crate) const fn key(&self) -> Option<&AdminKey> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::LocalOperator(_) => None,
+        }
+    }
+}
+
+/// A request whose sender may make it.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) state: Arc<ConsoleState>,
+    pub(crate) route: &'static Route,
+    pub(crate) principal: Principal,
+    pub(crate) path: HashMap<String, String>,
+    pub(crate) query: InputFields,
+    pub(crate) headers: HeaderMap,
+    /// The body's members; empty where the route takes none.
+    pub(crate) body: InputFields,
+}
+
+/// What came of a batch of changes.
+#[derive(Debug)]
+pub(crate) enum ApplyOutcome {
+    /// Written.
+    Applied,
+    /// It was written before, under the same idempotency key, and made this row.
+    Replayed(String),
+}
+
+impl RequestContext {
+    /// A part of the path.
+    pub(crate) fn path_param(&self, name: &str) -> &str {
+        self.path.get(name).map_or("", String::as_str)
+    }
+
+    /// The time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.state.gateway.now()
+    }
+
+    /// Page size asked for.
+    pub(crate) fn limit(&self) -> u32 {
+        self.query.whole("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(50)
+    }
+
+    /// Refuses those who may not do everything.
+    pub(crate) fn require_admin(&self, what: &str) -> Result<(), ApiError> {
+        if self.principal.scope() == AdminScope::Admin { Ok(()) } else { Err(ApiError::forbidden(what)) }
+    }
+
+    /// Who is written down as having made a change.
+    pub(crate) fn actor(&self) -> Actor {
+        match &self.principal {
+            Principal::Key(key) => Actor { door: ChangeOrigin::Api, name: format!("{} ({})", key.name, key.id) },
+            Principal::LocalOperator(actor) => actor.clone(),
+        }
+    }
+
+    /// The revision named by `If-Match`.
+    pub(crate) fn if_match(&self) -> Result<Option<Revision>, ApiError> {
+        let Some(value) = self.headers.get("if-match") else { return Ok(None) };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(None);
+        }
+        // A proxy that compresses makes tags weak; a revision says the same either way.
+        let number = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse();
+        let wrong = |_| ApiError::value("If-Match", "expected one revision in quotes, such as \"5\"");
+        number.map(|number| Some(Revision(number))).map_err(wrong)
+    }
+
+    /// The idempotency key that was sent.
+    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, ApiError> {
+        let Some(value) = self.headers.get("idempotency-key") else { return Ok(None) };
+        match value.to_str() {
+            Ok(text) if (1..=200).contains(&text.len()) => Ok(Some(text)),
+            _ => Err(ApiError::value("Idempotency-Key", "expected 1 to 200 visible characters")),
+        }
+    }
+
+    /// The change that makes a batch happen once, where an idempotency key was sent.
+    pub(crate) fn idempotency_change(&self) -> Result<Option<Change>, ApiError> {
+        let Some(key) = self.idempotency_key()? else { return Ok(None) };
+        let mut hash = Sha256::new();
+        let mut path: Vec<(&String, &String)> = self.path.iter().collect();
+        path.sort();
+        hash.update(format!("{:?} {} {path:?} {}", self.route.method, self.route.path, Value::Object(self.body.0.clone())));
+        Ok(Some(Change::Once {
+            key: format!("{} {key}", self.principal.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string())),
+            fingerprint: hash.finalize().into(),
+        }))
+    }
+
+    /// Writes a batch of changes, if the asking key may make every one of them.
+    pub(crate) async fn apply(&self, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
+        if changes.iter().any(|change| change.needs() > self.principal.scope()) {
+            return Err(ApiError::forbidden("This change"));
+        }
+        match self.state.store.catalog.apply(changes, &self.actor(), self.now()).await {
+            Ok(_) => Ok(ApplyOutcome::Applied),
+            Err(StoreError::Refused(ChangeRefused { reason: ChangeRefusal::Repeated { id, .. }, .. })) => {
+                Ok(ApplyOutcome::Replayed(id))
+            }
+            Err(StoreError::Refused(refused)) => Err(ApiError::refused(&refused, self.state.catalog_file.as_deref())),
+            Err(error) => Err(ApiError::store(&error, None)),
+        }
+    }
+
+    /// A turn among the requests that read many rows.
+    pub(crate) async fn acquire_heavy_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        match timeout(self.timeout_for(PERMIT_TIMEOUT), Arc::clone(&self.state.heavy_permits).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(ApiError::overloaded("Too many long queries run already.")),
+        }
+    }
+
+    /// Whoever has the data folder delays nobody else.
+    const fn timeout_for(&self, of_others: Duration) -> Duration {
+        match self.principal {
+            Principal::Key(_) => of_others,
+            Principal::LocalOperator(_) => NO_TIMEOUT,
+        }
+    }
+
+    /// Waits for an answer of the database, within bounds.
+    pub(crate) async fn with_query_timeout<T>(&self, question: impl Future<Output = Result<T, StoreError>>) -> Result<T, ApiError> {
+        match timeout(self.timeout_for(QUERY_TIMEOUT), question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(ApiError::overloaded("The query took longer than 5 s; ask for a shorter time or for fewer rows.")),
+        }
+    }
+}
+
+/// Checked members of a body, a part of one, or a query.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InputFields(pub(crate) Map<String, Value>);
+
+impl InputFields {
+    /// Of an object that was checked.
+    pub(crate) fn of(value: &Value) -> Self {
+        Self(value.as_object().cloned().unwrap_or_default())
+    }
+
+    /// Whether it was sent, `null` included.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).and_then(Value::as_str)
+    }
+
+    /// A whole number.
+    pub(crate) fn whole(&self, name: &str) -> Option<i64> {
+        self.0.get(name).and_then(Value::as_i64)
+    }
+
+    /// A point in time.
+    pub(crate) fn time(&self, name: &str) -> Option<Timestamp> {
+        self.text(name).and_then(check::time)
+    }
+
+    /// The items of a list.
+    pub(crate) fn list(&self, name: &str) -> Option<&Vec<Value>> {
+        self.0.get(name).and_then(Value::as_array)
+    }
+
+    // === into fields of a spec: what was not sent stays as it is ===
+
+    /// Writes a text.
+    pub(crate) fn set_text(&self, name: &str, to: &mut String) {
+        if let Some(text) = self.text(name) {
+            text.clone_into(to);
+        }
+    }
+
+    /// Writes a text that may be `null`.
+    pub(crate) fn set_or_null(&self, name: &str, to: &mut Option<String>) {
+        if self.has(name) {
+            *to = self.text(name).map(str::to_owned);
+        }
+    }
+
+    /// Writes a flag.
+    pub(crate) fn set_flag(&self, name: &str, to: &mut bool) {
+        if let Some(flag) = self.0.get(name).and_then(Value::as_bool) {
+            *to = flag;
+        }
+    }
+
+    /// Writes a number; its bounds were checked.
+    pub(crate) fn set_number<T: TryFrom<i64>>(&self, name: &str, to: &mut T) {
+        if let Some(number) = self.whole(name).and_then(|number| T::try_from(number).ok()) {
+            *to = number;
+        }
+    }
+
+    /// Writes a number that may be `null`.
+    pub(crate) fn set_number_or_null<T: TryFrom<i64>>(&self, name: &str, to: &mut Option<T>) {
+        if self.has(name) {
+            *to = self.whole(name).and_then(|number| T::try_from(number).ok());
+        }
+    }
+
+    /// Writes the variant that a word names.
+    pub(crate) fn set_word<T: serde::de::DeserializeOwned>(&self, name: &str, to: &mut T) {
+        if let Some(word) = self.0.get(name).and_then(|word| serde_json::from_value(word.clone()).ok()) {
+            *to = word;
+        }
+    }
+
+    /// Writes a list of texts.
+    pub(crate) fn set_texts<T: From<String>>(&self, name: &str, to: &mut Vec<T>) {
+        if let Some(items) = self.list(name) {
+            *to = items.iter().filter_map(Value::as_str).map(|text| T::from(text.to_owned())).collect();
+        }
+    }
+
+    /// Writes a factor.
+    pub(crate) fn set_factor(&self, name: &str, to: &mut Multiplier) -> Result<(), ApiError> {
+        if let Some(text) = self.text(name) {
+            *to = Multiplier::parse(text).map_err(|error| ApiError::value(name, error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! What an answer says when it says no: a status and the error shape of chat completions, with the field at fault.
+
+use std::fmt;
+
+use http::StatusCode;
+use serde_json::json;
+use tollgate_store::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, RowKind, StoreError, catalog_file::FileError};
+
+use crate::response::ApiResponse;
+
+/// What failed behind an answer, for who runs the program. It goes along with the response and is never sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InternalFailure {
+    /// Who can mend it.
+    pub fault: ErrorClass,
+    /// What, where, and what to do next.
+    pub message: String,
+}
+
+/// A refusal of the admin API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    kind: &'static str,
+    code: &'static str,
+    param: Option<String>,
+    message: String,
+    retry_after: Option<u32>,
+    faults: Vec<FileError>,
+    failed: Option<InternalFailure>,
+}
+
+const INVALID: &str = "invalid_request_error";
+/// Faults of a file that an answer lists.
+pub(crate) const MAX_FAULTS: usize = 1_000;
+
+impl ApiError {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind: INVALID,
+            code,
+            param: None,
+            message: message.into(),
+            retry_after: None,
+            faults: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// 400: something of the request is wrong.
+    pub(crate) fn invalid(code: &'static str, param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
+    }
+
+    /// 400: the body is of another type.
+    pub(crate) fn whole(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_type", message)
+    }
+
+    /// 400: a value that cannot be.
+    pub(crate) fn value(param: &str, message: impl fmt::Display) -> Self {
+        Self::invalid("invalid_value", param, format!("Invalid value for '{param}': {message}."))
+    }
+
+    /// With the faults of a file, each with its place.
+    pub(crate) fn with_faults(self, faults: &[FileError]) -> Self {
+        Self { faults: faults.to_vec(), ..self }
+    }
+
+    /// 400: the body is no JSON document.
+    pub(crate) fn no_json(fault: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_json", format!("The request body is not valid JSON: {fault}."))
+    }
+
+    /// 401 without a credential.
+    pub(crate) fn no_key() -> Self {
+        let message = "No admin key was sent. Put it in the header 'Authorization: Bearer <ADMIN_KEY>'.";
+        Self::new(StatusCode::UNAUTHORIZED, "missing_api_key", message)
+    }
+
+    /// 401 for every wrong credential alike.
+    pub(crate) fn wrong_key() -> Self {
+        let message = "The admin key is not valid. Admin keys begin with 'tga-'; make one with `tollgate admin-key create`.";
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+    }
+
+    /// 403: the key's scope does not reach so far.
+    pub(crate) fn forbidden(what: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "admin_only", format!("{what} needs an admin key of the scope 'admin'."))
+    }
+
+    /// 404 for a path.
+    pub(crate) fn no_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown_url", "Unknown path. All paths stand in /admin/openapi.json.")
+    }
+
+    /// 404 for a thing.
+    pub(crate) fn not_found(kind: &str, name: &str) -> Self {
+        let shown: String = name.chars().filter(|c| !c.is_control()).take(100).collect();
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("There is no {kind} '{shown}'."))
+    }
+
+    /// 404 for a row.
+    pub(crate) fn missing(kind: RowKind, name: &str) -> Self {
+        Self::not_found(&kind.to_string(), name)
+    }
+
+    /// 405.
+    pub(crate) fn no_method() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_supported", "This path does not take this method.")
+    }
+
+    /// 409.
+    pub(crate) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, message)
+    }
+
+    /// 413.
+    pub(crate) fn too_large(most: usize) -> Self {
+        let message = format!("The request body is larger than {most} bytes.");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+    }
+
+    /// 415.
+    pub(crate) fn media_type(what: &str) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            format!("{what} is not supported; send application/json."),
+        )
+    }
+
+    /// 408.
+    pub(crate) fn too_slow() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.")
+    }
+
+    /// 429 for wrong keys only.
+    pub(crate) fn too_many_failed_keys(retry_after: u32) -> Self {
+        let message = format!("Too many wrong keys came from this address. Try again in {retry_after} s.");
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { kind: "rate_limit_error", retry_after: Some(retry_after), ..problem }
+    }
+
+    /// 500; what happened stands in the log.
+    pub(crate) fn internal() -> Self {
+        let message = "Internal error. The log has more under the request id of this answer.";
+        Self { kind: "server_error", ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message) }
+    }
+
+    /// 503: it takes too long, or too much is asked at once.
+    pub(crate) fn overloaded(message: &str) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_overloaded", message);
+        Self { kind: "service_unavailable_error", retry_after: Some(2), ..problem }
+    }
+
+    /// 503: the database is away.
+    fn no_database() -> Self {
+        let message = "The database cannot be reached at the moment.";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "database_unavailable", message);
+        Self { kind: "service_unavailable_error", retry_after: Some(5), ..problem }
+    }
+
+    /// The whole answer.
+    pub(crate) fn answer(&self) -> ApiResponse {
+        let mut error = json!({"message": self.message, "type": self.kind, "param": self.param, "code": self.code});
+        if !self.faults.is_empty() {
+            let show = |it: &FileError| json!({"line": it.line, "column": it.column, "message": it.message});
+            error["faults"] = self.faults.iter().take(MAX_FAULTS).map(show).collect();
+        }
+        let mut answer = ApiResponse::of(self.status, json!({"error": error})).because(self.failed.clone());
+        if self.status == StatusCode::UNAUTHORIZED {
+            answer = answer.header("www-authenticate", "Bearer");
+        }
+        if let Some(secs) = self.retry_after {
+            answer = answer.header("retry-after", &secs.to_string());
+        }
+        answer
+    }
+
+    /// What a refused change means for who asked; `file` is the served catalog file.
+    pub(crate) fn refused(refused: &ChangeRefused, file: Option<&str>) -> Self {
+        let sentence = |text: String| {
+            let mut chars = text.chars();
+            let first = chars.next().map(char::to_uppercase);
+            format!("{}{}.", first.map(String::from_iter).unwrap_or_default(), chars.as_str())
+        };
+        let message = sentence(refused.to_string());
+        match &refused.reason {
+            ChangeRefusal::NotFound => Self::not_found(&refused.kind.to_string(), &refused.name),
+            ChangeRefusal::OwnedByFile => {
+                let file = file.map_or_else(String::new, |file| format!(" {file}"));
+                let ChangeRefused { kind, name, .. } = refused;
+                Self::conflict(
+                    "owned_by_file",
+                    format!("The {kind} '{name}' is owned by the served catalog file{file}; change it there."),
+                )
+            }
+            ChangeRefusal::Unknown { kind, .. } => {
+                let param = match kind {
+                    RowKind::Channel => "channels",
+                    RowKind::Group => "groups",
+                    RowKind::Member => "member",
+                    RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey => "name",
+                };
+                Self::invalid("invalid_value", param, message)
+            }
+            ChangeRefusal::NeedsSecret => Self::invalid("missing_required_parameter", "credential", message),
+            ChangeRefusal::Invalid(problems) => {
+                let param = problems.first().map_or("", |problem| field_of(refused.kind, problem));
+                Self::invalid("invalid_value", param, message)
+            }
+            ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),
+            ChangeRefusal::Revoked => Self::conflict("key_revoked", message),
+            ChangeRefusal::LastAdmin => Self::conflict("last_admin", message),
+            ChangeRefusal::Stale { .. } | ChangeRefusal::RowStale { .. } => Self::conflict("revision_conflict", message),
+            ChangeRefusal::Repeated { .. } | ChangeRefusal::OnceTaken => Self::conflict("idempotency_key_reused", message),
+        }
+    }
+
+    /// What a failure of the store means for who asked; what is not theirs to mend goes to the log.
+    pub(crate) fn store(error: &StoreError, file: Option<&str>) -> Self {
+        if let StoreError::Refused(refused) = error {
+            return Self::refused(refused, file);
+        }
+        let failed = Some(InternalFailure { fault: error.fault(), message: error.to_string() });
+        if error.is_away() {
+            tracing::warn!(%error, "the admin API cannot reach the database");
+            return Self { failed, ..Self::no_database() };
+        }
+        tracing::error!(%error, "the admin API failed");
+        Self { failed, ..Self::internal() }
+    }
+
+    /// What it says.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether somebody else changed the row in between.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.code == "revision_conflict"
+    }
+}
+
+/// Checks name fields as a catalog file spells them; the API says `budgets`.
+fn field_of(kind: RowKind, problem: &FieldProblem) -> &'static str {
+    match (kind, problem.field) {
+        (_, "budget") => "budgets",
+        (RowKind::Channel, "model" | "upstream" | "cost") => "serves",
+        (_, field) => field,
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::store(&error, None)
+    }
+}

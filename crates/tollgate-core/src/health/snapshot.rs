@@ -1,0 +1,176 @@
+//! An account's health in two words, which a board can publish and choosing can read without a lock. Each word stands
+//! for itself, so that it does no harm to read one of them before and one after a change.
+
+use super::{AccountHealth, CoolingReason, HealthState, HealthStatus, RestingReason};
+use crate::Timestamp;
+
+/// What choosing looks at of an [`AccountHealth`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthSnapshot {
+    /// The state: eight bits of kind and reason, 56 of microseconds since 1970. 0: usable.
+    pub state: u64,
+    /// Ten bits of what is missing from its weight, in thousandths, 27 of the time to the first content and 27 of that to a
+    /// whole answer, both in units of 16 µs. 0: nothing is missing, and neither time is known.
+    pub latency: u64,
+}
+
+/// Bits below kind and reason, below the missing share, and of each time.
+const STATE_BITS: u32 = 56;
+const LATENCY_BITS: u32 = 54;
+const TIME_BITS: u32 = 27;
+/// Microseconds in a unit of time: 27 bits of it are more than half an hour.
+const UNIT_US: u64 = 16;
+const FOR_EVER: u64 = low(u64::MAX, STATE_BITS);
+
+const USABLE: u8 = 0;
+const COOLING: u8 = 1 << 4;
+const RESTING: u8 = 2 << 4;
+const PROBING: u8 = 3 << 4;
+
+const fn low(value: u64, bits: u32) -> u64 {
+    value & ((1 << bits) - 1)
+}
+
+/// A time in units: rounded up, so that one that is known stays known.
+fn units(us: u64) -> u64 {
+    us.div_ceil(UNIT_US).min(low(u64::MAX, TIME_BITS))
+}
+
+impl HealthSnapshot {
+    /// Of a health.
+    #[must_use]
+    pub fn of(health: &AccountHealth) -> Self {
+        let at = |time: Timestamp| low(u64::try_from(time.0).unwrap_or(0), STATE_BITS);
+        let (kind, time) = match health.state {
+            HealthState::Usable => (USABLE, 0),
+            HealthState::Cooling { until, why, .. } => (COOLING | cooling_bits(why), at(until)),
+            HealthState::Resting { until, why, .. } => (RESTING | resting_bits(why), until.map_or(FOR_EVER, at)),
+            HealthState::Probing { since, why } => (PROBING | why.map_or(0, cooling_bits), at(since)),
+        };
+        let missing = u64::from(1_000_u32.saturating_sub(health.share()));
+        Self {
+            state: u64::from(kind) << STATE_BITS | time,
+            latency: missing << LATENCY_BITS
+                | units(health.first_token_average_us) << TIME_BITS
+                | units(health.whole_answer_average_us),
+        }
+    }
+
+    /// What it says at a time.
+    #[must_use]
+    pub fn status(self, now: Timestamp) -> HealthStatus {
+        if self == Self::default() {
+            return HealthStatus::HEALTHY;
+        }
+        let missing = u32::try_from(self.latency >> LATENCY_BITS).unwrap_or(0);
+        HealthStatus {
+            availability: self.state().availability(now),
+            share: 1_000_u32.saturating_sub(missing),
+            first_token_us: low(self.latency >> TIME_BITS, TIME_BITS) * UNIT_US,
+            whole_answer_us: low(self.latency, TIME_BITS) * UNIT_US,
+        }
+    }
+
+    /// The state, without its beginning.
+    fn state(self) -> HealthState {
+        let time = low(self.state, STATE_BITS);
+        let at = Timestamp(i64::try_from(time).unwrap_or(i64::MAX));
+        let since = Timestamp(0);
+        let bits = (self.state >> STATE_BITS) & 0xf;
+        match (self.state >> (STATE_BITS + 4)) << 4 {
+            kind if kind == u64::from(COOLING) => {
+                HealthState::Cooling { until: at, why: cooling_of(bits).unwrap_or(CoolingReason::ServerError), since }
+            }
+            kind if kind == u64::from(RESTING) => {
+                HealthState::Resting { until: (time != FOR_EVER).then_some(at), why: resting_of(bits), since }
+            }
+            kind if kind == u64::from(PROBING) => HealthState::Probing { since: at, why: cooling_of(bits) },
+            _ => HealthState::Usable,
+        }
+    }
+}
+
+const fn cooling_bits(why: CoolingReason) -> u8 {
+    match why {
+        CoolingReason::ConnectFailure => 1,
+        CoolingReason::ServerError => 2,
+        CoolingReason::Timeout => 3,
+        CoolingReason::BadAnswer => 4,
+        CoolingReason::RateLimited => 5,
+    }
+}
+
+const fn cooling_of(bits: u64) -> Option<CoolingReason> {
+    match bits {
+        1 => Some(CoolingReason::ConnectFailure),
+        2 => Some(CoolingReason::ServerError),
+        3 => Some(CoolingReason::Timeout),
+        4 => Some(CoolingReason::BadAnswer),
+        5 => Some(CoolingReason::RateLimited),
+        _ => None,
+    }
+}
+
+const fn resting_bits(why: RestingReason) -> u8 {
+    match why {
+        RestingReason::QuotaSpent => 1,
+        RestingReason::Refused => 2,
+    }
+}
+
+const fn resting_of(bits: u64) -> RestingReason {
+    if bits == resting_bits(RestingReason::QuotaSpent) as u64 { RestingReason::QuotaSpent } else { RestingReason::Refused }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+    fn states() -> impl Strategy<Value = HealthState> {
+        let time = (-2_000_000_i64..2_000_000).prop_map(|ms| NOW.plus_ms(ms));
+        let cooling = (1_u64..6).prop_map(|bits| cooling_of(bits).unwrap());
+        let resting = (1_u64..3).prop_map(resting_of);
+        prop_oneof![
+            Just(HealthState::Usable),
+            (time.clone(), cooling.clone()).prop_map(|(until, why)| HealthState::Cooling { until, why, since: NOW }),
+            (proptest::option::of(time.clone()), resting).prop_map(|(until, why)| HealthState::Resting { until, why, since: NOW }),
+            (time, proptest::option::of(cooling)).prop_map(|(since, why)| HealthState::Probing { since, why }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_snapshot_gives_the_status_of_the_whole_health(
+            state in states(),
+            error_average in 0_u32..=1_000_000,
+            first_token_units in 0_u64..60_000_000,
+            whole_answer_units in 0_u64..120_000_000,
+            later in 0_i64..2_000_000,
+        ) {
+            let (first_token_average_us, whole_answer_average_us) = (first_token_units * UNIT_US, whole_answer_units * UNIT_US);
+            let health =
+                AccountHealth { state, error_average, first_token_average_us, whole_answer_average_us, ..AccountHealth::default() };
+            let now = NOW.plus_ms(later);
+            prop_assert_eq!(HealthSnapshot::of(&health).status(now), health.status(now));
+        }
+    }
+
+    #[test]
+    fn a_time_that_is_known_stays_known_and_the_longest_ones_stay_apart() {
+        let health = AccountHealth { first_token_average_us: 1, whole_answer_average_us: u64::MAX, ..AccountHealth::default() };
+        let seen = HealthSnapshot::of(&health).status(NOW);
+        assert_eq!((seen.first_token_us, seen.share), (UNIT_US, 1_000));
+        assert!(seen.whole_answer_us > 1_800_000_000, "{seen:?}");
+    }
+
+    #[test]
+    fn nothing_known_is_well() {
+        assert_eq!(HealthSnapshot::of(&AccountHealth::default()), HealthSnapshot::default());
+        assert_eq!(HealthSnapshot::default().status(NOW), HealthStatus::HEALTHY);
+        assert_eq!(AccountHealth::default().status(NOW), HealthStatus::HEALTHY);
+    }
+}

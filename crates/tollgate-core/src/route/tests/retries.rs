@@ -1,0 +1,165 @@
+//! Choosing again: what was tried, passed over, unreachable or switched off meanwhile, and the last resort.
+
+use super::*;
+
+/// The account of a plan's first attempt, which is tried now.
+fn try_first(case: &mut Case) -> String {
+    let plan = case.run().unwrap();
+    case.past.tried(&plan.first);
+    plan.first.account.name.clone()
+}
+
+#[test]
+fn what_was_tried_is_no_candidate_and_everybody_else_still_is() {
+    let mut case = Case::accounts(5);
+    let mut tried = Vec::new();
+    for left in [3, 2, 1] {
+        assert_eq!(case.tried().len(), left, "as many as attempts are left");
+        tried.push(try_first(&mut case));
+    }
+    tried.sort();
+    tried.dedup();
+    assert_eq!(tried.len(), 3);
+    assert!(
+        Case { past: case.past.clone(), ..Case::accounts(3) }.fails().excluded.is_empty(),
+        "nobody is left, nobody is excluded"
+    );
+}
+
+#[test]
+fn accounts_that_have_become_busy_or_cool_give_way_to_those_that_are_free_now() {
+    let mut case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 5))]);
+    try_first(&mut case);
+    let planned = case.tried();
+    for name in &planned {
+        case = case.load(name, AccountLoad::AtConcurrency);
+    }
+    let plan = case.run().unwrap();
+    assert!(!planned.contains(&plan.first.account.name), "a fourth one, which the first plan did not name");
+    let codes: Vec<_> = plan.trace().into_iter().map(|it| it.code).collect();
+    assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency"], "the record says why they are passed over");
+}
+
+#[test]
+fn a_conversation_goes_on_to_its_next_account() {
+    let mut case = Case::accounts(10);
+    case.summary.affinity = Some(7);
+    let planned = case.tried();
+    for name in planned {
+        assert_eq!(try_first(&mut case), name);
+    }
+}
+
+#[test]
+fn a_channel_that_is_passed_over_is_excluded_whole_with_its_reason() {
+    let mut case = Case::over(vec![with_accounts(channel("a", &["m"]), 3), Channel { priority: 1, ..channel("b", &["m"]) }]);
+    let until = Some(NOW.plus_ms(9_000));
+    assert!(case.past.clone().skip_channel(&case.run().unwrap().first, Exclusion::Budget { until }));
+    let first = case.run().unwrap().first;
+    assert!(case.past.skip_channel(&first, Exclusion::Budget { until }));
+    assert_eq!(case.tried(), ["b/0"]);
+    let first = case.run().unwrap().first;
+    assert!(case.past.skip_channel(&first, Exclusion::Budget { until: None }));
+    let no = case.fails();
+    assert_eq!((no.cause(), no.earliest_recovery(), no.excluded.len()), (NoRouteCause::UpstreamQuota, until, 2));
+}
+
+#[test]
+fn where_a_budget_does_not_suffice_cheaper_accounts_are_asked() {
+    let mut row = with_accounts(channel("a", &["m"]), 3);
+    for (at, millionths) in [(0, 3_000_000), (1, 1_000_000), (2, 2_000_000)] {
+        row.accounts[at] = Arc::new(Account { cost_multiplier: Multiplier(millionths), ..account("a", at) });
+    }
+    let mut case = Case::over(vec![row]);
+    let all = case.run().unwrap();
+    let middle = all.attempts().find(|it| it.account.cost_multiplier == Multiplier(2_000_000)).unwrap().clone();
+    assert!(case.past.skip_channel(&middle, Exclusion::Budget { until: None }));
+    let plan = case.run().unwrap();
+    let left: Vec<_> = plan.attempts().map(|it| it.account.cost_multiplier).collect();
+    assert_eq!(left, [Multiplier::ONE]);
+    assert!(case.past.skip_channel(&plan.first.clone(), Exclusion::Budget { until: None }));
+    let no = case.fails();
+    assert_eq!((no.cause(), no.excluded.len(), no.excluded[0].account().is_none()), (NoRouteCause::UpstreamQuota, 1, true));
+}
+
+#[test]
+fn passing_over_has_an_end() {
+    let (first, mut past) = (Case::accounts(1).run().unwrap().first, AttemptHistory::default());
+    let passed = (0..1_000).take_while(|_| past.skip_channel(&first, Exclusion::NoMapping)).count();
+    assert!(passed < 100, "{passed}");
+}
+
+#[test]
+fn behind_an_address_that_takes_no_connection_nobody_is_asked_while_another_is_left() {
+    let at = |name: &str, url: &str| Channel { base_url: url.to_owned(), ..with_accounts(channel(name, &["m"]), 3) };
+    let mut case = Case::over(vec![
+        at("dead", "http://a"),
+        Channel { priority: 9, ..at("other", "http://b") },
+        Channel { weight: 0, ..at("twin", "http://a") },
+    ]);
+    let first = case.run().unwrap().first;
+    assert_eq!(first.channel.name, "dead");
+    case.past.tried(&first);
+    case.past.unreachable(&first);
+    assert!(case.tried().iter().all(|name| name.starts_with("other/")), "{:?}", case.tried());
+    case.channels[1].on = false;
+    let left = case.tried();
+    assert!(left.len() == 2 && left[0].starts_with("dead/"), "{left:?}");
+}
+
+#[test]
+fn what_was_switched_off_meanwhile_is_left_alone() {
+    let mut case = Case::accounts(3);
+    let newer = |change: &dyn Fn(&mut Channel)| {
+        let mut row = with_accounts(channel("c", &["m"]), 3);
+        change(&mut row);
+        catalog(vec![row], vec![group("default", &["c"])], Vec::new())
+    };
+    case.newer = Some(newer(&|row| {
+        row.accounts.remove(0);
+        row.accounts[0] = Arc::new(Account { on: false, ..account("c", 1) });
+    }));
+    assert_eq!(case.tried(), ["c/2"], "one was removed, one switched off");
+    case.newer = Some(newer(&|row| row.on = false));
+    assert_eq!(case.why(), Exclusion::Disabled);
+    case.newer = Some(catalog(Vec::new(), Vec::new(), Vec::new()));
+    assert_eq!(case.why(), Exclusion::Disabled);
+}
+
+#[test]
+fn a_last_resort_is_taken_once() {
+    let cools = |case: Case, name: &str| case.cooling(name, CoolingReason::ConnectFailure, 5_000);
+    let mut case = (0..3).fold(Case::accounts(3), |case, n| cools(case, &format!("c/{n}")));
+    assert!(case.run().unwrap().first.last_resort);
+    try_first(&mut case);
+    assert_eq!(case.fails().excluded.len(), 2, "a total outage costs one such attempt a request");
+    let mut case = cools(Case::accounts(2), "c/1");
+    assert_eq!(try_first(&mut case), "c/0");
+    assert_eq!(try_first(&mut case), "c/1", "after one that was well the last one is tried though it cools");
+}
+
+#[test]
+fn a_used_up_minute_does_not_keep_the_last_resort_away() {
+    let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))])
+        .cooling("c/0", CoolingReason::ServerError, 5_000)
+        .load("c/1", AccountLoad::AtRate { until: NOW.plus_ms(30_000) });
+    assert_eq!(case.tried(), ["c/0"], "nobody waits for a minute to pass");
+}
+
+#[test]
+fn an_account_that_comes_free_while_translation_is_asked_is_not_lost() {
+    // The reasons are those of the one look that was taken, so that it can be waited for; never none at all.
+    let mut case = Case { translates: true, ..Case::over(vec![foreign("a"), bounded(foreign("b")), foreign("c")]) };
+    case.untranslatable.insert("a".to_owned(), vec!["logit_bias".to_owned()]);
+    case.untranslatable.insert("c".to_owned(), vec!["logit_bias".to_owned()]);
+    case.freed_meanwhile = true;
+    let case = case.load("b/0", AccountLoad::AtConcurrency);
+    let no = case.fails();
+    assert_eq!((no.cause(), no.busy().len()), (NoRouteCause::Concurrency, 1));
+    let codes: Vec<_> = no.trace().into_iter().map(|it| (it.channel, it.code)).collect();
+    let named = |channel: &str, code: &str| (channel.to_owned(), code.to_owned());
+    assert_eq!(codes.len(), 3);
+    for expected in [named("a", "cannot_translate"), named("b", "concurrency"), named("c", "cannot_translate")] {
+        assert!(codes.contains(&expected), "{codes:?}");
+    }
+}

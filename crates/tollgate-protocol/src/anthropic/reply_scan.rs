@@ -1,0 +1,133 @@
+//! What is read from messages while they pass: complete bodies and stream events alike (wire reference, sections 5, 7
+//! and 9).
+
+use std::ops::Range;
+
+use super::{finish, usage::MessagesUsageCounts};
+use crate::{
+    ReplySummary,
+    scan::{Scanner, SyntaxError, Text, ValueKind},
+};
+
+/// Facts of one body or event.
+#[derive(Debug, Default)]
+pub(super) struct MessagesReplyScan {
+    /// What records need; usage is in `counts`.
+    pub reading: ReplySummary,
+    /// Counts as far as this text says them.
+    pub counts: MessagesUsageCounts,
+    /// What the top-level `type` says.
+    pub kind: String,
+    /// `content` is a list.
+    pub content_list: bool,
+    /// `content` holds something that is no object.
+    pub unusable: bool,
+    /// Every `model` value that is a string: at the top, and in `message`.
+    pub models: Vec<Range<usize>>,
+    /// An `error` member that is an object or a text.
+    pub error: bool,
+    /// `input_tokens` at the top (a count).
+    pub input_tokens: Option<u64>,
+}
+
+impl MessagesReplyScan {
+    /// Reads a whole document on top of the counts known so far.
+    pub(super) fn read(text: &[u8], counts: MessagesUsageCounts) -> Result<Self, SyntaxError> {
+        let mut answer = Self { counts, ..Self::default() };
+        let mut scanner = Scanner::answer(text)?;
+        if scanner.peek() != ValueKind::Object {
+            return Err(SyntaxError::new(scanner.position(), "expected an object"));
+        }
+        scanner.members(|scanner, name| answer.member(scanner, name))?;
+        scanner.end()?;
+        answer.reading.usage = answer.counts.usage();
+        Ok(answer)
+    }
+
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+        match &*name.decode() {
+            "type" => {
+                if let Some(kind) = scanner.words()? {
+                    // Longer than any type there is; the rest cannot matter.
+                    self.kind = kind.decode().chars().take(64).collect();
+                }
+            }
+            "message" => {
+                scanner.members(|scanner, name| self.message(scanner, name))?;
+            }
+            "error" => self.error = matches!(scanner.peek(), ValueKind::Object | ValueKind::Text),
+            "input_tokens" => self.input_tokens = scanner.tokens()?.ok().flatten(),
+            "content_block" => {
+                self.unusable |= !block(scanner, &mut self.reading)?;
+            }
+            "delta" => self.delta(scanner)?,
+            _ => self.message(scanner, name)?,
+        }
+        Ok(())
+    }
+
+    /// A member of the message: a whole body, or `message` of the first event.
+    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+        match &*name.decode() {
+            "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
+            "usage" => self.counts.read(scanner)?,
+            "stop_reason" => self.stop_reason(scanner)?,
+            "content" => self.content(scanner)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        let list = scanner.elements(|scanner, _| {
+            self.unusable |= !block(scanner, &mut self.reading)?;
+            Ok(())
+        })?;
+        self.content_list = list.is_some();
+        Ok(())
+    }
+
+    fn stop_reason(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        let reason = scanner.words()?.filter(|word| !word.raw().is_empty());
+        self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
+        Ok(())
+    }
+
+    fn delta(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        scanner.members(|scanner, name| match &*name.decode() {
+            "text" | "thinking" | "partial_json" => add_text(scanner, &mut self.reading),
+            "stop_reason" => self.stop_reason(scanner),
+            _ => Ok(()),
+        })?;
+        Ok(())
+    }
+}
+
+/// Reads one block; false when it is no object.
+fn block(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, SyntaxError> {
+    let mut plain = true;
+    let object = scanner.members(|scanner, name| {
+        match &*name.decode() {
+            "type" => plain = scanner.words()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
+            "text" | "thinking" => add_text(scanner, reading)?,
+            // Arguments come whole here, or as `{}` before their pieces.
+            "input" => {
+                let length = scanner.skip()?.len() as u64;
+                reading.text_bytes += if length > 2 { length } else { 0 };
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    // A call, a result, opaque thinking: there whatever its text.
+    reading.content |= object.is_some() && !plain;
+    Ok(object.is_some())
+}
+
+fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    if let Some(text) = scanner.words()? {
+        reading.text_bytes += text.decoded_bytes();
+        reading.content |= !text.raw().is_empty();
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What is read from a native answer while it passes: complete bodies and stream chunks alike (wire reference,
+//! section 7).
+
+use std::ops::Range;
+
+use super::{finish, usage::GeminiUsageCounts};
+use crate::{
+    Finish, ReplySummary,
+    reply_summary::{ACCOUNT_LIMITED, CandidateProgress},
+    scan::{Scanner, SyntaxError, Text, ValueKind},
+};
+
+/// Facts of one body or chunk.
+#[derive(Debug, Default)]
+pub(super) struct GeminiReplyScan {
+    /// What records need.
+    pub reading: ReplySummary,
+    /// Counts as far as this text and those before it say them.
+    pub counts: GeminiUsageCounts,
+    /// Candidates that began and ended.
+    pub seen: CandidateProgress,
+    /// Number of candidates; `None` without a list of them.
+    pub candidates: Option<usize>,
+    /// The list holds something that is no object.
+    pub unusable: bool,
+    /// A candidate has neither content nor a finish reason.
+    pub bare_candidate: bool,
+    /// `promptFeedback` names a reason why the prompt was blocked.
+    pub blocked: bool,
+    /// A call stands in the first candidate.
+    pub call: bool,
+    /// Every `modelVersion` value that is a string.
+    pub models: Vec<Range<usize>>,
+    /// An `error` member that is an object or a text.
+    pub error: bool,
+    /// `totalTokens` of a count.
+    pub total_tokens: Option<u64>,
+    /// `cachedContentTokenCount` of a count.
+    pub cached_tokens: u64,
+    /// `embedding` or `embeddings` with something in it.
+    pub vectors: bool,
+}
+
+impl GeminiReplyScan {
+    /// Reads a whole document on top of the counts known so far.
+    pub(super) fn read(text: &[u8], counts: GeminiUsageCounts) -> Result<Self, SyntaxError> {
+        let mut answer = Self { counts, ..Self::default() };
+        let mut scanner = Scanner::answer(text)?;
+        if scanner.peek() != ValueKind::Object {
+            return Err(SyntaxError::new(scanner.position(), "expected an object"));
+        }
+        scanner.members(|scanner, name| answer.member(scanner, name))?;
+        scanner.end()?;
+        Ok(answer)
+    }
+
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+        match &*name.decode() {
+            "candidates" => {
+                self.candidates = scanner.elements(|scanner, _| self.candidate(scanner))?;
+            }
+            "promptFeedback" => {
+                scanner.members(|scanner, name| {
+                    if name.decode() == "blockReason" {
+                        self.blocked = scanner.words()?.is_some_and(|reason| !reason.raw().is_empty());
+                        self.reading.content |= self.blocked;
+                    }
+                    Ok(())
+                })?;
+            }
+            "usageMetadata" | "usage_metadata" => self.reading.usage = self.counts.merge(scanner)?.or(self.reading.usage),
+            "modelVersion" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
+            "error" => self.error = matches!(scanner.peek(), ValueKind::Object | ValueKind::Text),
+            "totalTokens" => self.total_tokens = scanner.tokens()?.ok().flatten(),
+            "cachedContentTokenCount" => self.cached_tokens = scanner.tokens()?.ok().flatten().unwrap_or(0),
+            "embedding" => {
+                scanner.members(|scanner, name| {
+                    if name.decode() == "values" {
+                        self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
+                    }
+                    Ok(())
+                })?;
+            }
+            "embeddings" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn candidate(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        let mut index = 0;
+        let mut reason = None;
+        let mut content = false;
+        let mut call = false;
+        let object = scanner.members(|scanner, name| {
+            match &*name.decode() {
+                "index" => index = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                "finishReason" | "finish_reason" => reason = scanner.words()?.filter(|word| !word.raw().is_empty()),
+                "content" => {
+                    let object = scanner.members(|scanner, name| {
+                        if name.decode() == "parts" {
+                            scanner.elements(|scanner, _| {
+                                call |= part(scanner, &mut self.reading)?;
+                                Ok(())
+                            })?;
+                        }
+                        Ok(())
+                    })?;
+                    content |= object.is_some();
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.unusable |= object.is_none();
+        self.bare_candidate |= !content && reason.is_none();
+        if object.is_some() {
+            self.seen.see(index, reason.is_some());
+        }
+        self.reading.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
+        if index == 0 {
+            self.call |= call;
+            self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
+        }
+        Ok(())
+    }
+}
+
+/// Reads one part; true when it is a call.
+fn part(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, SyntaxError> {
+    let mut call = false;
+    scanner.members(|scanner, name| {
+        match &*name.decode() {
+            "text" => add_text(scanner, reading)?,
+            "functionCall" => {
+                call = true;
+                reading.content = true;
+                scanner.members(|scanner, name| {
+                    if name.decode() == "args" {
+                        reading.text_bytes += scanner.skip()?.len() as u64;
+                    }
+                    Ok(())
+                })?;
+            }
+            "inlineData" | "fileData" => {
+                reading.media = reading.media.saturating_add(1);
+                reading.content = true;
+            }
+            "executableCode" | "codeExecutionResult" => {
+                reading.content = true;
+                scanner.members(|scanner, name| match &*name.decode() {
+                    "code" | "output" => add_text(scanner, reading),
+                    _ => Ok(()),
+                })?;
+            }
+            "functionResponse" | "toolCall" | "toolResponse" => reading.content = true,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(call)
+}
+
+fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    if let Some(text) = scanner.words()? {
+        reading.text_bytes += text.decoded_bytes();
+        reading.content |= !text.raw().is_empty();
+    }
+    Ok(())
+}
+
+/// `STOP` behind a call means that the call is to be run.
+pub(super) fn with_call(finish: Option<Finish>, call: bool) -> Option<Finish> {
+    if call && finish == Some(Finish::Stop) { Some(Finish::Tool) } else { finish }
+}

@@ -1,0 +1,192 @@
+//! One content and its parts.
+
+use crate::{
+    scan::{Scanner, SyntaxError, Text, Value, ValueKind},
+    summary_builder::{MAX_TURNS, SummaryBuilder, TurnRole},
+    validation::JsonPath,
+};
+
+/// Reads a content of the conversation: its shape, its text, its media.
+pub(super) fn content(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    // A blank role is allowed for a single turn.
+    let mut speaker = TurnRole::User;
+    builder.begin_turn();
+    scanner.object(|scanner, name| {
+        match &*name.decode() {
+            "role" => {
+                if let Some(role) = builder.string(scanner, &path.member("role"))? {
+                    speaker = speaker_of(&role.decode());
+                }
+            }
+            "parts" if scanner.peek() != ValueKind::Null => {
+                builder.list(scanner, &path.member("parts"), MAX_TURNS, part)?;
+            }
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    })?;
+    builder.end_turn(speaker);
+    Ok(())
+}
+
+fn speaker_of(role: &str) -> TurnRole {
+    match role {
+        "user" | "" => TurnRole::User,
+        "system" => TurnRole::System,
+        _ => TurnRole::Other,
+    }
+}
+
+/// Reads the system instruction. Only that it is an object is checked; its text counts.
+pub(super) fn instruction(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    builder.begin_instruction();
+    scanner.members(|scanner, name| if name.decode() == "parts" { unchecked_parts(scanner, builder) } else { Ok(()) })?;
+    builder.end_turn(TurnRole::System);
+    Ok(())
+}
+
+fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    scanner.object(|scanner, name| {
+        let word = name.decode();
+        match &*word {
+            "text" => {
+                if let Some(text) = builder.string(scanner, &path.member("text"))? {
+                    builder.text(&text);
+                }
+                Ok(())
+            }
+            "inlineData" | "inline_data" if scanner.peek() != ValueKind::Null => inline_data(scanner, builder, &path.member(&word)),
+            word => unchecked(scanner, builder, word),
+        }
+    })?;
+    Ok(())
+}
+
+/// Parts of which nothing is checked, only counted.
+fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.elements(|scanner, _| {
+        scanner.members(|scanner, name| match &*name.decode() {
+            "text" => builder.any_text(scanner),
+            "inlineData" | "inline_data" => {
+                let blob = blob(scanner)?;
+                count(builder, &blob);
+                Ok(())
+            }
+            word => unchecked(scanner, builder, word),
+        })?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A member of a part whose shape is the upstream's business: what the model reads is counted.
+fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
+    match word {
+        "functionResponse" | "function_response" => {
+            scanner.members(|scanner, name| match &*name.decode() {
+                "parts" => unchecked_parts(scanner, builder),
+                "response" => {
+                    let range = scanner.skip()?;
+                    builder.text_of(scanner.slice(range));
+                    Ok(())
+                }
+                "name" => builder.any_text(scanner),
+                _ => Ok(()),
+            })?;
+            Ok(())
+        }
+        "functionCall"
+        | "function_call"
+        | "executableCode"
+        | "executable_code"
+        | "codeExecutionResult"
+        | "code_execution_result"
+        | "toolCall"
+        | "tool_call"
+        | "toolResponse"
+        | "tool_response" => {
+            let range = scanner.skip()?;
+            builder.text_of(scanner.slice(range));
+            Ok(())
+        }
+        "fileData" | "file_data" => {
+            let blob = blob(scanner)?;
+            if let Mime::Named(mime) = blob.mime {
+                builder.media_of_unknown_size(&mime.decode());
+            }
+            Ok(())
+        }
+        _ => scanner.skip().map(drop),
+    }
+}
+
+/// `{mimeType, data}` as far as it is read.
+struct Blob<'a> {
+    mime: Mime<'a>,
+    /// The spelling of `mimeType` that was met.
+    mime_name: &'static str,
+    data: Option<Text<'a>>,
+}
+
+enum Mime<'a> {
+    Missing,
+    WrongType,
+    Named(Text<'a>),
+}
+
+fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, SyntaxError> {
+    let mut blob = Blob { mime: Mime::Missing, mime_name: "mimeType", data: None };
+    scanner.members(|scanner, name| {
+        match &*name.decode() {
+            word @ ("mimeType" | "mime_type") => {
+                blob.mime_name = if word == "mimeType" { "mimeType" } else { "mime_type" };
+                blob.mime = match scanner.value()?.0 {
+                    Value::Null => Mime::Missing,
+                    Value::Text(mime) if mime.is_blank() => Mime::Missing,
+                    Value::Text(mime) => Mime::Named(mime),
+                    Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Mime::WrongType,
+                };
+            }
+            "data" => blob.data = scanner.words()?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(blob)
+}
+
+fn inline_data(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    let blob = blob(scanner)?;
+    match blob.mime {
+        Mime::Missing => builder.faults.missing(&path.member(blob.mime_name)),
+        Mime::WrongType => builder.faults.wrong_type(&path.member(blob.mime_name), "a string"),
+        Mime::Named(_) => count(builder, &blob),
+    }
+    Ok(())
+}
+
+fn count(builder: &mut SummaryBuilder, blob: &Blob<'_>) {
+    let Mime::Named(mime) = &blob.mime else { return };
+    match &blob.data {
+        Some(data) => builder.base64(&mime.decode(), data),
+        None => builder.media_of_unknown_size(&mime.decode()),
+    }
+}

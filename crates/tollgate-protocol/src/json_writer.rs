@@ -1,0 +1,135 @@
+//! JSON on its way out: built as a small tree in which free-form values stay the text they were.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::json_text::write_string;
+
+/// A value to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Json {
+    /// JSON text, written as it is.
+    Raw(String),
+    /// A string.
+    Text(String),
+    /// A boolean.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// An array.
+    List(Vec<Json>),
+    /// An object.
+    Object(Vec<(&'static str, Json)>),
+}
+
+impl Json {
+    /// A string.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// An object of these members.
+    pub(crate) fn object<const N: usize>(members: [(&'static str, Self); N]) -> Self {
+        Self::Object(members.into())
+    }
+
+    /// An array of strings.
+    pub(crate) fn texts<S: AsRef<str>>(items: &[S]) -> Self {
+        Self::List(items.iter().map(|item| Self::text(item.as_ref())).collect())
+    }
+
+    /// A value of the common tree type.
+    pub(crate) fn value(value: &serde_json::Value) -> Self {
+        Self::Raw(value.to_string())
+    }
+
+    /// A number.
+    pub(crate) fn number(number: &serde_json::Number) -> Self {
+        Self::Raw(number.to_string())
+    }
+
+    /// A whole number without a sign; beyond 2^63 it is written as it is all the same.
+    pub(crate) fn uint(number: u64) -> Self {
+        i64::try_from(number).map_or_else(|_| Self::Raw(number.to_string()), Self::Int)
+    }
+
+    /// Compact text.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.write(&mut out);
+        out.freeze()
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        match self {
+            Self::Raw(text) => out.put_slice(text.as_bytes()),
+            Self::Text(text) => write_string(out, text),
+            Self::Bool(value) => out.put_slice(if *value { b"true" } else { b"false" }),
+            Self::Int(value) => out.put_slice(value.to_string().as_bytes()),
+            Self::List(items) => {
+                out.put_u8(b'[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.put_u8(b',');
+                    }
+                    item.write(out);
+                }
+                out.put_u8(b']');
+            }
+            Self::Object(members) => {
+                out.put_u8(b'{');
+                for (index, (name, value)) in members.iter().enumerate() {
+                    if index > 0 {
+                        out.put_u8(b',');
+                    }
+                    write_string(out, name);
+                    out.put_u8(b':');
+                    value.write(out);
+                }
+                out.put_u8(b'}');
+            }
+        }
+    }
+}
+
+/// An object being filled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JsonObject(pub(crate) Vec<(&'static str, Json)>);
+
+impl JsonObject {
+    /// Adds a member.
+    pub(crate) fn put(&mut self, name: &'static str, value: Json) {
+        self.0.push((name, value));
+    }
+
+    /// Adds a member if there is a value.
+    pub(crate) fn put_some(&mut self, name: &'static str, value: Option<Json>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
+    }
+
+    /// The object, if it has members.
+    pub(crate) fn some(self) -> Option<Json> {
+        (!self.0.is_empty()).then_some(Json::Object(self.0))
+    }
+
+    /// The object.
+    pub(crate) fn json(self) -> Json {
+        Json::Object(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_values_stand_as_they_are() {
+        let json = Json::object([
+            ("a", Json::Raw("1.0".into())),
+            ("b", Json::List(vec![Json::text("x\"\n"), Json::Bool(true), Json::Int(-1)])),
+            ("c", Json::uint(u64::MAX)),
+        ]);
+        assert_eq!(&json.to_bytes()[..], br#"{"a":1.0,"b":["x\"\n",true,-1],"c":18446744073709551615}"#);
+    }
+}

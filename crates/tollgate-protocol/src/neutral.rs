@@ -1,0 +1,43 @@
+//! What a request, an answer and a stream mean, apart from any wire format (translation reference, section 1.2).
+//!
+//! The unit is the part, with attributes on the part. These values never reach a disk or a wire, so they may
+//! change freely.
+
+mod answer_pipeline;
+pub(crate) mod as_function;
+mod assemble;
+pub(crate) mod compatibility;
+pub(crate) mod effort;
+mod embed;
+pub(crate) mod encode_context;
+mod loss;
+pub(crate) mod media;
+pub(crate) mod names;
+pub(crate) mod normalise;
+mod options;
+mod params;
+mod part;
+mod reply;
+mod reply_codec;
+mod request;
+pub(crate) mod schema;
+pub(crate) mod signature;
+mod stream;
+mod text_map;
+
+pub use embed::EmbedRequest;
+pub use loss::{LossRow, LossVerdict, loss_matrix};
+pub use options::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
+pub use params::{Format, GoogleParams, Located, Params, ThinkingParams};
+pub use part::{Media, MediaSource, Part, PartKind, Signature};
+pub use reply::{AnswerKind, BlockedPrompt, Candidate, Citation, Embeddings, Event, Reply, ReplyContext, TokenLogprob};
+pub use request::{
+    EncodedRequest, Operation, Request, Role, Schema, ServerTool, Tool, ToolChoice, ToolChoiceMode, Turn, UnsupportedField,
+};
+pub use stream::{StreamDecoder, StreamEncoder};
+
+pub(crate) use answer_pipeline::{AnswerPipeline, CALL_BYTES_LIMIT, CANDIDATE_LIMIT, CITATION_BYTES_LIMIT, OPEN_CALL_LIMIT};
+pub(crate) use reply_codec::ReplyCodec;
+pub(crate) use text_map::TextMap;
+
+pub use crate::{Finish, Usage};

@@ -1,0 +1,58 @@
+//! Requests for chat completions upstreams. Nothing is written that the caller did not ask for.
+
+mod messages;
+mod params;
+mod tools;
+
+use crate::{
+    Method, Protocol,
+    json_writer::{Json, JsonObject},
+    neutral::{EmbedRequest, Format, Operation, encode_context::EncodeContext},
+};
+
+/// Writes the body and says which method it is for. A count has no counterpart here; its caller answers it before.
+pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
+    match &out.request.operation {
+        Operation::Generate | Operation::Count => (Method::Chat, chat(out)),
+        Operation::Embed(embed) => (Method::Embeddings, embeddings(out, embed)),
+    }
+}
+
+fn chat(out: &mut EncodeContext<'_>) -> Json {
+    let mut body = JsonObject(vec![("model", Json::text(out.model))]);
+    let mut messages = messages::system(out);
+    let rest = messages::conversation(out);
+    if wants_the_word_json(out) {
+        messages::add_system_line(&mut messages, "Respond with JSON.");
+    }
+    messages.extend(rest);
+    body.put("messages", Json::List(messages));
+    tools::write(out, &mut body);
+    params::write(out, &mut body);
+    body.json()
+}
+
+/// Plain JSON mode is refused upstream unless some message says "json".
+fn wants_the_word_json(out: &EncodeContext<'_>) -> bool {
+    let request = out.request;
+    let plain_json = request.params.format.as_ref().is_some_and(|format| format.value == Format::Json);
+    plain_json && request.origin != Protocol::OpenAi && !messages::mention(request, "json")
+}
+
+fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
+    for given in [&embed.task, &embed.title].into_iter().flatten() {
+        out.report.refuse(&given.src);
+    }
+    let mut body = JsonObject(vec![("model", Json::text(out.model)), ("input", Json::texts(&embed.inputs))]);
+    body.put_some("dimensions", embed.dimensions.as_ref().map(|given| Json::Int(given.value.into())));
+    // Embeddings are read as numbers here and written in the caller's form on the way back.
+    body.put("encoding_format", Json::text("float"));
+    if let Some(user) = &embed.user {
+        if out.request.origin == Protocol::OpenAi {
+            body.put("user", Json::text(&user.value));
+        } else {
+            out.report.drop_field(&user.src);
+        }
+    }
+    body.json()
+}

@@ -1,0 +1,257 @@
+//! What is read from an answer of chat completions while it passes: complete bodies and stream chunks alike (wire
+//! reference, sections 5 to 7).
+
+use std::ops::Range;
+
+use super::{finish, usage};
+use crate::{
+    ReplySummary, Usage,
+    reply_summary::CandidateProgress,
+    scan::{Scanner, SyntaxError, Text, ValueKind},
+};
+
+/// Facts of one body or chunk.
+#[derive(Debug, Default)]
+pub(super) struct ChatReplyScan {
+    /// What records need.
+    pub reading: ReplySummary,
+    /// Candidates that began and ended.
+    pub candidates: CandidateProgress,
+    /// What stands in `choices`.
+    pub choices: Choices,
+    /// A readable usage.
+    pub usage: Option<Usage>,
+    /// `usage` is an object, readable or not.
+    pub usage_object: bool,
+    /// Every `usage` member, from the quote of its name to the end of its value.
+    pub usage_members: Vec<Range<usize>>,
+    /// Every `obfuscation` member.
+    pub padding: Vec<Range<usize>>,
+    /// Every `model` value that is a string.
+    pub models: Vec<Range<usize>>,
+    /// An `error` member that says something, or the flat error object of some servers.
+    pub error: bool,
+    /// A choice has no message, without which a complete answer is none.
+    pub bare_choice: bool,
+    /// `data` of an embeddings answer has elements.
+    pub vectors: bool,
+}
+
+/// What stands in `choices`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Choices {
+    /// No such member.
+    #[default]
+    Missing,
+    /// `null`, and where.
+    Null(Range<usize>),
+    /// Some other kind of value.
+    Wrong,
+    /// A list that holds something that is no object.
+    Unusable,
+    /// A list of this many choices.
+    Listed(usize),
+}
+
+impl ChatReplyScan {
+    /// Reads a whole document.
+    pub(super) fn read(text: &[u8]) -> Result<Self, SyntaxError> {
+        let mut answer = Self::default();
+        let mut scanner = Scanner::answer(text)?;
+        if scanner.peek() != ValueKind::Object {
+            return Err(SyntaxError::new(scanner.position(), "expected an object"));
+        }
+        scanner.members(|scanner, name| answer.member(scanner, name))?;
+        scanner.end()?;
+        answer.reading.usage = answer.usage;
+        Ok(answer)
+    }
+
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+        let starts = name.inside().start - 1;
+        match &*name.decode() {
+            "choices" => self.choices(scanner)?,
+            "usage" => {
+                self.usage_object = scanner.peek() == ValueKind::Object;
+                // The last readable one counts; an unreadable one does not erase it.
+                self.usage = usage::read(scanner)?.or(self.usage);
+                self.usage_members.push(starts..scanner.position());
+            }
+            "obfuscation" => self.padding.push(starts..scanner.skip()?.end),
+            "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
+            "error" => self.error |= says_something(scanner)?,
+            "object" => self.error |= scanner.words()?.is_some_and(|object| object.decode() == "error"),
+            "data" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn choices(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        match scanner.peek() {
+            ValueKind::Array => {
+                let mut sound = true;
+                let length = scanner.elements(|scanner, _| {
+                    sound &= self.choice(scanner)?;
+                    Ok(())
+                })?;
+                self.choices = if sound { Choices::Listed(length.unwrap_or(0)) } else { Choices::Unusable };
+            }
+            ValueKind::Null => self.choices = Choices::Null(scanner.skip()?),
+            ValueKind::Bool | ValueKind::Number | ValueKind::Text | ValueKind::Object => {
+                scanner.skip()?;
+                self.choices = Choices::Wrong;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one choice; false when it is no object.
+    fn choice(&mut self, scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
+        let mut index = 0;
+        let mut finish = None;
+        let mut blank = false;
+        let mut body = false;
+        let object = scanner.members(|scanner, name| {
+            match &*name.decode() {
+                "index" => index = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                "finish_reason" => {
+                    let word = scanner.words()?;
+                    blank = word.is_some_and(|word| word.raw().is_empty());
+                    finish =
+                        word.map(|word| word.decode()).filter(|word| !word.is_empty()).map(|word| finish::read(&word)).or(finish);
+                }
+                "message" => body |= message(scanner, &mut self.reading)?,
+                "delta" => {
+                    message(scanner, &mut self.reading)?;
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if object.is_none() {
+            return Ok(false);
+        }
+        self.candidates.see(index, finish.is_some());
+        if blank {
+            self.candidates.record_blank_finish(index);
+        }
+        if index == 0 && finish.is_some() {
+            self.reading.finish = finish;
+        }
+        self.bare_choice |= !body;
+        Ok(true)
+    }
+}
+
+/// Reads `message` or `delta`; false when it is no object.
+fn message(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, SyntaxError> {
+    // Some upstreams send the same thoughts under both names.
+    let mut thoughts = 0;
+    let object = scanner.members(|scanner, name| {
+        match &*name.decode() {
+            "content" => content(scanner, reading)?,
+            "refusal" => add_text(scanner, reading)?,
+            "reasoning_content" | "reasoning" => {
+                thoughts = thoughts.max(scanner.words()?.map_or(0, |text| text.decoded_bytes()));
+            }
+            "reasoning_details" => {
+                reading.content |= scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
+            }
+            "tool_calls" => {
+                scanner.elements(|scanner, _| tool_call(scanner, reading))?;
+            }
+            "function_call" => call(scanner, reading)?,
+            "audio" => audio(scanner, reading)?,
+            "images" => {
+                let images = scanner.elements(|_, _| Ok(()))?.unwrap_or(0);
+                reading.media = reading.media.saturating_add(u32::try_from(images).unwrap_or(u32::MAX));
+                reading.content |= images > 0;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    reading.content |= thoughts > 0;
+    reading.text_bytes += thoughts;
+    Ok(object.is_some())
+}
+
+/// `content` is a string, or with some upstreams a list of parts.
+fn content(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Array {
+        return add_text(scanner, reading);
+    }
+    scanner.elements(|scanner, _| {
+        scanner.members(|scanner, name| match &*name.decode() {
+            "text" | "refusal" | "thinking" => add_text(scanner, reading),
+            _ => Ok(()),
+        })?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    if let Some(text) = scanner.words()? {
+        reading.text_bytes += text.decoded_bytes();
+        reading.content |= !text.raw().is_empty();
+    }
+    Ok(())
+}
+
+fn tool_call(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, name| match &*name.decode() {
+        "function" | "custom" => call(scanner, reading),
+        _ => Ok(()),
+    })?;
+    Ok(())
+}
+
+/// `{name, arguments}` or `{name, input}`; an object of either kind is content.
+fn call(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    let object = scanner.members(|scanner, name| match &*name.decode() {
+        "arguments" | "input" => add_text(scanner, reading),
+        _ => Ok(()),
+    })?;
+    reading.content |= object.is_some();
+    Ok(())
+}
+
+fn audio(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, name| match &*name.decode() {
+        "data" => {
+            if scanner.words()?.is_some_and(|data| !data.raw().is_empty()) {
+                reading.media = reading.media.saturating_add(1);
+                reading.content = true;
+            }
+            Ok(())
+        }
+        "transcript" => add_text(scanner, reading),
+        _ => Ok(()),
+    })?;
+    Ok(())
+}
+
+/// `null`, `false`, `""` and `{}` are no errors: some servers always write the member.
+fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
+    Ok(match scanner.peek() {
+        ValueKind::Object => {
+            let mut members = false;
+            scanner.members(|_, _| {
+                members = true;
+                Ok(())
+            })?;
+            members
+        }
+        ValueKind::Text => scanner.words()?.is_some_and(|text| !text.raw().is_empty()),
+        ValueKind::Bool | ValueKind::Null => {
+            scanner.skip()?;
+            false
+        }
+        ValueKind::Array | ValueKind::Number => {
+            scanner.skip()?;
+            true
+        }
+    })
+}

@@ -1,0 +1,278 @@
+//! The light scan of a chat completions or embeddings body: one pass, no tree. What is checked here and nothing else is
+//! refused here (chat completions wire reference, section 11.7); the rest is the upstream's to judge.
+
+mod message;
+mod tool;
+
+use std::ops::Range;
+
+use crate::{
+    Malformed, Method, RequestSummary, Target, markers,
+    scan::{Scanner, SyntaxError, Text, Value, ValueKind, whole},
+    summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of, is_finite_number},
+    validation::{ErrorStyle, JsonPath},
+};
+
+/// Longest name of a model, in bytes; names are told back in errors and written into records.
+const MAX_MODEL_BYTES: usize = 1_024;
+/// Most tokens a limit may name.
+const MAX_LIMIT: u64 = i64::MAX.unsigned_abs();
+
+/// What a body says besides what the builder collects.
+#[derive(Debug, Default)]
+struct Body {
+    model: Model,
+    stream: bool,
+    include_usage: bool,
+    has_messages: bool,
+    has_contents: bool,
+    has_input: bool,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+enum Model {
+    #[default]
+    Missing,
+    WrongType,
+    Invalid(&'static str),
+    Named(String),
+}
+
+/// Reads a chat completions body, or an embeddings body where the target says so.
+pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary, Malformed> {
+    let mut builder = SummaryBuilder::new(ErrorStyle::OpenAi);
+    let mut body = Body::default();
+    let chat = target.method != Method::Embeddings;
+    read(bytes, &mut builder, &mut body, chat).map_err(|fault| fault.malformed(bytes))?;
+
+    if !chat && !body.has_input {
+        builder.faults.missing(&JsonPath::Root.member("input"));
+    }
+    if chat && !body.has_messages {
+        let path = JsonPath::Root.member("messages");
+        if body.has_contents { builder.faults.other_protocol(&path) } else { builder.faults.missing(&path) }
+    }
+    // The model's faults stand behind the others: shape is checked before the model is looked up.
+    let path = JsonPath::Root.member("model");
+    let model = match body.model {
+        Model::Named(name) => name,
+        Model::Missing => {
+            builder.faults.missing(&path);
+            String::new()
+        }
+        Model::WrongType => {
+            builder.faults.wrong_type(&path, "a string");
+            String::new()
+        }
+        Model::Invalid(rule) => {
+            builder.faults.invalid(&path, rule);
+            String::new()
+        }
+    };
+    // Both are passed on, and not every upstream reads the newer one: the larger is what the request may come to.
+    builder.max_output = body.max_completion_tokens.max(body.max_tokens);
+    builder.splices.markers = chat && (markers::has_suffixed_ids(bytes) || markers::has_google_signatures(bytes));
+    builder.build(model, target.method, chat && body.stream, chat && body.include_usage)
+}
+
+fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool) -> Result<(), SyntaxError> {
+    let mut scanner = Scanner::new(bytes)?;
+    let range = scanner.object(|scanner, name| {
+        let word = name.decode();
+        let present = scanner.peek() != ValueKind::Null;
+        let optional = match &*word {
+            "model" => {
+                body.model = model(scanner, builder, &name)?;
+                false
+            }
+            "messages" if chat => {
+                builder.check_unique("messages", &name)?;
+                body.has_messages = true;
+                let path = JsonPath::Root.member("messages");
+                builder.required_list(scanner, &path, message::message)?;
+                false
+            }
+            "input" if !chat => {
+                builder.check_unique("input", &name)?;
+                body.has_input = present;
+                input(scanner, builder)?;
+                false
+            }
+            word if chat => {
+                body.has_contents |= word == "contents";
+                body.option(scanner, builder, word, &name)?;
+                true
+            }
+            _ => {
+                scanner.skip()?;
+                true
+            }
+        };
+        if optional && present {
+            builder.field(&JsonPath::Root.member(&word));
+        }
+        Ok(())
+    })?;
+    builder.splices.body_open = range.start + 1;
+    scanner.end()
+}
+
+fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &Text<'_>) -> Result<Model, SyntaxError> {
+    builder.check_unique("model", name)?;
+    let (value, range) = scanner.value()?;
+    builder.splices.model = Some(range);
+    Ok(match value {
+        Value::Null => Model::Missing,
+        Value::Text(text) if text.is_blank() => Model::Missing,
+        Value::Text(text) => {
+            let name = text.decode();
+            if name.len() > MAX_MODEL_BYTES {
+                Model::Invalid("must have at most 1024 bytes")
+            } else if name.contains(char::is_control) {
+                Model::Invalid("must not hold control characters")
+            } else {
+                Model::Named(name.into_owned())
+            }
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Model::WrongType,
+    })
+}
+
+impl Body {
+    /// An optional member of a chat body; `null` is the same as absent.
+    fn option(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        builder: &mut SummaryBuilder,
+        word: &str,
+        name: &Text<'_>,
+    ) -> Result<(), SyntaxError> {
+        match word {
+            "stream" => {
+                builder.check_unique("stream", name)?;
+                match scanner.value()?.0 {
+                    Value::Bool(stream) => self.stream = stream,
+                    Value::Null => {}
+                    Value::Number(_) | Value::Text(_) | Value::Array | Value::Object => {
+                        builder.faults.wrong_type(&JsonPath::Root.member("stream"), "a boolean");
+                    }
+                }
+            }
+            "stream_options" => {
+                builder.check_unique("stream_options", name)?;
+                self.stream_options(scanner, builder)?;
+            }
+            "max_tokens" => {
+                builder.check_unique("max_tokens", name)?;
+                self.max_tokens = limit(scanner, builder, "max_tokens")?;
+            }
+            "max_completion_tokens" => {
+                builder.check_unique("max_completion_tokens", name)?;
+                self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?;
+            }
+            "n" => {
+                builder.check_unique("n", name)?;
+                builder.candidates = candidates_of(&scanner.value()?.0);
+            }
+            "temperature" => {
+                builder.check_unique("temperature", name)?;
+                let (value, _) = scanner.value()?;
+                if value != Value::Null && !is_finite_number(&value) {
+                    builder.faults.wrong_type(&JsonPath::Root.member("temperature"), "a finite number");
+                }
+            }
+            "tools" => {
+                builder.check_unique("tools", name)?;
+                tool::tools(scanner, builder)?;
+            }
+            "functions" => {
+                builder.check_unique("functions", name)?;
+                tool::functions(scanner, builder)?;
+            }
+            "prompt_cache_key" => {
+                builder.check_unique("prompt_cache_key", name)?;
+                if let (Value::Text(key), _) = scanner.value()? {
+                    builder.cache_key(&key);
+                }
+            }
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stream_options(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+        let range = if scanner.peek() == ValueKind::Object {
+            scanner.object(|scanner, name| {
+                if name.decode() != "include_usage" {
+                    return scanner.skip().map(drop);
+                }
+                builder.check_unique("stream_options.include_usage", &name)?;
+                let (value, range) = scanner.value()?;
+                self.include_usage = value == Value::Bool(true);
+                builder.splices.include_usage = Some(range);
+                Ok(())
+            })?
+        } else {
+            scanner.skip()?
+        };
+        builder.splices.stream_options = Some(range);
+        Ok(())
+    }
+}
+
+/// An output limit: a whole number of 0 … 2^63−1. Its place is noted also where it is `null`, because a limit may have to be
+/// written there.
+fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &'static str) -> Result<Option<u64>, SyntaxError> {
+    let (value, range): (Value<'_>, Range<usize>) = scanner.value()?;
+    builder.splices.max_output.push(range);
+    let limit = match value {
+        Value::Null => return Ok(None),
+        Value::Number(number) => whole(number).filter(|limit| *limit <= MAX_LIMIT),
+        Value::Bool(_) | Value::Text(_) | Value::Array | Value::Object => None,
+    };
+    if limit.is_none() {
+        builder.faults.wrong_type(&JsonPath::Root.member(name), "a whole number from 0 to 9223372036854775807");
+    }
+    Ok(limit)
+}
+
+/// What is to be embedded: a text, texts, token ids, or lists of token ids.
+fn input(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    let path = JsonPath::Root.member("input");
+    match scanner.peek() {
+        // Absent: told as missing behind the scan.
+        ValueKind::Null => scanner.skip().map(drop),
+        ValueKind::Text => builder.any_text(scanner),
+        ValueKind::Array => builder.list(scanner, &path, MAX_TURNS, |builder, scanner, _| embedded(scanner, builder)).map(drop),
+        ValueKind::Bool | ValueKind::Number | ValueKind::Object => {
+            builder.faults.wrong_type(&path, "a string or an array");
+            scanner.skip().map(drop)
+        }
+    }
+}
+
+fn embedded(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    match scanner.peek() {
+        ValueKind::Array => scanner.array(|scanner, _| token_or_text(scanner, builder)).map(drop),
+        ValueKind::Null | ValueKind::Bool | ValueKind::Number | ValueKind::Text | ValueKind::Object => {
+            token_or_text(scanner, builder)
+        }
+    }
+}
+
+fn token_or_text(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    match scanner.value()?.0 {
+        Value::Text(text) => builder.text(&text),
+        // A token stands for about four bytes of text.
+        Value::Number(_) => builder.text_of("0000"),
+        Value::Null | Value::Bool(_) | Value::Array | Value::Object => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! One message of a chat body.
+
+use crate::{
+    scan::{Scanner, SyntaxError, Value, ValueKind},
+    summary_builder::{MAX_TURNS, SummaryBuilder, TurnRole},
+    validation::JsonPath,
+};
+
+/// Reads a message: its shape, its text, its media.
+pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    let mut role = Role::Missing;
+    builder.begin_turn();
+    scanner.object(|scanner, name| {
+        match &*name.decode() {
+            "role" => role = read_role(scanner)?,
+            "content" => content(scanner, builder, &path.member("content"))?,
+            "tool_calls" => tool_calls(scanner, builder, &path.member("tool_calls"))?,
+            "function_call" => strings(scanner, builder)?,
+            "refusal" | "reasoning_content" | "reasoning" => builder.any_text(scanner)?,
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    })?;
+    let speaker = match role {
+        Role::Known(speaker) => speaker,
+        Role::Missing => {
+            builder.faults.missing(&path.member("role"));
+            TurnRole::Other
+        }
+        Role::WrongType => {
+            builder.faults.wrong_type(&path.member("role"), "a string");
+            TurnRole::Other
+        }
+    };
+    builder.end_turn(speaker);
+    Ok(())
+}
+
+enum Role {
+    Missing,
+    WrongType,
+    Known(TurnRole),
+}
+
+fn read_role(scanner: &mut Scanner<'_>) -> Result<Role, SyntaxError> {
+    Ok(match scanner.value()?.0 {
+        Value::Null => Role::Missing,
+        Value::Text(text) if text.is_blank() => Role::Missing,
+        Value::Text(text) => Role::Known(match &*text.decode() {
+            "system" | "developer" => TurnRole::System,
+            "user" => TurnRole::User,
+            _ => TurnRole::Other,
+        }),
+        Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Role::WrongType,
+    })
+}
+
+fn content(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    match scanner.peek() {
+        ValueKind::Null => scanner.skip().map(drop),
+        ValueKind::Text => builder.any_text(scanner),
+        ValueKind::Array => builder.list(scanner, path, MAX_TURNS, part).map(drop),
+        ValueKind::Bool | ValueKind::Number | ValueKind::Object => {
+            builder.faults.wrong_type(path, "a string or an array of parts");
+            scanner.skip().map(drop)
+        }
+    }
+}
+
+fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    let mut kind = Value::Null;
+    let mut text_is_text = true;
+    scanner.object(|scanner, name| {
+        match &*name.decode() {
+            "type" => kind = scanner.value()?.0,
+            "text" => match scanner.value()?.0 {
+                Value::Text(text) => builder.text(&text),
+                Value::Null => {}
+                Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => text_is_text = false,
+            },
+            "refusal" => builder.any_text(scanner)?,
+            "image_url" => url(scanner, builder, "image/*")?,
+            "video_url" => url(scanner, builder, "video/*")?,
+            "input_audio" => inline(scanner, builder, "data", "audio/*")?,
+            "file" => inline(scanner, builder, "file_data", "application/pdf")?,
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    })?;
+    match kind {
+        Value::Text(kind) if kind.decode() == "text" && !text_is_text => {
+            builder.faults.wrong_type(&path.member("text"), "a string")
+        }
+        Value::Text(_) => {}
+        Value::Null => builder.faults.missing(&path.member("type")),
+        Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => {
+            builder.faults.wrong_type(&path.member("type"), "a string");
+        }
+    }
+    Ok(())
+}
+
+/// `{"url":…}`, or the bare address that some clients send.
+fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> Result<(), SyntaxError> {
+    if scanner.peek() == ValueKind::Text {
+        if let Some(address) = scanner.words()? {
+            builder.url(mime, &address);
+        }
+        return Ok(());
+    }
+    inline(scanner, builder, "url", mime)
+}
+
+/// An object with one member that holds media: an address, a `data:` URL or bare base64.
+fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str, mime: &str) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, name| {
+        if name.decode() == member
+            && let Some(text) = scanner.words()?
+        {
+            if member == "url" || text.raw().starts_with("data:") { builder.url(mime, &text) } else { builder.base64(mime, &text) }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn tool_calls(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() == ValueKind::Null {
+        return scanner.skip().map(drop);
+    }
+    builder.list(scanner, path, MAX_TURNS, |builder, scanner, _| {
+        scanner.members(|scanner, name| match &*name.decode() {
+            "function" | "custom" => strings(scanner, builder),
+            _ => Ok(()),
+        })?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Counts the strings of an object: a call's name and arguments.
+fn strings(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, _| builder.any_text(scanner))?;
+    Ok(())
+}

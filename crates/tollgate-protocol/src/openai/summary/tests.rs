@@ -1,0 +1,342 @@
+//! What the light scan of chat bodies finds and what it refuses.
+
+use crate::{Framing, MalformedKind};
+
+use super::*;
+
+fn target(method: Method) -> Target {
+    Target { method, model: None, framing: Framing::Sse }
+}
+
+fn chat(body: &str) -> Result<RequestSummary, Malformed> {
+    summarise(&target(Method::Chat), body.as_bytes())
+}
+
+/// A chat body with more members behind the required ones.
+fn with(members: &str) -> String {
+    format!(r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}],{members}}}"#)
+}
+
+fn with_message(message: &str) -> String {
+    format!(r#"{{"model":"m","messages":[{message}]}}"#)
+}
+
+fn refused(body: &str) -> (MalformedKind, String) {
+    let refusal = chat(body).expect_err(body);
+    (refusal.kind, refusal.message)
+}
+
+#[test]
+fn reads_what_routing_and_money_need() {
+    let body = r#" { "model":"gpt\u002dx", "stream":true,"stream_options": {"include_usage":true},
+        "messages":[
+            {"role":"system","content":"be\n"},
+            {"role":"user","content":[
+                {"type":"text","text":"caf\u00e9"},
+                {"type":"image_url","image_url":{"url":"https://x/y.png","detail":"low"}},
+                {"type":"image_url","image_url":"data:image\/png;base64,AAAAAAA="},
+                {"type":"input_audio","input_audio":{"data":"AAAAAAAA","format":"wav"}},
+                {"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}},
+                {"type":"file","file":{"file_data":"AAAAAA=="}},
+                {"type":"file","file":{"file_id":"file-1"}}]},
+            {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
+            {"role":"tool","tool_call_id":"c1","content":"42"}],
+        "tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}}],
+        "max_tokens":9,"max_completion_tokens":7.0,"n":3,"temperature":0,"top_p":null,"x_new":{"a":1},"prompt_cache_key":"k"}"#;
+    let summary = chat(body).expect("well formed");
+    assert_eq!(summary.model, "gpt-x");
+    assert_eq!((summary.method, summary.stream, summary.include_usage), (Method::Chat, true, true));
+    assert_eq!((summary.max_output, summary.candidates), (Some(9), 3));
+    let fields = "stream stream_options tools max_tokens max_completion_tokens n temperature x_new prompt_cache_key";
+    assert_eq!(summary.fields, fields.split(' ').collect::<Vec<_>>());
+    assert_eq!((summary.images, summary.audio_bytes, summary.document_bytes), (2, 6, 3 + 4));
+    let tools = r#"[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}}]"#;
+    assert_eq!(summary.text_bytes, ("be\n".len() + "café".len() + "f{}".len() + "42".len() + tools.len()) as u64);
+    assert_eq!((summary.tools, summary.turns), (2, 4));
+    let at = |range: &Option<Range<usize>>| body[range.clone().expect("present")].to_owned();
+    assert_eq!(summary.splices.body_open, 2);
+    assert_eq!(at(&summary.splices.model), r#""gpt\u002dx""#);
+    assert_eq!(at(&summary.splices.stream_options), r#"{"include_usage":true}"#);
+    assert_eq!(at(&summary.splices.include_usage), "true");
+    let limits: Vec<_> = summary.splices.max_output.iter().map(|range| &body[range.clone()]).collect();
+    assert_eq!(limits, ["9", "7.0"]);
+    assert_eq!((summary.splices.config_open, summary.splices.markers), (None, false));
+}
+
+#[test]
+fn the_least_body_has_no_fields() {
+    let summary = chat(r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#).expect("well formed");
+    assert!(summary.fields.is_empty() && !summary.stream && !summary.include_usage && summary.max_output.is_none());
+    assert_eq!((summary.candidates, summary.text_bytes, summary.tools), (1, 2, 0));
+}
+
+#[test]
+fn null_in_an_optional_field_is_the_same_as_absent() {
+    let summary = chat(&with(r#""stream":null,"temperature":null,"max_tokens":null,"tools":null,"n":null,"stream_options":null"#))
+        .expect("well formed");
+    assert!(summary.fields.is_empty() && !summary.stream && summary.max_output.is_none());
+    assert_eq!(summary.splices.max_output.len(), 1);
+    assert!(summary.splices.stream_options.is_some());
+}
+
+#[test]
+fn the_model_is_told_apart_from_the_shape() {
+    for (body, kind, message) in [
+        (r#"{"messages":[{"role":"user"}]}"#, MalformedKind::Missing, "Missing required parameter: 'model'."),
+        (r#"{"model":null,"messages":[{"role":"user"}]}"#, MalformedKind::Missing, "Missing required parameter: 'model'."),
+        (r#"{"model":" ","messages":[{"role":"user"}]}"#, MalformedKind::Missing, "Missing required parameter: 'model'."),
+        (r#"{"Model":"m","messages":[{"role":"user"}]}"#, MalformedKind::Missing, "Missing required parameter: 'model'."),
+        (r#"{"model":7,"messages":[{"role":"user"}]}"#, MalformedKind::WrongType, "Invalid type for 'model': expected a string."),
+        (r#"{"model":[],"messages":[{"role":"user"}]}"#, MalformedKind::WrongType, "Invalid type for 'model': expected a string."),
+        (
+            r#"{"model":"a\u0000b","messages":[{"role":"user"}]}"#,
+            MalformedKind::InvalidValue,
+            "Invalid value for 'model': it must not hold control characters.",
+        ),
+    ] {
+        assert_eq!(refused(body), (kind, message.to_owned()), "{body}");
+    }
+    let long = format!(r#"{{"model":"{}","messages":[{{"role":"user"}}]}}"#, "m".repeat(1_048_576));
+    assert_eq!(refused(&long).1, "Invalid value for 'model': it must have at most 1024 bytes.");
+    // Shape comes first, all faults are listed.
+    let refusal = chat("{}").expect_err("empty");
+    assert_eq!(refusal.message, "Missing required parameter: 'messages'.");
+    assert_eq!(refusal.violations.iter().map(|fault| fault.field.as_str()).collect::<Vec<_>>(), ["messages", "model"]);
+}
+
+#[test]
+fn contents_instead_of_messages_gets_a_hint() {
+    let (kind, message) = refused(r#"{"model":"m","contents":[{"parts":[{"text":"hi"}]}]}"#);
+    assert_eq!(kind, MalformedKind::Missing);
+    assert!(message.starts_with("Missing required parameter: 'messages'. "), "{message}");
+    assert!(message.contains("expect 'messages' (array of {role, content}), not 'contents'."), "{message}");
+    // Beside messages it is an unknown field like any other.
+    assert_eq!(chat(&with(r#""contents":[]"#)).expect("well formed").fields, ["contents"]);
+}
+
+#[test]
+fn messages_are_checked() {
+    for (messages, kind, message) in [
+        ("null", MalformedKind::Missing, "Missing required parameter: 'messages'."),
+        ("\"hi\"", MalformedKind::WrongType, "Invalid type for 'messages': expected an array."),
+        ("{}", MalformedKind::WrongType, "Invalid type for 'messages': expected an array."),
+        ("[]", MalformedKind::InvalidValue, "Invalid value for 'messages': it must not be empty."),
+        ("[null]", MalformedKind::WrongType, "Invalid type for 'messages[0]': expected an object."),
+        ("[[]]", MalformedKind::WrongType, "Invalid type for 'messages[0]': expected an object."),
+    ] {
+        assert_eq!(refused(&format!(r#"{{"model":"m","messages":{messages}}}"#)), (kind, message.to_owned()), "{messages}");
+    }
+    for (message, kind, sentence) in [
+        (r#"{"content":"hi"}"#, MalformedKind::Missing, "Missing required parameter: 'messages[0].role'."),
+        (r#"{"role":null}"#, MalformedKind::Missing, "Missing required parameter: 'messages[0].role'."),
+        (r#"{"role":" ","content":"hi"}"#, MalformedKind::Missing, "Missing required parameter: 'messages[0].role'."),
+        (r#"{"role":1,"content":"hi"}"#, MalformedKind::WrongType, "Invalid type for 'messages[0].role': expected a string."),
+        (
+            r#"{"role":"user","content":{"text":"hi"}}"#,
+            MalformedKind::WrongType,
+            "Invalid type for 'messages[0].content': expected a string or an array of parts.",
+        ),
+        (
+            r#"{"role":"user","content":[null]}"#,
+            MalformedKind::WrongType,
+            "Invalid type for 'messages[0].content[0]': expected an object.",
+        ),
+        (
+            r#"{"role":"user","content":[{"text":"x"}]}"#,
+            MalformedKind::Missing,
+            "Missing required parameter: 'messages[0].content[0].type'.",
+        ),
+        (
+            r#"{"role":"user","content":[{"type":7}]}"#,
+            MalformedKind::WrongType,
+            "Invalid type for 'messages[0].content[0].type': expected a string.",
+        ),
+        (
+            r#"{"role":"user","content":[{"text":{},"type":"text"}]}"#,
+            MalformedKind::WrongType,
+            "Invalid type for 'messages[0].content[0].text': expected a string.",
+        ),
+        (
+            r#"{"role":"assistant","tool_calls":{}}"#,
+            MalformedKind::WrongType,
+            "Invalid type for 'messages[0].tool_calls': expected an array.",
+        ),
+    ] {
+        assert_eq!(refused(&with_message(message)), (kind, sentence.to_owned()), "{message}");
+    }
+}
+
+#[test]
+fn what_is_not_ours_to_judge_passes() {
+    for message in [
+        r#"{"role":"wizard","content":"hi"}"#,
+        r#"{"role":"user","content":null}"#,
+        r#"{"role":"user"}"#,
+        r#"{"role":"user","content":[]}"#,
+        r#"{"role":"user","content":[{"type":"hologram","text":7}]}"#,
+        r#"{"role":"user","content":[{"type":"text"}]}"#,
+        r#"{"role":"user","content":[{"type":"image_url","image_url":null}]}"#,
+        r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,@@@"}}]}"#,
+        r#"{"role":"user","content":"\ud800"}"#,
+        r#"{"role":"assistant","tool_calls":[7,{"function":"x"}],"function_call":9}"#,
+        r#"{"role":"assistant","tool_calls":null}"#,
+    ] {
+        assert!(chat(&with_message(message)).is_ok(), "{message}");
+    }
+    for members in [
+        r#""temperature":-5"#,
+        r#""temperature":-0"#,
+        r#""top_p":"x""#,
+        r#""n":0"#,
+        r#""n":"x""#,
+        r#""stop":{}"#,
+        r#""seed":340282366920938463463374607431768211456"#,
+        r#""stream_options":7"#,
+        r#""tool_choice":7"#,
+        r#""tools":[]"#,
+        r#""tools":[{"type":"web_search"},{"type":"custom"}]"#,
+        r#""functions":7"#,
+        r#""max_tokens":9223372036854775807"#,
+        r#""x":1,"x":2"#,
+    ] {
+        assert!(chat(&with(members)).is_ok(), "{members}");
+    }
+}
+
+#[test]
+fn optional_fields_of_the_wrong_type_are_refused() {
+    for (members, path) in [
+        (r#""stream":"true""#, "stream"),
+        (r#""stream":[]"#, "stream"),
+        (r#""temperature":"hot""#, "temperature"),
+        (r#""temperature":{}"#, "temperature"),
+        (r#""temperature":1e400"#, "temperature"),
+        (r#""max_tokens":"100""#, "max_tokens"),
+        (r#""max_tokens":true"#, "max_tokens"),
+        (r#""max_tokens":-1"#, "max_tokens"),
+        (r#""max_tokens":1.5"#, "max_tokens"),
+        (r#""max_completion_tokens":18446744073709551616"#, "max_completion_tokens"),
+        (r#""max_completion_tokens":9223372036854775808"#, "max_completion_tokens"),
+        (r#""tools":{}"#, "tools"),
+        (r#""tools":[null]"#, "tools[0]"),
+        (r#""tools":[[]]"#, "tools[0]"),
+        (r#""tools":[{"type":"function","function":{"name":7}}]"#, "tools[0].function.name"),
+        (r#""tools":[{"type":"function","function":7}]"#, "tools[0].function"),
+    ] {
+        let (kind, message) = refused(&with(members));
+        assert_eq!(kind, MalformedKind::WrongType, "{members}");
+        assert!(message.starts_with(&format!("Invalid type for '{path}': expected ")), "{message}");
+    }
+    for (members, path) in [
+        (r#""tools":[{"type":"function"}]"#, "tools[0].function"),
+        (r#""tools":[{"function":{"description":""},"type":"function"}]"#, "tools[0].function.name"),
+    ] {
+        assert_eq!(refused(&with(members)), (MalformedKind::Missing, format!("Missing required parameter: '{path}'.")));
+    }
+    let digits = with(&format!(r#""max_tokens":{}"#, "9".repeat(100_000)));
+    assert_eq!(refused(&digits).0, MalformedKind::WrongType);
+}
+
+#[test]
+fn a_member_the_gateway_reads_may_stand_once() {
+    for (member, name) in [
+        (r#""model":"other""#, "model"),
+        (r#""mod\u0065l":"other""#, "model"),
+        (r#""messages":[]"#, "messages"),
+        (r#""stream":false,"stream":true"#, "stream"),
+        (r#""max_tokens":1,"max_tokens":2"#, "max_tokens"),
+        (r#""max_completion_tokens":1,"max_completion_tokens":null"#, "max_completion_tokens"),
+        (r#""n":1,"n":128"#, "n"),
+        (r#""tools":[],"tools":[]"#, "tools"),
+        (r#""stream_options":{},"stream_options":{}"#, "stream_options"),
+        (r#""stream_options":{"include_usage":true,"include_usage":false}"#, "stream_options.include_usage"),
+    ] {
+        let (kind, message) = refused(&with(member));
+        assert_eq!(kind, MalformedKind::NotJson, "{member}");
+        let expected =
+            format!("The request body is not valid JSON: the member '{name}' appears twice, the second time at line 1 column ");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+}
+
+#[test]
+fn syntax_comes_before_shape() {
+    let (kind, message) = refused("{\n \"messages\": 7,\n \"model\"}");
+    assert_eq!(kind, MalformedKind::NotJson);
+    assert_eq!(message, "The request body is not valid JSON: expected ':' at line 3 column 9.");
+    for body in ["", " ", "[]", "true", "\"hi\"", "{\"model\":\"m\"} x", "[{\"model\":\"m\"}]"] {
+        assert_eq!(refused(body).0, MalformedKind::NotJson, "{body}");
+    }
+}
+
+#[test]
+fn counts_have_bounds() {
+    let messages = r#"{"role":"user"},"#.repeat(100_001);
+    let (kind, message) = refused(&format!(r#"{{"model":"m","messages":[{}]}}"#, messages.trim_end_matches(',')));
+    assert_eq!(
+        (kind, message.as_str()),
+        (MalformedKind::InvalidValue, "Invalid value for 'messages': it must have at most 100000 elements.")
+    );
+    let tools = |count: usize| with(&format!(r#""tools":[{}]"#, vec!["{}"; count].join(",")));
+    assert_eq!(chat(&tools(1024)).expect("well formed").tools, 1024);
+    assert_eq!(refused(&tools(1025)).1, "Invalid value for 'tools': it must have at most 1024 elements.");
+    let empty = "{},".repeat(1_000_000);
+    assert_eq!(refused(&format!(r#"{{"model":"m","messages":[{empty}{{}}]}}"#)).0, MalformedKind::NotJson);
+}
+
+#[test]
+fn affinity_is_that_of_the_conversation() {
+    let affinity = |body: &str| chat(body).expect("well formed").affinity.expect("a conversation");
+    let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
+    let first = affinity(&format!(
+        r#"{{"model":"m","messages":[{{"role":"system","content":"s"}},{{"role":"user","content":"q"}}],"tools":{tools}}}"#
+    ));
+    // Later turns, other parameters, another order of members, another form of the same text, a cache mark that moves on.
+    let later = affinity(&format!(
+        r#"{{"tools":{tools},"temperature":1,"messages":[{{"content":"s","role":"developer"}},
+            {{"role":"user","content":[{{"type":"text","text":"q","cache_control":{{"type":"ephemeral"}}}}]}},
+            {{"role":"assistant","content":"a"}},{{"role":"user","content":"q2"}},{{"role":"system","content":"late"}}],"model":"m"}}"#
+    ));
+    assert_eq!(first, later);
+    let other = |body: &str| affinity(body) != first;
+    assert!(other(&format!(
+        r#"{{"model":"m","messages":[{{"role":"system","content":"t"}},{{"role":"user","content":"q"}}],"tools":{tools}}}"#
+    )));
+    assert!(other(&format!(
+        r#"{{"model":"m","messages":[{{"role":"system","content":"s"}},{{"role":"user","content":"r"}}],"tools":{tools}}}"#
+    )));
+    assert!(other(r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"q"}]}"#));
+    // The caller's own key decides alone.
+    assert_eq!(
+        affinity(&with(r#""prompt_cache_key":"k","temperature":1"#)),
+        affinity(&with(r#""prompt_cache_key":"k","tools":[]"#))
+    );
+    assert_ne!(affinity(&with(r#""prompt_cache_key":"k""#)), affinity(&with(r#""prompt_cache_key":"l""#)));
+    assert_eq!(affinity(&with(r#""prompt_cache_key":"""#)), affinity(&with(r#""prompt_cache_key":7"#)));
+}
+
+#[test]
+fn markers_are_noticed() {
+    assert!(chat(&with_message(r#"{"role":"tool","tool_call_id":"c1__sig1_QUJD"}"#)).expect("well formed").splices.markers);
+    let signed = r#"{"role":"assistant","content":"x","extra_content":{"google":{"thought_signature":"QUJD"}}}"#;
+    assert!(chat(&with_message(signed)).expect("well formed").splices.markers);
+}
+
+#[test]
+fn embeddings_need_a_model_and_an_input() {
+    let embed = |body: &str| summarise(&target(Method::Embeddings), body.as_bytes());
+    for (input, bytes) in [(r#""hello""#, 5), (r#"["a","bc"]"#, 3), ("[1,2,3]", 12), (r#"[[1,2],["x"]]"#, 9), ("[]", 0)] {
+        let body = format!(r#"{{"model":"e","input":{input},"dimensions":8,"stream":true,"messages":7}}"#);
+        let read = embed(&body).expect("well formed");
+        assert_eq!((read.text_bytes, read.model.as_str(), read.stream, read.affinity), (bytes, "e", false, None), "{input}");
+        assert_eq!(read.fields, ["dimensions", "stream", "messages"]);
+        assert_eq!(read.splices.model.map(|range| body[range].to_owned()), Some("\"e\"".to_owned()));
+    }
+    assert_eq!(embed(r#"{"model":"e"}"#).expect_err("no input").message, "Missing required parameter: 'input'.");
+    assert_eq!(embed(r#"{"model":"e","input":null}"#).expect_err("no input").message, "Missing required parameter: 'input'.");
+    assert_eq!(
+        embed(r#"{"model":"e","input":7}"#).expect_err("wrong").message,
+        "Invalid type for 'input': expected a string or an array."
+    );
+    assert_eq!(embed(r#"{"input":"x"}"#).expect_err("no model").message, "Missing required parameter: 'model'.");
+}

@@ -1,0 +1,93 @@
+//! Tools of a chat body.
+
+use crate::{
+    scan::{Scanner, SyntaxError, Value, ValueKind},
+    summary_builder::{MAX_TOOLS, SummaryBuilder},
+    validation::JsonPath,
+};
+
+/// Reads `tools`: an array of objects, function tools with a name.
+pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    if scanner.peek() == ValueKind::Null {
+        return scanner.skip().map(drop);
+    }
+    let (count, raw) = builder.list(scanner, &JsonPath::Root.member("tools"), MAX_TOOLS, tool)?;
+    builder.tools(count, raw);
+    Ok(())
+}
+
+/// Reads the deprecated `functions`; its shape is the upstream's to judge.
+pub(super) fn functions(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Array {
+        return scanner.skip().map(drop);
+    }
+    let path = JsonPath::Root.member("functions");
+    let (count, raw) = builder.list(scanner, &path, MAX_TOOLS, |_, scanner, _| scanner.skip().map(drop))?;
+    builder.tools(count, raw);
+    Ok(())
+}
+
+/// What stands under `function`.
+enum Function {
+    Absent,
+    NotAnObject,
+    /// Its name, if that is given at all.
+    Object(Option<bool>),
+}
+
+fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.faults.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    let mut is_function = false;
+    let mut function = Function::Absent;
+    scanner.object(|scanner, name| {
+        match &*name.decode() {
+            "type" => is_function = scanner.words()?.is_some_and(|kind| kind.decode() == "function"),
+            "function" => function = read_function(scanner)?,
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    })?;
+    if is_function {
+        let at = path.member("function");
+        match function {
+            Function::Absent => builder.faults.missing(&at),
+            Function::NotAnObject => builder.faults.wrong_type(&at, "an object"),
+            Function::Object(None) => builder.faults.missing(&at.member("name")),
+            Function::Object(Some(false)) => builder.faults.wrong_type(&at.member("name"), "a string"),
+            Function::Object(Some(true)) => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_function(scanner: &mut Scanner<'_>) -> Result<Function, SyntaxError> {
+    match scanner.peek() {
+        ValueKind::Object => {}
+        ValueKind::Null => {
+            scanner.skip()?;
+            return Ok(Function::Absent);
+        }
+        ValueKind::Bool | ValueKind::Number | ValueKind::Text | ValueKind::Array => {
+            scanner.skip()?;
+            return Ok(Function::NotAnObject);
+        }
+    }
+    let mut named = None;
+    scanner.object(|scanner, name| {
+        if name.decode() != "name" {
+            return scanner.skip().map(drop);
+        }
+        named = match scanner.value()?.0 {
+            Value::Null => None,
+            Value::Text(_) => Some(true),
+            Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Some(false),
+        };
+        Ok(())
+    })?;
+    Ok(Function::Object(named))
+}

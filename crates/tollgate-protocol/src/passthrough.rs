@@ -1,0 +1,175 @@
+//! What the relays of all protocols share: handing bytes on without copying them, and telling a stream from a body
+//! that is none.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::{
+    StreamError, UpstreamProblem,
+    sse::{self, SseEvent},
+};
+
+/// Largest body that is gathered where a stream should be, in bytes; enough for any error object.
+const DOCUMENT_LIMIT: usize = 64 * 1024;
+
+/// Collects what the caller receives for one chunk. Events that are forwarded as they were sent and lie side by side
+/// become one slice of the chunk.
+#[derive(Debug)]
+pub(crate) struct ChunkWriter<'a> {
+    chunk: &'a Bytes,
+    run: Range<usize>,
+    out: &'a mut Vec<Bytes>,
+}
+
+impl<'a> ChunkWriter<'a> {
+    /// For the events of `chunk`.
+    #[must_use]
+    pub(crate) fn new(chunk: &'a Bytes, out: &'a mut Vec<Bytes>) -> Self {
+        Self { chunk, run: 0..0, out }
+    }
+
+    /// Hands the event on: the bytes that came where they have the form we write, else in that form.
+    pub(crate) fn forward(&mut self, event: &SseEvent<'_>) {
+        match event.range_in(self.chunk) {
+            Some(range) if range.start == self.run.end && !self.run.is_empty() => self.run.end = range.end,
+            Some(range) => {
+                self.close_run();
+                self.run = range;
+            }
+            None => match event.as_sent() {
+                Some(bytes) => self.write(bytes),
+                None => self.write(sse::event(&one_line(event.data))),
+            },
+        }
+    }
+
+    /// Writes other bytes.
+    pub(crate) fn write(&mut self, bytes: Bytes) {
+        self.close_run();
+        self.out.push(bytes);
+    }
+
+    fn close_run(&mut self) {
+        if !self.run.is_empty() {
+            self.out.push(self.chunk.slice(std::mem::take(&mut self.run)));
+        }
+    }
+}
+
+impl Drop for ChunkWriter<'_> {
+    fn drop(&mut self) {
+        self.close_run();
+    }
+}
+
+/// Sound JSON on one line: line ends can only stand between its tokens.
+#[must_use]
+pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    if memchr::memchr2(b'\n', b'\r', json).is_none() {
+        return json.into();
+    }
+    json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+}
+
+/// What the body of a streamed answer turned out to be.
+#[derive(Debug, Default)]
+pub(crate) enum BodyKind {
+    /// Only blanks so far.
+    #[default]
+    Unknown,
+    /// An event stream.
+    Events,
+    /// A JSON array.
+    Array,
+    /// One JSON object, gathered: an error answer behind a 200, or an upstream that does not stream.
+    Document(Vec<u8>),
+}
+
+impl BodyKind {
+    /// Looks at the next bytes; to be called with every chunk until the kind is known, and with all of a document.
+    ///
+    /// # Errors
+    /// HTML, or a document too large to be an error.
+    pub(crate) fn look(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
+        match self {
+            Self::Unknown => match chunk.trim_ascii_start().first() {
+                None => {}
+                Some(b'<') => return Err(StreamError::Malformed("HTML instead of an event stream")),
+                Some(b'[') => *self = Self::Array,
+                Some(b'{') => {
+                    *self = Self::Document(Vec::new());
+                    return self.look(chunk);
+                }
+                Some(_) => *self = Self::Events,
+            },
+            Self::Document(body) => {
+                if body.len() + chunk.len() > DOCUMENT_LIMIT {
+                    return Err(StreamError::Malformed("a document instead of an event stream"));
+                }
+                body.extend_from_slice(chunk);
+            }
+            Self::Events | Self::Array => {}
+        }
+        Ok(())
+    }
+}
+
+/// The fault that a document where a stream should be amounts to.
+#[must_use]
+pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> UpstreamProblem) -> StreamError {
+    let problem = decode(200, body);
+    if problem.recognised {
+        StreamError::Problem(Box::new(problem))
+    } else {
+        StreamError::Malformed("a document instead of an event stream")
+    }
+}
+
+/// How a stream ended whose last event, with or without its blank line, was `tail`. Where every candidate has its finish
+/// the answer is complete, and a cut-off rest behind it does no harm; an error event stays one.
+pub(crate) fn check_stream_end(tail: Result<(), StreamError>, all_ended: bool) -> Result<(), StreamError> {
+    match tail {
+        Err(fault @ StreamError::Problem(_)) => Err(fault),
+        _ if all_ended => Ok(()),
+        _ => Err(StreamError::Truncated),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_between_tokens_become_blanks() {
+        assert_eq!(*one_line(b"{\n\"a\":\r\n1}"), *b"{ \"a\":  1}");
+        assert!(matches!(one_line(b"{}"), std::borrow::Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_body_is_told_from_a_stream_wherever_it_is_cut() {
+        for (text, expected) in
+            [("\n\ndata: {}\n\n", "Events"), (" [{}", "Array"), (" \n{\"error\"", "Document"), (": x\n", "Events")]
+        {
+            for cut in 0..text.len() {
+                let mut opening = BodyKind::default();
+                opening.look(&text.as_bytes()[..cut]).unwrap();
+                opening.look(&text.as_bytes()[cut..]).unwrap();
+                assert!(format!("{opening:?}").starts_with(expected), "{text:?} cut at {cut}");
+            }
+        }
+        assert!(BodyKind::default().look(b" <html>").is_err());
+    }
+
+    #[test]
+    fn a_gathered_document_is_bounded() {
+        let mut opening = BodyKind::default();
+        opening.look(b"{").unwrap();
+        let piece = vec![b' '; 1024];
+        let taken = (0..1000).take_while(|_| opening.look(&piece).is_ok()).count();
+        assert_eq!(taken, 63);
+    }
+}

@@ -1,0 +1,331 @@
+//! A JSON scanner that builds nothing: it checks the whole syntax (RFC 8259, UTF-8 included), hands out the pieces its
+//! caller asks for as slices of the body, and knows where every piece stands. Time is linear in the body, memory is
+//! constant, and it never recurses.
+//!
+//! Bounds: [`MAX_DEPTH`] open brackets, [`MAX_NODES`] values. A `\u` escape of a lone surrogate is legal JSON syntax and
+//! passes, as in the upstreams' own parsers; it decodes to U+FFFD where we need the text ourselves.
+
+mod lenient;
+mod number;
+mod syntax_error;
+mod text;
+
+use std::ops::Range;
+
+pub(crate) use lenient::InvalidCount;
+pub(crate) use number::{is_finite, whole};
+pub(crate) use syntax_error::SyntaxError;
+pub(crate) use text::Text;
+
+/// Most brackets open at once; the body's own counts.
+pub(crate) const MAX_DEPTH: u32 = 128;
+/// Most values in one body; member names do not count.
+pub(crate) const MAX_NODES: u32 = 250_000;
+
+/// What kind of value comes next, judged by its first byte alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueKind {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool,
+    /// A number, or something that is no value at all; reading it tells.
+    Number,
+    /// A string.
+    Text,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+/// A value that has been read. Arrays and objects are checked, but only their place is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number as it was written.
+    Number(&'a str),
+    /// A string.
+    Text(Text<'a>),
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+/// A cursor over one JSON document.
+#[derive(Debug)]
+pub(crate) struct Scanner<'a> {
+    body: &'a str,
+    at: usize,
+    depth: u32,
+    nodes: u32,
+    most_nodes: u32,
+}
+
+impl<'a> Scanner<'a> {
+    /// Checks that the body is UTF-8 and stands before its first value.
+    pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
+        match std::str::from_utf8(body) {
+            Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, most_nodes: MAX_NODES }),
+            Err(error) => Err(SyntaxError::new(error.valid_up_to(), "invalid UTF-8")),
+        }
+    }
+
+    /// The kind of the value that comes next.
+    pub(crate) fn peek(&mut self) -> ValueKind {
+        self.space();
+        match self.byte() {
+            Some(b'n') => ValueKind::Null,
+            Some(b't' | b'f') => ValueKind::Bool,
+            Some(b'"') => ValueKind::Text,
+            Some(b'[') => ValueKind::Array,
+            Some(b'{') => ValueKind::Object,
+            _ => ValueKind::Number,
+        }
+    }
+
+    /// Where the next byte is read.
+    pub(crate) const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The text of a range handed out by this scanner.
+    pub(crate) fn slice(&self, range: Range<usize>) -> &'a str {
+        self.body.get(range).unwrap_or_default()
+    }
+
+    /// Nothing but white space may follow.
+    pub(crate) fn end(&mut self) -> Result<(), SyntaxError> {
+        self.space();
+        match self.byte() {
+            None => Ok(()),
+            Some(_) => Err(SyntaxError::new(self.at, "expected the end of the document")),
+        }
+    }
+
+    /// Reads an object: `each` is called behind every member's `:` and has to read exactly one value. Returns the
+    /// object's place, braces included.
+    pub(crate) fn object(
+        &mut self,
+        mut each: impl FnMut(&mut Self, Text<'a>) -> Result<(), SyntaxError>,
+    ) -> Result<Range<usize>, SyntaxError> {
+        self.space();
+        let start = self.at;
+        self.node()?;
+        self.open(b'{', "expected '{'")?;
+        self.space();
+        if self.byte() != Some(b'}') {
+            loop {
+                let name = self.name()?;
+                each(self, name)?;
+                self.space();
+                match self.byte() {
+                    Some(b',') => self.at += 1,
+                    Some(b'}') => break,
+                    _ => return Err(SyntaxError::new(self.at, "expected ',' or '}'")),
+                }
+            }
+        }
+        self.close();
+        Ok(start..self.at)
+    }
+
+    /// Reads an array: `each` is called before every element with its index and has to read exactly one value. Returns
+    /// the array's place, brackets included.
+    pub(crate) fn array(
+        &mut self,
+        mut each: impl FnMut(&mut Self, usize) -> Result<(), SyntaxError>,
+    ) -> Result<Range<usize>, SyntaxError> {
+        self.space();
+        let start = self.at;
+        self.node()?;
+        self.open(b'[', "expected '['")?;
+        self.space();
+        if self.byte() != Some(b']') {
+            let mut index = 0;
+            loop {
+                each(self, index)?;
+                index += 1;
+                self.space();
+                match self.byte() {
+                    Some(b',') => self.at += 1,
+                    Some(b']') => break,
+                    _ => return Err(SyntaxError::new(self.at, "expected ',' or ']'")),
+                }
+            }
+        }
+        self.close();
+        Ok(start..self.at)
+    }
+
+    /// Reads any one value and tells what it was and where.
+    pub(crate) fn value(&mut self) -> Result<(Value<'a>, Range<usize>), SyntaxError> {
+        let kind = self.peek();
+        let start = self.at;
+        let value = match kind {
+            ValueKind::Text => {
+                self.node()?;
+                Value::Text(self.text()?)
+            }
+            ValueKind::Array | ValueKind::Object => {
+                self.skip()?;
+                if kind == ValueKind::Array { Value::Array } else { Value::Object }
+            }
+            ValueKind::Null | ValueKind::Bool | ValueKind::Number => {
+                self.node()?;
+                self.plain()?;
+                match self.body.as_bytes()[start] {
+                    b'n' => Value::Null,
+                    b't' => Value::Bool(true),
+                    b'f' => Value::Bool(false),
+                    _ => Value::Number(self.slice(start..self.at)),
+                }
+            }
+        };
+        Ok((value, start..self.at))
+    }
+
+    /// Reads any one value, however deep, and tells where it stood.
+    pub(crate) fn skip(&mut self) -> Result<Range<usize>, SyntaxError> {
+        self.space();
+        let start = self.at;
+        let outside = self.depth;
+        // One bit for each bracket opened here, the innermost lowest; 1 is an object. MAX_DEPTH bits are enough.
+        let mut objects: u128 = 0;
+        loop {
+            self.space();
+            self.node()?;
+            match self.byte() {
+                Some(b'"') => {
+                    self.text()?;
+                }
+                Some(open @ (b'{' | b'[')) => {
+                    self.open(open, "")?;
+                    self.space();
+                    objects = (objects << 1) | u128::from(open == b'{');
+                    let close = if open == b'{' { b'}' } else { b']' };
+                    if self.byte() != Some(close) {
+                        if open == b'{' {
+                            self.name()?;
+                        }
+                        continue;
+                    }
+                    self.close();
+                    objects >>= 1;
+                }
+                _ => self.plain()?,
+            }
+            loop {
+                if self.depth == outside {
+                    return Ok(start..self.at);
+                }
+                self.space();
+                let in_object = objects & 1 == 1;
+                match (self.byte(), in_object) {
+                    (Some(b','), true) => {
+                        self.at += 1;
+                        self.name()?;
+                        break;
+                    }
+                    (Some(b','), false) => {
+                        self.at += 1;
+                        break;
+                    }
+                    (Some(b'}'), true) | (Some(b']'), false) => {
+                        self.close();
+                        objects >>= 1;
+                    }
+                    (_, true) => return Err(SyntaxError::new(self.at, "expected ',' or '}'")),
+                    (_, false) => return Err(SyntaxError::new(self.at, "expected ',' or ']'")),
+                }
+            }
+        }
+    }
+
+    // --- the pieces ---
+
+    #[inline]
+    fn byte(&self) -> Option<u8> {
+        self.body.as_bytes().get(self.at).copied()
+    }
+
+    #[inline]
+    fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
+            self.at += 1;
+        }
+    }
+
+    #[inline]
+    fn node(&mut self) -> Result<(), SyntaxError> {
+        self.nodes += 1;
+        if self.nodes > self.most_nodes { Err(SyntaxError::new(self.at, "more than 250000 values")) } else { Ok(()) }
+    }
+
+    fn open(&mut self, bracket: u8, expected: &'static str) -> Result<(), SyntaxError> {
+        if self.byte() != Some(bracket) {
+            return Err(SyntaxError::new(self.at, expected));
+        }
+        if self.depth == MAX_DEPTH {
+            return Err(SyntaxError::new(self.at, "nested more than 128 levels deep"));
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.depth -= 1;
+        self.at += 1;
+    }
+
+    /// A member's name and the `:` behind it.
+    fn name(&mut self) -> Result<Text<'a>, SyntaxError> {
+        self.space();
+        if self.byte() != Some(b'"') {
+            return Err(SyntaxError::new(self.at, "expected a member name in double quotes"));
+        }
+        let name = self.text()?;
+        self.space();
+        if self.byte() != Some(b':') {
+            return Err(SyntaxError::new(self.at, "expected ':'"));
+        }
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// A string; the next byte is its opening quote.
+    fn text(&mut self) -> Result<Text<'a>, SyntaxError> {
+        let start = self.at + 1;
+        let (end, decoded) = text::scan(self.body.as_bytes(), start)?;
+        self.at = end + 1;
+        Ok(Text::new(self.slice(start..end), start, decoded))
+    }
+
+    /// A number or one of the three words.
+    fn plain(&mut self) -> Result<(), SyntaxError> {
+        let rest = &self.body.as_bytes()[self.at..];
+        let word: &[u8] = match rest.first() {
+            Some(b'n') => b"null",
+            Some(b't') => b"true",
+            Some(b'f') => b"false",
+            Some(b'-' | b'0'..=b'9') => {
+                self.at = number::end(self.body.as_bytes(), self.at)?;
+                return Ok(());
+            }
+            _ => return Err(SyntaxError::new(self.at, "expected a value")),
+        };
+        if !rest.starts_with(word) {
+            return Err(SyntaxError::new(self.at, "expected a value"));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! SyntaxErrorKind is wrong with a document's syntax, and where.
+
+use crate::{Malformed, MalformedKind};
+
+/// A fault of syntax, or a member that stands twice (E18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SyntaxError {
+    at: usize,
+    what: SyntaxErrorKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SyntaxErrorKind {
+    Syntax(&'static str),
+    Twice(&'static str),
+}
+
+impl SyntaxError {
+    /// `what` as a fragment such as `expected ':'`, found at byte `at`.
+    pub(crate) const fn new(at: usize, what: &'static str) -> Self {
+        Self { at, what: SyntaxErrorKind::Syntax(what) }
+    }
+
+    /// A member the gateway reads stands twice; the second is at byte `at`.
+    pub(crate) const fn duplicate_member(at: usize, name: &'static str) -> Self {
+        Self { at, what: SyntaxErrorKind::Twice(name) }
+    }
+
+    /// The refusal, in the words of E18. Lines and columns count from 1, columns in characters.
+    pub(crate) fn malformed(self, body: &[u8]) -> Malformed {
+        let (line, column) = position(body, self.at);
+        let what = match self.what {
+            SyntaxErrorKind::Syntax(what) => what.to_owned(),
+            SyntaxErrorKind::Twice(name) => format!("the member '{name}' appears twice, the second time"),
+        };
+        let message = format!("The request body is not valid JSON: {what} at line {line} column {column}.");
+        Malformed { kind: MalformedKind::NotJson, message, violations: Vec::new() }
+    }
+}
+
+fn position(body: &[u8], at: usize) -> (usize, usize) {
+    let before = &body[..at.min(body.len())];
+    let line_start = memchr::memrchr(b'\n', before).map_or(0, |newline| newline + 1);
+    let line = 1 + memchr::memchr_iter(b'\n', before).count();
+    let column = 1 + before[line_start..].iter().filter(|byte| **byte & 0xC0 != 0x80).count();
+    (line, column)
+}

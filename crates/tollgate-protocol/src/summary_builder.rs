@@ -1,0 +1,349 @@
+//! What a summary collects on its way through a body, common to both caller protocols: faults, names of fields, sizes
+//! of what will be paid for, and the hash that keeps a conversation on its account.
+
+use crate::{
+    FieldPath, Malformed, Method, RequestSummary, SplicePoints,
+    fingerprint::Fingerprint,
+    scan::{Scanner, SyntaxError, Text, Value, ValueKind, is_finite},
+    validation::{ErrorStyle, JsonPath, ValidationErrors},
+};
+
+/// Most messages or contents in one body.
+pub(crate) const MAX_TURNS: usize = 100_000;
+/// Most tools (native: function declarations) in one body.
+pub(crate) const MAX_TOOLS: usize = 1_024;
+
+/// Who speaks in a turn, as far as affinity asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnRole {
+    /// Instructions.
+    System,
+    /// The person or program that asks.
+    User,
+    /// Anyone else.
+    Other,
+}
+
+/// The members of one object that the gateway reads, as far as they have been met. Each may stand once: what is checked
+/// and priced must be what the upstream sees.
+#[derive(Debug, Default)]
+pub(crate) struct SeenMembers(Vec<&'static str>);
+
+impl SeenMembers {
+    /// Notes a member; meeting it again is a fault.
+    pub(crate) fn check_unique(&mut self, member: &'static str, name: &Text<'_>) -> Result<(), SyntaxError> {
+        if self.0.contains(&member) {
+            return Err(SyntaxError::duplicate_member(name.inside().start - 1, member));
+        }
+        self.0.push(member);
+        Ok(())
+    }
+}
+
+/// The collection.
+#[derive(Debug)]
+pub(crate) struct SummaryBuilder {
+    /// Faults of shape.
+    pub(crate) faults: ValidationErrors,
+    /// Optional fields present.
+    pub(crate) fields: Vec<FieldPath>,
+    /// Output limit asked for.
+    pub(crate) max_output: Option<u64>,
+    /// Candidates asked for.
+    pub(crate) candidates: u32,
+    /// Splice points found.
+    pub(crate) splices: SplicePoints,
+    text_bytes: u64,
+    turns: u32,
+    images: u32,
+    audio_bytes: u64,
+    document_bytes: u64,
+    tools: usize,
+    seen: SeenMembers,
+    cache_key: Option<u64>,
+    system: Fingerprint,
+    tool_text: Fingerprint,
+    first_user: Option<u64>,
+    turn: Option<Fingerprint>,
+}
+
+impl SummaryBuilder {
+    pub(crate) fn new(wording: ErrorStyle) -> Self {
+        Self {
+            faults: ValidationErrors::new(wording),
+            fields: Vec::with_capacity(8),
+            max_output: None,
+            candidates: 1,
+            splices: SplicePoints::default(),
+            text_bytes: 0,
+            turns: 0,
+            images: 0,
+            audio_bytes: 0,
+            document_bytes: 0,
+            tools: 0,
+            seen: SeenMembers(Vec::with_capacity(12)),
+            cache_key: None,
+            system: Fingerprint::new(),
+            tool_text: Fingerprint::new(),
+            first_user: None,
+            turn: None,
+        }
+    }
+
+    /// A top-level member the gateway reads may stand once.
+    pub(crate) fn check_unique(&mut self, member: &'static str, name: &Text<'_>) -> Result<(), SyntaxError> {
+        self.seen.check_unique(member, name)
+    }
+
+    /// Reads a whole request that stands inside of another body: it has its own members, and its fields ask for nothing.
+    pub(crate) fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        let fields = self.fields.len();
+        let outside = std::mem::take(&mut self.seen);
+        let result = read(self);
+        self.seen = outside;
+        self.fields.truncate(fields);
+        result
+    }
+
+    /// Notes an optional field that is present.
+    pub(crate) fn field(&mut self, path: &JsonPath<'_>) {
+        self.fields.push(match path {
+            JsonPath::Member(JsonPath::Root, name) => (*name).to_owned(),
+            JsonPath::Root | JsonPath::Member(..) | JsonPath::Element(..) => path.to_string(),
+        });
+    }
+
+    // --- sizes ---
+
+    /// Text of a message, a part or an instruction.
+    pub(crate) fn text(&mut self, text: &Text<'_>) {
+        self.text_bytes += text.decoded_bytes();
+        self.remember(text.raw());
+    }
+
+    /// Text that is not handed out as such: raw JSON the model will read, token ids.
+    pub(crate) fn text_of(&mut self, raw: &str) {
+        self.text_bytes += raw.len() as u64;
+        self.remember(raw);
+    }
+
+    /// Inline media of a mime type, in base64.
+    pub(crate) fn base64(&mut self, mime: &str, data: &Text<'_>) {
+        self.remember(data.raw());
+        self.inline(mime, decoded_base64(data.decoded_bytes(), data.raw()));
+    }
+
+    /// Media behind a `data:` URL, or an image somewhere else. `fallback` is the mime type where the URL names none.
+    pub(crate) fn url(&mut self, fallback: &str, url: &Text<'_>) {
+        self.remember(url.raw());
+        let raw = url.raw();
+        let (Some(rest), Some(comma)) = (raw.strip_prefix("data:"), memchr::memchr(b',', raw.as_bytes())) else {
+            return self.inline(fallback, 0);
+        };
+        // Some serialisers write "image\/png".
+        let header = rest[..comma - "data:".len()].replace("\\/", "/");
+        let size = url.decoded_bytes().saturating_sub(("data:,".len() + header.len()) as u64);
+        let (mime, parameters) = header.split_once(';').unwrap_or((&header, ""));
+        let size = if parameters.ends_with("base64") { decoded_base64(size, raw) } else { size };
+        self.inline(if mime.is_empty() { fallback } else { mime }, size);
+    }
+
+    /// Media whose size is not in the body.
+    pub(crate) fn media_of_unknown_size(&mut self, mime: &str) {
+        self.inline(mime, 0);
+    }
+
+    fn inline(&mut self, mime: &str, bytes: u64) {
+        match mime.split_once('/').map(|(kind, _)| kind) {
+            Some(kind) if kind.eq_ignore_ascii_case("image") => self.images = self.images.saturating_add(1),
+            Some(kind) if kind.eq_ignore_ascii_case("audio") => self.audio_bytes += bytes,
+            _ => self.document_bytes += bytes,
+        }
+    }
+
+    /// Definitions of tools: how many, and their JSON (the model reads it, so it counts as text).
+    pub(crate) fn tools(&mut self, count: usize, raw: &str) {
+        self.tools = self.tools.saturating_add(count);
+        self.text_bytes += raw.len() as u64;
+        self.tool_text.add(raw.as_bytes());
+    }
+
+    // --- affinity ---
+
+    /// The caller's own name for the conversation.
+    pub(crate) fn cache_key(&mut self, key: &Text<'_>) {
+        if !key.is_blank() {
+            let mut fingerprint = Fingerprint::new();
+            fingerprint.add(b"key");
+            fingerprint.add(key.decode().as_bytes());
+            self.cache_key = Some(fingerprint.finish());
+        }
+    }
+
+    /// A turn begins. Only instructions and the first user turn are remembered.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn = self.first_user.is_none().then(Fingerprint::new);
+    }
+
+    /// An instruction begins that stands outside of the conversation, perhaps behind it.
+    pub(crate) fn begin_instruction(&mut self) {
+        self.turn = Some(Fingerprint::new());
+    }
+
+    /// A turn ends; only now its speaker is known for certain.
+    pub(crate) fn end_turn(&mut self, speaker: TurnRole) {
+        self.turns = self.turns.saturating_add(1);
+        let Some(turn) = self.turn.take() else { return };
+        match speaker {
+            TurnRole::User if self.first_user.is_none() => self.first_user = Some(turn.finish()),
+            TurnRole::System => self.system.add(&turn.finish().to_le_bytes()),
+            TurnRole::User | TurnRole::Other => {}
+        }
+    }
+
+    fn remember(&mut self, raw: &str) {
+        if let Some(turn) = &mut self.turn {
+            turn.add(raw.as_bytes());
+        }
+    }
+
+    fn affinity(&self, method: Method) -> Option<u64> {
+        if !method.generates() {
+            return None;
+        }
+        if self.cache_key.is_some() {
+            return self.cache_key;
+        }
+        if self.first_user.is_none() && self.system == Fingerprint::new() {
+            return None;
+        }
+        // Combined in a fixed order, so that the order of the body's members does not matter.
+        let mut all = Fingerprint::new();
+        for part in [self.system.finish(), self.tool_text.finish(), self.first_user.unwrap_or_default()] {
+            all.add(&part.to_le_bytes());
+        }
+        Some(all.finish())
+    }
+
+    /// The summary, unless something is wrong with the body's shape.
+    pub(crate) fn build(
+        self,
+        model: String,
+        method: Method,
+        stream: bool,
+        include_usage: bool,
+    ) -> Result<RequestSummary, Malformed> {
+        let affinity = self.affinity(method);
+        self.faults.into_result()?;
+        Ok(RequestSummary {
+            model,
+            method,
+            stream,
+            include_usage,
+            max_output: self.max_output,
+            candidates: self.candidates,
+            fields: self.fields,
+            text_bytes: self.text_bytes,
+            turns: self.turns,
+            images: self.images,
+            audio_bytes: self.audio_bytes,
+            document_bytes: self.document_bytes,
+            tools: u32::try_from(self.tools).unwrap_or(u32::MAX),
+            affinity,
+            splices: self.splices,
+        })
+    }
+
+    // --- values with a check ---
+
+    /// Reads an array and calls `each` for its elements up to `limit`; a longer one is a fault. Anything else than an array
+    /// is a fault too. Returns how many elements there were and the array's JSON.
+    pub(crate) fn list<'a>(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        path: &JsonPath<'_>,
+        limit: usize,
+        mut each: impl FnMut(&mut Self, &mut Scanner<'a>, &JsonPath<'_>) -> Result<(), SyntaxError>,
+    ) -> Result<(usize, &'a str), SyntaxError> {
+        if scanner.peek() != ValueKind::Array {
+            self.faults.wrong_type(path, "an array");
+            scanner.skip()?;
+            return Ok((0, ""));
+        }
+        let mut count = 0;
+        let range = scanner.array(|scanner, index| {
+            count = index + 1;
+            if index < limit { each(self, scanner, &path.element(index)) } else { scanner.skip().map(drop) }
+        })?;
+        if count > limit {
+            self.faults.invalid(path, &format!("must have at most {limit} elements"));
+        }
+        Ok((count, scanner.slice(range)))
+    }
+
+    /// Reads a list that may not be absent (`null`) or empty.
+    pub(crate) fn required_list<'a>(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        path: &JsonPath<'_>,
+        each: impl FnMut(&mut Self, &mut Scanner<'a>, &JsonPath<'_>) -> Result<(), SyntaxError>,
+    ) -> Result<(), SyntaxError> {
+        match scanner.peek() {
+            ValueKind::Null => {
+                self.faults.missing(path);
+                scanner.skip()?;
+            }
+            ValueKind::Array => {
+                if self.list(scanner, path, MAX_TURNS, each)?.0 == 0 {
+                    self.faults.invalid(path, "must not be empty");
+                }
+            }
+            ValueKind::Bool | ValueKind::Number | ValueKind::Text | ValueKind::Object => {
+                self.faults.wrong_type(path, "an array");
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a string, or `null` for none; anything else is a fault.
+    pub(crate) fn string<'a>(&mut self, scanner: &mut Scanner<'a>, path: &JsonPath<'_>) -> Result<Option<Text<'a>>, SyntaxError> {
+        match scanner.value()?.0 {
+            Value::Text(text) => Ok(Some(text)),
+            Value::Null => Ok(None),
+            Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => {
+                self.faults.wrong_type(path, "a string");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads a string and counts it as text; anything else passes uncounted.
+    pub(crate) fn any_text(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        if let (Value::Text(text), _) = scanner.value()? {
+            self.text(&text);
+        }
+        Ok(())
+    }
+}
+
+/// A wish for several candidates: whatever is no whole number of 1 or more is the upstream's to judge and counts as 1.
+pub(crate) fn candidates_of(value: &Value<'_>) -> u32 {
+    let wish = match value {
+        Value::Number(number) => crate::scan::whole(number),
+        Value::Text(text) => crate::scan::whole(text.raw()),
+        Value::Null | Value::Bool(_) | Value::Array | Value::Object => None,
+    };
+    wish.map_or(1, |wish| u32::try_from(wish).unwrap_or(u32::MAX)).max(1)
+}
+
+/// Whether a value is a finite JSON number.
+pub(crate) fn is_finite_number(value: &Value<'_>) -> bool {
+    matches!(value, Value::Number(number) if is_finite(number))
+}
+
+/// Bytes behind base64 of this many characters; padding is told from the end of the text.
+fn decoded_base64(characters: u64, raw: &str) -> u64 {
+    let padding = raw.bytes().rev().take(2).take_while(|byte| *byte == b'=').count() as u64;
+    characters.saturating_sub(padding) * 3 / 4
+}

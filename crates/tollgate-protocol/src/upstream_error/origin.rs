@@ -1,0 +1,207 @@
+//! Whose words an error answer is: a model server's, or those of whatever else answers at an address that is wrong (a web
+//! server's page, a proxy's, a framework that knows no such path). The latter say nothing of the request.
+
+use serde_json::Value;
+
+use super::UpstreamErrorBody;
+
+/// How a body puts its error_body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ErrorBodyForm {
+    /// An error object as model servers have it.
+    ErrorObject,
+    /// A mere text, alone or in a member, or nothing that could be read.
+    Words,
+}
+
+/// What web servers and frameworks say of a path they do not know, in lower case without figures and marks.
+const WEB_SERVER_PHRASES: &[&str] = &[
+    "",
+    "bad request",
+    "not found",
+    "page not found",
+    "resource not found",
+    "route not found",
+    "path not found",
+    "no route matched with those values",
+    "method not allowed",
+    "not acceptable",
+    "gone",
+    "unsupported media type",
+    "unprocessable entity",
+    "unprocessable content",
+    "misdirected request",
+    "default backend",
+    "request entity too large",
+    "payload too large",
+    "content too large",
+    "error",
+];
+/// What model servers say of a path they do not know.
+const UNKNOWN_PATH_PHRASES: &[&str] = &["invalid url", "unknown url", "unknown request url", "unrecognized request url"];
+/// What a bare text is about that speaks of our account.
+const ACCOUNT_WORDS: &[&str] = &[
+    "key",
+    "token",
+    "credential",
+    "authoriz",
+    "authoris",
+    "authentic",
+    "permission",
+    "account",
+    "subscri",
+    "billing",
+    "balance",
+    "quota",
+    "project",
+    "organi",
+    "suspend",
+];
+
+impl UpstreamErrorBody {
+    /// Whether a 4xx with this body is no model server's word about the request. Never for what is about keys, money and
+    /// pace (401, 402, 408, 429), whoever says it; for a 403 where a firewall said it.
+    pub(super) fn is_foreign(&self, status: u16) -> bool {
+        if !(400..500).contains(&status) || matches!(status, 401 | 402 | 408 | 429) {
+            return false;
+        }
+        if status == 403 {
+            return self.is_firewalls();
+        }
+        let phrase = self.is_phrase();
+        // All that is ever asked is to post to a path that every model server has.
+        if status == 405 {
+            return true;
+        }
+        let about_path = status == 404;
+        match self.shape {
+            ErrorBodyForm::ErrorObject if about_path => {
+                phrase || self.says(status, UNKNOWN_PATH_PHRASES) || self.is(&["unknown_url"])
+            }
+            ErrorBodyForm::ErrorObject => !self.recognised,
+            // A path that is not there is told in words of all kinds; a model that is not there is called one.
+            ErrorBodyForm::Words if about_path => phrase || !self.says(status, &["model"]),
+            ErrorBodyForm::Words => phrase,
+        }
+    }
+
+    /// Whether a 403 is no word about our account: a page, nothing at all, JSON without any error_body in it, Cloudflare's own
+    /// JSON, or a bare text that names nothing of an account. A error_body in JSON stays the account's, even the mere
+    /// `{"message":"Forbidden"}` that Amazon's API gateway says to a wrong key.
+    fn is_firewalls(&self) -> bool {
+        let Some(object) = self.object.as_object() else { return !self.says(403, ACCOUNT_WORDS) };
+        let complains = self.recognised || !self.message.is_empty();
+        !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
+    }
+
+    /// Whether the text is nothing but what its status is called.
+    fn is_phrase(&self) -> bool {
+        let text = self.message.to_ascii_lowercase();
+        let words: Vec<_> = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect();
+        // Nothing longer can be one; text in other letters is somebody's own.
+        words.len() <= 6 && text.is_ascii() && WEB_SERVER_PHRASES.contains(&words.join(" ").as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find;
+
+    fn foreign(status: u16, body: &str) -> bool {
+        find(body.as_bytes()).into_problem(status).foreign
+    }
+
+    #[test]
+    fn pages_and_bare_phrases_are_foreign() {
+        for body in [
+            "",
+            "<html><h1>404 Not Found</h1><hr>nginx</html>",
+            "<!doctype html><pre>Cannot POST /v1/chat/completions</pre>",
+            "{\"cut",
+            "{}",
+            "404 page not found\n",
+            "Bad Request",
+            "default backend - 404",
+            r#"{"message":"Not Found"}"#,
+            r#"{"detail":"Not Found"}"#,
+            r#"{"detail":"Method Not Allowed"}"#,
+            r#"{"message":"no Route matched with those values"}"#,
+            r#"{"timestamp":"2026-11-21T12:00:00Z","status":404,"error":"Not Found","path":"/chat/completions"}"#,
+        ] {
+            for status in [400, 404, 405, 415, 422] {
+                assert!(foreign(status, body), "{status} {body}");
+            }
+        }
+        for body in [
+            r#"{"error":{"message":"Not Found","type":"x","code":null,"param":null}}"#,
+            r#"{"error":{"message":"Invalid URL (POST /v1/v1/chat/completions)","type":"invalid_request_error"}}"#,
+            r#"{"error":{"message":"Unknown path POST /chat.","type":"invalid_request_error","code":"unknown_url"}}"#,
+            r#"{"message":"The requested endpoint does not exist."}"#,
+        ] {
+            assert!(foreign(404, body), "{body}");
+        }
+        assert!(foreign(405, r#"{"error":{"message":"no","type":"invalid_request_error","code":"method_not_supported"}}"#));
+    }
+
+    #[test]
+    fn what_a_model_server_says_of_the_request_is_not() {
+        for (status, body) in [
+            (400, r#"{"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}}"#),
+            (400, r#"{"error":{"message":"Bad Request","type":"invalid_request_error"}}"#),
+            (400, r#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#),
+            (400, r#"{"error":"temperature must be below 2"}"#),
+            (400, r#"{"object":"error","message":"This model's maximum context length is 8","type":"BadRequestError","code":400}"#),
+            (400, r#"{"message":"invalid request: temperature must be below 2"}"#),
+            (422, r#"{"detail":[{"loc":["body"],"msg":"Field required"}]}"#),
+            (422, "Failed to deserialize the JSON body into the target type: missing field `messages`"),
+            (404, r#"{"error":{"message":"The model 'm' does not exist","code":"model_not_found"}}"#),
+            (404, r#"{"error":{"code":404,"message":"models/x is not found for API version v1beta","status":"NOT_FOUND"}}"#),
+            (404, r#"{"error":{"message":"No such File object: file-1","type":"invalid_request_error"}}"#),
+            (404, r#"{"error":"model 'x' not found, try pulling it first"}"#),
+            (404, r#"{"type":"error","error":{"type":"not_found_error","message":"model: x"}}"#),
+            (404, r#"{"detail":"Model not found"}"#),
+            (413, r#"{"error":{"message":"no"}}"#),
+        ] {
+            assert!(!foreign(status, body), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn keys_money_and_pace_are_nobodys_path() {
+        for status in [200, 401, 402, 408, 429, 500, 503] {
+            assert!(!foreign(status, "<html>"), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_403_is_a_firewalls_where_no_api_speaks() {
+        for body in [
+            "",
+            "<!DOCTYPE html><title>Attention Required! | Cloudflare</title>Sorry, you have been blocked",
+            "<html><head><title>403 Forbidden</title></head></html>",
+            "error code: 1020",
+            "Forbidden",
+            "RBAC: access denied",
+            "{}",
+            "{\"cut",
+            "null",
+            r#"{"url":"https://geo.example.com/captcha/?cid=1"}"#,
+            r#"{"type":"https://developers.cloudflare.com/x/","title":"Error 1020: Access denied","status":403,"detail":"The site owner has blocked you","cloudflare_error":true}"#,
+        ] {
+            assert!(foreign(403, body), "{body}");
+        }
+        for body in [
+            r#"{"error":{"message":"no","type":"permission_error"}}"#,
+            r#"{"error":{"code":"unsupported_country_region_territory","message":"Country not supported","type":"request_forbidden"}}"#,
+            r#"[{"error":{"code":403,"message":"m","status":"PERMISSION_DENIED"}}]"#,
+            r#"{"error":"Forbidden"}"#,
+            r#"{"message":"Forbidden"}"#,
+            r#"{"detail":"Not authenticated"}"#,
+            r#"{"type":"error","error":{"type":"permission_error","message":"m"}}"#,
+            "Invalid API key",
+            "Your account has been suspended",
+        ] {
+            assert!(!foreign(403, body), "{body}");
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
+
+mod check;
+mod idempotency;
+mod keys;
+
+use serde::{Serialize, de::DeserializeOwned};
+use subtle::ConstantTimeEq as _;
+use tollgate_core::{
+    AccountId, AdminKeyId, ChannelId, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner, Provider, Revision, Role,
+    Secret, Timestamp,
+};
+
+use crate::{
+    AccountSpec, Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, ChannelSpec, FieldProblem,
+    GroupSpec, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle,
+    proxy::{ProxyPassword, redacted_proxy},
+    rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret, spec_text},
+    seal::{SealContext, Sealer},
+};
+
+pub(crate) use check::Check;
+pub(crate) use keys::OWNER;
+
+/// Where a credential stands, for sealing.
+pub(crate) const fn credential_place(row: &str) -> SealContext<'_> {
+    SealContext { table: "catalog_rows", column: "credential", row }
+}
+
+/// Writes a batch. The caller commits when this is `Ok`, and rolls back otherwise.
+pub(crate) async fn apply(
+    rows: &mut dyn ChangeTransaction,
+    sealer: &Sealer,
+    random: &RandomSource,
+    changes: &[Change],
+    actor: &Actor,
+    now: Timestamp,
+) -> Result<Revision, StoreError> {
+    let revision = rows.revision().await?;
+    let mut batch =
+        Batch { rows, sealer, random, actor, now, revision, changed: Vec::new(), audit: Vec::new(), named: Vec::new(), once: None };
+    for change in changes {
+        batch.apply(change).await?;
+    }
+    batch.check_names().await?;
+    batch.check_admins().await?;
+    batch.finish().await
+}
+
+/// An id that nobody has.
+pub(crate) fn new_id(kind: RowKind, at: Timestamp, random: [u8; 10]) -> String {
+    match kind {
+        RowKind::Channel => ChannelId::from_parts(at, random).to_string(),
+        RowKind::Account => AccountId::from_parts(at, random).to_string(),
+        RowKind::Model => ModelId::from_parts(at, random).to_string(),
+        RowKind::Group => GroupId::from_parts(at, random).to_string(),
+        RowKind::Member => MemberId::from_parts(at, random).to_string(),
+        RowKind::Key => KeyId::from_parts(at, random).to_string(),
+        RowKind::AdminKey => AdminKeyId::from_parts(at, random).to_string(),
+    }
+}
+
+struct Batch<'a> {
+    rows: &'a mut dyn ChangeTransaction,
+    sealer: &'a Sealer,
+    random: &'a RandomSource,
+    actor: &'a Actor,
+    now: Timestamp,
+    /// Before the batch.
+    revision: Revision,
+    changed: Vec<ChangedRow>,
+    audit: Vec<AuditEvent>,
+    /// Names that written rows name: who names, what kind, which.
+    named: Vec<(RowKind, String, RowKind, String)>,
+    /// Under which name it happens once.
+    once: Option<(String, [u8; 32])>,
+}
+
+/// What a put gives for the secret part.
+enum SecretInput<'a> {
+    /// Nothing: a row that is there keeps what it has.
+    Keep(SecretRequirement),
+    /// None: a row that is there loses what it has.
+    NoSecret,
+    /// A credential, to be sealed for its row.
+    Credential(&'a Secret),
+    /// A hashed key.
+    Key(&'a KeySecret),
+}
+
+/// Whether a new row can do without a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SecretRequirement {
+    NeedsSecret,
+    NeedsNone,
+}
+
+fn refused(kind: RowKind, name: &str, reason: ChangeRefusal) -> StoreError {
+    StoreError::Refused(ChangeRefused { kind, name: name.to_owned(), reason })
+}
+
+/// Whether a credential can stand in a header as it is.
+fn can_be_sent(credential: &str) -> bool {
+    !credential.is_empty() && credential.trim() == credential && credential.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+fn checked(kind: RowKind, name: &str, problems: Vec<FieldProblem>) -> Result<(), StoreError> {
+    if problems.is_empty() { Ok(()) } else { Err(refused(kind, name, ChangeRefusal::Invalid(problems))) }
+}
+
+impl Batch<'_> {
+    async fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
+        match change {
+            Change::Expect(expected) if *expected != self.revision => {
+                Err(refused(RowKind::Channel, "", ChangeRefusal::Stale { expected: *expected, found: self.revision }))
+            }
+            Change::Expect(_) => Ok(()),
+            Change::ExpectRow { kind, id, revision } => self.expect_row(*kind, id, *revision).await,
+            Change::ExpectNew { kind, parent, name } => self.expect_new(*kind, parent, name).await,
+            Change::Once { key, fingerprint } => self.once(key, fingerprint).await,
+            Change::PutChannel(spec) => self.put_channel(spec).await,
+            Change::SwitchChannel { channel, to } => {
+                self.edit::<ChannelSpec>(RowKind::Channel, "", channel, "switch", |spec| spec.on = *to == Toggle::On).await
+            }
+            Change::RemoveChannel { channel } => self.remove_channel(channel).await,
+            Change::PutAccount { channel, account, credential } => self.put_account(channel, account, credential.as_ref()).await,
+            Change::SwitchAccount { channel, account, to } => {
+                let parent = self.need(RowKind::Channel, "", channel).await?;
+                let switch = |spec: &mut AccountSpec| spec.on = *to == Toggle::On;
+                self.edit(RowKind::Account, &parent.id, account, "switch", switch).await
+            }
+            Change::RemoveAccount { channel, account } => {
+                let parent = self.need(RowKind::Channel, "", channel).await?;
+                let row = self.need(RowKind::Account, &parent.id, account).await?;
+                self.remove_row(row, "remove").await
+            }
+            Change::PutServes { channel, serves } => {
+                checked(RowKind::Channel, channel, serves.check())?;
+                let put = |spec: &mut ChannelSpec| match spec.serves.iter_mut().find(|it| it.model == serves.model) {
+                    Some(there) => there.clone_from(serves),
+                    None => spec.serves.push(serves.as_ref().clone()),
+                };
+                self.edit(RowKind::Channel, "", channel, "serve", put).await
+            }
+            Change::RemoveServes { channel, model } => {
+                let remove = |spec: &mut ChannelSpec| spec.serves.retain(|serves| serves.model != *model);
+                self.edit(RowKind::Channel, "", channel, "unserve", remove).await
+            }
+            Change::PutModel(spec) => {
+                checked(RowKind::Model, &spec.name, spec.check())?;
+                self.put(RowKind::Model, "", &spec.name, spec.as_ref(), SecretInput::Keep(SecretRequirement::NeedsNone)).await
+            }
+            Change::RemoveModel { model } => self.remove(RowKind::Model, model).await,
+            Change::PutGroup(spec) => self.put_group(spec).await,
+            Change::RemoveGroup { group } => self.remove(RowKind::Group, group).await,
+            Change::PutMember(spec) => self.put_member(spec).await,
+            Change::SetMemberStatus { member, status } => {
+                self.edit::<MemberSpec>(RowKind::Member, "", member, "status", |spec| spec.status = *status).await
+            }
+            Change::RemoveMember { member } => self.remove_member(member).await,
+            Change::PutKey { key, secret } => self.put_key(key, secret.as_ref()).await,
+            Change::SetKeyStatus { key, status } => self.set_key_status(*key, *status).await,
+            Change::SetKeyBudgets { key, budgets } => self.set_key_budgets(*key, budgets).await,
+            Change::RevokeKey { key } => self.set_key_status(*key, KeyStatus::Revoked).await,
+            Change::ReleaseFile => self.release_file().await,
+            Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
+            Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
+        }
+    }
+
+    async fn put_channel(&mut self, spec: &ChannelSpec) -> Result<(), StoreError> {
+        checked(RowKind::Channel, &spec.name, spec.check())?;
+        let mut spec = spec.clone();
+        match ProxyPassword::take_from(&mut spec) {
+            ProxyPassword::None => self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::NoSecret).await,
+            ProxyPassword::Given(whole) => self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Credential(&whole)).await,
+            ProxyPassword::Kept => {
+                let there = self.rows.by_name(RowKind::Channel, "", &spec.name).await?;
+                let old = there.as_ref().map(Row::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
+                let plain = old.filter(|old| redacted_proxy(old) == spec.proxy.as_deref().unwrap_or_default());
+                let Some(plain) = plain else {
+                    let message = "'***' stands for the password that is there, and of this address there is none; write it";
+                    let problem = FieldProblem { field: "proxy", message: message.to_owned() };
+                    return Err(refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])));
+                };
+                if there.is_some_and(|row| row.secret == RowSecret::None) {
+                    // Written by a version that did not seal it.
+                    let whole = Secret::new(plain);
+                    return self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Credential(&whole)).await;
+                }
+                self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
+            }
+        }
+    }
+
+    async fn put_account(&mut self, channel: &str, spec: &AccountSpec, credential: Option<&Secret>) -> Result<(), StoreError> {
+        let parent = self.need(RowKind::Channel, "", channel).await?;
+        self.may_write(&parent, channel)?;
+        let shown = format!("{channel}/{}", spec.name);
+        let mut problems = spec.check();
+        if credential.is_some_and(|secret| !can_be_sent(secret.expose())) {
+            let message =
+                "must be ASCII without control characters or blanks at its ends, as headers are; look for a pasted dash or quote";
+            problems.push(FieldProblem { field: "credential", message: message.to_owned() });
+        }
+        checked(RowKind::Account, &shown, problems)?;
+        let echo = parent.read::<ChannelSpec>()?.provider == Provider::Echo;
+        let given = match credential {
+            Some(secret) => SecretInput::Credential(secret),
+            None => SecretInput::Keep(if echo { SecretRequirement::NeedsNone } else { SecretRequirement::NeedsSecret }),
+        };
+        self.put(RowKind::Account, &parent.id, &spec.name, spec, given).await
+    }
+
+    /// The credential of a row, opened for comparison only.
+    fn has_credential(&self, row: &Row, secret: &Secret) -> bool {
+        let RowSecret::Sealed(sealed) = &row.secret else { return false };
+        let opened = self.sealer.open(credential_place(&row.id), sealed);
+        opened.is_ok_and(|there| there.as_slice().ct_eq(secret.expose().as_bytes()).into())
+    }
+
+    async fn put_group(&mut self, spec: &GroupSpec) -> Result<(), StoreError> {
+        checked(RowKind::Group, &spec.name, spec.check())?;
+        self.names(RowKind::Group, &spec.name, RowKind::Channel, &spec.channels);
+        self.put(RowKind::Group, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
+    }
+
+    async fn put_member(&mut self, spec: &MemberSpec) -> Result<(), StoreError> {
+        checked(RowKind::Member, &spec.name, spec.check())?;
+        self.names(RowKind::Member, &spec.name, RowKind::Group, &spec.groups);
+        self.names(RowKind::Member, &spec.name, RowKind::Group, spec.default_group.as_slice());
+        self.put(RowKind::Member, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
+    }
+
+    async fn remove_channel(&mut self, channel: &str) -> Result<(), StoreError> {
+        let row = self.need(RowKind::Channel, "", channel).await?;
+        self.may_write(&row, channel)?;
+        for account in self.rows.list(RowKind::Account, Some(&row.id)).await? {
+            self.remove_row(account, "remove").await?;
+        }
+        self.remove_row(row, "remove").await
+    }
+
+    async fn remove_member(&mut self, member: &str) -> Result<(), StoreError> {
+        let row = self.need(RowKind::Member, "", member).await?;
+        self.may_write(&row, member)?;
+        for key in self.rows.list(RowKind::Key, Some(&row.id)).await? {
+            self.revoke(key).await?;
+        }
+        self.remove_row(row, "remove").await
+    }
+
+    async fn remove(&mut self, kind: RowKind, name: &str) -> Result<(), StoreError> {
+        let row = self.need(kind, "", name).await?;
+        self.remove_row(row, "remove").await
+    }
+
+    async fn release_file(&mut self) -> Result<(), StoreError> {
+        if self.actor.door == ChangeOrigin::File {
+            return Ok(());
+        }
+        for kind in RowKind::ALL {
+            for mut row in self.rows.of_file(kind).await? {
+                row.owner = Owner::Database;
+                self.rows.put(&row).await?;
+                let spec = row.spec.clone();
+                self.changed(&row, "release", Some(&spec), "");
+            }
+        }
+        Ok(())
+    }
+
+    // === reading ===
+
+    async fn need(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Row, StoreError> {
+        self.rows.by_name(kind, parent, name).await?.ok_or_else(|| refused(kind, name, ChangeRefusal::NotFound))
+    }
+
+    /// What a served file owns is changed in the file only.
+    fn may_write(&self, row: &Row, name: &str) -> Result<(), StoreError> {
+        if row.owner == Owner::File && self.actor.door != ChangeOrigin::File {
+            return Err(refused(row.kind, name, ChangeRefusal::OwnedByFile));
+        }
+        Ok(())
+    }
+
+    // === writing ===
+
+    /// Writes a row by name; nothing happens when it is there just so.
+    async fn put(
+        &mut self,
+        kind: RowKind,
+        parent: &str,
+        name: &str,
+        spec: &impl Serialize,
+        given: SecretInput<'_>,
+    ) -> Result<(), StoreError> {
+        let owner = self.actor.door.owner();
+        let spec = spec_text(spec);
+        let there = self.rows.by_name(kind, parent, name).await?;
+        let before = there.as_ref().map(|row| row.spec.clone());
+        let (mut row, fresh) = match there {
+            Some(row) => {
+                self.may_write(&row, name)?;
+                (row, false)
+            }
+            None if matches!(given, SecretInput::Keep(SecretRequirement::NeedsSecret)) => {
+                return Err(refused(kind, name, ChangeRefusal::NeedsSecret));
+            }
+            None => (self.new_row(kind, parent, name), true),
+        };
+        let replaced = match given {
+            SecretInput::Keep(_) => None,
+            SecretInput::NoSecret => Some(RowSecret::None).filter(|none| *none != row.secret),
+            SecretInput::Credential(secret) if self.has_credential(&row, secret) => None,
+            SecretInput::Credential(secret) => {
+                Some(RowSecret::Sealed(self.sealer.seal(credential_place(&row.id), secret.expose().as_bytes())))
+            }
+            SecretInput::Key(secret) => Some(RowSecret::Key(secret.clone())).filter(|secret| *secret != row.secret),
+        };
+        let note = match &replaced {
+            None => "",
+            Some(RowSecret::None) => "secret removed",
+            Some(_) => "secret replaced",
+        };
+        if let Some(secret) = replaced {
+            row.secret = secret;
+        }
+        if !fresh && note.is_empty() && row.spec == spec && row.owner == owner {
+            return Ok(());
+        }
+        row.spec = spec;
+        row.owner = owner;
+        self.rows.put(&row).await?;
+        self.changed(&row, "put", before.as_ref(), note);
+        Ok(())
+    }
+
+    /// Changes a row's spec in place.
+    async fn edit<T: Serialize + DeserializeOwned>(
+        &mut self,
+        kind: RowKind,
+        parent: &str,
+        name: &str,
+        action: &'static str,
+        change: impl FnOnce(&mut T) + Send,
+    ) -> Result<(), StoreError> {
+        let row = self.need(kind, parent, name).await?;
+        self.may_write(&row, name)?;
+        self.edit_row(row, action, change).await
+    }
+
+    async fn edit_row<T: Serialize + DeserializeOwned>(
+        &mut self,
+        mut row: Row,
+        action: &'static str,
+        change: impl FnOnce(&mut T) + Send,
+    ) -> Result<(), StoreError> {
+        let before = row.spec.clone();
+        let mut spec: T = row.read()?;
+        change(&mut spec);
+        row.write(&spec);
+        if row.spec != before {
+            self.rows.put(&row).await?;
+            self.changed(&row, action, Some(&before), "");
+        }
+        Ok(())
+    }
+
+    async fn remove_row(&mut self, mut row: Row, action: &'static str) -> Result<(), StoreError> {
+        let name = row.name.clone();
+        self.may_write(&row, &name)?;
+        row.removed_at = Some(self.now);
+        let before = row.spec.clone();
+        self.rows.put(&row).await?;
+        self.changed(&row, action, Some(&before), "");
+        Ok(())
+    }
+
+    fn new_row(&self, kind: RowKind, parent: &str, name: &str) -> Row {
+        let at = self.now;
+        let id = self.rows.id_for(kind, parent, name).unwrap_or_else(|| new_id(kind, at, self.random.bytes()));
+        Row {
+            id,
+            kind,
+            parent: parent.to_owned(),
+            name: name.to_owned(),
+            owner: self.actor.door.owner(),
+            spec: String::new(),
+            secret: RowSecret::None,
+            created_at: at,
+            removed_at: None,
+        }
+    }
+
+    fn changed(&mut self, row: &Row, action: &str, before: Option<&String>, note: &str) {
+        let revision = Revision(self.revision.0 + 1);
+        self.changed.push(ChangedRow { revision, kind: row.kind, id: row.id.clone() });
+        let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);
+        let after = if row.removed_at.is_some() { None } else { Some(&row.spec) };
+        let mut detail = serde_json::json!({ "before": before.map(json), "after": after.map(json), "owner": row.owner });
+        if !note.is_empty() {
+            detail["note"] = note.into();
+        }
+        self.audit.push(AuditEvent {
+            revision,
+            at: self.now,
+            door: self.actor.door.as_str().to_owned(),
+            actor: self.actor.name.clone(),
+            action: action.to_owned(),
+            kind: row.kind,
+            id: row.id.clone(),
+            name: row.name.clone(),
+            detail: detail.to_string(),
+        });
+    }
+
+    // === the end of a batch ===
+
+    fn names(&mut self, kind: RowKind, name: &str, other: RowKind, names: &[String]) {
+        self.named.extend(names.iter().map(|named| (kind, name.to_owned(), other, named.clone())));
+    }
+
+    /// What written rows name must exist once the whole batch is in.
+    async fn check_names(&mut self) -> Result<(), StoreError> {
+        for (kind, name, other, named) in std::mem::take(&mut self.named) {
+            if self.rows.by_name(other, "", &named).await?.is_none() {
+                return Err(refused(kind, &name, ChangeRefusal::Unknown { kind: other, name: named }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody must be left who may do everything.
+    async fn check_admins(&mut self) -> Result<(), StoreError> {
+        let Some(last) = self.audit.iter().rfind(|event| event.kind == RowKind::Member).map(|event| event.name.clone()) else {
+            return Ok(());
+        };
+        for row in self.rows.list(RowKind::Member, None).await? {
+            let spec: MemberSpec = row.read()?;
+            if spec.role == Role::Admin && spec.status == MemberStatus::Active {
+                return Ok(());
+            }
+        }
+        Err(refused(RowKind::Member, &last, ChangeRefusal::LastAdmin))
+    }
+
+    async fn finish(self) -> Result<Revision, StoreError> {
+        if self.changed.is_empty() {
+            return Ok(self.revision);
+        }
+        let revision = Revision(self.revision.0 + 1);
+        self.rows.record(revision, &self.changed, &self.audit).await?;
+        if let Some((key, fingerprint)) = self.once
+            && let Some(made) = self.changed.first()
+        {
+            let once = IdempotentBatch { key, fingerprint, at: self.now, kind: made.kind, id: made.id.clone() };
+            self.rows.remember_once(&once).await?;
+        }
+        Ok(revision)
+    }
+}

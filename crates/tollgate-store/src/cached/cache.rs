@@ -1,0 +1,231 @@
+//! `<data>/cache.sealed`: what serves while the database is away, sealed with the master key and bound to the database's
+//! address. `TGC1`, then the sealed JSON. It is replaced whole; what cannot be opened is as good as not there.
+
+use std::{
+    fs::{self, OpenOptions as FileOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use tollgate_core::{MemberId, NanoUsd, Owner, Revision, SpendTotals, Timestamp, Window};
+use zeroize::Zeroizing;
+
+use super::KnownCatalog;
+use crate::{
+    KeyHash, KeySecret, LedgerPosition, OpenOptions, RowKind, Spending, StoreError,
+    rows::{Row, RowSecret},
+    seal::{MasterKeys, SealContext, Sealer},
+    sql::{DataKeys, open_data_keys},
+    subject,
+};
+
+const MAGIC: &[u8; 4] = b"TGC1";
+/// Largest file.
+const MOST: usize = 64 << 20;
+/// Sealing adds a version, a nonce and a tag.
+const OVERHEAD: usize = 64;
+
+/// Where the file of a data folder is.
+pub(super) fn path(data: &Path) -> PathBuf {
+    data.join("cache.sealed")
+}
+
+fn place(database: &str) -> SealContext<'_> {
+    SealContext { table: "cache", column: "sealed", row: database }
+}
+
+/// What the file holds.
+#[derive(Serialize, Deserialize)]
+pub(super) struct CacheContents {
+    at: i64,
+    revision: i64,
+    vault: Vec<(String, String)>,
+    rows: Vec<CachedRow>,
+    keys: Vec<CachedRow>,
+    spending_at: i64,
+    /// Subject; spent on that day, in that month, in all.
+    spent: Vec<(String, i64, i64, i64)>,
+    balances: Vec<(String, i64)>,
+    ledger: i64,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct CachedRow {
+    id: String,
+    kind: String,
+    parent: String,
+    name: String,
+    file: bool,
+    spec: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sealed: Option<String>,
+    /// Hash, first and last characters of a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<(String, String, String)>,
+    created_at: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    removed_at: Option<i64>,
+}
+
+impl CachedRow {
+    fn of(row: &Row) -> Self {
+        let (sealed, key) = match &row.secret {
+            RowSecret::None => (None, None),
+            RowSecret::Sealed(sealed) => (Some(hex::encode(sealed)), None),
+            RowSecret::Key(secret) => (None, Some((hex::encode(secret.hash.0), secret.prefix.clone(), secret.suffix.clone()))),
+        };
+        Self {
+            id: row.id.clone(),
+            kind: row.kind.as_str().to_owned(),
+            parent: row.parent.clone(),
+            name: row.name.clone(),
+            file: row.owner == Owner::File,
+            spec: row.spec.clone(),
+            sealed,
+            key,
+            created_at: row.created_at.0,
+            removed_at: row.removed_at.map(|at| at.0),
+        }
+    }
+
+    fn into_row(self) -> Option<Row> {
+        let secret = match (self.sealed, self.key) {
+            (Some(sealed), _) => RowSecret::Sealed(hex::decode(sealed).ok()?),
+            (None, Some((hash, prefix, suffix))) => {
+                let hash = KeyHash(hex::decode(hash).ok()?.try_into().ok()?);
+                RowSecret::Key(KeySecret { hash, prefix, suffix })
+            }
+            (None, None) => RowSecret::None,
+        };
+        Some(Row {
+            id: self.id,
+            kind: RowKind::parse(&self.kind)?,
+            parent: self.parent,
+            name: self.name,
+            owner: if self.file { Owner::File } else { Owner::Database },
+            spec: self.spec,
+            secret,
+            created_at: Timestamp(self.created_at),
+            removed_at: self.removed_at.map(Timestamp),
+        })
+    }
+}
+
+impl CacheContents {
+    pub(super) fn of(known: &KnownCatalog, keys: impl Iterator<Item = ([u8; 32], Arc<Row>)>, now: Timestamp) -> Self {
+        let spending = &known.spending;
+        let spent = spending.spent.iter().map(|(of, spent)| {
+            let within = |window| spent.within(window, known.spending_at).0;
+            (subject::name(*of), within(Window::Day), within(Window::Month), within(Window::Total))
+        });
+        Self {
+            at: now.0,
+            revision: known.revision.0,
+            vault: known.vault.iter().map(|(name, sealed)| (name.clone(), hex::encode(sealed))).collect(),
+            rows: known.rows.iter().map(CachedRow::of).collect(),
+            keys: keys.map(|(_, row)| CachedRow::of(&row)).collect(),
+            spending_at: known.spending_at.0,
+            spent: spent.collect(),
+            balances: spending.balances.iter().map(|(member, balance)| (member.to_string(), balance.0)).collect(),
+            ledger: spending.ledger.0,
+        }
+    }
+
+    /// As JSON of at most so many bytes, if leaving keys out brings it there.
+    pub(super) fn text_within(&mut self, most: usize) -> Zeroizing<Vec<u8>> {
+        loop {
+            let text = Zeroizing::new(serde_json::to_vec(&*self).expect("texts and numbers are JSON"));
+            if text.len() <= most || self.keys.is_empty() {
+                return text;
+            }
+            self.keys.truncate(self.keys.len() / 2);
+        }
+    }
+
+    pub(super) const fn at(&self) -> Timestamp {
+        Timestamp(self.at)
+    }
+
+    fn vault(&self) -> Option<Vec<(String, Vec<u8>)>> {
+        self.vault.iter().map(|(name, sealed)| Some((name.clone(), hex::decode(sealed).ok()?))).collect()
+    }
+
+    /// The keys, by hash.
+    pub(super) fn keys(&self) -> Result<Vec<([u8; 32], Row)>, StoreError> {
+        let read = |row: &CachedRow| {
+            let row = row.clone().into_row()?;
+            let RowSecret::Key(secret) = &row.secret else { return None };
+            Some((secret.hash.0, row.clone()))
+        };
+        self.keys.iter().map(read).collect::<Option<_>>().ok_or_else(unreadable)
+    }
+
+    pub(super) fn into_known(self) -> Result<KnownCatalog, StoreError> {
+        let vault = self.vault().ok_or_else(unreadable)?;
+        let rows = self.rows.into_iter().map(CachedRow::into_row).collect::<Option<_>>().ok_or_else(unreadable)?;
+        let at = Timestamp(self.spending_at);
+        let loaded = |day, month, total| SpendTotals::loaded(at, NanoUsd(day), NanoUsd(month), NanoUsd(total));
+        let spent =
+            self.spent.iter().filter_map(|(of, day, month, total)| Some((subject::parse(of)?, loaded(*day, *month, *total))));
+        let balances = self.balances.iter().filter_map(|(member, balance)| Some((MemberId::parse(member)?, NanoUsd(*balance))));
+        let spending = Spending { spent: spent.collect(), balances: balances.collect(), ledger: LedgerPosition(self.ledger) };
+        Ok(KnownCatalog { vault, revision: Revision(self.revision), rows, spending, spending_at: at })
+    }
+}
+
+fn unreadable() -> StoreError {
+    StoreError::Row { kind: "cache", row: "cache.sealed".to_owned(), detail: "it cannot be understood".to_owned() }
+}
+
+/// Reads the file; `None` when there is none that this master key opens for this database.
+pub(super) fn read(path: &Path, database: &str, options: &OpenOptions) -> Result<Option<(CacheContents, DataKeys)>, StoreError> {
+    let Some(keys) = MasterKeys::load(&options.master, &options.data)? else { return Ok(None) };
+    let useless = |why: &str| {
+        tracing::warn!(path = %path.display(), "what was known of the database cannot be used: {why}");
+        Ok(None)
+    };
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return useless(&error.to_string()),
+    };
+    let Some(sealed) = bytes.strip_prefix(MAGIC) else { return useless("it is another kind of file") };
+    let opened = keys.opening().find_map(|key| Sealer::new(key, options.random.clone()).open(place(database), sealed).ok());
+    let Some(text) = opened else { return useless("the master key does not open it, or it is of another database") };
+    let contents: CacheContents = match serde_json::from_slice(&text) {
+        Ok(contents) => contents,
+        Err(error) => return useless(&error.to_string()),
+    };
+    let Some(vault) = contents.vault() else { return useless("its vault cannot be read") };
+    match open_data_keys(&vault, &keys, database, &options.random) {
+        Ok(opened) => Ok(Some((contents, opened))),
+        Err(error) => useless(&error.to_string()),
+    }
+}
+
+/// Replaces the file.
+pub(super) fn write(path: &Path, database: &str, mut contents: CacheContents, options: &OpenOptions) -> Result<(), StoreError> {
+    let failed = |source: io::Error| StoreError::File { action: "write", path: path.to_owned(), source };
+    let Some(keys) = MasterKeys::load(&options.master, &options.data)? else { return Ok(()) };
+    let text = contents.text_within(MOST - OVERHEAD);
+    if text.len() + OVERHEAD > MOST {
+        return Err(failed(io::Error::other("the catalog alone is larger than the file may be")));
+    }
+    let sealed = Sealer::new(keys.sealing(), options.random.clone()).seal(place(database), &text);
+    let draft = path.with_extension(format!("new-{}", std::process::id()));
+    let mut how = FileOptions::new();
+    how.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut how, 0o600);
+    let written = how.open(&draft).and_then(|mut file| {
+        file.write_all(MAGIC)?;
+        file.write_all(&sealed)?;
+        file.sync_all()
+    });
+    written.and_then(|()| fs::rename(&draft, path)).map_err(|error| {
+        let _ = fs::remove_file(&draft);
+        failed(error)
+    })
+}

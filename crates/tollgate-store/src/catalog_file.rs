@@ -1,0 +1,201 @@
+//! The catalog file: the whole catalog as one TOML text. Reading it ([`parse`]), what it would change ([`plan`]), and
+//! the current catalog in its form ([`render`]).
+
+mod nearest;
+mod plan;
+mod price;
+mod profile;
+mod reader;
+mod render;
+mod rows;
+
+use std::{collections::HashMap, fmt, io, path::Path};
+
+use tollgate_core::Secret;
+use toml::de::DeTable;
+
+use crate::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind};
+use reader::{FileProblems, TableReader};
+
+pub use plan::{ApplyMode, CatalogPlan, PlanAction, PlanLine, plan};
+pub use render::render;
+
+/// One problem of a catalog file, with its place; lines and columns begin at 1.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileError {
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+    /// What is wrong there; never holds a secret.
+    pub message: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+/// A catalog file that was read without a problem.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogFile {
+    pub(crate) channels: Vec<FileChannel>,
+    pub(crate) models: Vec<FileRow<ModelSpec>>,
+    pub(crate) groups: Vec<FileRow<GroupSpec>>,
+    pub(crate) members: Vec<FileRow<MemberSpec>>,
+    pub(crate) keys: Vec<FileKey>,
+}
+
+impl CatalogFile {
+    /// How many rows of each kind it names, kinds it does not name left out.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(RowKind, usize)> {
+        let accounts = self.channels.iter().map(|channel| channel.accounts.len()).sum();
+        let all = [
+            (RowKind::Channel, self.channels.len()),
+            (RowKind::Account, accounts),
+            (RowKind::Model, self.models.len()),
+            (RowKind::Group, self.groups.len()),
+            (RowKind::Member, self.members.len()),
+            (RowKind::Key, self.keys.len()),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The names of its keys, for [`crate::KeyScope::FileAnd`].
+    #[must_use]
+    pub fn key_names(&self) -> std::collections::HashSet<String> {
+        self.keys.iter().map(|key| key.row.spec.name.clone()).collect()
+    }
+}
+
+/// Where a row stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilePosition {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+impl FilePosition {
+    pub(crate) fn error(self, message: impl Into<String>) -> FileError {
+        FileError { line: self.line, column: self.column, message: message.into() }
+    }
+}
+
+/// A row of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct FileRow<T> {
+    pub(crate) spec: T,
+    pub(crate) place: FilePosition,
+    /// Where it names other rows.
+    pub(crate) names_at: FilePosition,
+}
+
+/// A channel with its accounts.
+#[derive(Clone, Debug)]
+pub(crate) struct FileChannel {
+    pub(crate) row: FileRow<ChannelSpec>,
+    pub(crate) accounts: Vec<FileAccount>,
+}
+
+/// An account with its credential, where the file has one.
+#[derive(Clone, Debug)]
+pub(crate) struct FileAccount {
+    pub(crate) spec: AccountSpec,
+    pub(crate) credential: Option<Secret>,
+    pub(crate) place: FilePosition,
+}
+
+/// A key with its secret, where the file has one. An empty member is the owner.
+#[derive(Clone, Debug)]
+pub(crate) struct FileKey {
+    pub(crate) row: FileRow<KeySpec>,
+    pub(crate) secret: Option<Secret>,
+}
+
+/// Where secrets come from that a file only names.
+pub(crate) struct Sources<'a> {
+    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+/// Reads a catalog file. `env` gives the value of an environment variable, `read_file` the text of a file; both are
+/// asked only for secrets the file names with `env:` and `file:`.
+///
+/// # Errors
+/// Every problem of the file at once, in order of place.
+pub fn parse(
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    read_file: &dyn Fn(&Path) -> io::Result<String>,
+) -> Result<CatalogFile, Vec<FileError>> {
+    let problems = FileProblems::new(text);
+    let (root, faults) = DeTable::parse_recoverable(text);
+    for fault in &faults {
+        problems.add(fault.span().map_or(0, |span| span.start), fault.message().to_owned());
+    }
+    if !faults.is_empty() {
+        // What could be recovered of a broken text would only give problems that are not there.
+        return Err(problems.sorted());
+    }
+    let file = read_root(&TableReader::new(root.get_ref(), root.span(), "the catalog", &problems), &Sources { env, read_file });
+    let problems = problems.sorted();
+    if problems.is_empty() { Ok(file) } else { Err(problems) }
+}
+
+fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
+    let mut names = UniqueNames::default();
+    let mut file = CatalogFile::default();
+    for table in root.tables("channel", "[[channel]]") {
+        file.channels.push(rows::channel(&table, sources, &mut names));
+    }
+    for table in root.tables("model", "[[model]]") {
+        let row = rows::model(&table);
+        names.add(&table, RowKind::Model, &row.spec.name, row.place);
+        file.models.push(row);
+    }
+    for table in root.tables("group", "[[group]]") {
+        let row = rows::group(&table);
+        names.add(&table, RowKind::Group, &row.spec.name, row.place);
+        file.groups.push(row);
+    }
+    for table in root.tables("member", "[[member]]") {
+        let row = rows::member(&table);
+        names.add(&table, RowKind::Member, &row.spec.name, row.place);
+        file.members.push(row);
+    }
+    for table in root.tables("key", "[[key]]") {
+        let key = rows::key(&table, sources);
+        let shown = match key.row.spec.member.as_str() {
+            "" => key.row.spec.name.clone(),
+            member => format!("{member}/{}", key.row.spec.name),
+        };
+        names.add(&table, RowKind::Key, &shown, key.row.place);
+        file.keys.push(key);
+    }
+    root.finish();
+    file
+}
+
+/// Names that were seen, to find those given twice.
+#[derive(Default)]
+struct UniqueNames(HashMap<(&'static str, String), FilePosition>);
+
+impl UniqueNames {
+    fn add(&mut self, table: &TableReader<'_>, kind: RowKind, name: &str, place: FilePosition) {
+        self.add_word(table, kind.as_str(), name, place);
+    }
+
+    fn add_word(&mut self, table: &TableReader<'_>, word: &'static str, name: &str, place: FilePosition) {
+        if name.is_empty() {
+            return;
+        }
+        if let Some(first) = self.0.insert((word, name.to_owned()), place) {
+            table.problem(format!("{word} '{name}' is defined twice: in line {} and in line {}", first.line, place.line));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! What a catalog file would change: as changes to apply, and as lines for people.
+
+mod channels;
+mod difference;
+mod keys;
+mod names;
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
+
+use tollgate_core::{Owner, Role};
+
+use super::{CatalogFile, FileError, FilePosition, FileRow, render::FileForm};
+use crate::{CatalogRows, Change, GroupSpec, MemberSpec, ModelSpec, OwnedRow, RowKind};
+use difference::differences;
+
+/// How a file is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyMode {
+    /// The file is served: its rows become its own, and rows it owned but no longer names are removed.
+    Served,
+    /// Once: rows become or stay the database's.
+    Apply {
+        /// Rows of the database that the file does not name are removed; admins stay.
+        prune: bool,
+    },
+}
+
+/// What a file would change. Nothing when it is empty.
+#[derive(Clone, Debug)]
+pub struct CatalogPlan {
+    /// The changes, for one batch; they begin with the revision they were made for.
+    pub changes: Vec<Change>,
+    /// The same for people, in order of kind and name.
+    pub lines: Vec<PlanLine>,
+}
+
+impl CatalogPlan {
+    /// Whether the catalog is as the file says already.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// One row of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlanLine {
+    /// What kind of row.
+    pub kind: RowKind,
+    /// Its name, with its channel or member in front where it has one.
+    pub name: String,
+    /// What happens to it.
+    pub sign: PlanAction,
+    /// Which fields change, or why.
+    pub detail: String,
+}
+
+/// What happens to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PlanAction {
+    /// It is new.
+    Add,
+    /// It changes.
+    Change,
+    /// It goes.
+    Remove,
+    /// It passes from the database to the file.
+    Take,
+}
+
+impl fmt::Display for PlanLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.sign {
+            PlanAction::Add => '+',
+            PlanAction::Change => '~',
+            PlanAction::Remove => '-',
+            PlanAction::Take => '!',
+        };
+        write!(f, "{sign} {} {}", self.kind, self.name)?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares a file with the current catalog.
+///
+/// # Errors
+/// What the catalog's state makes wrong with the file: names nobody has, secrets that are missing, rows that a served
+/// file owns.
+pub fn plan(file: &CatalogFile, current: &CatalogRows, mode: ApplyMode) -> Result<CatalogPlan, Vec<FileError>> {
+    let mut planner = Planner {
+        file,
+        current,
+        mode,
+        first: Vec::new(),
+        puts: Vec::new(),
+        last: Vec::new(),
+        lines: Vec::new(),
+        errors: Vec::new(),
+    };
+    planner.channels();
+    planner.rows::<ModelSpec>(RowKind::Model, &file.models, &current.models, |model| Change::RemoveModel { model });
+    planner.rows::<GroupSpec>(RowKind::Group, &file.groups, &current.groups, |group| Change::RemoveGroup { group });
+    planner.rows::<MemberSpec>(RowKind::Member, &file.members, &current.members, |member| Change::RemoveMember { member });
+    planner.keys();
+    planner.check_names();
+    planner.finish()
+}
+
+struct Planner<'a> {
+    file: &'a CatalogFile,
+    current: &'a CatalogRows,
+    mode: ApplyMode,
+    /// Keys that end: their names and secrets may be taken up by others.
+    first: Vec<Change>,
+    puts: Vec<Change>,
+    /// Rows that go once nothing written names them.
+    last: Vec<Change>,
+    lines: Vec<PlanLine>,
+    errors: Vec<FileError>,
+}
+
+/// A row that is written by name alone.
+trait NamedRow: FileForm + Clone + PartialEq {
+    fn put(self) -> Change;
+
+    /// Whether pruning passes it over.
+    fn stays(&self) -> bool {
+        false
+    }
+}
+
+impl NamedRow for ModelSpec {
+    fn put(self) -> Change {
+        Change::PutModel(Box::new(self))
+    }
+}
+
+impl NamedRow for GroupSpec {
+    fn put(self) -> Change {
+        Change::PutGroup(Box::new(self))
+    }
+}
+
+impl NamedRow for MemberSpec {
+    fn put(self) -> Change {
+        Change::PutMember(Box::new(self))
+    }
+
+    fn stays(&self) -> bool {
+        self.role == Role::Admin
+    }
+}
+
+impl Planner<'_> {
+    const fn owner(&self) -> Owner {
+        match self.mode {
+            ApplyMode::Served => Owner::File,
+            ApplyMode::Apply { .. } => Owner::Database,
+        }
+    }
+
+    /// Whether a row that the file does not name goes.
+    const fn removes(&self, owner: Owner) -> bool {
+        match (self.mode, owner) {
+            (ApplyMode::Served, Owner::File) | (ApplyMode::Apply { prune: true }, Owner::Database) => true,
+            (ApplyMode::Served, Owner::Database) | (ApplyMode::Apply { .. }, _) => false,
+        }
+    }
+
+    fn line(&mut self, sign: PlanAction, kind: RowKind, name: &str, detail: impl Into<String>) {
+        self.lines.push(PlanLine { kind, name: name.to_owned(), sign, detail: detail.into() });
+    }
+
+    /// A one-shot file leaves rows of a served one alone; naming them as they are asks for nothing.
+    fn may_write(&mut self, kind: RowKind, name: &str, owner: Owner, details: &[String], place: FilePosition) -> bool {
+        let may = self.owner() == Owner::File || owner == Owner::Database;
+        if !may && !details.is_empty() {
+            self.errors.push(place.error(format!("{kind} '{name}' is owned by the served catalog file; change it there")));
+        }
+        may
+    }
+
+    /// Says what becomes of a row that is there. `false` when nothing does.
+    fn compare(&mut self, kind: RowKind, name: &str, owner: Owner, mut details: Vec<String>) -> bool {
+        let taken = owner != self.owner();
+        if taken {
+            details.insert(0, "passes from the database to the file".to_owned());
+        }
+        if details.is_empty() {
+            return false;
+        }
+        self.line(if taken { PlanAction::Take } else { PlanAction::Change }, kind, name, details.join(", "));
+        true
+    }
+
+    fn rows<T: NamedRow>(
+        &mut self,
+        kind: RowKind,
+        file: &[FileRow<T>],
+        current: &[OwnedRow<T>],
+        remove: impl Fn(String) -> Change,
+    ) {
+        let there: HashMap<&str, &OwnedRow<T>> = current.iter().map(|row| (row.spec.name(), row)).collect();
+        for row in file {
+            let name = row.spec.name();
+            let written = match there.get(name) {
+                None => {
+                    self.line(PlanAction::Add, kind, name, "");
+                    true
+                }
+                Some(old) => {
+                    let details = differences(&old.spec, &row.spec);
+                    self.may_write(kind, name, old.owner, &details, row.place) && self.compare(kind, name, old.owner, details)
+                }
+            };
+            if written {
+                self.puts.push(row.spec.clone().put());
+            }
+        }
+        let named: HashSet<&str> = file.iter().map(|row| row.spec.name()).collect();
+        for row in current.iter().filter(|row| !named.contains(row.spec.name())) {
+            if self.removes(row.owner) && !(row.spec.stays() && row.owner == Owner::Database) {
+                self.line(PlanAction::Remove, kind, row.spec.name(), "");
+                self.last.push(remove(row.spec.name().to_owned()));
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<CatalogPlan, Vec<FileError>> {
+        if !self.errors.is_empty() {
+            self.errors.sort();
+            return Err(self.errors);
+        }
+        self.lines.sort();
+        let mut changes = self.first;
+        changes.extend(self.puts);
+        changes.extend(self.last);
+        if !changes.is_empty() {
+            changes.insert(0, Change::Expect(self.current.revision));
+        }
+        Ok(CatalogPlan { changes, lines: self.lines })
+    }
+}

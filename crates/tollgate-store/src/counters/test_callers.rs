@@ -1,0 +1,166 @@
+//! Who asks for holds in tests.
+
+use std::{sync::Arc, time::Duration};
+
+use tollgate_core::{
+    AdmitInput, Billing, Budget, BudgetAction, Caller, FundsStatus, Glob, Group, GroupId, Key, KeyId, KeyStatus, LimitExceeded,
+    Limits, Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, RateExceeded, Reservation, Revision,
+    Role, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility, Window, reservation_for,
+};
+use tollgate_protocol::{Method, Protocol, RequestSummary, SplicePoints};
+
+use crate::samples::{NOON, record};
+
+pub(super) const LIFE: Duration = Duration::from_mins(11);
+
+/// Who asks, and how much it costs at most: 1 nano-USD a token of output.
+#[derive(Clone)]
+pub(super) struct TestCaller {
+    pub(super) key: Key,
+    pub(super) group: Group,
+}
+
+impl TestCaller {
+    pub(super) fn new(change: impl FnOnce(&mut Self)) -> Self {
+        let mut asker = Self { key: key(), group: group() };
+        change(&mut asker);
+        asker
+    }
+
+    /// A hold for this many tokens of output, which are as many nano-USD.
+    pub(super) fn hold(&self, number: u64, output: u64) -> Reservation {
+        // What writes nothing costs nothing here: a limit of 0 is none.
+        let method = if output == 0 { Method::Embeddings } else { Method::Chat };
+        let summary = RequestSummary { max_output: Some(output), method, ..summary() };
+        self.held(number, &summary).expect("something is bounded")
+    }
+
+    /// The same for a request that arrived at another time.
+    pub(super) fn hold_at(&self, at: Timestamp, number: u64, output: u64) -> Reservation {
+        let mut hold = self.hold(number, output);
+        hold.at = at;
+        hold
+    }
+
+    /// A hold for a request that says nothing of its output, so that it may be lowered.
+    pub(super) fn open_hold(&self, number: u64) -> Reservation {
+        self.held(number, &summary()).expect("something is bounded")
+    }
+
+    pub(super) fn held(&self, number: u64, summary: &RequestSummary) -> Option<Reservation> {
+        let price = Price { input: Some(0), output: Some(1_000_000), ..Price::default() };
+        let group = Arc::new(self.group.clone());
+        let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&group)] };
+        let offer = Offer {
+            model: Arc::new(Model { name: "m".to_owned(), ..Model::default() }),
+            group,
+            sale: Some(price),
+            candidates: Vec::new(),
+            drop_fields: Vec::new(),
+            revision: Revision(1),
+        };
+        let id = record(number).id;
+        reservation_for(&AdmitInput { id, at: NOON, caller: &caller, offer: &offer, summary, from: Protocol::OpenAi, gateway: &[] })
+    }
+
+    /// The record of a request that came to this many tokens of output.
+    pub(super) fn spent(&self, number: u64, output: u64) -> UsageRecord {
+        let mut record = record(number);
+        record.at = NOON;
+        (record.key, record.member, record.group) = (self.key.id, self.key.member.id, Some(self.group.id));
+        record.sale = Some(NanoUsd(i64::try_from(output).unwrap()));
+        record.tokens = tollgate_core::Tokens { output, ..tollgate_core::Tokens::default() };
+        record.attempts.clear();
+        record
+    }
+}
+
+fn key() -> Key {
+    Key {
+        id: KeyId::from_parts(NOON, [1; 10]),
+        name: "ci".to_owned(),
+        owner: Owner::File,
+        prefix: "sk-tg-abcd".to_owned(),
+        suffix: "wxyz".to_owned(),
+        status: KeyStatus::Active,
+        expires_at: None,
+        groups: Vec::new(),
+        models: Vec::new(),
+        ip_allow: Vec::new(),
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        price_limit: None,
+        signatures_in_ids: None,
+        created_at: NOON,
+        member: Member {
+            id: MemberId::from_parts(NOON, [2; 10]),
+            name: "ada".to_owned(),
+            role: Role::Member,
+            status: MemberStatus::Active,
+            granted: Vec::new(),
+            default_group: None,
+            billing: Billing::Postpaid,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        },
+    }
+}
+
+fn group() -> Group {
+    Group {
+        id: GroupId::from_parts(NOON, [3; 10]),
+        name: "default".to_owned(),
+        owner: Owner::File,
+        visibility: Visibility::Public,
+        channels: Vec::new(),
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+        routing: tollgate_core::Routing::Weighted,
+        hedge: None,
+        trace: false,
+    }
+}
+
+fn summary() -> RequestSummary {
+    RequestSummary {
+        model: "m".to_owned(),
+        method: Method::Chat,
+        stream: false,
+        include_usage: false,
+        max_output: None,
+        candidates: 1,
+        fields: Vec::new(),
+        text_bytes: 0,
+        turns: 0,
+        images: 0,
+        audio_bytes: 0,
+        document_bytes: 0,
+        tools: 0,
+        affinity: None,
+        splices: SplicePoints::default(),
+    }
+}
+
+pub(super) fn budget(amount: i64, action: BudgetAction) -> Vec<Budget> {
+    vec![Budget { amount: NanoUsd(amount), window: Window::Month, action }]
+}
+
+pub(super) fn money<T: std::fmt::Debug>(taken: Result<T, LimitExceeded>) -> FundsStatus {
+    match taken {
+        Err(LimitExceeded::Money(short)) => short,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn rate<T: std::fmt::Debug>(taken: Result<T, LimitExceeded>) -> RateExceeded {
+    match taken {
+        Err(LimitExceeded::Rate(busy)) => busy,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,250 @@
+//! Everything in memory: for tests and trials. The usage log keeps its newest 100,000 records.
+
+mod ids;
+mod ledger;
+mod listing;
+mod rows;
+mod usage;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex, watch};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
+
+use crate::{
+    Actor, AuditEvent, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, Page,
+    RandomSource, RowKind, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
+    apply::apply,
+    assemble::{self, GroupIds},
+    catalog_rows::PRICE_LIMITED,
+    rows::{IdempotentBatch, Row, RowSecret},
+    seal::Sealer,
+};
+
+pub(crate) use ids::RowIds;
+
+/// The backend.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    catalog: Mutex<State>,
+    usage: Mutex<usage::MemoryUsageLog>,
+    books: Mutex<ledger::MemoryLedger>,
+    health: Mutex<HashMap<AccountId, AccountHealth>>,
+    tests: Mutex<BTreeMap<AccountId, Timestamp>>,
+    revision: watch::Sender<Revision>,
+    sealer: Sealer,
+    hasher: KeyHasher,
+    random: RandomSource,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// By id.
+    rows: BTreeMap<String, Row>,
+    revision: Revision,
+    changed: Vec<ChangedRow>,
+    audit: Vec<AuditEvent>,
+    once: HashMap<String, IdempotentBatch>,
+    /// The ids that new rows get, where names decide them.
+    ids: Option<Arc<RowIds>>,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(sealer: Sealer, hasher: KeyHasher, random: RandomSource) -> Self {
+        Self {
+            catalog: Mutex::default(),
+            usage: Mutex::default(),
+            books: Mutex::default(),
+            health: Mutex::default(),
+            tests: Mutex::default(),
+            revision: watch::Sender::default(),
+            sealer,
+            hasher,
+            random,
+        }
+    }
+
+    /// The same, where names decide which ids rows get: a copy that is like what it is a copy of, and like any other copy.
+    pub(crate) fn with_ids(mut self, ids: RowIds) -> Self {
+        self.catalog.get_mut().ids = Some(Arc::new(ids));
+        self
+    }
+}
+
+impl State {
+    fn live(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().filter(|row| row.removed_at.is_none())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().filter(|row| row.kind == RowKind::Key)
+    }
+
+    /// The last change of a row; 0 when there was none.
+    fn last_change(&self, id: &str) -> Revision {
+        self.changed.iter().rev().find(|row| row.id == id).map(|row| row.revision).unwrap_or_default()
+    }
+
+    fn key(&self, row: &Row) -> Result<Key, StoreError> {
+        let member = self.rows.get(&row.parent).ok_or_else(|| row.broken("its member does not exist"))?;
+        assemble::key(row, member, &self.group_ids())
+    }
+
+    fn group_ids(&self) -> GroupIds {
+        GroupIds::of(self.rows.values().filter(|row| row.kind == RowKind::Group))
+    }
+}
+
+#[async_trait]
+impl CatalogStore for MemoryStore {
+    async fn load(&self) -> Result<Catalog, StoreError> {
+        let state = self.catalog.lock().await;
+        let rows: Vec<Row> = state.live().filter(|row| !matches!(row.kind, RowKind::Key | RowKind::AdminKey)).cloned().collect();
+        assemble::catalog(state.revision, &rows, &self.sealer)
+    }
+
+    async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
+        let mut state = self.catalog.lock().await;
+        let mut draft = state.clone();
+        let revision = apply(&mut draft, &self.sealer, &self.random, changes, actor, now).await?;
+        *state = draft;
+        self.revision.send_replace(revision);
+        Ok(revision)
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        Ok(self.catalog.lock().await.revision)
+    }
+
+    async fn changed_since(&self, known: Revision) -> Result<Vec<ChangedRow>, StoreError> {
+        let state = self.catalog.lock().await;
+        Ok(state.changed.iter().filter(|row| row.revision > known).cloned().collect())
+    }
+
+    async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError> {
+        let mut revision = self.revision.subscribe();
+        let now = *revision.wait_for(|now| *now != known).await.expect("the sender lives as long as this store");
+        Ok(now)
+    }
+
+    async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
+        let state = self.catalog.lock().await;
+        let below = |event: &&AuditEvent| below.is_none_or(|below| event.revision < below);
+        Ok(state.audit.iter().rev().filter(below).take(limit.min(1_000) as usize).cloned().collect())
+    }
+
+    async fn current(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
+        let state = self.catalog.lock().await;
+        let mut rows: Vec<Row> = state
+            .live()
+            .filter(|row| row.kind != RowKind::AdminKey && (row.kind != RowKind::Key || scope.takes(row)))
+            .cloned()
+            .collect();
+        let mut cut = false;
+        if let KeyScope::Limited { most, .. } = scope {
+            let is_limited = |row: &&Row| row.kind == RowKind::Key && !scope.takes(row) && row.spec.contains(PRICE_LIMITED);
+            let mut limited: Vec<&Row> = state.live().filter(is_limited).collect();
+            limited.sort_by(|a, b| a.id.cmp(&b.id));
+            cut = limited.len() > *most as usize;
+            rows.extend(limited.into_iter().take(*most as usize).cloned());
+        }
+        let current = CatalogRows::from_rows(state.revision, &rows, &self.sealer, self.hasher.clone())?;
+        Ok(CatalogRows { keys_cut: cut, ..current })
+    }
+}
+
+#[async_trait]
+impl KeyStore for MemoryStore {
+    async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        let state = self.catalog.lock().await;
+        let has_hash = |row: &&Row| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let found = state.keys().filter(has_hash).max_by_key(|row| (row.removed_at.is_none(), row.created_at));
+        found.map(|row| state.key(row)).transpose()
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, StoreError> {
+        let state = self.catalog.lock().await;
+        let mut keys = state.keys().map(|row| state.key(row)).collect::<Result<Vec<_>, _>>()?;
+        keys.sort_by(|a, b| (&a.member.name, &a.name, a.id).cmp(&(&b.member.name, &b.name, b.id)));
+        Ok(keys)
+    }
+}
+
+#[async_trait]
+impl UsageStore for MemoryStore {
+    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
+        let mut usage = self.usage.lock().await;
+        let mut books = self.books.lock().await;
+        let new = usage.append(records, |record| books.settled(record.id));
+        books.book(&new);
+        Ok(new.len() as u64)
+    }
+
+    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
+        Ok(self.usage.lock().await.prune(before))
+    }
+
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.usage.lock().await.time)
+    }
+
+    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        let log = &mut self.usage.lock().await.time;
+        let is_known = *log == known;
+        if is_known {
+            *log = Some(time);
+        }
+        Ok(is_known)
+    }
+
+    async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
+        Ok(self.usage.lock().await.page(filter))
+    }
+
+    async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
+        Ok(self.usage.lock().await.find(id))
+    }
+
+    async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
+        let usage = self.usage.lock().await;
+        Ok(ids.iter().copied().filter(|id| usage.has(*id)).collect())
+    }
+
+    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(self.usage.lock().await.summary(filter, by))
+    }
+}
+
+#[async_trait]
+impl HealthStore for MemoryStore {
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
+        let state = self.catalog.lock().await;
+        let exists = |id: &AccountId| state.rows.get(&id.to_string()).is_some_and(|row| row.removed_at.is_none());
+        let health = self.health.lock().await;
+        let mut known: Vec<_> = health.iter().filter(|(id, _)| exists(id)).map(|(id, health)| (*id, *health)).collect();
+        known.sort_unstable_by_key(|(id, _)| *id);
+        Ok(known)
+    }
+
+    async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
+        self.health.lock().await.extend(health.iter().copied());
+        Ok(())
+    }
+
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
+        self.tests.lock().await.insert(account, now);
+        Ok(())
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        Ok(self.tests.lock().await.iter().map(|(account, at)| (*account, *at)).collect())
+    }
+}

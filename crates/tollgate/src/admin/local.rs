@@ -1,0 +1,49 @@
+//! The admin API in this process, on the database of the data folder, beside a running gateway or without one.
+
+use std::{net::Ipv4Addr, sync::Arc};
+
+use http::{Request, Response};
+use tollgate_console::{Body, Console, ConsoleParts, RequestMeta};
+use tollgate_core::RequestId;
+use tollgate_store::{AccessMode, Actor, ChangeOrigin, Store};
+
+use super::{FolderPolicy, stopped_gateway::StoppedGateway};
+use crate::{cli::Common, compose, failure::Failure};
+
+/// A console that nobody else reaches.
+#[derive(Debug)]
+pub(super) struct LocalAdmin {
+    console: Console,
+    actor: Actor,
+    store: Store,
+}
+
+impl LocalAdmin {
+    pub(super) async fn open(common: &Common, folder: FolderPolicy) -> Result<Self, Failure> {
+        let config = compose::settings(common, &[])?;
+        let store = match folder {
+            FolderPolicy::MustExist => compose::open(common).await?,
+            FolderPolicy::CreateIfMissing => compose::open_as(&config, AccessMode::Command).await?,
+        };
+        let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);
+        let console =
+            Console::new(ConsoleParts { store: store.clone(), gateway, catalog_file: None, version: env!("CARGO_PKG_VERSION") });
+        Ok(Self { console, actor: compose::actor(), store })
+    }
+
+    /// Who makes changes from now on.
+    pub(super) fn set_actor(&mut self, name: &str) {
+        self.actor = Actor { door: ChangeOrigin::Cli, name: name.to_owned() };
+    }
+
+    /// The database.
+    pub(super) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {
+        // Whoever has the folder needs no key, and nobody asks for this id.
+        let request_meta = RequestMeta { id: RequestId::from_parts(compose::now(), [0; 10]), address: Ipv4Addr::LOCALHOST.into() };
+        self.console.handle_local(request_meta, self.actor.clone(), request).await
+    }
+}

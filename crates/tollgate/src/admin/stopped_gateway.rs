@@ -1,0 +1,132 @@
+//! What the console asks of the running process, answered by a command: from the database, and from what a gateway that
+//! runs on the same folder leaves there.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::{sync::OnceCell, time::Instant};
+use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle};
+use tollgate_core::{
+    AccountHealth, AccountId, Budget, HealthStatus, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
+};
+use tollgate_gateway::{CallerCounters, ChannelSpending, ExplainInput, METRICS_CONTENT_TYPE, budgets, is_public, subjects_of};
+use tollgate_store::{Counters, Store, StoreError};
+
+use crate::{channel_test, compose, config::Config, console::explained, failure::Failure, traffic_snapshot};
+
+/// A gateway's folder, seen by a command.
+#[derive(Debug)]
+pub(super) struct StoppedGateway {
+    store: Store,
+    config: Config,
+    health: StoredHealth,
+    /// What was spent, read when it is first asked for.
+    counters: OnceCell<Arc<dyn Counters>>,
+}
+
+/// Health as the store remembers it.
+#[derive(Debug)]
+struct StoredHealth(HashMap<AccountId, AccountHealth>);
+
+impl HealthView for StoredHealth {
+    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+        self.whole(account).status(now)
+    }
+}
+
+impl StoredHealth {
+    fn whole(&self, account: AccountId) -> AccountHealth {
+        self.0.get(&account).copied().unwrap_or_default()
+    }
+}
+
+impl StoppedGateway {
+    pub(super) async fn load(store: Store, config: Config) -> Result<Self, Failure> {
+        let health = StoredHealth(store.health.load_health().await?.into_iter().collect());
+        Ok(Self { store, config, health, counters: OnceCell::new() })
+    }
+
+    async fn counters(&self) -> Result<&Arc<dyn Counters>, StoreError> {
+        let read = || async { Ok(self.store.counters(compose::now(), compose::reservation_ttl(&self.config)).await?.0) };
+        self.counters.get_or_try_init(read).await
+    }
+}
+
+#[async_trait]
+impl GatewayHandle for StoppedGateway {
+    fn now(&self) -> Timestamp {
+        compose::now()
+    }
+
+    fn wrong_key(&self, _: IpAddr) -> Result<(), u32> {
+        Ok(())
+    }
+
+    fn metrics(&self) -> (&'static str, String) {
+        (METRICS_CONTENT_TYPE, String::new())
+    }
+
+    async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError> {
+        Ok(self.counters().await?.spent(subject, window, compose::now()))
+    }
+
+    fn budgets(&self) -> Vec<Budget> {
+        self.config.budgets.clone()
+    }
+
+    fn settings(&self) -> Vec<EffectiveSetting> {
+        self.config.shown()
+    }
+
+    fn health(&self, account: AccountId) -> AccountHealth {
+        self.health.whole(account)
+    }
+
+    fn is_public(&self, address: IpAddr) -> bool {
+        is_public(address)
+    }
+
+    async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
+        let catalog = self.store.catalog.load().await?;
+        let now = compose::now();
+        let mut known = traffic_snapshot::read(&self.config.data, now);
+        if !known.is_reported() {
+            // No gateway runs here, or it has nothing to tell: what was spent is in the database then.
+            let mut spent = Vec::new();
+            for (channel, window) in budgets(&catalog) {
+                spent.push(ChannelSpending { channel, window, spent: self.spent(Subject::Channel(channel), window).await? });
+            }
+            known.spent_by(spent);
+        }
+        let booked = self.counters().await?.look(&subjects_of(&catalog, &question.key), Instant::now()).meters;
+        let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());
+        let sight = ExplainInput { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
+        Ok(explained(question, &sight))
+    }
+
+    async fn test(
+        &self,
+        channel: &str,
+        account: Option<&str>,
+        model: Option<&str>,
+        seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+    ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        let (mut better, mut well) = (Vec::new(), Vec::new());
+        let mut passed = |account, cooling| {
+            well.push(account);
+            let before = self.health.whole(account);
+            let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
+            better.extend((after != before).then_some((account, after)));
+        };
+        let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await?;
+        // For the next start; a gateway that runs beside this command is told by the note, which it does not write over. It
+        // may know of a rest that is not saved yet.
+        self.store.health.save_health(&better, compose::now()).await.map_err(ChannelTestError::Store)?;
+        for account in well {
+            self.store.health.save_test(account, compose::now()).await.map_err(ChannelTestError::Store)?;
+        }
+        Ok(tested)
+    }
+}

@@ -1,0 +1,24 @@
+//! One file per verb. Verbs that ask or change a gateway do it through [`crate::admin`].
+
+pub(crate) mod about;
+pub(crate) mod admin_key;
+pub(crate) mod audit;
+pub(crate) mod budget;
+pub(crate) mod catalog;
+pub(crate) mod channel;
+pub(crate) mod check;
+pub(crate) mod doctor;
+pub(crate) mod effects;
+pub(crate) mod explain;
+pub(crate) mod key;
+pub(crate) mod ledger;
+pub(crate) mod migrate;
+pub(crate) mod model;
+pub(crate) mod ready;
+pub(crate) mod replay;
+pub(crate) mod resource;
+pub(crate) mod secrets;
+pub(crate) mod serve;
+pub(crate) mod settings;
+pub(crate) mod usage;
+pub(crate) mod verify;

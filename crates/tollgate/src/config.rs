@@ -1,0 +1,298 @@
+//! Settings: flag, then environment, then `tollgate.toml`, then default. Checked once; total afterwards.
+
+mod read;
+mod table;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use ipnet::IpNet;
+use tollgate_console::EffectiveSetting;
+use tollgate_core::{Budget, BudgetAction, NanoUsd, Window};
+use url::Url;
+
+pub(crate) use read::ConfigValues;
+use read::Source;
+use table::SETTINGS;
+pub(crate) use table::example;
+
+/// The checked settings.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Data folder.
+    pub(crate) data: PathBuf,
+    /// Address of the one port.
+    pub(crate) listen: SocketAddr,
+    /// Address of the console's own.
+    pub(crate) console: Option<SocketAddr>,
+    /// Certificate and key files of that address.
+    pub(crate) console_tls: Option<(PathBuf, PathBuf)>,
+    /// Runtimes for the model path.
+    pub(crate) cores: usize,
+    /// Certificate and key files.
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    /// Who is told of spent budgets.
+    pub(crate) webhook: Option<Url>,
+    /// Budgets of the whole gateway.
+    pub(crate) budgets: Vec<Budget>,
+    /// `sqlite:…` or `postgres://…`; `None`: the data folder's own file.
+    pub(crate) database_url: Option<String>,
+    /// Reference to a master key (`env:`, `file:` or the text).
+    pub(crate) master_key: Option<String>,
+    /// Where nodes share what they count.
+    pub(crate) redis_url: Option<String>,
+    /// Catalog file to serve.
+    pub(crate) catalog_file: Option<PathBuf>,
+    /// Wait for the journal's fsync before the last bytes.
+    pub(crate) journal_group_sync: bool,
+    /// Everything, with sources.
+    pub(crate) values: ConfigValues,
+}
+
+impl Config {
+    /// Checks what single settings cannot say by themselves.
+    ///
+    /// # Errors
+    /// Every fault, each a sentence.
+    pub(crate) fn check(values: ConfigValues) -> Result<Self, Vec<String>> {
+        let text = |path: &str| values.get(path).map(|value| value.text.clone()).filter(|text| !text.is_empty());
+        let mut faults = Vec::new();
+        let tls = tls(&values, "server", &mut faults);
+        let console_tls = console_tls(&values, tls.as_ref(), &mut faults);
+        if let Some(url) = text("database.url")
+            && !["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+        {
+            faults.push("database.url begins with sqlite: or postgres://".to_owned());
+        }
+        let budgets = budgets(&values, &mut faults);
+        let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
+        if let Some(url) = text("redis.url") {
+            if !["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
+                faults.push("redis.url begins with redis:// or rediss://".to_owned());
+            }
+            if text("redis.ca").is_some() && !url.starts_with("rediss://") {
+                faults.push("redis.ca is for a redis.url that begins with rediss://".to_owned());
+            }
+            if !text("database.url").is_some_and(|url| url.starts_with("postgres")) {
+                faults.push(
+                    "redis.url is for several nodes on one PostgreSQL database: set database.url (DATABASE_URL) too".to_owned(),
+                );
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Self {
+            data: PathBuf::from(text("server.data").expect("it has a default")),
+            listen: text("server.listen").and_then(|text| text.parse().ok()).expect("it was checked and has a default"),
+            console: text("console.listen").and_then(|text| text.parse().ok()),
+            cores: match number(&values, "server.cores") {
+                0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+                given => usize::try_from(given).unwrap_or(1),
+            },
+            tls,
+            console_tls,
+            webhook,
+            budgets,
+            database_url: text("database.url"),
+            master_key: text("database.master_key"),
+            redis_url: text("redis.url"),
+            catalog_file: text("catalog.file").map(PathBuf::from),
+            journal_group_sync: text("journal.sync").as_deref() == Some("group"),
+            values,
+        })
+    }
+
+    /// A number by path.
+    pub(crate) fn number(&self, path: &str) -> u64 {
+        number(&self.values, path)
+    }
+
+    /// A number by path that counts things in memory.
+    pub(crate) fn count(&self, path: &str) -> usize {
+        usize::try_from(self.number(path)).unwrap_or(usize::MAX)
+    }
+
+    /// A duration in milliseconds by path.
+    pub(crate) fn millis(&self, path: &str) -> Duration {
+        Duration::from_millis(self.number(path))
+    }
+
+    /// Networks by path.
+    pub(crate) fn networks(&self, path: &str) -> Vec<IpNet> {
+        read::networks(self.text(path)).expect("networks are checked")
+    }
+
+    /// A text by path, empty when not set.
+    pub(crate) fn text(&self, path: &str) -> &str {
+        self.values.get(path).map_or("", |value| &value.text)
+    }
+
+    /// Every setting with its value and its source, secrets masked.
+    pub(crate) fn shown(&self) -> Vec<EffectiveSetting> {
+        let show = |setting: &table::SettingSpec| {
+            let value = self.values.get(setting.path);
+            let source = value.map_or(&Source::Default, |value| &value.source);
+            let hidden = setting.secret && *source != Source::Default;
+            EffectiveSetting {
+                name: setting.path,
+                value: value.map(|value| if hidden { "***".to_owned() } else { value.text.clone() }),
+                default: setting.default.map(|text| text.trim_matches('"').to_owned()),
+                source: source.word(),
+                variable: match source {
+                    Source::Environment(name) => name.clone(),
+                    Source::Default | Source::File | Source::Flag => table::variable(setting.path),
+                },
+                secret: setting.secret,
+                doc: setting.doc,
+            }
+        };
+        SETTINGS.iter().map(show).collect()
+    }
+
+    /// A switch by path.
+    pub(crate) fn flag(&self, path: &str) -> bool {
+        self.text(path) == "true"
+    }
+}
+
+/// Certificate and key files of a section.
+fn tls(values: &ConfigValues, section: &str, faults: &mut Vec<String>) -> Option<(PathBuf, PathBuf)> {
+    let file = |name: &str| {
+        let value = values.get(format!("{section}.{name}").as_str())?;
+        Some(&value.text).filter(|text| !text.is_empty()).map(PathBuf::from)
+    };
+    match (file("tls_cert"), file("tls_key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => {
+            faults.push(format!("{section}.tls_cert and {section}.tls_key belong together: set both or neither"));
+            None
+        }
+    }
+}
+
+/// Those of the console's own address: its own, else the server's, unless it is to speak plain HTTP.
+fn console_tls(values: &ConfigValues, server: Option<&(PathBuf, PathBuf)>, faults: &mut Vec<String>) -> Option<(PathBuf, PathBuf)> {
+    let own = tls(values, "console", faults);
+    let off = values.get("console.tls").is_some_and(|value| value.text == "off");
+    let has_address = values.get("console.listen").is_some_and(|value| !value.text.is_empty());
+    if own.is_some() && off {
+        faults.push("console.tls is \"off\" and console.tls_cert is set: leave one of them away".to_owned());
+    }
+    if own.is_some() && !has_address {
+        faults.push("console.tls_cert is for an address of the console's own: set console.listen too".to_owned());
+    }
+    own.or_else(|| server.cloned()).filter(|_| has_address && !off)
+}
+
+fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
+    match Url::parse(text?) {
+        Ok(url) if ["http", "https"].contains(&url.scheme()) => Some(url),
+        Ok(_) | Err(_) => {
+            faults.push("alerts.webhook is an address that begins with http:// or https://".to_owned());
+            None
+        }
+    }
+}
+
+/// Budgets of the whole gateway.
+fn budgets(values: &ConfigValues, faults: &mut Vec<String>) -> Vec<Budget> {
+    let text = |path: &str| values.get(path).map_or("", |value| &value.text);
+    let action = if text("budget.action") == "alert" { BudgetAction::Alert } else { BudgetAction::Block };
+    let mut budgets = Vec::new();
+    for (path, window) in [("budget.day", Window::Day), ("budget.month", Window::Month), ("budget.total", Window::Total)] {
+        match text(path) {
+            "" => {}
+            amount => match NanoUsd::parse(amount) {
+                Ok(amount) if amount >= NanoUsd::ZERO => budgets.push(Budget { amount, window, action }),
+                Ok(_) => faults.push(format!("{path} is below zero")),
+                Err(fault) => faults.push(format!("{path}: {fault}")),
+            },
+        }
+    }
+    budgets
+}
+
+fn number(values: &ConfigValues, path: &str) -> u64 {
+    values.get(path).and_then(|value| value.text.parse().ok()).expect("numbers are checked and have defaults")
+}
+
+/// What was asked on the command line about settings.
+#[derive(Default)]
+pub(crate) struct ConfigOverrides {
+    /// `--config`.
+    pub(crate) file: Option<PathBuf>,
+    /// Flags that are settings: path and text.
+    pub(crate) flags: Vec<(&'static str, String)>,
+}
+
+/// Reads all sources of this process.
+///
+/// # Errors
+/// Every fault, each a sentence.
+pub(crate) fn load(asked: &ConfigOverrides) -> Result<Config, Vec<String>> {
+    let (name, text) = match settings_file(asked)? {
+        Some((name, text)) => (name, Some(text)),
+        None => (String::new(), None),
+    };
+    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    let (names, look_up) =
+        (std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect::<Vec<_>>(), |name: &str| {
+            std::env::var(name).ok()
+        });
+    let values = read::values(text.as_deref().map(|text| (name.as_str(), text)), &environment(&look_up), &names, &asked.flags)?;
+    Config::check(values)
+}
+
+/// `TOLLGATE_MASTER_KEY_FILE=PATH` reads as `TOLLGATE_MASTER_KEY=file:PATH`.
+fn environment(look_up: &dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> {
+    move |name| {
+        look_up(name).or_else(|| {
+            (name == "TOLLGATE_MASTER_KEY")
+                .then(|| look_up("TOLLGATE_MASTER_KEY_FILE").map(|path| format!("file:{path}")))
+                .flatten()
+        })
+    }
+}
+
+/// The settings file: named ones must exist, the usual places may be empty.
+fn settings_file(asked: &ConfigOverrides) -> Result<Option<(String, String)>, Vec<String>> {
+    let named = asked.file.clone().or_else(|| std::env::var_os("TOLLGATE_CONFIG").map(PathBuf::from));
+    if let Some(path) = named {
+        let shown = path.display().to_string();
+        return match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some((shown, text))),
+            Err(error) => Err(vec![format!("cannot read the settings file {shown}: {error}; check --config or $TOLLGATE_CONFIG")]),
+        };
+    }
+    for usual in ["tollgate.toml", "/etc/tollgate/tollgate.toml"] {
+        match std::fs::read_to_string(usual) {
+            Ok(text) => return Ok(Some((usual.to_owned(), text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(vec![format!("cannot read the settings file {usual}: {error}")]),
+        }
+    }
+    Ok(None)
+}
+
+/// A variable of the environment.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    std::env::var(name).ok()
+}
+
+/// Reads `env:NAME`, `file:PATH` or the text itself.
+///
+/// # Errors
+/// A sentence that names the missing variable or file.
+pub(crate) fn reference(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return variable(name).ok_or_else(|| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        return std::fs::read_to_string(path)
+            .map(|text| text.trim_end().to_owned())
+            .map_err(|error| format!("cannot read {path}: {error}"));
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,41 @@
+//! A usage record for people, and as JSON lines: what `usage tail` prints.
+
+use serde_json::Value;
+pub(crate) use tollgate_console::{rfc3339 as time, usage_json as json, usage_row as row};
+use tollgate_core::UsageRecord;
+
+use crate::output;
+
+/// A line for people, out of the record's JSON.
+pub(crate) fn people(record: &Value) -> Vec<String> {
+    let text = |member: &str| record[member].as_str().unwrap_or("–").to_owned();
+    let tokens = |kinds: &[&str]| kinds.iter().filter_map(|kind| record["tokens"][*kind].as_u64()).sum::<u64>().to_string();
+    let last = record["attempts"].as_array().and_then(|attempts| attempts.last());
+    let account = last.and_then(|last| Some(format!("{}/{}", last["channel"].as_str()?, last["account"].as_str()?)));
+    vec![
+        text("at"),
+        record["status"].to_string(),
+        text("outcome"),
+        text("reason"),
+        text("model"),
+        text("key_name"),
+        account.unwrap_or_else(|| "–".to_owned()),
+        tokens(&["input", "cache_read", "cache_write", "image", "audio"]),
+        tokens(&["output", "thinking"]),
+        record["sale_usd"].as_str().unwrap_or("not priced").to_owned(),
+        format!("{} ms", record["duration_us"].as_u64().unwrap_or_default() / 1_000),
+        text("id"),
+    ]
+}
+
+/// Headings of [`people`].
+pub(crate) fn headings() -> Vec<String> {
+    ["at", "status", "outcome", "reason", "model", "key", "account", "in", "out", "sale USD", "took", "id"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// Prints one record as a JSON line; `false` when nobody reads any more.
+pub(crate) fn print_json(record: &UsageRecord) -> bool {
+    output::raw(format!("{}\n", json(record)).as_bytes())
+}

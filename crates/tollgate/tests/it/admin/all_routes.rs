@@ -1,0 +1,148 @@
+//! One walk through every route, so that each of them is known to answer as the document says.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
+
+use super::{Admin, ok, within_a_second};
+use crate::support;
+
+/// What is about several rows, or about none.
+fn around(admin: &Admin) {
+    let at = |path: &str| format!("/admin/v1/{path}");
+    admin.post(&at("channels/c/test"), &json!({}));
+    for path in [
+        "prices",
+        "settings",
+        "budgets?subject=channel",
+        "health",
+        "catalog",
+        "audit",
+        "ledger",
+        "ledger/balances",
+        "usage",
+        "usage/summary",
+    ] {
+        admin.get(&at(path));
+    }
+    ok(&admin.call("PUT", &at("prices/m"), Some(&json!({"price": [{"input_usd": "1"}]}))));
+    ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budgets": []}))));
+    ok(&admin.once(&at("ledger/top-ups"), "w1", &json!({"member": "b", "amount_usd": "1"})));
+    ok(&admin.once(&at("ledger/adjustments"), "w2", &json!({"member": "b", "amount_usd": "-1"})));
+    admin.get(&at("explain?model=m&key=first"));
+    admin.post(&at("catalog/preview"), &json!({"file": ""}));
+    admin.post(&at("catalog/apply"), &json!({"file": ""}));
+    let answer = admin.gate.chat(&support::chat("echo"));
+    let record = at(&format!("usage/{}", answer.header("x-request-id").unwrap()));
+    within_a_second("it is booked", || admin.call("GET", &record, None).status == 200);
+    ok(&admin.call("GET", &at("usage/export"), None));
+}
+
+/// Makes, reads, changes and removes something of every kind.
+fn walk(admin: &Admin, upstream: &Upstream) {
+    let at = |path: &str| format!("/admin/v1/{path}");
+    admin.get("/admin/openapi.json");
+    admin.get(&at("me"));
+    let key = admin.post(&at("admin-keys"), &json!({"name": "walker", "scope": "operator"}));
+    admin.get(&at("admin-keys"));
+    admin.get(&at(&format!("admin-keys/{}", key["id"].as_str().unwrap())));
+    admin.delete(&at(&format!("admin-keys/{}", key["id"].as_str().unwrap())));
+    let channel = json!({
+        "name": "c", "provider": "compatible", "base_url": upstream.openai(), "private_network": true, "headers": {"x-one": "1"},
+        "serves": [{"model": "m", "profile": {"top_k": false}}], "budgets": [{"amount_usd": "5", "window": "day", "action": "alert"}],
+    });
+    let group = json!({
+        "name": "g", "channels": ["c"], "price_limit": {"mode": "ceiling", "max_input_usd": "3"}, "hedge": {"cost_cap_usd": "1"},
+    });
+    let price = json!([
+        {"input_usd": "1", "tiers": [{"above": 1_000, "input_usd": "2"}]},
+        {"valid_from": "2030-01-01T00:00:00Z", "input_usd": "0.000000001", "thinking_nano_usd": 7},
+    ]);
+    let made = [
+        ("channels", channel, json!({"base_url": "https://api.example.com/v1", "hoist": true})),
+        (
+            "channels/c/accounts",
+            json!({"name": "a", "credential": UPSTREAM_CREDENTIAL}),
+            json!({"rpm": 10, "credential": "another one"}),
+        ),
+        (
+            "models",
+            json!({"name": "m", "price": price, "supported_parameters": ["tools"]}),
+            json!({"visible": false, "supported_parameters": null}),
+        ),
+        ("groups", group, json!({"price_limit": null, "hedge": null})),
+        ("members", json!({"name": "b", "default_group": "g"}), json!({"billing": "prepaid", "default_group": null})),
+        (
+            "keys",
+            json!({"name": "k", "price_limit": {"mode": "min_margin", "min_margin": "0.1"}}),
+            json!({"price_limit": {"mode": "priced_only"}}),
+        ),
+    ];
+    let mut paths = Vec::new();
+    for (collection, new, change) in made {
+        let row = admin.post(&at(collection), &new);
+        let name = if collection == "keys" { row["id"].as_str().unwrap() } else { new["name"].as_str().unwrap() };
+        let path = at(&format!("{collection}/{name}"));
+        assert!(admin.get(&at(collection))["items"].as_array().unwrap().iter().any(|it| it["id"] == row["id"]), "{collection}");
+        assert_eq!(admin.get(&path)["id"], row["id"]);
+        let changed = admin.patch(&path, &change);
+        for (member, value) in change.as_object().unwrap() {
+            assert!(
+                changed.get(member).is_none_or(|it| it == value || it["mode"] == value["mode"]),
+                "{path}: {member} in {changed}"
+            );
+        }
+        paths.push(path);
+    }
+    around(admin);
+    paths.iter().rev().for_each(|path| admin.delete(path));
+}
+
+#[test]
+fn every_route_answers_as_the_document_says() {
+    let upstream = Upstream::start();
+    upstream.otherwise(ScriptedResponse::chat("hello"));
+    let admin = Admin::echo();
+    walk(&admin, &upstream);
+    let mut described = BTreeSet::new();
+    for (template, operations) in admin.document()["paths"].as_object().unwrap() {
+        described.extend(operations.as_object().unwrap().keys().map(|method| (method.to_uppercase(), template.clone())));
+    }
+    let silent: Vec<_> = described.difference(&admin.answered()).cloned().collect();
+    assert!(silent.is_empty(), "these routes were not seen to answer well: {silent:?}");
+}
+
+#[test]
+fn the_manual_names_every_route() {
+    let admin = Admin::echo();
+    let manual = include_str!("../../../../../docs/admin-api.md");
+    for (path, operations) in admin.document()["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let scope = if operation["description"].as_str().unwrap().contains("`operator`") { "operator" } else { "admin" };
+            let row = format!("| `{} {path}` | {scope} | {} |", method.to_uppercase(), operation["summary"].as_str().unwrap());
+            assert!(manual.contains(&row), "docs/admin-api.md has not the row\n{row}");
+        }
+    }
+}
+
+#[test]
+fn the_document_is_open_api() {
+    let admin = Admin::echo();
+    let document = admin.document();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(document["components"]["securitySchemes"]["admin_key"]["scheme"], "bearer");
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let named = |parameter: &serde_json::Value| path.contains(&format!("{{{}}}", parameter["name"].as_str().unwrap()));
+            let in_path = operation["parameters"].as_array().unwrap().iter().filter(|it| it["in"] == "path");
+            let in_path: Vec<_> = in_path.collect();
+            assert_eq!(in_path.len(), path.matches('{').count(), "{method} {path}");
+            assert!(in_path.into_iter().all(named), "{method} {path}");
+            assert!(operation["operationId"].is_string() && operation["responses"]["default"].is_object(), "{method} {path}");
+        }
+    }
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        assert!(jsonschema::meta::is_valid(schema), "{name} is no JSON schema: {schema:#}");
+    }
+}
