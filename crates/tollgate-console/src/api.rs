@@ -1,15 +1,14 @@
-//! The admin API: resources, each in a file that holds its description, its routes and its handlers, and the table of
-//! all routes from which the rest is made.
+//! The admin API: its resources, one file each with their description, routes and handlers, and the assembled route
+//! table. The dispatcher and the OpenAPI document are given the table; nothing below imports this module.
 
-mod check;
-mod dispatch;
+pub(crate) mod check;
 mod field_args;
 mod openapi;
 mod paging;
-mod request_context;
-mod route;
+pub(crate) mod request_context;
+pub(crate) mod route;
 mod rows;
-mod schema;
+pub(crate) mod schema;
 mod shared_fields;
 
 mod accounts;
@@ -32,13 +31,29 @@ mod prices;
 mod settings;
 mod usage;
 
-use route::Route;
+use serde_json::{Map, Value};
+use tollgate_store::AdminScope;
 
-pub(crate) use dispatch::router;
-pub use field_args::{parse_field_args, route_fields};
+use crate::{api_error::ApiError, response::ApiResponse};
+use request_context::RequestContext;
+use route::{Method, RequestSchema, ResponseSchema, Route, handler};
 
-/// Every route there is.
-fn routes() -> impl Iterator<Item = &'static Route> {
+/// The routes that describe the API itself.
+static ROUTES: &[Route] = &[Route {
+    method: Method::Get,
+    path: "/admin/openapi.json",
+    resource: "document",
+    needs: AdminScope::Operator,
+    id: "get_openapi",
+    doc: "This document.",
+    query: &[],
+    request: RequestSchema::Empty,
+    response: ResponseSchema::Document,
+    handler: handler!(show_openapi),
+}];
+
+/// All routes of the admin API.
+pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
     [
         me::ROUTES,
         admin_keys::ROUTES,
@@ -57,16 +72,107 @@ fn routes() -> impl Iterator<Item = &'static Route> {
         health::ROUTES,
         catalog::ROUTES,
         settings::ROUTES,
-        openapi::ROUTES,
+        ROUTES,
     ]
     .into_iter()
     .flatten()
 }
 
-/// The function of a handler as the table keeps it.
-macro_rules! handler {
-    ($handler:path) => {
-        |context| Box::pin($handler(context))
-    };
+async fn show_openapi(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(openapi::document(routes(), context.state.version)))
 }
-use handler;
+
+/// Name and description of each field that a request to the route with this id may have; empty for an unknown route.
+#[must_use]
+pub fn route_fields(id: &str) -> Vec<(&'static str, &'static str)> {
+    routes()
+        .find(|route| route.id == id)
+        .into_iter()
+        .flat_map(field_args::request_fields)
+        .map(|field| (field.name, field.doc))
+        .collect()
+}
+
+/// The request body for the route with this id, out of `NAME=VALUE` words. The items of a list of plain values are separated
+/// by commas; nested values are JSON.
+///
+/// # Errors
+/// A sentence that names the word at fault.
+pub fn parse_field_args(id: &str, words: &[String]) -> Result<Map<String, Value>, String> {
+    let route = routes().find(|route| route.id == id).ok_or_else(|| format!("nothing can be set by {id}."))?;
+    field_args::parse(route, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(route: &str, words: &[&str]) -> Result<Value, String> {
+        parse_field_args(route, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).map(Value::Object)
+    }
+
+    #[test]
+    fn words_are_read_by_the_description_of_the_request() {
+        let words =
+            ["sale_multiplier=1.5", "rpm=60", "channels=a, b", "models=", "trace=true", "price_limit=null", "visibility=private"];
+        let expected = json!({
+            "sale_multiplier": "1.5", "rpm": 60, "channels": ["a", "b"], "models": [], "trace": true, "price_limit": null,
+            "visibility": "private",
+        });
+        assert_eq!(of("change_group", &words), Ok(expected));
+        let nested = r#"price=[{"input_usd":"1"}]"#;
+        assert_eq!(of("change_model", &[nested]), Ok(json!({"price": [{"input_usd": "1"}]})));
+        assert_eq!(of("change_channel", &[r#"headers={"x-a":"1"}"#]), Ok(json!({"headers": {"x-a": "1"}})));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        assert!(of("change_group", &["rpms=1"]).unwrap_err().contains("Did you mean 'rpm'"));
+        assert!(of("change_group", &["rpm"]).unwrap_err().contains("MEMBER=VALUE"));
+        assert!(of("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));
+        assert!(of("change_model", &["price=cheap"]).unwrap_err().contains("takes JSON"));
+        assert_eq!(of("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "the check of the request says what it takes");
+        assert!(route_fields("change_group").iter().any(|(name, _)| *name == "rpm"));
+        assert!(!route_fields("change_group").iter().any(|(name, _)| *name == "id" || *name == "name"));
+    }
+
+    #[test]
+    fn every_route_stands_in_the_document_once() {
+        let document = openapi::document(routes(), "0");
+        let mut ids = HashSet::new();
+        for route in routes() {
+            let method = format!("{:?}", route.method).to_lowercase();
+            assert_eq!(document["paths"][route.path][&method]["operationId"], route.id, "{route:?}");
+            assert!(ids.insert(route.id), "{} names two routes", route.id);
+            assert!(!route.doc.is_empty() && route.path.starts_with("/admin/"), "{route:?}");
+        }
+        let operations: usize = document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
+        assert_eq!(operations, routes().count());
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = openapi::document(routes(), "0");
+        let text = document.to_string();
+        for (at, _) in text.match_indices("#/components/schemas/") {
+            let name = text[at + 21..].split('"').next().unwrap();
+            assert!(document["components"]["schemas"][name].is_object(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_money_and_admins_are_is_the_admins() {
+        for route in routes() {
+            let admins = ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/ledger", "/admin/v1/settings"]
+                .iter()
+                .any(|path| route.path.starts_with(path));
+            if admins || (route.path.starts_with("/admin/v1/members") && route.method != Method::Get) {
+                assert_eq!(route.needs, AdminScope::Admin, "{route:?}");
+            }
+        }
+    }
+}

@@ -4,18 +4,9 @@ use std::fmt;
 
 use http::StatusCode;
 use serde_json::json;
-use tollgate_store::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, RowKind, StoreError, catalog_file::FileError};
+use tollgate_store::{ChangeRefusal, ChangeRefused, FieldProblem, RowKind, StoreError, catalog_file::FileError};
 
-use crate::response::ApiResponse;
-
-/// What failed behind an answer, for who runs the program. It goes along with the response and is never sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InternalFailure {
-    /// Who can mend it.
-    pub fault: ErrorClass,
-    /// What, where, and what to do next.
-    pub message: String,
-}
+use crate::response::{ApiResponse, InternalFailure};
 
 /// A refusal of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use tollgate_store::{AdminKey, looks_like_admin_key};
 
 use crate::{
     api_error::ApiError,
-    console::{ConsoleState, RequestMeta},
+    state::{ConsoleState, RequestMeta},
 };
 
 /// The admin key behind a request.

@@ -1,18 +1,23 @@
 //! The console as one value: made from its parts, it answers requests, whoever accepted them.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use axum::{Router, body::Body};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::sync::Semaphore;
-use tollgate_core::RequestId;
 use tollgate_store::{Actor, Store};
 use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{GatewayHandle, api, api_error::ApiError};
+use crate::{
+    api,
+    api_error::ApiError,
+    dispatch,
+    gateway_handle::GatewayHandle,
+    state::{ConsoleState, LocalOperator, RequestMeta},
+};
 
 /// Requests that are answered at once; more wait.
 const MAX_REQUESTS: usize = 64;
@@ -31,29 +36,6 @@ pub struct ConsoleParts {
     pub catalog_file: Option<String>,
     /// The program's version.
     pub version: &'static str,
-}
-
-/// Who sends a request.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestMeta {
-    /// The request's id, as in `x-request-id`.
-    pub id: RequestId,
-    /// From where.
-    pub address: IpAddr,
-}
-
-/// The program's own command line, which has the data folder and needs no key. Nothing of a connection's request can say so.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalOperator(pub(crate) Actor);
-
-/// What handlers work with.
-#[derive(Debug)]
-pub(crate) struct ConsoleState {
-    pub(crate) store: Store,
-    pub(crate) gateway: Arc<dyn GatewayHandle>,
-    pub(crate) catalog_file: Option<String>,
-    pub(crate) version: &'static str,
-    pub(crate) heavy_permits: Arc<Semaphore>,
 }
 
 /// The console. Cheap to clone.
@@ -82,7 +64,7 @@ impl Console {
             version,
             heavy_permits: Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS)),
         });
-        let router = api::router(&state).layer(CatchPanicLayer::custom(|_| {
+        let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
             tracing::error!("a panic while answering the admin API");
             ApiError::internal().answer().response()
         }));

@@ -8,18 +8,23 @@ mod api;
 mod api_error;
 mod auth;
 mod console;
+mod dispatch;
 mod gateway_handle;
 mod json;
 mod listener;
 mod response;
+mod state;
+mod time;
 mod usage_format;
 
 pub use api::{parse_field_args, route_fields};
-pub use api_error::InternalFailure;
 pub use axum::body::Body;
-pub use console::{Console, ConsoleParts, RequestMeta};
+pub use console::{Console, ConsoleParts};
 pub use gateway_handle::{
     AccountTestResult, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle, TestStep,
 };
 pub use listener::{ListenerLimits, serve};
-pub use usage_format::{COLUMNS, json as usage_json, row as usage_row, time as rfc3339};
+pub use response::InternalFailure;
+pub use state::RequestMeta;
+pub use time::rfc3339;
+pub use usage_format::{COLUMNS, json as usage_json, row as usage_row};

@@ -2,7 +2,8 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http::{Request, Version, header};
+use axum::body::Body;
+use http::{Request, Response, Version, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -21,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::RequestId;
 
-use crate::{Console, RequestMeta, api_error::ApiError};
+use crate::{api_error::ApiError, console::Console, state::RequestMeta};
 
 /// Bounds of the console's own address.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +124,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<Accepte
 }
 
 /// Exactly one host, as on the model address, then the console.
-async fn answer(console: &Console, request_meta: RequestMeta, request: Request<Incoming>) -> http::Response<crate::Body> {
+async fn answer(console: &Console, request_meta: RequestMeta, request: Request<Incoming>) -> Response<Body> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     let named = match request.version() {
         Version::HTTP_2 => hosts <= 1 && request.uri().authority().is_some(),

@@ -4,8 +4,16 @@ use axum::body::Body;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use tollgate_core::Revision;
+use tollgate_store::ErrorClass;
 
-use crate::InternalFailure;
+/// What failed behind an answer, for who runs the program. It goes along with the response and is never sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InternalFailure {
+    /// Who can repair it.
+    pub fault: ErrorClass,
+    /// What, where, and what to do next.
+    pub message: String,
+}
 
 /// An answer of the admin API.
 #[derive(Debug)]

@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, TraceEntry, UsageRecord};
 
+use crate::time::rfc3339;
+
 /// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts in integer nano-USD
 /// and beside them in USD.
 #[must_use]
 pub fn json(record: &UsageRecord) -> Value {
     json!({
         "id": record.id,
-        "at": time(record.at),
+        "at": rfc3339(record.at),
         "outcome": record.outcome,
         "reason": record.reason,
         "detail": record.detail,
@@ -45,7 +47,7 @@ fn attempt(attempt: &AttemptRecord) -> Value {
         "account": attempt.account_name,
         "protocol": attempt.protocol,
         "upstream_model": attempt.upstream_model,
-        "at": time(attempt.at),
+        "at": rfc3339(attempt.at),
         "status": attempt.status,
         "result": attempt.result,
         "error": attempt.error,
@@ -110,7 +112,7 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
     let or_empty = |value: Option<String>| value.unwrap_or_default();
     vec![
         record.id.to_string(),
-        time(record.at),
+        rfc3339(record.at),
         record.outcome.as_str().to_owned(),
         or_empty(record.reason.clone()),
         record.status.to_string(),
@@ -153,12 +155,6 @@ fn source(source: TokenSource) -> &'static str {
         TokenSource::Counted => "counted",
         TokenSource::Estimated => "estimated",
     }
-}
-
-/// RFC 3339 in UTC, to the microsecond.
-#[must_use]
-pub fn time(at: tollgate_core::Timestamp) -> String {
-    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
 }
 
 #[cfg(test)]

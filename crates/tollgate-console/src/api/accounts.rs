@@ -5,9 +5,9 @@ use tollgate_core::{Limits, Secret};
 use tollgate_store::{AccountSpec, AdminScope, Change, RowKind, StoredRow};
 
 use super::{
-    handler, paging,
+    paging,
     request_context::{ApplyOutcome, InputFields, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{
         CREATED_AT, FACTOR, FieldAccess, NAME, OWNER, ObjectSchema, REVISION, ValueSchema, WriteMode, both, fixed, read as answered,

@@ -5,15 +5,14 @@ use tollgate_core::AdminKeyId;
 use tollgate_store::{AdminKeySpec, AdminScope, Change, NewKey, RandomSource, RowFilter, RowKind, StoredRow};
 
 use super::{
-    dispatch::time_value,
-    handler, paging,
+    paging,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, FieldAccess, NAME, ObjectSchema, REVISION, TEXT, ValueSchema, WriteMode, both, fixed, read},
     shared_fields,
 };
-use crate::{api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 static ADMIN_KEY: ObjectSchema = ObjectSchema {
     name: "AdminKey",

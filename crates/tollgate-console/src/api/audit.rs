@@ -5,13 +5,12 @@ use tollgate_core::Revision;
 use tollgate_store::{AdminScope, AuditEvent, AuditFilter, AuditPosition, RowKind};
 
 use super::{
-    dispatch::time_value,
-    handler, paging,
+    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     schema::{COUNT, NAME, ObjectSchema, TEXT, ValueSchema, both, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 static EVENT: ObjectSchema = ObjectSchema {
     name: "AuditEvent",

@@ -6,9 +6,8 @@ use tollgate_core::{Budget, ChannelId, GroupId, KeyId, MemberId, Subject};
 use tollgate_store::{AdminScope, Change, ChannelSpec, GroupSpec, KeySpec, MemberSpec, RowKind, StoredRow};
 
 use super::{
-    handler,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{FieldAccess, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, WriteMode, needed, read},
     shared_fields::{self, BUDGETS},

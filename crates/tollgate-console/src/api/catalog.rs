@@ -12,9 +12,9 @@ use tollgate_store::{
 };
 
 use super::{
-    handler, previews,
+    previews,
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route},
+    route::{Method, RequestSchema, ResponseSchema, Route, handler},
     schema::{COUNT, FieldAccess, ObjectSchema, TEXT, ValueSchema, WriteMode, both, needed, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse};

@@ -2,10 +2,9 @@
 //! path of the member at fault.
 
 use serde_json::{Map, Value};
-use tollgate_core::Timestamp;
 
 use super::schema::{FieldSchema, ObjectSchema, ValueSchema, WriteMode};
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, time::parse_rfc3339};
 
 /// A request's body as an object of this description.
 pub(crate) fn body(object: &ObjectSchema, value: Value, how: WriteMode) -> Result<Map<String, Value>, ApiError> {
@@ -120,7 +119,7 @@ fn fits(shape: &ValueSchema, text: &str) -> bool {
             let bad = |c: char| c.is_control() && !(lines && matches!(c, '\n' | '\r' | '\t'));
             (*least..=*most).contains(&text.chars().count()) && !text.chars().any(bad)
         }
-        ValueSchema::Time => time(text).is_some(),
+        ValueSchema::Time => parse_rfc3339(text).is_some(),
         ValueSchema::Decimal { places, signed } => {
             let digits = if *signed { text.strip_prefix('-').unwrap_or(text) } else { text };
             let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
@@ -136,11 +135,6 @@ fn fits(shape: &ValueSchema, text: &str) -> bool {
         | ValueSchema::Object(_)
         | ValueSchema::Any => false,
     }
-}
-
-/// A point in time as RFC 3339 says it.
-pub(crate) fn time(text: &str) -> Option<Timestamp> {
-    text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_microsecond()))
 }
 
 /// What would have fitted.

@@ -6,13 +6,12 @@ use tollgate_protocol::Protocol;
 use tollgate_store::{AdminScope, RowKind};
 
 use super::{
-    handler,
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route},
+    route::{Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{MODEL_NAME, NAME, ValueSchema, both, needed},
 };
-use crate::{ExplainRequest, api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, gateway_handle::ExplainRequest, response::ApiResponse};
 
 /// Tokens of one request.
 const MAX_TOKENS: i64 = 1_000_000_000;

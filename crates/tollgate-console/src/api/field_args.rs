@@ -6,31 +6,30 @@ use serde_json::{Map, Value};
 use super::{
     check,
     route::{RequestSchema, Route},
-    routes,
-    schema::{FieldSchema, ValueSchema, WriteMode},
+    schema::{FieldSchema, ObjectSchema, ValueSchema, WriteMode},
 };
 
-/// The members that the route of this name takes, each with what it is.
-#[must_use]
-pub fn route_fields(route: &str) -> Vec<(&'static str, &'static str)> {
-    let Some((fields, how)) = taken(route) else { return Vec::new() };
-    fields.iter().filter(|field| field.usage.is_written(how)).map(|field| (field.name, field.doc)).collect()
+/// The fields that a request to this route may have.
+pub(super) fn request_fields(route: &Route) -> impl Iterator<Item = &'static FieldSchema> {
+    let (fields, mode) = request_object(route).map_or((&[][..], WriteMode::Create), |(object, mode)| (object.fields, mode));
+    fields.iter().filter(move |field| field.usage.is_written(mode))
 }
 
-/// The body that the route of this name takes, out of `member=value` words. Lists of words have commas between; what is
-/// nested is JSON.
+/// The request body out of `NAME=VALUE` words. The items of a list of plain values are separated by commas; nested values
+/// are JSON.
 ///
 /// # Errors
 /// A sentence that names the word at fault.
-pub fn parse_field_args(route: &str, words: &[String]) -> Result<Map<String, Value>, String> {
-    let (fields, _) = taken(route).ok_or_else(|| format!("nothing can be set by {route}."))?;
+pub(super) fn parse(route: &Route, words: &[String]) -> Result<Map<String, Value>, String> {
+    let (object, _) = request_object(route).ok_or_else(|| format!("nothing can be set by {}.", route.id))?;
     let mut body = Map::new();
     for word in words {
         let Some((name, text)) = word.split_once('=') else {
-            return Err(format!("'{word}' is not MEMBER=VALUE, such as {}=….", fields.first().map_or("name", |field| field.name)));
+            let example = object.fields.first().map_or("name", |field| field.name);
+            return Err(format!("'{word}' is not MEMBER=VALUE, such as {example}=…."));
         };
-        let field = fields.iter().find(|field| field.name == name);
-        let field = field.ok_or_else(|| check::unknown(fields, name, name).message().to_owned())?;
+        let field = object.fields.iter().find(|field| field.name == name);
+        let field = field.ok_or_else(|| check::unknown(object.fields, name, name).message().to_owned())?;
         if body.insert(name.to_owned(), read(field, text)?).is_some() {
             return Err(format!("'{name}' stands twice."));
         }
@@ -38,11 +37,11 @@ pub fn parse_field_args(route: &str, words: &[String]) -> Result<Map<String, Val
     Ok(body)
 }
 
-fn taken(route: &str) -> Option<(&'static [FieldSchema], WriteMode)> {
-    let found: Option<&'static Route> = routes().find(|known| known.id == route);
-    match found?.request {
-        RequestSchema::Body(object, how) => Some((object.fields, how)),
-        RequestSchema::Optional(object) => Some((object.fields, WriteMode::Create)),
+/// The object a route takes as its body, and for what.
+fn request_object(route: &Route) -> Option<(&'static ObjectSchema, WriteMode)> {
+    match route.request {
+        RequestSchema::Body(object, mode) => Some((object, mode)),
+        RequestSchema::Optional(object) => Some((object, WriteMode::Create)),
         RequestSchema::Empty => None,
     }
 }
@@ -75,41 +74,5 @@ fn of_shape(shape: &ValueSchema, text: &str) -> Option<Value> {
             (false, of) => text.split(',').map(|part| of_shape(of, part.trim())).collect(),
         },
         ValueSchema::StringMap { .. } | ValueSchema::Object(_) | ValueSchema::Any => serde_json::from_str(text).ok(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn of(route: &str, words: &[&str]) -> Result<Value, String> {
-        parse_field_args(route, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).map(Value::Object)
-    }
-
-    #[test]
-    fn words_are_read_by_the_description_of_the_request() {
-        let words =
-            ["sale_multiplier=1.5", "rpm=60", "channels=a, b", "models=", "trace=true", "price_limit=null", "visibility=private"];
-        let expected = json!({
-            "sale_multiplier": "1.5", "rpm": 60, "channels": ["a", "b"], "models": [], "trace": true, "price_limit": null,
-            "visibility": "private",
-        });
-        assert_eq!(of("change_group", &words), Ok(expected));
-        let nested = r#"price=[{"input_usd":"1"}]"#;
-        assert_eq!(of("change_model", &[nested]), Ok(json!({"price": [{"input_usd": "1"}]})));
-        assert_eq!(of("change_channel", &[r#"headers={"x-a":"1"}"#]), Ok(json!({"headers": {"x-a": "1"}})));
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_named() {
-        assert!(of("change_group", &["rpms=1"]).unwrap_err().contains("Did you mean 'rpm'"));
-        assert!(of("change_group", &["rpm"]).unwrap_err().contains("MEMBER=VALUE"));
-        assert!(of("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));
-        assert!(of("change_model", &["price=cheap"]).unwrap_err().contains("takes JSON"));
-        assert_eq!(of("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "the check of the request says what it takes");
-        assert!(route_fields("change_group").iter().any(|(name, _)| *name == "rpm"));
-        assert!(!route_fields("change_group").iter().any(|(name, _)| *name == "id" || *name == "name"));
     }
 }

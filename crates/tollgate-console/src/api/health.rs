@@ -15,14 +15,18 @@ use tollgate_core::{AccountHealth, AccountId, Availability, HealthState, Timesta
 use tollgate_store::{AccountSpec, AdminScope, RowKind, StoredRow};
 
 use super::{
-    dispatch::time_value,
-    handler, paging,
+    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, FieldAccess, MODEL_NAME, NAME, ObjectSchema, TEXT, ValueSchema, both, read},
 };
-use crate::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep, api_error::ApiError, response::ApiResponse};
+use crate::{
+    api_error::ApiError,
+    gateway_handle::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep},
+    response::ApiResponse,
+    time::time_value,
+};
 
 static HEALTH: ObjectSchema = ObjectSchema {
     name: "AccountHealth",

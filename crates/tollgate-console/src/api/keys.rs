@@ -8,15 +8,14 @@ use tollgate_core::{KeyId, KeyStatus};
 use tollgate_store::{AdminScope, Change, KeySpec, NewKey, RandomSource, RowKind, StoredRow};
 
 use super::{
-    dispatch::time_value,
-    handler, paging, previews,
+    paging, previews,
     request_context::{ApplyOutcome, InputFields, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, FieldAccess, NAME, OWNER, ObjectSchema, REVISION, TEXT, ValueSchema, WriteMode, both, fixed, read},
     shared_fields::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
 };
-use crate::{api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 static KEY: ObjectSchema = ObjectSchema {
     name: "Key",

@@ -11,15 +11,14 @@ use tollgate_store::{
 };
 
 use super::{
-    dispatch::time_value,
-    handler, paging,
+    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, FieldAccess, NAME, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, WriteMode, both, needed, read},
     shared_fields,
 };
-use crate::{api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 const KINDS: ValueSchema = ValueSchema::Enum(&["top_up", "settle", "adjust"]);
 

@@ -4,13 +4,11 @@ use serde_json::json;
 use tollgate_store::AdminScope;
 
 use super::{
-    dispatch::time_value,
-    handler,
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route},
+    route::{Method, RequestSchema, ResponseSchema, Route, handler},
     schema::{NAME, ObjectSchema, TEXT, ValueSchema, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 static ME: ObjectSchema = ObjectSchema {
     name: "Me",

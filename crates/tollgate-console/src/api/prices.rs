@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use tollgate_store::{AdminScope, Change, ModelSpec, RowKind};
 
 use super::{
-    handler, paging,
+    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{MODEL_NAME, NAME, ObjectSchema, ValueSchema, WriteMode, both, read},
     shared_fields::{self, SCHEDULE},

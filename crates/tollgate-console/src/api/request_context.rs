@@ -9,8 +9,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use tollgate_core::{Multiplier, Revision, Timestamp};
 use tollgate_store::{Actor, AdminKey, AdminScope, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, StoreError};
 
-use super::{check, route::Route};
-use crate::{api_error::ApiError, console::ConsoleState};
+use crate::{api_error::ApiError, state::ConsoleState, time::parse_rfc3339};
 
 /// Longest wait for one question to the database.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +49,8 @@ impl Principal {
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) state: Arc<ConsoleState>,
-    pub(crate) route: &'static Route,
+    /// Method and path pattern of the route, such as `Post /admin/v1/keys`: part of the idempotency fingerprint.
+    pub(crate) operation: String,
     pub(crate) principal: Principal,
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: InputFields,
@@ -125,7 +125,7 @@ impl RequestContext {
         let mut hash = Sha256::new();
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
-        hash.update(format!("{:?} {} {path:?} {}", self.route.method, self.route.path, Value::Object(self.body.0.clone())));
+        hash.update(format!("{} {path:?} {}", self.operation, Value::Object(self.body.0.clone())));
         Ok(Some(Change::Once {
             key: format!("{} {key}", self.principal.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string())),
             fingerprint: hash.finalize().into(),
@@ -199,7 +199,7 @@ impl InputFields {
 
     /// A point in time.
     pub(crate) fn time(&self, name: &str) -> Option<Timestamp> {
-        self.text(name).and_then(check::time)
+        self.text(name).and_then(parse_rfc3339)
     }
 
     /// The items of a list.

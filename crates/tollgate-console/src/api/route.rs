@@ -7,7 +7,7 @@ use tollgate_store::AdminScope;
 
 use super::{
     request_context::RequestContext,
-    schema::{FieldSchema, ObjectSchema, WriteMode},
+    schema::{FieldSchema, ObjectSchema, ValueSchema, WriteMode, both},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
@@ -78,11 +78,16 @@ pub(crate) enum ResponseSchema {
     Document,
 }
 
-/// Page size and where to go on: the parameters of every page.
-pub(crate) const LIMIT: FieldSchema = super::schema::both(
-    "limit",
-    super::schema::ValueSchema::Integer { least: 1, most: 1_000 },
-    "At most so many items; 50 where it is left out.",
-);
-pub(crate) const AFTER: FieldSchema =
-    super::schema::both("after", super::schema::ValueSchema::String { least: 1, most: 300 }, "The `next` of the page before.");
+/// Query parameter `limit`: page size.
+pub(crate) const LIMIT: FieldSchema =
+    both("limit", ValueSchema::Integer { least: 1, most: 1_000 }, "At most so many items; 50 where it is left out.");
+/// Query parameter `after`: the position at which a page begins.
+pub(crate) const AFTER: FieldSchema = both("after", ValueSchema::String { least: 1, most: 300 }, "The `next` of the page before.");
+
+/// Wraps an async function as the [`Route::handler`] of a table entry.
+macro_rules! handler {
+    ($handler:path) => {
+        |context| Box::pin($handler(context))
+    };
+}
+pub(super) use handler;

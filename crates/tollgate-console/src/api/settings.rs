@@ -4,12 +4,11 @@ use serde_json::{Value, json};
 use tollgate_store::AdminScope;
 
 use super::{
-    handler,
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route},
+    route::{Method, RequestSchema, ResponseSchema, Route, handler},
     schema::{NAME, ObjectSchema, TEXT, ValueSchema, both, read},
 };
-use crate::{EffectiveSetting, api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, gateway_handle::EffectiveSetting, response::ApiResponse};
 
 const SOURCES: ValueSchema = ValueSchema::Enum(&["default", "file", "environment", "flag"]);
 

@@ -10,13 +10,12 @@ use tollgate_core::{
 use tollgate_store::StoredRow;
 
 use super::{
-    dispatch::time_value,
     request_context::{InputFields, RequestContext},
     schema::{
         COUNT, COUNT_32, FACTOR, FieldAccess, FieldSchema, ObjectSchema, POSITIVE_NANO_USD, POSITIVE_USD, ValueSchema, both, needed,
     },
 };
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, time::time_value};
 
 pub(super) const RPM: FieldSchema = both("rpm", COUNT_32, "Requests a minute; 0: no bound.");
 pub(super) const TPM: FieldSchema = both("tpm", COUNT, "Tokens a minute; 0: no bound.");

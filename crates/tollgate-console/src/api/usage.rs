@@ -8,9 +8,8 @@ use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecor
 use tollgate_store::{AdminScope, Page, RowKind, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 
 use super::{
-    handler,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, FieldSchema, MODEL_NAME, NAME, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, both, read},
 };

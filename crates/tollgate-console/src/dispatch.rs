@@ -13,22 +13,19 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
-use tollgate_core::Timestamp;
 use tollgate_store::AdminKey;
 
-use super::{
-    check,
-    request_context::{InputFields, NO_TIMEOUT, Principal, RequestContext},
-    route::{Method, RequestSchema, Route},
-    routes,
-    schema::WriteMode,
-};
 use crate::{
+    api::{
+        check,
+        request_context::{InputFields, NO_TIMEOUT, Principal, RequestContext},
+        route::{Method, RequestSchema, Route},
+        schema::WriteMode,
+    },
     api_error::ApiError,
-    auth,
-    console::{ConsoleState, LocalOperator, RequestMeta},
-    json,
+    auth, json,
     response::ApiResponse,
+    state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
 /// Largest body; a catalog file of some thousand rows fits.
@@ -40,10 +37,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for an answer to begin. The longest wait of a channel's test is below it.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(110);
 
-/// The router of all routes. What it does not know is 404, or 405 where the path exists.
-pub(crate) fn router(state: &Arc<ConsoleState>) -> Router {
+/// The router of these routes. Other paths are 404; other methods of a known path are 405.
+pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<ConsoleState>) -> Router {
     let mut router = Router::new();
-    for route in routes() {
+    for route in routes {
         let state = Arc::clone(state);
         let service = on(filter(route.method), move |request: Request<Body>| serve(Arc::clone(&state), route, request));
         router = router.route(route.path, service);
@@ -132,7 +129,7 @@ async fn admit(
             check::body(object, read_json(&parts.headers, body, most, Some(Map::new().into())).await?, WriteMode::Create)?
         }
     });
-    let context = RequestContext { state, route, principal, path, query, headers: parts.headers, body };
+    let context = RequestContext { state, operation: format!("{route:?}"), principal, path, query, headers: parts.headers, body };
     (route.handler)(context).await
 }
 
@@ -175,9 +172,4 @@ async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Resp
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
-}
-
-/// RFC 3339 in UTC.
-pub(super) fn time_value(at: Timestamp) -> Value {
-    crate::rfc3339(at).into()
 }

@@ -1,0 +1,35 @@
+//! What handlers of the admin API share, and what is known of a request before it is parsed.
+
+use std::{net::IpAddr, sync::Arc};
+
+use tokio::sync::Semaphore;
+use tollgate_core::RequestId;
+use tollgate_store::{Actor, Store};
+
+use crate::gateway_handle::GatewayHandle;
+
+/// State shared by all handlers.
+#[derive(Debug)]
+pub(crate) struct ConsoleState {
+    pub(crate) store: Store,
+    pub(crate) gateway: Arc<dyn GatewayHandle>,
+    /// Path of the served catalog file, for messages.
+    pub(crate) catalog_file: Option<String>,
+    pub(crate) version: &'static str,
+    /// Permits for requests that read many rows.
+    pub(crate) heavy_permits: Arc<Semaphore>,
+}
+
+/// Id and peer of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestMeta {
+    /// The request's id, as in `x-request-id`.
+    pub id: RequestId,
+    /// Address of the peer.
+    pub address: IpAddr,
+}
+
+/// Request extension that marks a call from the program's own command line, which has direct access to the data folder
+/// and needs no admin key. Only [`crate::console::Console::handle_local`] sets it; nothing a connection sends can.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalOperator(pub(crate) Actor);

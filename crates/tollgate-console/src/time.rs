@@ -1,0 +1,20 @@
+//! Points in time as the admin API writes and reads them: RFC 3339 in UTC, to the microsecond.
+
+use serde_json::Value;
+use tollgate_core::Timestamp;
+
+/// RFC 3339 in UTC, to the microsecond.
+#[must_use]
+pub fn rfc3339(at: Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
+}
+
+/// The same as a JSON string.
+pub(crate) fn time_value(at: Timestamp) -> Value {
+    rfc3339(at).into()
+}
+
+/// Parses RFC 3339 with any offset; `None` when the text is not a point in time.
+pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_microsecond()))
+}
