@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 pub use self::writer::EchoEvents;
 use self::{request::EchoRequest, words::WordChunks};
-use crate::{Finish, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Protocol, Usage, codec};
+use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Protocol, Usage, codec};
 
 /// What the echo needs to know besides the body.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ struct EchoReply {
     words: WordChunks,
     /// A forced call: name, and whether its input is free text.
     call: Option<(String, bool)>,
-    finish: Finish,
+    finish: FinishReason,
     usage: Usage,
 }
 
@@ -95,12 +95,12 @@ fn answer(asked: EchoRequest, prompt: Usage) -> EchoReply {
     if let Some(call) = asked.call {
         // The name and `{}`: two words.
         let usage = Usage { completion_total: 2, ..prompt };
-        return EchoReply { words: WordChunks::new(String::new(), None).0, call: Some(call), finish: Finish::Tool, usage };
+        return EchoReply { words: WordChunks::new(String::new(), None).0, call: Some(call), finish: FinishReason::Tool, usage };
     }
     let text = if asked.json { serde_json::json!({ "echo": asked.text }).to_string() } else { asked.text };
     let (words, cut) = WordChunks::new(text, asked.max_words);
     let usage = Usage { completion_total: words.count(), ..prompt };
-    EchoReply { words, call: None, finish: if cut { Finish::Length } else { Finish::Stop }, usage }
+    EchoReply { words, call: None, finish: if cut { FinishReason::Length } else { FinishReason::Stop }, usage }
 }
 
 fn refused(call: &EchoCall<'_>, status: u16, message: &str, code: &str) -> EchoAnswer {

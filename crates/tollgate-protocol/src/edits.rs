@@ -128,7 +128,7 @@ mod tests {
             .members(|scanner, name| {
                 let value = scanner.skip()?;
                 if name.raw() == "x" {
-                    doomed.push(name.inside().start - 1..value.end);
+                    doomed.push(name.content_range().start - 1..value.end);
                 }
                 Ok(())
             })

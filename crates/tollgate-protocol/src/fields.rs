@@ -42,7 +42,7 @@ fn object(
         } else {
             scanner.skip()?
         };
-        members.push((name.inside().start - 1..value.end, goes));
+        members.push((name.content_range().start - 1..value.end, goes));
         Ok(())
     })?;
     changes.remove_items(&members);

@@ -13,31 +13,31 @@ const MAX_COUNT: u64 = u32::MAX as u64;
 
 /// A JSON string. What is no character in it (lone surrogates, broken UTF-8) becomes U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Text(pub(crate) String);
+pub(crate) struct LenientText(pub(crate) String);
 
-impl Text {
+impl LenientText {
     /// The text, or nothing where it is empty.
     pub(crate) fn filled(text: Option<Self>) -> Option<String> {
         text.map(|text| text.0).filter(|text| !text.is_empty())
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for LenientText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Text;
+            type Value = LenientText;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
                 to.write_str("a string")
             }
 
-            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(String::from_utf8_lossy(bytes).into_owned()))
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<LenientText, E> {
+                Ok(LenientText(String::from_utf8_lossy(bytes).into_owned()))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
+            fn visit_str<E: Error>(self, text: &str) -> Result<LenientText, E> {
+                Ok(LenientText(text.to_owned()))
             }
         }
         // Asked for bytes, serde_json hands out strings whose characters it has not judged.
@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Text {
 
 /// The string a raw value is; `None` for anything else.
 pub(crate) fn text_of(raw: &RawValue) -> Option<String> {
-    serde_json::from_str::<Text>(raw.get()).ok().map(|text| text.0)
+    serde_json::from_str::<LenientText>(raw.get()).ok().map(|text| text.0)
 }
 
 /// The non-empty string an optional raw value is.
@@ -62,7 +62,7 @@ pub(crate) fn is_truthy(raw: Option<&RawValue>) -> bool {
 
 /// A count as upstreams write it: a number, a whole float, a string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum LenientCount {
     /// Not there, or `null`.
     #[default]
     Absent,
@@ -72,7 +72,7 @@ pub(crate) enum Count {
     Given(u64),
 }
 
-impl Count {
+impl LenientCount {
     /// The count, where there is one.
     pub(crate) const fn given(self) -> Option<u64> {
         match self {
@@ -99,48 +99,48 @@ impl Count {
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for LenientCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Count;
+            type Value = LenientCount;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
                 to.write_str("anything")
             }
 
-            fn visit_u64<E: Error>(self, count: u64) -> Result<Count, E> {
-                Ok(Count::of(count))
+            fn visit_u64<E: Error>(self, count: u64) -> Result<LenientCount, E> {
+                Ok(LenientCount::of(count))
             }
 
-            fn visit_i64<E: Error>(self, count: i64) -> Result<Count, E> {
-                Ok(u64::try_from(count).map_or(Count::Unreadable, Count::of))
+            fn visit_i64<E: Error>(self, count: i64) -> Result<LenientCount, E> {
+                Ok(u64::try_from(count).map_or(LenientCount::Unreadable, LenientCount::of))
             }
 
-            fn visit_f64<E: Error>(self, count: f64) -> Result<Count, E> {
-                Ok(Count::of_float(count))
+            fn visit_f64<E: Error>(self, count: f64) -> Result<LenientCount, E> {
+                Ok(LenientCount::of_float(count))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Count, E> {
-                Ok(text.trim().parse::<f64>().map_or(Count::Unreadable, Count::of_float))
+            fn visit_str<E: Error>(self, text: &str) -> Result<LenientCount, E> {
+                Ok(text.trim().parse::<f64>().map_or(LenientCount::Unreadable, LenientCount::of_float))
             }
 
-            fn visit_bool<E: Error>(self, _: bool) -> Result<Count, E> {
-                Ok(Count::Unreadable)
+            fn visit_bool<E: Error>(self, _: bool) -> Result<LenientCount, E> {
+                Ok(LenientCount::Unreadable)
             }
 
-            fn visit_unit<E: Error>(self) -> Result<Count, E> {
-                Ok(Count::Absent)
+            fn visit_unit<E: Error>(self) -> Result<LenientCount, E> {
+                Ok(LenientCount::Absent)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Count, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LenientCount, A::Error> {
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Count::Unreadable)
+                Ok(LenientCount::Unreadable)
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Count, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LenientCount, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Count::Unreadable)
+                Ok(LenientCount::Unreadable)
             }
         }
         from.deserialize_any(Reader)
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn broken_characters_become_replacements() {
-        let read = |json: &[u8]| serde_json::from_slice::<Text>(json).map(|text| text.0);
+        let read = |json: &[u8]| serde_json::from_slice::<LenientText>(json).map(|text| text.0);
         assert_eq!(read(br#""a\u00e9\n""#).unwrap(), "aé\n");
         assert!(read(br#""a\ud83d""#).unwrap().starts_with("a\u{fffd}"));
         assert_eq!(read(b"\"a\xff\"").unwrap(), "a\u{fffd}");
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn counts_are_read_in_every_spelling() {
-        let read = |json: &str| serde_json::from_str::<Count>(json).unwrap();
-        assert_eq!(read("7"), Count::Given(7));
-        assert_eq!(read("7.0"), Count::Given(7));
-        assert_eq!(read("\"7\""), Count::Given(7));
-        assert_eq!(read("null"), Count::Absent);
+        let read = |json: &str| serde_json::from_str::<LenientCount>(json).unwrap();
+        assert_eq!(read("7"), LenientCount::Given(7));
+        assert_eq!(read("7.0"), LenientCount::Given(7));
+        assert_eq!(read("\"7\""), LenientCount::Given(7));
+        assert_eq!(read("null"), LenientCount::Absent);
         for bad in ["-1", "1.5", "9223372036854775808", "\"x\"", "true", "[1]", "{\"a\":1}", "1e300"] {
-            assert_eq!(read(bad), Count::Unreadable, "{bad}");
+            assert_eq!(read(bad), LenientCount::Unreadable, "{bad}");
         }
     }
 }

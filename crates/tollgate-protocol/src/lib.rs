@@ -46,7 +46,7 @@ pub use minimal_request::minimal_request;
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
-pub use reply_summary::{CheckedReply, Finish, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
+pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestSummary, SplicePoints};
 pub use target::{Framing, Method, Protocol, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};

@@ -50,11 +50,11 @@ pub(crate) fn bare_id(id: &str) -> &str {
 }
 
 /// Reads an id and takes the signature it carries away.
-pub(crate) fn cut_id(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
-    if let Some(id) = scanner.words()? {
+pub(crate) fn strip_id_suffix(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
+    if let Some(id) = scanner.optional_string()? {
         let bare = bare_id(id.raw()).len();
         if bare < id.raw().len() {
-            changes.remove(id.inside().start + bare..id.inside().end);
+            changes.remove(id.content_range().start + bare..id.content_range().end);
         }
     }
     Ok(())

@@ -40,4 +40,4 @@ pub(crate) use answer_pipeline::{AnswerPipeline, CALL_BYTES_LIMIT, CANDIDATE_LIM
 pub(crate) use reply_codec::ReplyCodec;
 pub(crate) use text_map::TextMap;
 
-pub use crate::{Finish, Usage};
+pub use crate::{FinishReason, Usage};

@@ -91,7 +91,7 @@ impl BodyKind {
     ///
     /// # Errors
     /// HTML, or a document too large to be an error.
-    pub(crate) fn look(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
+    pub(crate) fn inspect(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
         match self {
             Self::Unknown => match chunk.trim_ascii_start().first() {
                 None => {}
@@ -99,7 +99,7 @@ impl BodyKind {
                 Some(b'[') => *self = Self::Array,
                 Some(b'{') => {
                     *self = Self::Document(Vec::new());
-                    return self.look(chunk);
+                    return self.inspect(chunk);
                 }
                 Some(_) => *self = Self::Events,
             },
@@ -156,20 +156,20 @@ mod tests {
         {
             for cut in 0..text.len() {
                 let mut opening = BodyKind::default();
-                opening.look(&text.as_bytes()[..cut]).unwrap();
-                opening.look(&text.as_bytes()[cut..]).unwrap();
+                opening.inspect(&text.as_bytes()[..cut]).unwrap();
+                opening.inspect(&text.as_bytes()[cut..]).unwrap();
                 assert!(format!("{opening:?}").starts_with(expected), "{text:?} cut at {cut}");
             }
         }
-        assert!(BodyKind::default().look(b" <html>").is_err());
+        assert!(BodyKind::default().inspect(b" <html>").is_err());
     }
 
     #[test]
     fn a_gathered_document_is_bounded() {
         let mut opening = BodyKind::default();
-        opening.look(b"{").unwrap();
+        opening.inspect(b"{").unwrap();
         let piece = vec![b' '; 1024];
-        let taken = (0..1000).take_while(|_| opening.look(&piece).is_ok()).count();
+        let taken = (0..1000).take_while(|_| opening.inspect(&piece).is_ok()).count();
         assert_eq!(taken, 63);
     }
 }

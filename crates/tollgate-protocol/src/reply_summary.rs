@@ -44,7 +44,7 @@ impl Usage {
 /// Why a candidate ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finish {
+pub enum FinishReason {
     /// Natural end.
     Stop,
     /// Token limit.
@@ -65,7 +65,7 @@ pub struct ReplySummary {
     /// The provider's own figures, the last complete ones seen; `None` when it sent none that can be read.
     pub usage: Option<Usage>,
     /// Finish of the first candidate.
-    pub finish: Option<Finish>,
+    pub finish: Option<FinishReason>,
     /// Whether any content (text, thought, call, media, refusal, block reason) has been seen.
     pub content: bool,
     /// Bytes of text, thought and call arguments seen; the local count of output rests on it.
@@ -173,7 +173,7 @@ pub(crate) struct CandidateProgress {
 
 impl CandidateProgress {
     /// A candidate showed up. Indexes above 127 (no protocol allows more candidates) share the last place.
-    pub(crate) fn see(&mut self, index: u64, ended: bool) {
+    pub(crate) fn record(&mut self, index: u64, ended: bool) {
         let bit = 1_u128 << index.min(127);
         self.begun |= bit;
         if ended {

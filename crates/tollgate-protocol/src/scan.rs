@@ -15,7 +15,7 @@ use std::ops::Range;
 pub(crate) use lenient::InvalidCount;
 pub(crate) use number::{is_finite, whole};
 pub(crate) use syntax_error::SyntaxError;
-pub(crate) use text::Text;
+pub(crate) use text::JsonStr;
 
 /// Most brackets open at once; the body's own counts.
 pub(crate) const MAX_DEPTH: u32 = 128;
@@ -49,7 +49,7 @@ pub(crate) enum Value<'a> {
     /// A number as it was written.
     Number(&'a str),
     /// A string.
-    Text(Text<'a>),
+    Text(JsonStr<'a>),
     /// An array.
     Array,
     /// An object.
@@ -111,7 +111,7 @@ impl<'a> Scanner<'a> {
     /// object's place, braces included.
     pub(crate) fn object(
         &mut self,
-        mut each: impl FnMut(&mut Self, Text<'a>) -> Result<(), SyntaxError>,
+        mut each: impl FnMut(&mut Self, JsonStr<'a>) -> Result<(), SyntaxError>,
     ) -> Result<Range<usize>, SyntaxError> {
         self.space();
         let start = self.at;
@@ -284,7 +284,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A member's name and the `:` behind it.
-    fn name(&mut self) -> Result<Text<'a>, SyntaxError> {
+    fn name(&mut self) -> Result<JsonStr<'a>, SyntaxError> {
         self.space();
         if self.byte() != Some(b'"') {
             return Err(SyntaxError::new(self.at, "expected a member name in double quotes"));
@@ -299,11 +299,11 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string; the next byte is its opening quote.
-    fn text(&mut self) -> Result<Text<'a>, SyntaxError> {
+    fn text(&mut self) -> Result<JsonStr<'a>, SyntaxError> {
         let start = self.at + 1;
         let (end, decoded) = text::scan(self.body.as_bytes(), start)?;
         self.at = end + 1;
-        Ok(Text::new(self.slice(start..end), start, decoded))
+        Ok(JsonStr::new(self.slice(start..end), start, decoded))
     }
 
     /// A number or one of the three words.

@@ -4,7 +4,7 @@
 use crate::{
     FieldPath, Malformed, Method, RequestSummary, SplicePoints,
     fingerprint::Fingerprint,
-    scan::{Scanner, SyntaxError, Text, Value, ValueKind, is_finite},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, is_finite},
     validation::{ErrorStyle, JsonPath, ValidationErrors},
 };
 
@@ -31,9 +31,9 @@ pub(crate) struct SeenMembers(Vec<&'static str>);
 
 impl SeenMembers {
     /// Notes a member; meeting it again is a fault.
-    pub(crate) fn check_unique(&mut self, member: &'static str, name: &Text<'_>) -> Result<(), SyntaxError> {
+    pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
         if self.0.contains(&member) {
-            return Err(SyntaxError::duplicate_member(name.inside().start - 1, member));
+            return Err(SyntaxError::duplicate_member(name.content_range().start - 1, member));
         }
         self.0.push(member);
         Ok(())
@@ -91,12 +91,12 @@ impl SummaryBuilder {
     }
 
     /// A top-level member the gateway reads may stand once.
-    pub(crate) fn check_unique(&mut self, member: &'static str, name: &Text<'_>) -> Result<(), SyntaxError> {
+    pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
         self.seen.check_unique(member, name)
     }
 
     /// Reads a whole request that stands inside of another body: it has its own members, and its fields ask for nothing.
-    pub(crate) fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+    pub(crate) fn nested_request<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let fields = self.fields.len();
         let outside = std::mem::take(&mut self.seen);
         let result = read(self);
@@ -116,7 +116,7 @@ impl SummaryBuilder {
     // --- sizes ---
 
     /// Text of a message, a part or an instruction.
-    pub(crate) fn text(&mut self, text: &Text<'_>) {
+    pub(crate) fn text(&mut self, text: &JsonStr<'_>) {
         self.text_bytes += text.decoded_bytes();
         self.remember(text.raw());
     }
@@ -128,13 +128,13 @@ impl SummaryBuilder {
     }
 
     /// Inline media of a mime type, in base64.
-    pub(crate) fn base64(&mut self, mime: &str, data: &Text<'_>) {
+    pub(crate) fn base64(&mut self, mime: &str, data: &JsonStr<'_>) {
         self.remember(data.raw());
         self.inline(mime, decoded_base64(data.decoded_bytes(), data.raw()));
     }
 
     /// Media behind a `data:` URL, or an image somewhere else. `fallback` is the mime type where the URL names none.
-    pub(crate) fn url(&mut self, fallback: &str, url: &Text<'_>) {
+    pub(crate) fn url(&mut self, fallback: &str, url: &JsonStr<'_>) {
         self.remember(url.raw());
         let raw = url.raw();
         let (Some(rest), Some(comma)) = (raw.strip_prefix("data:"), memchr::memchr(b',', raw.as_bytes())) else {
@@ -171,7 +171,7 @@ impl SummaryBuilder {
     // --- affinity ---
 
     /// The caller's own name for the conversation.
-    pub(crate) fn cache_key(&mut self, key: &Text<'_>) {
+    pub(crate) fn cache_key(&mut self, key: &JsonStr<'_>) {
         if !key.is_blank() {
             let mut fingerprint = Fingerprint::new();
             fingerprint.add(b"key");
@@ -307,7 +307,11 @@ impl SummaryBuilder {
     }
 
     /// Reads a string, or `null` for none; anything else is a fault.
-    pub(crate) fn string<'a>(&mut self, scanner: &mut Scanner<'a>, path: &JsonPath<'_>) -> Result<Option<Text<'a>>, SyntaxError> {
+    pub(crate) fn string<'a>(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        path: &JsonPath<'_>,
+    ) -> Result<Option<JsonStr<'a>>, SyntaxError> {
         match scanner.value()?.0 {
             Value::Text(text) => Ok(Some(text)),
             Value::Null => Ok(None),

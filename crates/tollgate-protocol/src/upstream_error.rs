@@ -76,7 +76,7 @@ fn shortened(text: &str) -> String {
 impl UpstreamErrorBody {
     /// A member as text; numbers too, because some gateways send numeric codes.
     #[must_use]
-    pub(crate) fn word(&self, name: &str) -> Option<String> {
+    pub(crate) fn text_field(&self, name: &str) -> Option<String> {
         let value = self.object.get(name)?;
         match value.as_str() {
             Some(text) => (!text.is_empty()).then(|| shortened(text)),
@@ -105,7 +105,7 @@ impl UpstreamErrorBody {
     /// Whether the upstream's own words (in any case) hold one of `needles`, which are lower case. Where it finds fault with
     /// the request, what stands behind a quotation mark can be the caller's words: nobody may make our account look dead.
     #[must_use]
-    pub(crate) fn says(&self, answered: u16, needles: &[&str]) -> bool {
+    pub(crate) fn mentions(&self, answered: u16, needles: &[&str]) -> bool {
         let own = if matches!(self.status(answered), 400 | 404 | 409 | 413 | 415 | 422) {
             unquoted(&self.message)
         } else {
@@ -130,8 +130,8 @@ impl UpstreamErrorBody {
         UpstreamProblem {
             status,
             foreign: self.is_foreign(status),
-            code: self.word("code"),
-            param: self.word("param"),
+            code: self.text_field("code"),
+            param: self.text_field("param"),
             recognised: self.recognised,
             details: self.details(),
             retry_after: self.retry_delay(),
@@ -154,7 +154,7 @@ impl UpstreamErrorBody {
             }
         }
         if self.is(&["unsupported_parameter", "unknown_parameter"])
-            && let Some(param) = self.word("param")
+            && let Some(param) = self.text_field("param")
         {
             return vec![param];
         }

@@ -8,8 +8,8 @@ use super::{
     wire::{self, ContentBlock, MessagesResponse},
 };
 use crate::{
-    Codec, Finish, InvalidReply, Protocol, Usage,
-    lenient::{Text, is_truthy, text_of},
+    Codec, FinishReason, InvalidReply, Protocol, Usage,
+    lenient::{LenientText, is_truthy, text_of},
     neutral::{Event, Signature},
     scan::Scanner,
 };
@@ -29,12 +29,12 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     for block in content {
         self::block(block, &mut state, out)?;
     }
-    let native = Text::filled(answer.stop_reason);
+    let native = LenientText::filled(answer.stop_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
         return Err(InvalidReply::Unreadable("a message with nothing in it"));
     }
-    let finish = native.as_deref().map_or(Finish::Stop, finish::read);
-    let message = answer.stop_details.and_then(|details| Text::filled(details.explanation));
+    let finish = native.as_deref().map_or(FinishReason::Stop, finish::read);
+    let message = answer.stop_details.and_then(|details| LenientText::filled(details.explanation));
     out.push(Event::Finish { c: 0, finish, native, message });
     out.push(Event::End);
     Ok(())
@@ -77,7 +77,7 @@ fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Re
             let k = at.calls;
             at.calls = at.calls.wrapping_add(1);
             let id = block.id.unwrap_or_default().0;
-            let name = Text::filled(block.name).ok_or(InvalidReply::Unreadable("a call without a name"))?;
+            let name = LenientText::filled(block.name).ok_or(InvalidReply::Unreadable("a call without a name"))?;
             let fragment = wire::input(block.input)?.unwrap_or_else(|| "{}".to_owned());
             out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
             out.push(Event::CallArgs { c: 0, k, fragment });
@@ -89,8 +89,8 @@ fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Re
 }
 
 /// The signature of a block.
-pub(super) fn signature(value: Option<Text>) -> Option<Signature> {
-    Text::filled(value).map(|value| Signature { owner: Protocol::Anthropic, value })
+pub(super) fn signature(value: Option<LenientText>) -> Option<Signature> {
+    LenientText::filled(value).map(|value| Signature { owner: Protocol::Anthropic, value })
 }
 
 /// A redacted block.

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::members::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
 use crate::{
-    Finish, Protocol,
+    FinishReason, Protocol,
     json_text::{write_json, write_string},
     neutral::{Candidate, Part, PartKind, Reply, ReplyContext},
 };
@@ -17,16 +17,16 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
     out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
     write_string(&mut out, &context.model);
     out.put_slice(b",\"content\":[");
-    let (mut finish, mut explanation) = (Finish::Stop, None);
+    let (mut finish, mut explanation) = (FinishReason::Stop, None);
     if let Some(candidate) = reply.candidates.first() {
         content(&mut out, candidate, from, context);
         finish = candidate.finish();
         explanation.clone_from(&candidate.message);
         if candidate.refusal.is_some() {
-            (finish, explanation) = (Finish::Filter, candidate.refusal.clone());
+            (finish, explanation) = (FinishReason::Filter, candidate.refusal.clone());
         }
     } else if let Some(blocked) = &reply.blocked {
-        (finish, explanation) = (Finish::Filter, Some(blocked_sentence(&blocked.reason, blocked.message.as_deref())));
+        (finish, explanation) = (FinishReason::Filter, Some(blocked_sentence(&blocked.reason, blocked.message.as_deref())));
     }
     out.put_slice(b"],");
     write_stop(&mut out, finish, explanation.as_deref());
@@ -81,7 +81,7 @@ impl Blocks<'_> {
         }
     }
 
-    fn call(&mut self, part: &Part, finish: Finish) {
+    fn call(&mut self, part: &Part, finish: FinishReason) {
         let PartKind::Call { id, name, args, .. } = &part.kind else { return };
         let Some(input) = input(args, finish) else { return };
         self.close();

@@ -4,16 +4,16 @@ use bytes::{BufMut, BytesMut};
 
 use super::finish;
 use crate::{
-    Finish, Protocol, Usage,
+    FinishReason, Protocol, Usage,
     json_text::{arguments_object, write_string},
     neutral::Signature,
     opaque_state::id_suffix,
 };
 
 /// `stop_reason`, `stop_sequence` and, for a refusal that explains itself, `stop_details`; without a comma.
-pub(super) fn write_stop(out: &mut BytesMut, finish: Finish, explanation: Option<&str>) {
+pub(super) fn write_stop(out: &mut BytesMut, finish: FinishReason, explanation: Option<&str>) {
     out.put_slice(format!("\"stop_reason\":\"{}\",\"stop_sequence\":null", finish::reason_str(finish)).as_bytes());
-    if let Some(explanation) = explanation.filter(|_| finish == Finish::Filter) {
+    if let Some(explanation) = explanation.filter(|_| finish == FinishReason::Filter) {
         out.put_slice(b",\"stop_details\":{\"type\":\"refusal\",\"category\":null,\"explanation\":");
         write_string(out, explanation);
         out.put_u8(b'}');
@@ -35,10 +35,10 @@ pub(super) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
 
 /// A call's input: always an object. What is none is kept as text in one, so that the caller's tool can refuse it and
 /// the model see why; `None` where the token limit cut it off.
-pub(super) fn input(args: &str, finish: Finish) -> Option<String> {
+pub(super) fn input(args: &str, finish: FinishReason) -> Option<String> {
     match arguments_object(args) {
         Some(object) => Some(object),
-        None if finish == Finish::Length => None,
+        None if finish == FinishReason::Length => None,
         None => Some(serde_json::json!({ "_raw": args }).to_string()),
     }
 }

@@ -63,12 +63,12 @@ fn regained(message: &str) -> Option<QuotaWindow> {
 /// Reads an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
-    let kind = found.word("type");
+    let kind = found.text_field("type");
     let detail = found.object.get("details").and_then(|details| details.get("error_code")).and_then(Value::as_str);
     let detail = detail.map(str::to_owned);
     let code = detail.as_deref().unwrap_or_default();
-    let spent = QUOTA_EXHAUSTED_CODES.contains(&code) || found.says(status, QUOTA_EXHAUSTED_PHRASES);
-    let refused = code == "organization_on_hold" || found.says(status, &["organization_on_hold"]);
+    let spent = QUOTA_EXHAUSTED_CODES.contains(&code) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
+    let refused = code == "organization_on_hold" || found.mentions(status, &["organization_on_hold"]);
     // An answer has a type too.
     let answer = kind.as_deref() == Some("message");
     let problem = found.into_problem(status);

@@ -42,7 +42,7 @@ struct Events {
 
 impl StreamRelay for Relay {
     fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        self.opening.look(chunk)?;
+        self.opening.inspect(chunk)?;
         if let BodyKind::Document(_) = self.opening {
             return Ok(());
         }
@@ -130,7 +130,7 @@ fn named(name: &str, json: &[u8]) -> Bytes {
 mod tests {
     use super::*;
     use crate::{
-        Finish, Usage,
+        FinishReason, Usage,
         passthrough::testing::{Run, run_cut_everywhere},
     };
 
@@ -178,7 +178,7 @@ mod tests {
             reading,
             ReplySummary {
                 usage,
-                finish: Some(Finish::Tool),
+                finish: Some(FinishReason::Tool),
                 content: true,
                 text_bytes: 5,
                 media: 0,

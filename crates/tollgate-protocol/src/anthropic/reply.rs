@@ -41,7 +41,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, ReplySummary};
+    use crate::{FinishReason, ReplySummary};
 
     fn read(body: &str) -> Result<CheckedReply, InvalidReply> {
         read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
@@ -61,7 +61,7 @@ mod tests {
             passed.reading,
             ReplySummary {
                 usage,
-                finish: Some(Finish::Tool),
+                finish: Some(FinishReason::Tool),
                 content: true,
                 text_bytes: 12,
                 media: 0,
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_refusal_may_be_empty() {
         let reading = read(r#"{"content":[],"stop_reason":"refusal"}"#).unwrap().reading;
-        assert_eq!((reading.finish, reading.content), (Some(Finish::Filter), false));
+        assert_eq!((reading.finish, reading.content), (Some(FinishReason::Filter), false));
     }
 
     #[test]

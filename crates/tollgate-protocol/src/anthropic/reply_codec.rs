@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Anthropic, decode_reply, encode_reply, stream_decoder::MessagesStreamDecoder, stream_encoder::MessagesStreamEncoder};
 use crate::{
     InvalidReply, Protocol,
-    lenient::Count,
+    lenient::LenientCount,
     neutral::{Event, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
 };
 
@@ -30,7 +30,7 @@ impl ReplyCodec for Anthropic {
         #[derive(serde::Deserialize)]
         struct Counted {
             #[serde(default)]
-            input_tokens: Count,
+            input_tokens: LenientCount,
         }
         let counted: Counted = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a token count"))?;
         counted.input_tokens.given().ok_or(InvalidReply::Unreadable("not a token count"))

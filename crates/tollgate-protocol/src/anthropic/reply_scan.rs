@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{finish, usage::MessagesUsageCounts};
 use crate::{
     ReplySummary,
-    scan::{Scanner, SyntaxError, Text, ValueKind},
+    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
 /// Facts of one body or event.
@@ -44,10 +44,10 @@ impl MessagesReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
         match &*name.decode() {
             "type" => {
-                if let Some(kind) = scanner.words()? {
+                if let Some(kind) = scanner.optional_string()? {
                     // Longer than any type there is; the rest cannot matter.
                     self.kind = kind.decode().chars().take(64).collect();
                 }
@@ -56,7 +56,7 @@ impl MessagesReplyScan {
                 scanner.members(|scanner, name| self.message(scanner, name))?;
             }
             "error" => self.error = matches!(scanner.peek(), ValueKind::Object | ValueKind::Text),
-            "input_tokens" => self.input_tokens = scanner.tokens()?.ok().flatten(),
+            "input_tokens" => self.input_tokens = scanner.token_count()?.ok().flatten(),
             "content_block" => {
                 self.unusable |= !block(scanner, &mut self.reading)?;
             }
@@ -67,7 +67,7 @@ impl MessagesReplyScan {
     }
 
     /// A member of the message: a whole body, or `message` of the first event.
-    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
         match &*name.decode() {
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
             "usage" => self.counts.read(scanner)?,
@@ -88,7 +88,7 @@ impl MessagesReplyScan {
     }
 
     fn stop_reason(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
-        let reason = scanner.words()?.filter(|word| !word.raw().is_empty());
+        let reason = scanner.optional_string()?.filter(|word| !word.raw().is_empty());
         self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
         Ok(())
     }
@@ -108,7 +108,7 @@ fn block(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, 
     let mut plain = true;
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
-            "type" => plain = scanner.words()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
+            "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
             "text" | "thinking" => add_text(scanner, reading)?,
             // Arguments come whole here, or as `{}` before their pieces.
             "input" => {
@@ -125,7 +125,7 @@ fn block(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, 
 }
 
 fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
-    if let Some(text) = scanner.words()? {
+    if let Some(text) = scanner.optional_string()? {
         reading.text_bytes += text.decoded_bytes();
         reading.content |= !text.raw().is_empty();
     }

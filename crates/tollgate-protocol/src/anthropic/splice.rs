@@ -9,8 +9,8 @@ use bytes::Bytes;
 use crate::{
     RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    markers::{THINKING_SIGNATURE, clean_turns, cut_id, has_suffixed_ids, has_thinking_signatures},
-    scan::{Scanner, SyntaxError, Text, Value, ValueKind, whole},
+    markers::{THINKING_SIGNATURE, clean_turns, has_suffixed_ids, has_thinking_signatures, strip_id_suffix},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
 /// Applies the edits; the same buffer where nothing has to change. The summary's splice points are not looked at.
@@ -70,7 +70,7 @@ fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Ran
     let (mut thinking, mut ours) = (false, false);
     let range = scanner.object(|scanner, name| {
         match &*name.decode() {
-            "id" | "tool_use_id" => cut_id(scanner, changes)?,
+            "id" | "tool_use_id" => strip_id_suffix(scanner, changes)?,
             "type" => thinking = matches!(scanner.value()?.0, Value::Text(kind) if kind.decode().ends_with("thinking")),
             "signature" | "data" => ours |= matches!(scanner.value()?.0, Value::Text(value) if is_ours(&value)),
             _ => {
@@ -82,7 +82,7 @@ fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Ran
     Ok((range, thinking && ours))
 }
 
-fn is_ours(value: &Text<'_>) -> bool {
+fn is_ours(value: &JsonStr<'_>) -> bool {
     value.raw().starts_with(THINKING_SIGNATURE)
 }
 

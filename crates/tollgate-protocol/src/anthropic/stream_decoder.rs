@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Codec, StreamError,
-    lenient::{Text, is_truthy},
+    lenient::{LenientText, is_truthy},
     neutral::{Citation, Event, StreamDecoder},
 };
 
@@ -43,7 +43,7 @@ enum Kind {
         citations: Vec<Citation>,
     },
     Thinking {
-        signature: Option<Text>,
+        signature: Option<LenientText>,
     },
     /// A call; `input` stood whole in its start, `begun` once a piece of it came.
     Call {
@@ -75,10 +75,10 @@ impl StreamDecoder for MessagesStreamDecoder {
             Some("message_delta") => {
                 self.usage(event.usage, out);
                 if let Some(delta) = event.delta
-                    && let Some(native) = Text::filled(delta.stop_reason)
+                    && let Some(native) = LenientText::filled(delta.stop_reason)
                 {
                     self.close_all(out);
-                    let message = delta.stop_details.and_then(|details| Text::filled(details.explanation));
+                    let message = delta.stop_details.and_then(|details| LenientText::filled(details.explanation));
                     out.push(Event::Finish { c: 0, finish: finish::read(&native), native: Some(native), message });
                 }
             }
@@ -120,7 +120,7 @@ impl MessagesStreamDecoder {
                 let k = self.next_call;
                 self.next_call = self.next_call.wrapping_add(1);
                 let id = block.id.unwrap_or_default().0;
-                let name = Text::filled(block.name).ok_or(StreamError::Malformed("a call without a name"))?;
+                let name = LenientText::filled(block.name).ok_or(StreamError::Malformed("a call without a name"))?;
                 out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
                 Kind::Call { k, input: wire::input(block.input)?, begun: false }
             }
@@ -136,8 +136,8 @@ impl MessagesStreamDecoder {
         Ok(())
     }
 
-    fn text(&mut self, text: Option<Text>, out: &mut Vec<Event>) {
-        if let Some(text) = Text::filled(text) {
+    fn text(&mut self, text: Option<LenientText>, out: &mut Vec<Event>) {
+        if let Some(text) = LenientText::filled(text) {
             self.text += text.len();
             out.push(Event::Text { c: 0, text, signature: None });
         }
@@ -157,7 +157,7 @@ impl MessagesStreamDecoder {
             (Some("thinking_delta"), Kind::Thinking { .. }) => thinking(delta.thinking, out),
             (Some("signature_delta"), Kind::Thinking { signature }) => *signature = delta.signature,
             (Some("input_json_delta"), Kind::Call { k, begun, .. }) => {
-                if let Some(fragment) = Text::filled(delta.partial_json) {
+                if let Some(fragment) = LenientText::filled(delta.partial_json) {
                     *begun = true;
                     out.push(Event::CallArgs { c: 0, k: *k, fragment });
                 }
@@ -204,8 +204,8 @@ impl MessagesStreamDecoder {
     }
 }
 
-fn thinking(text: Option<Text>, out: &mut Vec<Event>) {
-    if let Some(text) = Text::filled(text) {
+fn thinking(text: Option<LenientText>, out: &mut Vec<Event>) {
+    if let Some(text) = LenientText::filled(text) {
         out.push(Event::Think { c: 0, text, redacted: None, signature: None });
     }
 }

@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::members::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
 use crate::{
-    Finish, Protocol, Usage,
+    FinishReason, Protocol, Usage,
     json_text::write_string,
     neutral::{Event, ReplyContext, Signature, StreamEncoder},
 };
@@ -27,7 +27,7 @@ pub(super) struct MessagesStreamEncoder {
     next: u32,
     open: Option<Block>,
     calls: Vec<Call>,
-    finish: Option<(Finish, Option<String>)>,
+    finish: Option<(FinishReason, Option<String>)>,
     refusal: String,
     usage: Option<Usage>,
 }
@@ -133,7 +133,7 @@ impl MessagesStreamEncoder {
         }
     }
 
-    fn call(&mut self, out: &mut BytesMut, call: &Call, finish: Finish) {
+    fn call(&mut self, out: &mut BytesMut, call: &Call, finish: FinishReason) {
         let Some(input) = input(&call.args, finish) else { return };
         self.close_block(out);
         self.start(out);
@@ -148,12 +148,12 @@ impl MessagesStreamEncoder {
     }
 
     fn end(&mut self, out: &mut BytesMut) {
-        let (mut finish, mut explanation) = self.finish.take().unwrap_or((Finish::Stop, None));
+        let (mut finish, mut explanation) = self.finish.take().unwrap_or((FinishReason::Stop, None));
         for call in std::mem::take(&mut self.calls) {
             self.call(out, &call, finish);
         }
         if !self.refusal.is_empty() {
-            (finish, explanation) = (Finish::Filter, Some(std::mem::take(&mut self.refusal)));
+            (finish, explanation) = (FinishReason::Filter, Some(std::mem::take(&mut self.refusal)));
         }
         self.start(out);
         self.close_block(out);
@@ -199,13 +199,13 @@ impl StreamEncoder for MessagesStreamEncoder {
                 let sound = |call: &Call| call.k == k && crate::json_text::arguments_object(&call.args).is_some();
                 if self.calls.first().is_some_and(sound) {
                     let call = self.calls.remove(0);
-                    self.call(out, &call, Finish::Tool);
+                    self.call(out, &call, FinishReason::Tool);
                 }
             }
             Event::Finish { c, finish, message, .. } if self.shows(c) => self.finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => {
                 let sentence = blocked_sentence(&blocked.reason, blocked.message.as_deref());
-                self.finish = Some((Finish::Filter, Some(sentence)));
+                self.finish = Some((FinishReason::Filter, Some(sentence)));
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),

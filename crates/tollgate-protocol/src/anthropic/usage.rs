@@ -28,7 +28,7 @@ impl MessagesUsageCounts {
                 "output_tokens_details" => {
                     scanner.members(|scanner, name| {
                         if name.decode() == "thinking_tokens" {
-                            self.thinking = scanner.tokens()?.ok().flatten().or(self.thinking);
+                            self.thinking = scanner.token_count()?.ok().flatten().or(self.thinking);
                         }
                         Ok(())
                     })?;
@@ -36,7 +36,7 @@ impl MessagesUsageCounts {
                 }
                 _ => return Ok(()),
             };
-            *place = scanner.tokens()?.ok().flatten().or(*place);
+            *place = scanner.token_count()?.ok().flatten().or(*place);
             Ok(())
         })?;
         Ok(())

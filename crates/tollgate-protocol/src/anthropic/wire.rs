@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::{
     StreamError,
     json_text::compact,
-    lenient::{Count, Text},
+    lenient::{LenientCount, LenientText},
     neutral::Citation,
 };
 
@@ -15,11 +15,11 @@ use crate::{
 #[derive(Deserialize)]
 pub(super) struct MessagesResponse<'a> {
     #[serde(default, rename = "type")]
-    pub kind: Option<Text>,
+    pub kind: Option<LenientText>,
     #[serde(default, borrow)]
     pub content: Option<Vec<ContentBlock<'a>>>,
     #[serde(default)]
-    pub stop_reason: Option<Text>,
+    pub stop_reason: Option<LenientText>,
     #[serde(default)]
     pub stop_details: Option<StopDetails>,
     #[serde(default, borrow)]
@@ -31,25 +31,25 @@ pub(super) struct MessagesResponse<'a> {
 #[derive(Deserialize)]
 pub(super) struct StopDetails {
     #[serde(default)]
-    pub explanation: Option<Text>,
+    pub explanation: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct ContentBlock<'a> {
     #[serde(rename = "type")]
-    pub kind: Text,
+    pub kind: LenientText,
     #[serde(default)]
-    pub text: Option<Text>,
+    pub text: Option<LenientText>,
     #[serde(default)]
-    pub thinking: Option<Text>,
+    pub thinking: Option<LenientText>,
     #[serde(default)]
-    pub signature: Option<Text>,
+    pub signature: Option<LenientText>,
     #[serde(default, borrow)]
     pub data: Option<&'a RawValue>,
     #[serde(default)]
-    pub id: Option<Text>,
+    pub id: Option<LenientText>,
     #[serde(default)]
-    pub name: Option<Text>,
+    pub name: Option<LenientText>,
     #[serde(default, borrow)]
     pub input: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -60,11 +60,11 @@ pub(super) struct ContentBlock<'a> {
 #[derive(Deserialize)]
 pub(super) struct StreamEvent<'a> {
     #[serde(default, rename = "type")]
-    pub kind: Option<Text>,
+    pub kind: Option<LenientText>,
     #[serde(default, borrow)]
     pub message: Option<Message<'a>>,
     #[serde(default)]
-    pub index: Count,
+    pub index: LenientCount,
     #[serde(default, borrow)]
     pub content_block: Option<ContentBlock<'a>>,
     #[serde(default, borrow)]
@@ -86,19 +86,19 @@ pub(super) struct Message<'a> {
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(default, rename = "type")]
-    pub kind: Option<Text>,
+    pub kind: Option<LenientText>,
     #[serde(default)]
-    pub text: Option<Text>,
+    pub text: Option<LenientText>,
     #[serde(default)]
-    pub thinking: Option<Text>,
+    pub thinking: Option<LenientText>,
     #[serde(default)]
-    pub signature: Option<Text>,
+    pub signature: Option<LenientText>,
     #[serde(default)]
-    pub partial_json: Option<Text>,
+    pub partial_json: Option<LenientText>,
     #[serde(default, borrow)]
     pub citation: Option<&'a RawValue>,
     #[serde(default)]
-    pub stop_reason: Option<Text>,
+    pub stop_reason: Option<LenientText>,
     #[serde(default)]
     pub stop_details: Option<StopDetails>,
 }
@@ -115,9 +115,9 @@ pub(super) fn input(raw: Option<&RawValue>) -> Result<Option<String>, StreamErro
 pub(super) fn citation(raw: &RawValue, start: usize, end: usize) -> Option<Citation> {
     #[derive(Deserialize)]
     struct Location {
-        url: Text,
+        url: LenientText,
         #[serde(default)]
-        title: Option<Text>,
+        title: Option<LenientText>,
     }
     let location: Location = serde_json::from_str(raw.get()).ok()?;
     let url = location.url.0;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{EchoCall, EchoReply};
-use crate::{Finish, Protocol, Usage, sse};
+use crate::{FinishReason, Protocol, Usage, sse};
 
 /// The events of a streamed answer, made one by one.
 #[derive(Clone, Debug)]
@@ -128,9 +128,9 @@ impl EchoEvents {
 
     const fn finish(&self) -> &'static str {
         match self.answered.finish {
-            Finish::Length => "length",
-            Finish::Tool => "tool_calls",
-            Finish::Stop | Finish::Filter | Finish::Fail | Finish::Other => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Tool => "tool_calls",
+            FinishReason::Stop | FinishReason::Filter | FinishReason::Fail | FinishReason::Other => "stop",
         }
     }
 
@@ -152,7 +152,7 @@ impl EchoEvents {
     fn response(&self, parts: &Value, last: bool) -> Value {
         let mut candidate = json!({"content": {"role": "model", "parts": parts}});
         if last {
-            let reason = if self.answered.finish == Finish::Length { "MAX_TOKENS" } else { "STOP" };
+            let reason = if self.answered.finish == FinishReason::Length { "MAX_TOKENS" } else { "STOP" };
             candidate["finishReason"] = Value::from(reason);
         }
         candidate["index"] = Value::from(0);

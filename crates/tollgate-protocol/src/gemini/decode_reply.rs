@@ -3,7 +3,7 @@
 use super::{events, usage, wire::GenerateContentResponse};
 use crate::{
     Codec, InvalidReply,
-    lenient::{Text, is_truthy},
+    lenient::{LenientText, is_truthy},
     neutral::{BlockedPrompt, Event},
     scan::Scanner,
 };
@@ -17,10 +17,10 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     let candidates = answer.candidates.unwrap_or_default();
     if candidates.is_empty() {
         let Some(feedback) = answer.feedback else { return Err(InvalidReply::Unreadable("no candidates and no block reason")) };
-        let Some(reason) = Text::filled(feedback.reason) else {
+        let Some(reason) = LenientText::filled(feedback.reason) else {
             return Err(InvalidReply::Unreadable("no candidates and no block reason"));
         };
-        out.push(Event::BlockedPrompt(BlockedPrompt { reason, message: Text::filled(feedback.message) }));
+        out.push(Event::BlockedPrompt(BlockedPrompt { reason, message: LenientText::filled(feedback.message) }));
     }
     let mut progress = events::DecodeState::default();
     for (position, candidate) in candidates.into_iter().enumerate() {
@@ -42,7 +42,7 @@ fn close(c: u32, begin: usize, progress: &mut events::DecodeState, out: &mut Vec
         return Err(InvalidReply::Unreadable("a candidate with nothing in it"));
     }
     progress.close(c, out);
-    out.push(Event::Finish { c, finish: crate::Finish::Stop, native: None, message: None });
+    out.push(Event::Finish { c, finish: crate::FinishReason::Stop, native: None, message: None });
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     InvalidReply, embedding_values as text,
-    lenient::{Count, is_truthy},
+    lenient::{LenientCount, is_truthy},
     neutral::{AnswerKind, Embeddings, ReplyContext},
 };
 
@@ -31,7 +31,7 @@ struct Embedding<'a> {
 #[derive(Deserialize)]
 struct UsageMetadata {
     #[serde(default, rename = "promptTokenCount", alias = "prompt_token_count")]
-    prompt: Count,
+    prompt: LenientCount,
 }
 
 /// Reads the answer of `:embedContent` or `:batchEmbedContents`.
@@ -76,7 +76,7 @@ pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     #[derive(Deserialize)]
     struct Counted {
         #[serde(default, rename = "totalTokens", alias = "total_tokens")]
-        total: Count,
+        total: LenientCount,
     }
     let counted: Counted = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a token count"))?;
     counted.total.given().ok_or(InvalidReply::Unreadable("not a token count"))

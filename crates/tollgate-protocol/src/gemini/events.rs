@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Protocol, StreamError,
     json_text::compact,
-    lenient::Text,
+    lenient::LenientText,
     neutral::{
         Event, Media, MediaSource, Signature, TokenLogprob,
         media::{self, standard_base64},
@@ -61,12 +61,12 @@ pub(super) fn candidate(
     if let Some(raw) = candidate.grounding {
         sources.read(c, raw);
     }
-    if let Some(native) = Text::filled(candidate.finish) {
+    if let Some(native) = LenientText::filled(candidate.finish) {
         let open = calls.partial.close(c);
         calls.push(c, open, out);
         progress.close(c, out);
         let finish = super::finish::read(&native);
-        out.push(Event::Finish { c, finish, native: Some(native), message: Text::filled(candidate.message) });
+        out.push(Event::Finish { c, finish, native: Some(native), message: LenientText::filled(candidate.message) });
     }
     Ok(())
 }
@@ -78,9 +78,9 @@ pub(super) fn index(position: usize, candidate: &ResponseCandidate<'_>) -> Resul
 }
 
 fn part(c: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamError> {
-    let signature = Text::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
+    let signature = LenientText::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
     if let Some(call) = part.call {
-        let whole = if calls.partial.concerns(c, &call) {
+        let whole = if calls.partial.is_part_of_call(c, &call) {
             calls.partial.take(c, call, signature)?
         } else {
             Some(whole_call(call, signature)?)
@@ -122,7 +122,7 @@ impl Calls {
 }
 
 fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<WholeCall, StreamError> {
-    let name = Text::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
+    let name = LenientText::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
     Ok(WholeCall { id: call.id.map(|id| id.0).unwrap_or_default(), name, args: arguments(call.args)?, signature })
 }
 
@@ -134,7 +134,7 @@ fn arguments(raw: Option<&RawValue>) -> Result<String, StreamError> {
     }
 }
 
-fn media(mime: Option<Text>, source: MediaSource) -> Media {
+fn media(mime: Option<LenientText>, source: MediaSource) -> Media {
     let mime = mime.map(|mime| media::mime_type(&mime.0)).unwrap_or_default();
     Media { mime, source, name: None, detail: None, src: String::new() }
 }

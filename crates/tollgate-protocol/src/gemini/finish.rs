@@ -1,11 +1,11 @@
 //! Finish reasons of the native protocol (translation reference, section 2.5).
 
-use crate::{Finish, reply_summary::ACCOUNT_LIMITED};
+use crate::{FinishReason, reply_summary::ACCOUNT_LIMITED};
 
 /// What a native reason means; one we do not know is a natural end.
-pub(super) fn read(native: &str) -> Finish {
+pub(super) fn read(native: &str) -> FinishReason {
     match native {
-        "MAX_TOKENS" | "CONTINUATION" => Finish::Length,
+        "MAX_TOKENS" | "CONTINUATION" => FinishReason::Length,
         "SAFETY"
         | "RECITATION"
         | "BLOCKLIST"
@@ -17,7 +17,7 @@ pub(super) fn read(native: &str) -> Finish {
         | "MODEL_ARMOR"
         | "ESCALATION"
         | "LANGUAGE"
-        | "OTHER" => Finish::Filter,
+        | "OTHER" => FinishReason::Filter,
         "MALFORMED_FUNCTION_CALL"
         | "UNEXPECTED_TOOL_CALL"
         | "TOO_MANY_TOOL_CALLS"
@@ -25,17 +25,17 @@ pub(super) fn read(native: &str) -> Finish {
         | "MISSING_THOUGHT_SIGNATURE"
         | "NO_IMAGE"
         | "IMAGE_OTHER"
-        | ACCOUNT_LIMITED => Finish::Fail,
-        _ => Finish::Stop,
+        | ACCOUNT_LIMITED => FinishReason::Fail,
+        _ => FinishReason::Stop,
     }
 }
 
 /// The native reason for what an answer of another protocol says.
-pub(super) const fn reason_str(finish: Finish) -> &'static str {
+pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
-        Finish::Stop | Finish::Tool => "STOP",
-        Finish::Length => "MAX_TOKENS",
-        Finish::Filter => "SAFETY",
-        Finish::Fail | Finish::Other => "OTHER",
+        FinishReason::Stop | FinishReason::Tool => "STOP",
+        FinishReason::Length => "MAX_TOKENS",
+        FinishReason::Filter => "SAFETY",
+        FinishReason::Fail | FinishReason::Other => "OTHER",
     }
 }

@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::finish;
 use crate::{
-    Finish, Usage,
+    FinishReason, Usage,
     json_text::write_string,
     neutral::{Citation, TokenLogprob},
 };
@@ -12,7 +12,7 @@ use crate::{
 /// How a candidate ended.
 #[derive(Debug)]
 pub(super) struct CandidateEnd<'a> {
-    pub finish: Finish,
+    pub finish: FinishReason,
     /// A call had to be left out.
     pub malformed: bool,
     /// Text the model refused with.
@@ -23,7 +23,7 @@ pub(super) struct CandidateEnd<'a> {
 
 /// `finishReason` and `finishMessage`, with a comma in front.
 pub(super) fn write_ending(out: &mut BytesMut, ending: &CandidateEnd<'_>) {
-    let cut = matches!(ending.finish, Finish::Length | Finish::Filter);
+    let cut = matches!(ending.finish, FinishReason::Length | FinishReason::Filter);
     let (reason, message) = if let Some(refusal) = ending.refusal {
         ("SAFETY", Some(refusal))
     } else if ending.malformed && !cut {

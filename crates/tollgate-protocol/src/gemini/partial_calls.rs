@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::wire::{FunctionCall, PartialArg};
 use crate::{
     StreamError,
-    lenient::Text,
+    lenient::LenientText,
     neutral::{CALL_BYTES_LIMIT, Signature},
 };
 
@@ -44,7 +44,7 @@ struct Collected {
 
 impl PartialCalls {
     /// Whether a call of candidate `c` belongs here: it comes in pieces, or goes on with one.
-    pub(super) fn concerns(&self, c: u32, call: &FunctionCall<'_>) -> bool {
+    pub(super) fn is_part_of_call(&self, c: u32, call: &FunctionCall<'_>) -> bool {
         call.partial.is_some() || call.will_continue == Some(true) || self.open.iter().any(|(index, _)| *index == c)
     }
 
@@ -58,7 +58,7 @@ impl PartialCalls {
         let at = if let Some(at) = self.open.iter().position(|(index, _)| *index == c) {
             at
         } else {
-            let name = Text::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
+            let name = LenientText::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
             let id = call.id.map(|id| id.0).unwrap_or_default();
             let args = call.args.and_then(|raw| serde_json::from_str(raw.get()).ok()).filter(Value::is_object);
             let args = args.unwrap_or_else(|| Value::Object(Map::new()));

@@ -142,10 +142,10 @@ const fn canonical(status: u16) -> &'static str {
 /// Reads an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
-    let kind = found.word("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.word("type"));
+    let kind = found.text_field("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.text_field("type"));
     let refused = found.refused_by_google(status);
     let (quota, window) = found.quota_spent(status);
-    let spent = quota || found.says(status, &["credit balance", "insufficient_quota"]);
+    let spent = quota || found.mentions(status, &["credit balance", "insufficient_quota"]);
     let fields = violated_fields(&found);
     let mut problem = found.into_problem(status);
     if problem.unsupported.is_empty() && problem.status == 400 {

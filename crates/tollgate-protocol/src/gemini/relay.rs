@@ -71,7 +71,7 @@ impl Relay {
 
 impl StreamRelay for Relay {
     fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        self.opening.look(chunk)?;
+        self.opening.inspect(chunk)?;
         let chunks = &mut self.chunks;
         let mut outbox = ChunkWriter::new(chunk, out);
         match self.opening {

@@ -67,7 +67,7 @@ fn generated(answer: &GeminiReplyScan) -> Result<(), InvalidReply> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, ReplySummary};
+    use crate::{FinishReason, ReplySummary};
 
     fn read_as(method: Method, body: &str) -> Result<CheckedReply, InvalidReply> {
         read_reply(method, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
@@ -94,7 +94,7 @@ mod tests {
             passed.reading,
             ReplySummary {
                 usage,
-                finish: Some(Finish::Stop),
+                finish: Some(FinishReason::Stop),
                 content: true,
                 text_bytes: 8,
                 media: 0,
@@ -125,18 +125,18 @@ mod tests {
     #[test]
     fn finish_reasons_are_classed() {
         for (word, expected) in [
-            ("STOP", Finish::Stop),
-            ("MAX_TOKENS", Finish::Length),
-            ("SAFETY", Finish::Filter),
-            ("MALFORMED_FUNCTION_CALL", Finish::Fail),
-            ("BRAND_NEW", Finish::Stop),
+            ("STOP", FinishReason::Stop),
+            ("MAX_TOKENS", FinishReason::Length),
+            ("SAFETY", FinishReason::Filter),
+            ("MALFORMED_FUNCTION_CALL", FinishReason::Fail),
+            ("BRAND_NEW", FinishReason::Stop),
         ] {
             assert_eq!(candidate(&format!("{{\"finishReason\":\"{word}\"}}")).finish, Some(expected));
         }
         let call = r#"{"content":{"parts":[{"functionCall":{"name":"f"}}]},"finishReason":"STOP"}"#;
-        assert_eq!(candidate(call).finish, Some(Finish::Tool));
+        assert_eq!(candidate(call).finish, Some(FinishReason::Tool));
         let both = r#"{"index":1,"finishReason":"SAFETY"},{"finishReason":"STOP"}"#;
-        assert_eq!(candidate(both).finish, Some(Finish::Stop));
+        assert_eq!(candidate(both).finish, Some(FinishReason::Stop));
     }
 
     #[test]

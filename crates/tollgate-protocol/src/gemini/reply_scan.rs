@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::{finish, usage::GeminiUsageCounts};
 use crate::{
-    Finish, ReplySummary,
+    FinishReason, ReplySummary,
     reply_summary::{ACCOUNT_LIMITED, CandidateProgress},
-    scan::{Scanner, SyntaxError, Text, ValueKind},
+    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
 /// Facts of one body or chunk.
@@ -54,7 +54,7 @@ impl GeminiReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
         match &*name.decode() {
             "candidates" => {
                 self.candidates = scanner.elements(|scanner, _| self.candidate(scanner))?;
@@ -62,7 +62,7 @@ impl GeminiReplyScan {
             "promptFeedback" => {
                 scanner.members(|scanner, name| {
                     if name.decode() == "blockReason" {
-                        self.blocked = scanner.words()?.is_some_and(|reason| !reason.raw().is_empty());
+                        self.blocked = scanner.optional_string()?.is_some_and(|reason| !reason.raw().is_empty());
                         self.reading.content |= self.blocked;
                     }
                     Ok(())
@@ -71,8 +71,8 @@ impl GeminiReplyScan {
             "usageMetadata" | "usage_metadata" => self.reading.usage = self.counts.merge(scanner)?.or(self.reading.usage),
             "modelVersion" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
             "error" => self.error = matches!(scanner.peek(), ValueKind::Object | ValueKind::Text),
-            "totalTokens" => self.total_tokens = scanner.tokens()?.ok().flatten(),
-            "cachedContentTokenCount" => self.cached_tokens = scanner.tokens()?.ok().flatten().unwrap_or(0),
+            "totalTokens" => self.total_tokens = scanner.token_count()?.ok().flatten(),
+            "cachedContentTokenCount" => self.cached_tokens = scanner.token_count()?.ok().flatten().unwrap_or(0),
             "embedding" => {
                 scanner.members(|scanner, name| {
                     if name.decode() == "values" {
@@ -94,8 +94,8 @@ impl GeminiReplyScan {
         let mut call = false;
         let object = scanner.members(|scanner, name| {
             match &*name.decode() {
-                "index" => index = scanner.tokens()?.ok().flatten().unwrap_or(0),
-                "finishReason" | "finish_reason" => reason = scanner.words()?.filter(|word| !word.raw().is_empty()),
+                "index" => index = scanner.token_count()?.ok().flatten().unwrap_or(0),
+                "finishReason" | "finish_reason" => reason = scanner.optional_string()?.filter(|word| !word.raw().is_empty()),
                 "content" => {
                     let object = scanner.members(|scanner, name| {
                         if name.decode() == "parts" {
@@ -115,7 +115,7 @@ impl GeminiReplyScan {
         self.unusable |= object.is_none();
         self.bare_candidate |= !content && reason.is_none();
         if object.is_some() {
-            self.seen.see(index, reason.is_some());
+            self.seen.record(index, reason.is_some());
         }
         self.reading.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
         if index == 0 {
@@ -162,7 +162,7 @@ fn part(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, S
 }
 
 fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
-    if let Some(text) = scanner.words()? {
+    if let Some(text) = scanner.optional_string()? {
         reading.text_bytes += text.decoded_bytes();
         reading.content |= !text.raw().is_empty();
     }
@@ -170,6 +170,6 @@ fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(),
 }
 
 /// `STOP` behind a call means that the call is to be run.
-pub(super) fn with_call(finish: Option<Finish>, call: bool) -> Option<Finish> {
-    if call && finish == Some(Finish::Stop) { Some(Finish::Tool) } else { finish }
+pub(super) fn with_call(finish: Option<FinishReason>, call: bool) -> Option<FinishReason> {
+    if call && finish == Some(FinishReason::Stop) { Some(FinishReason::Tool) } else { finish }
 }

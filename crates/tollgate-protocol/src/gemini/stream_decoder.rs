@@ -3,7 +3,7 @@
 use super::{events, usage::GeminiUsageCounts, wire::GenerateContentResponse};
 use crate::{
     Codec, StreamError,
-    lenient::{Text, is_truthy},
+    lenient::{LenientText, is_truthy},
     neutral::{BlockedPrompt, Event, StreamDecoder},
     scan::Scanner,
 };
@@ -34,9 +34,9 @@ impl StreamDecoder for GeminiStreamDecoder {
         let candidates = answer.candidates.unwrap_or_default();
         if candidates.is_empty()
             && let Some(feedback) = answer.feedback
-            && let Some(reason) = Text::filled(feedback.reason)
+            && let Some(reason) = LenientText::filled(feedback.reason)
         {
-            out.push(Event::BlockedPrompt(BlockedPrompt { reason, message: Text::filled(feedback.message) }));
+            out.push(Event::BlockedPrompt(BlockedPrompt { reason, message: LenientText::filled(feedback.message) }));
         }
         for (position, candidate) in candidates.into_iter().enumerate() {
             events::candidate(position, candidate, &mut self.progress, out)?;

@@ -11,7 +11,7 @@ use super::{
     parts::PartBuffer,
 };
 use crate::{
-    Finish, Framing, Usage,
+    FinishReason, Framing, Usage,
     neutral::{Citation, Event, ReplyContext, StreamEncoder, TokenLogprob},
 };
 
@@ -40,7 +40,7 @@ struct Held {
     index: u32,
     parts: PartBuffer,
     calls: Vec<HeldCall>,
-    finish: Option<(Finish, Option<String>)>,
+    finish: Option<(FinishReason, Option<String>)>,
     refusal: String,
     /// Log probabilities of the text that comes next.
     logprobs: Vec<TokenLogprob>,
@@ -170,7 +170,7 @@ fn last_event(out: &mut BytesMut, mut held: Held) {
     held.parts.end();
     out.put_slice(b"{\"candidates\":[{");
     write_content(out, &held.parts.take());
-    let (finish, message) = held.finish.unwrap_or((Finish::Stop, None));
+    let (finish, message) = held.finish.unwrap_or((FinishReason::Stop, None));
     let refusal = (!held.refusal.is_empty()).then_some(held.refusal.as_str());
     write_ending(out, &CandidateEnd { finish, malformed: held.parts.malformed, refusal, message: message.as_deref() });
     out.put_slice(format!(",\"index\":{}", held.index).as_bytes());

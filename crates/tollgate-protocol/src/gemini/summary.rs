@@ -7,7 +7,7 @@ mod content;
 
 use crate::{
     Malformed, Method, RequestSummary, Target, markers,
-    scan::{Scanner, SyntaxError, Text, ValueKind},
+    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
     summary_builder::{MAX_TOOLS, MAX_TURNS, SummaryBuilder},
     validation::{ErrorStyle, JsonPath},
 };
@@ -89,7 +89,7 @@ fn member(
     builder: &mut SummaryBuilder,
     found: &mut RequiredMembers,
     at: &JsonPath<'_>,
-    name: &Text<'_>,
+    name: &JsonStr<'_>,
     word: &str,
 ) -> Result<(), SyntaxError> {
     let path = at.member(word);
@@ -143,7 +143,9 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
         return scanner.skip().map(drop);
     }
     let mut found = RequiredMembers::default();
-    builder.inside(|builder| scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, &name.decode())))?;
+    builder.nested_request(|builder| {
+        scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, &name.decode()))
+    })?;
     conversation(builder, &found, path);
     Ok(())
 }

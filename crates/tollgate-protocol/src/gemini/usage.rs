@@ -35,20 +35,20 @@ impl GeminiUsageCounts {
         scanner.members(|scanner, name| {
             match &*name.decode() {
                 "promptTokenCount" | "prompt_token_count" => {
-                    counts.prompt = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.prompt);
+                    counts.prompt = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.prompt);
                 }
                 "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => {
-                    counts.tool_use = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.tool_use);
+                    counts.tool_use = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.tool_use);
                 }
                 "candidatesTokenCount" | "candidates_token_count" => {
-                    counts.candidates = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.candidates);
+                    counts.candidates = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.candidates);
                 }
                 "thoughtsTokenCount" | "thoughts_token_count" => {
-                    counts.thoughts = scanner.tokens()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.thoughts);
+                    counts.thoughts = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.thoughts);
                 }
-                "totalTokenCount" | "total_token_count" => counts.total = scanner.tokens()?.ok().flatten(),
+                "totalTokenCount" | "total_token_count" => counts.total = scanner.token_count()?.ok().flatten(),
                 "cachedContentTokenCount" | "cached_content_token_count" => {
-                    counts.cached = scanner.tokens()?.ok().flatten().or(counts.cached);
+                    counts.cached = scanner.token_count()?.ok().flatten().or(counts.cached);
                 }
                 "promptTokensDetails" | "prompt_tokens_details" => counts.modalities(scanner)?,
                 _ => {}
@@ -96,8 +96,8 @@ impl GeminiUsageCounts {
             let mut count = 0;
             scanner.members(|scanner, name| {
                 match &*name.decode() {
-                    "modality" => modality = scanner.words()?,
-                    "tokenCount" | "token_count" => count = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                    "modality" => modality = scanner.optional_string()?,
+                    "tokenCount" | "token_count" => count = scanner.token_count()?.ok().flatten().unwrap_or(0),
                     _ => {}
                 }
                 Ok(())

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::lenient::{Count, Text};
+use crate::lenient::{LenientCount, LenientText};
 
 #[derive(Deserialize)]
 pub(super) struct GenerateContentResponse<'a> {
@@ -21,21 +21,21 @@ pub(super) struct GenerateContentResponse<'a> {
 #[derive(Deserialize)]
 pub(super) struct Feedback {
     #[serde(default, rename = "blockReason", alias = "block_reason")]
-    pub reason: Option<Text>,
+    pub reason: Option<LenientText>,
     #[serde(default, rename = "blockReasonMessage", alias = "block_reason_message")]
-    pub message: Option<Text>,
+    pub message: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct ResponseCandidate<'a> {
     #[serde(default)]
-    pub index: Count,
+    pub index: LenientCount,
     #[serde(default, borrow)]
     pub content: Option<ResponseContent<'a>>,
     #[serde(default, rename = "finishReason", alias = "finish_reason")]
-    pub finish: Option<Text>,
+    pub finish: Option<LenientText>,
     #[serde(default, rename = "finishMessage", alias = "finish_message")]
-    pub message: Option<Text>,
+    pub message: Option<LenientText>,
     #[serde(default, borrow, rename = "logprobsResult", alias = "logprobs_result")]
     pub logprobs: Option<&'a RawValue>,
     #[serde(default, borrow, rename = "groundingMetadata", alias = "grounding_metadata")]
@@ -51,11 +51,11 @@ pub(super) struct ResponseContent<'a> {
 #[derive(Deserialize)]
 pub(super) struct ResponsePart<'a> {
     #[serde(default)]
-    pub text: Option<Text>,
+    pub text: Option<LenientText>,
     #[serde(default)]
     pub thought: Option<bool>,
     #[serde(default, rename = "thoughtSignature", alias = "thought_signature")]
-    pub signature: Option<Text>,
+    pub signature: Option<LenientText>,
     #[serde(default, borrow, rename = "functionCall", alias = "function_call")]
     pub call: Option<FunctionCall<'a>>,
     #[serde(default, rename = "inlineData", alias = "inline_data")]
@@ -71,9 +71,9 @@ pub(super) struct ResponsePart<'a> {
 #[derive(Deserialize)]
 pub(super) struct FunctionCall<'a> {
     #[serde(default)]
-    pub id: Option<Text>,
+    pub id: Option<LenientText>,
     #[serde(default)]
-    pub name: Option<Text>,
+    pub name: Option<LenientText>,
     #[serde(default, borrow)]
     pub args: Option<&'a RawValue>,
     #[serde(default, rename = "partialArgs", alias = "partial_args")]
@@ -86,9 +86,9 @@ pub(super) struct FunctionCall<'a> {
 #[derive(Deserialize)]
 pub(super) struct PartialArg {
     #[serde(default, rename = "jsonPath", alias = "json_path")]
-    pub path: Option<Text>,
+    pub path: Option<LenientText>,
     #[serde(default, rename = "stringValue", alias = "string_value")]
-    pub string: Option<Text>,
+    pub string: Option<LenientText>,
     #[serde(default, rename = "numberValue", alias = "number_value")]
     pub number: Option<serde_json::Number>,
     #[serde(default, rename = "boolValue", alias = "bool_value")]
@@ -98,30 +98,30 @@ pub(super) struct PartialArg {
 #[derive(Deserialize)]
 pub(super) struct Blob {
     #[serde(default, rename = "mimeType", alias = "mime_type")]
-    pub mime: Option<Text>,
-    pub data: Text,
+    pub mime: Option<LenientText>,
+    pub data: LenientText,
 }
 
 #[derive(Deserialize)]
 pub(super) struct FileData {
     #[serde(default, rename = "mimeType", alias = "mime_type")]
-    pub mime: Option<Text>,
+    pub mime: Option<LenientText>,
     #[serde(rename = "fileUri", alias = "file_uri")]
-    pub uri: Text,
+    pub uri: LenientText,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Code {
     #[serde(default)]
-    pub language: Option<Text>,
+    pub language: Option<LenientText>,
     #[serde(default)]
-    pub code: Option<Text>,
+    pub code: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct CodeResult {
     #[serde(default)]
-    pub output: Option<Text>,
+    pub output: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
@@ -141,7 +141,7 @@ pub(super) struct TopCandidates {
 #[derive(Deserialize)]
 pub(super) struct Logprob {
     #[serde(default)]
-    pub token: Option<Text>,
+    pub token: Option<LenientText>,
     /// 0 is left out on the wire.
     #[serde(default, rename = "logProbability", alias = "log_probability")]
     pub logprob: Option<serde_json::Number>,
@@ -168,9 +168,9 @@ pub(super) struct GroundingChunk {
 #[derive(Deserialize)]
 pub(super) struct Source {
     #[serde(default)]
-    pub uri: Option<Text>,
+    pub uri: Option<LenientText>,
     #[serde(default)]
-    pub title: Option<Text>,
+    pub title: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
@@ -178,15 +178,15 @@ pub(super) struct GroundingSupport {
     #[serde(default)]
     pub segment: Option<Segment>,
     #[serde(default, rename = "groundingChunkIndices", alias = "grounding_chunk_indices")]
-    pub chunks: Option<Vec<Count>>,
+    pub chunks: Option<Vec<LenientCount>>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Segment {
     #[serde(default, rename = "partIndex", alias = "part_index")]
-    pub part: Count,
+    pub part: LenientCount,
     #[serde(default, rename = "startIndex", alias = "start_index")]
-    pub start: Count,
+    pub start: LenientCount,
     #[serde(default, rename = "endIndex", alias = "end_index")]
-    pub end: Count,
+    pub end: LenientCount,
 }

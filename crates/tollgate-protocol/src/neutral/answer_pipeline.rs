@@ -3,7 +3,7 @@
 //! and what the records need is counted. Memory is constant but for the calls that are open.
 
 use super::{BlockedPrompt, Event, Media, ReplyContext};
-use crate::{Finish, ReplySummary, StreamError, UpstreamProblem, lenient::Text, reply_summary::ACCOUNT_LIMITED};
+use crate::{FinishReason, ReplySummary, StreamError, UpstreamProblem, lenient::LenientText, reply_summary::ACCOUNT_LIMITED};
 
 /// Most candidates of one answer.
 pub(crate) const CANDIDATE_LIMIT: u32 = 128;
@@ -128,7 +128,7 @@ impl AnswerPipeline {
         }
         self.blocked = true;
         self.reading.content = true;
-        self.reading.finish = Some(Finish::Filter);
+        self.reading.finish = Some(FinishReason::Filter);
         out.push(Event::BlockedPrompt(blocked));
     }
 
@@ -241,22 +241,24 @@ impl AnswerPipeline {
     fn finish(
         &mut self,
         c: u32,
-        finish: Finish,
+        finish: FinishReason,
         native: Option<String>,
         message: Option<String>,
         out: &mut Vec<Event>,
     ) -> Result<(), StreamError> {
         let Some(state) = self.candidate(c)? else { return Ok(()) };
-        let limited = finish == Finish::Fail && native.as_deref() == Some(ACCOUNT_LIMITED);
+        let limited = finish == FinishReason::Fail && native.as_deref() == Some(ACCOUNT_LIMITED);
         let finish = match finish {
-            Finish::Fail if !state.usable => return Err(failure(native.as_deref())),
+            FinishReason::Fail if !state.usable => return Err(failure(native.as_deref())),
             // Whatever came cannot be handed on: an empty answer would be taken for the model's.
-            Finish::Stop | Finish::Tool | Finish::Length | Finish::Other if state.lost && !state.usable => {
+            FinishReason::Stop | FinishReason::Tool | FinishReason::Length | FinishReason::Other if state.lost && !state.usable => {
                 return Err(StreamError::Malformed("nothing in it that the caller's protocol has a form for"));
             }
-            Finish::Stop | Finish::Tool | Finish::Other | Finish::Fail if state.called => Finish::Tool,
-            Finish::Tool | Finish::Fail => Finish::Stop,
-            Finish::Stop | Finish::Length | Finish::Filter | Finish::Other => finish,
+            FinishReason::Stop | FinishReason::Tool | FinishReason::Other | FinishReason::Fail if state.called => {
+                FinishReason::Tool
+            }
+            FinishReason::Tool | FinishReason::Fail => FinishReason::Stop,
+            FinishReason::Stop | FinishReason::Length | FinishReason::Filter | FinishReason::Other => finish,
         };
         state.finished = true;
         // What came is the answer; the account gives no other.
@@ -274,7 +276,7 @@ impl AnswerPipeline {
 fn unwrap_input(arguments: String) -> String {
     #[derive(serde::Deserialize)]
     struct Wrapped {
-        input: Text,
+        input: LenientText,
     }
     serde_json::from_str::<Wrapped>(&arguments).map_or(arguments, |wrapped| wrapped.input.0)
 }

@@ -1,7 +1,7 @@
 //! The events of a whole answer put together.
 
 use super::{Candidate, Event, Part, PartKind, Reply};
-use crate::Finish;
+use crate::FinishReason;
 
 impl Reply {
     /// Puts the events of a whole answer together. Calls stand where they were opened; candidates are in order.
@@ -67,7 +67,7 @@ impl Reply {
 
 impl Candidate {
     /// Why it ended; a natural end where the wire did not say.
-    pub(crate) fn finish(&self) -> Finish {
-        self.finish.unwrap_or(Finish::Stop)
+    pub(crate) fn finish(&self) -> FinishReason {
+        self.finish.unwrap_or(FinishReason::Stop)
     }
 }

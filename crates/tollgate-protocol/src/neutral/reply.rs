@@ -1,7 +1,7 @@
 //! What an answer and a stream mean, apart from any wire format.
 
 use super::{Media, Part, Signature};
-use crate::{Finish, Framing, Usage};
+use crate::{FinishReason, Framing, Usage};
 
 /// A complete answer as it is meant.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Candidate {
     /// Its parts.
     pub parts: Vec<Part>,
     /// Why it ended; `None` when the wire did not say.
-    pub finish: Option<Finish>,
+    pub finish: Option<FinishReason>,
     /// The upstream's own word.
     pub native: Option<String>,
     /// The upstream's explanation.
@@ -165,7 +165,7 @@ pub enum Event {
         /// Candidate.
         c: u32,
         /// Why.
-        finish: Finish,
+        finish: FinishReason,
         /// The upstream's own word.
         native: Option<String>,
         /// The upstream's explanation.

@@ -75,7 +75,7 @@ fn const_to_enum(object: &mut Map<String, Value>) {
 }
 
 /// Whether a parameter schema says that there are no parameters.
-pub(crate) fn takes_nothing(schema: &Value) -> bool {
+pub(crate) fn has_no_parameters(schema: &Value) -> bool {
     let Value::Object(object) = schema else { return schema.is_null() };
     let is_object = object.get("type").is_none_or(|kind| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("object")));
     let no_properties = object.get("properties").is_none_or(|named| named.as_object().is_none_or(Map::is_empty));
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_free_form_map_is_not_nothing() {
-        assert!(takes_nothing(&json!({"type": "object", "properties": {}, "additionalProperties": false})));
-        assert!(takes_nothing(&json!({})));
-        assert!(!takes_nothing(&json!({"type": "object", "additionalProperties": {"type": "string"}})));
-        assert!(!takes_nothing(&json!({"$ref": "#/$defs/X"})));
+        assert!(has_no_parameters(&json!({"type": "object", "properties": {}, "additionalProperties": false})));
+        assert!(has_no_parameters(&json!({})));
+        assert!(!has_no_parameters(&json!({"type": "object", "additionalProperties": {"type": "string"}})));
+        assert!(!has_no_parameters(&json!({"$ref": "#/$defs/X"})));
     }
 }

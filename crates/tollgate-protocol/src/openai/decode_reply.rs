@@ -5,8 +5,8 @@ use super::{
     wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
-    Codec, Finish, InvalidReply,
-    lenient::{Text, is_truthy},
+    Codec, FinishReason, InvalidReply,
+    lenient::{LenientText, is_truthy},
     neutral::{Event, TextMap},
     scan::Scanner,
 };
@@ -49,11 +49,11 @@ fn choice(position: usize, choice: CompletionChoice<'_>, calls: &mut u32, out: &
     let begin = out.len();
     events::content(c, &mut message, choice.logprobs, &mut TextMap::default(), out);
     self::calls(c, &message, calls, out)?;
-    let native = Text::filled(choice.finish_reason);
+    let native = LenientText::filled(choice.finish_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
         return Err(InvalidReply::Unreadable("a choice with nothing in it"));
     }
-    let finish = native.as_deref().map_or(Finish::Stop, finish::read);
+    let finish = native.as_deref().map_or(FinishReason::Stop, finish::read);
     out.push(Event::Finish { c, finish, native, message: None });
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::{
     InvalidReply, embedding_values as text,
     json_text::write_string,
-    lenient::{Count, is_truthy},
+    lenient::{LenientCount, is_truthy},
     neutral::{AnswerKind, Embeddings, ReplyContext},
 };
 
@@ -24,7 +24,7 @@ struct EmbeddingsResponse<'a> {
 #[derive(Deserialize)]
 struct Embedding<'a> {
     #[serde(default)]
-    index: Count,
+    index: LenientCount,
     #[serde(borrow)]
     embedding: &'a RawValue,
 }
@@ -32,7 +32,7 @@ struct Embedding<'a> {
 #[derive(Deserialize)]
 struct Usage {
     #[serde(default)]
-    prompt_tokens: Count,
+    prompt_tokens: LenientCount,
 }
 
 /// Reads the answer, in order of its indexes.

@@ -7,7 +7,7 @@ use super::members::{
     write_extra_content, write_finish, write_logprobs, write_usage,
 };
 use crate::{
-    Finish,
+    FinishReason,
     json_text::write_string,
     neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap},
 };
@@ -24,7 +24,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
         out.put_slice(b"{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":");
         write_string(&mut out, &blocked_sentence(blocked));
         out.put_slice(b"},\"logprobs\":null,");
-        write_finish(&mut out, Finish::Filter, Some(&blocked_native(blocked)));
+        write_finish(&mut out, FinishReason::Filter, Some(&blocked_native(blocked)));
         out.put_u8(b'}');
     }
     for (at, candidate) in reply.candidates.iter().enumerate() {
@@ -77,7 +77,7 @@ fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
     let refusal = candidate
         .refusal
         .clone()
-        .or_else(|| (silent && finish == Finish::Filter).then(|| filtered_sentence(candidate.message.as_deref(), native)));
+        .or_else(|| (silent && finish == FinishReason::Filter).then(|| filtered_sentence(candidate.message.as_deref(), native)));
     out.put_slice(format!("{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", candidate.index).as_bytes());
     if message.text.is_empty() && (!silent || refusal.is_some()) {
         out.put_slice(b"null");

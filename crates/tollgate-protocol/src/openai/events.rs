@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::wire::{Annotation, Audio, ChoiceMessage, Image, Logprobs, MessageContent};
 use crate::{
-    lenient::{Text, filled_text_of, text_of},
+    lenient::{LenientText, filled_text_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
 };
 
@@ -68,7 +68,7 @@ fn images(raw: &RawValue) -> Vec<Media> {
 /// Whether `audio` holds sound or the words of it; an id or an end of life alone is none.
 fn has_audio(raw: &RawValue) -> bool {
     let audio = serde_json::from_str::<Option<Audio>>(raw.get()).ok().flatten();
-    audio.is_some_and(|audio| Text::filled(audio.data).is_some() || Text::filled(audio.transcript).is_some())
+    audio.is_some_and(|audio| LenientText::filled(audio.data).is_some() || LenientText::filled(audio.transcript).is_some())
 }
 
 /// Sources, their character offsets turned into bytes; what lies beyond the text is left out.

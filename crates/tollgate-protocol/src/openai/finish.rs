@@ -1,25 +1,25 @@
 //! Finish reasons of chat completions, both ways (chat wire reference, section 5; translation reference, section 2.5).
 
-use crate::Finish;
+use crate::FinishReason;
 
 /// What a reason means: the five of the protocol, and others that compatible upstreams are known to send.
-pub(super) fn read(word: &str) -> Finish {
+pub(super) fn read(word: &str) -> FinishReason {
     match word {
-        "stop" | "eos" | "end_turn" | "stop_sequence" => Finish::Stop,
-        "length" | "max_tokens" => Finish::Length,
-        "tool_calls" | "function_call" | "tool_use" => Finish::Tool,
-        "content_filter" => Finish::Filter,
-        "error" => Finish::Fail,
-        _ => Finish::Other,
+        "stop" | "eos" | "end_turn" | "stop_sequence" => FinishReason::Stop,
+        "length" | "max_tokens" => FinishReason::Length,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::Tool,
+        "content_filter" => FinishReason::Filter,
+        "error" => FinishReason::Fail,
+        _ => FinishReason::Other,
     }
 }
 
 /// The reason for what an answer of another protocol says.
-pub(super) const fn reason_str(finish: Finish) -> &'static str {
+pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
-        Finish::Stop | Finish::Other | Finish::Fail => "stop",
-        Finish::Length => "length",
-        Finish::Tool => "tool_calls",
-        Finish::Filter => "content_filter",
+        FinishReason::Stop | FinishReason::Other | FinishReason::Fail => "stop",
+        FinishReason::Length => "length",
+        FinishReason::Tool => "tool_calls",
+        FinishReason::Filter => "content_filter",
     }
 }

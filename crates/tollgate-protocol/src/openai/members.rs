@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::finish;
 use crate::{
-    Finish, Protocol, Usage,
+    FinishReason, Protocol, Usage,
     json_text::write_string,
     neutral::{BlockedPrompt, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob},
     opaque_state::id_suffix,
@@ -15,7 +15,7 @@ const STANDARD_REASONS: [&str; 8] =
     ["", "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", "end_turn", "stop_sequence", "tool_use", "max_tokens"];
 
 /// `finish_reason` and, where it says more, `native_finish_reason`, without a comma.
-pub(super) fn write_finish(out: &mut BytesMut, finish: Finish, native: Option<&str>) {
+pub(super) fn write_finish(out: &mut BytesMut, finish: FinishReason, native: Option<&str>) {
     out.put_slice(b"\"finish_reason\":\"");
     out.put_slice(finish::reason_str(finish).as_bytes());
     out.put_u8(b'"');

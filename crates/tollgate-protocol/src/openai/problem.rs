@@ -39,9 +39,9 @@ const ACCOUNT_REFUSED_CODES: &[&str] =
 /// Reads an error answer of an upstream. Gemini's own chat layer, and those who resell it, send Google's details.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
-    let kind = found.word("type");
+    let kind = found.text_field("type");
     let (quota, window) = found.quota_spent(status);
-    let spent = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.says(status, QUOTA_EXHAUSTED_PHRASES);
+    let spent = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = found.is(ACCOUNT_REFUSED_CODES) || found.refused_by_google(status);
     let wait = wait_named(&found.message);
     let problem = found.into_problem(status);

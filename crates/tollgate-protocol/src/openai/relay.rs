@@ -55,11 +55,11 @@ impl StreamRelay for Relay {
         if self.events.done {
             return Ok(());
         }
-        self.opening.look(chunk)?;
+        self.opening.inspect(chunk)?;
         if matches!(self.opening, BodyKind::Array) {
             // Google's chat layer wraps error objects in an array.
             self.opening = BodyKind::Document(Vec::new());
-            self.opening.look(chunk)?;
+            self.opening.inspect(chunk)?;
         }
         if matches!(self.opening, BodyKind::Document(_)) {
             return Ok(());

@@ -54,7 +54,7 @@ fn error_in_list(body: &Bytes) -> Option<InvalidReply> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finish, ReplySummary, Usage};
+    use crate::{FinishReason, ReplySummary, Usage};
 
     fn read(body: &str) -> Result<CheckedReply, InvalidReply> {
         read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
@@ -75,7 +75,7 @@ mod tests {
             passed.reading,
             ReplySummary {
                 usage: Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() }),
-                finish: Some(Finish::Stop),
+                finish: Some(FinishReason::Stop),
                 content: true,
                 text_bytes: 6,
                 media: 0,
@@ -109,20 +109,20 @@ mod tests {
     #[test]
     fn finish_reasons_are_classed() {
         for (word, expected) in [
-            ("stop", Some(Finish::Stop)),
-            ("length", Some(Finish::Length)),
-            ("tool_calls", Some(Finish::Tool)),
-            ("function_call", Some(Finish::Tool)),
-            ("content_filter", Some(Finish::Filter)),
-            ("eos", Some(Finish::Stop)),
-            ("brand_new", Some(Finish::Other)),
+            ("stop", Some(FinishReason::Stop)),
+            ("length", Some(FinishReason::Length)),
+            ("tool_calls", Some(FinishReason::Tool)),
+            ("function_call", Some(FinishReason::Tool)),
+            ("content_filter", Some(FinishReason::Filter)),
+            ("eos", Some(FinishReason::Stop)),
+            ("brand_new", Some(FinishReason::Other)),
             ("", None),
         ] {
             assert_eq!(reading(&format!(r#"{{"message":{{}},"finish_reason":"{word}"}}"#)).finish, expected);
         }
         let second =
             reading(r#"{"index":1,"message":{},"finish_reason":"length"},{"index":0,"message":{},"finish_reason":"stop"}"#);
-        assert_eq!(second.finish, Some(Finish::Stop));
+        assert_eq!(second.finish, Some(FinishReason::Stop));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{finish, usage};
 use crate::{
     ReplySummary, Usage,
     reply_summary::CandidateProgress,
-    scan::{Scanner, SyntaxError, Text, ValueKind},
+    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
 /// Facts of one body or chunk.
@@ -67,8 +67,8 @@ impl ChatReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Text<'a>) -> Result<(), SyntaxError> {
-        let starts = name.inside().start - 1;
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
+        let starts = name.content_range().start - 1;
         match &*name.decode() {
             "choices" => self.choices(scanner)?,
             "usage" => {
@@ -80,7 +80,7 @@ impl ChatReplyScan {
             "obfuscation" => self.padding.push(starts..scanner.skip()?.end),
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
             "error" => self.error |= says_something(scanner)?,
-            "object" => self.error |= scanner.words()?.is_some_and(|object| object.decode() == "error"),
+            "object" => self.error |= scanner.optional_string()?.is_some_and(|object| object.decode() == "error"),
             "data" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
             _ => {}
         }
@@ -114,9 +114,9 @@ impl ChatReplyScan {
         let mut body = false;
         let object = scanner.members(|scanner, name| {
             match &*name.decode() {
-                "index" => index = scanner.tokens()?.ok().flatten().unwrap_or(0),
+                "index" => index = scanner.token_count()?.ok().flatten().unwrap_or(0),
                 "finish_reason" => {
-                    let word = scanner.words()?;
+                    let word = scanner.optional_string()?;
                     blank = word.is_some_and(|word| word.raw().is_empty());
                     finish =
                         word.map(|word| word.decode()).filter(|word| !word.is_empty()).map(|word| finish::read(&word)).or(finish);
@@ -132,7 +132,7 @@ impl ChatReplyScan {
         if object.is_none() {
             return Ok(false);
         }
-        self.candidates.see(index, finish.is_some());
+        self.candidates.record(index, finish.is_some());
         if blank {
             self.candidates.record_blank_finish(index);
         }
@@ -153,7 +153,7 @@ fn message(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool
             "content" => content(scanner, reading)?,
             "refusal" => add_text(scanner, reading)?,
             "reasoning_content" | "reasoning" => {
-                thoughts = thoughts.max(scanner.words()?.map_or(0, |text| text.decoded_bytes()));
+                thoughts = thoughts.max(scanner.optional_string()?.map_or(0, |text| text.decoded_bytes()));
             }
             "reasoning_details" => {
                 reading.content |= scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
@@ -193,7 +193,7 @@ fn content(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), 
 }
 
 fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
-    if let Some(text) = scanner.words()? {
+    if let Some(text) = scanner.optional_string()? {
         reading.text_bytes += text.decoded_bytes();
         reading.content |= !text.raw().is_empty();
     }
@@ -221,7 +221,7 @@ fn call(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), Syn
 fn audio(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| match &*name.decode() {
         "data" => {
-            if scanner.words()?.is_some_and(|data| !data.raw().is_empty()) {
+            if scanner.optional_string()?.is_some_and(|data| !data.raw().is_empty()) {
                 reading.media = reading.media.saturating_add(1);
                 reading.content = true;
             }
@@ -244,7 +244,7 @@ fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
             })?;
             members
         }
-        ValueKind::Text => scanner.words()?.is_some_and(|text| !text.raw().is_empty()),
+        ValueKind::Text => scanner.optional_string()?.is_some_and(|text| !text.raw().is_empty()),
         ValueKind::Bool | ValueKind::Null => {
             scanner.skip()?;
             false

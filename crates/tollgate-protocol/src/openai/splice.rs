@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::{
     RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    markers::cut_id,
+    markers::strip_id_suffix,
     scan::{Scanner, SyntaxError, ValueKind, whole},
 };
 
@@ -117,7 +117,7 @@ fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), Synta
 fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     without_extras(scanner, google, changes, |scanner, name, changes| {
         match name {
-            "tool_call_id" => cut_id(scanner, changes)?,
+            "tool_call_id" => strip_id_suffix(scanner, changes)?,
             "tool_calls" => {
                 scanner.elements(|scanner, _| clean_call(scanner, google, changes))?;
             }
@@ -130,14 +130,9 @@ fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_
 }
 
 fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
-    without_extras(
-        scanner,
-        google,
-        changes,
-        |scanner, name, changes| {
-            if name == "id" { cut_id(scanner, changes) } else { scanner.skip().map(drop) }
-        },
-    )
+    without_extras(scanner, google, changes, |scanner, name, changes| {
+        if name == "id" { strip_id_suffix(scanner, changes) } else { scanner.skip().map(drop) }
+    })
 }
 
 /// Reads an object, lets `each` read its members, and takes Google's signature out of its `extra_content`.
@@ -181,7 +176,7 @@ fn without<'a>(
     scanner.object(|scanner, name| {
         let mut inside = Edits::new();
         let goes = each(scanner, &name.decode(), &mut inside)?;
-        members.push((name.inside().start - 1..scanner.position(), goes));
+        members.push((name.content_range().start - 1..scanner.position(), goes));
         kept.push(inside);
         Ok(())
     })?;

@@ -6,8 +6,8 @@ use super::{
     wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
-    Codec, Finish, StreamError,
-    lenient::Text,
+    Codec, FinishReason, StreamError,
+    lenient::LenientText,
     neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap},
 };
 
@@ -55,7 +55,7 @@ impl StreamDecoder for ChatStreamDecoder {
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data.trim_ascii() == b"[DONE]" {
             for c in self.choices.iter().filter(|open| open.blank && !open.ended).map(|open| open.c).collect::<Vec<_>>() {
-                self.end(c, Finish::Stop, None, out)?;
+                self.end(c, FinishReason::Stop, None, out)?;
             }
             out.push(Event::End);
             return Ok(());
@@ -108,7 +108,7 @@ impl ChatStreamDecoder {
     }
 
     fn calls(&mut self, c: u32, message: ChoiceMessage<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let filled = |text: Option<Text>| text.map(|text| text.0).unwrap_or_default();
+        let filled = |text: Option<LenientText>| text.map(|text| text.0).unwrap_or_default();
         for call in message.tool_calls.unwrap_or_default() {
             let index = call.index.given();
             let id = filled(call.id);
@@ -184,7 +184,7 @@ impl ChatStreamDecoder {
     }
 
     /// A choice ended: its calls are whole.
-    fn end(&mut self, c: u32, finish: Finish, native: Option<String>, out: &mut Vec<Event>) -> Result<(), StreamError> {
+    fn end(&mut self, c: u32, finish: FinishReason, native: Option<String>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let open = self.open(c);
         if open.ended {
             return Ok(());

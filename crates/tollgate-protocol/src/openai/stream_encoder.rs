@@ -7,7 +7,7 @@ use super::members::{
     write_finish, write_logprobs, write_usage,
 };
 use crate::{
-    Finish, Usage,
+    FinishReason, Usage,
     json_text::write_string,
     neutral::{CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob},
 };
@@ -123,7 +123,7 @@ impl Frame {
     }
 
     /// The last chunk of a choice.
-    fn finish(&self, out: &mut BytesMut, index: u32, finish: Finish, native: Option<&str>) {
+    fn finish(&self, out: &mut BytesMut, index: u32, finish: FinishReason, native: Option<&str>) {
         out.put_slice(&self.head);
         out.put_slice(b"{\"index\":");
         out.put_slice(index.to_string().as_bytes());
@@ -246,12 +246,19 @@ impl Frame {
         choice.open.remove(at);
     }
 
-    fn end_choice(&self, out: &mut BytesMut, choice: &mut Choice, finish: Finish, native: Option<&str>, message: Option<&str>) {
+    fn end_choice(
+        &self,
+        out: &mut BytesMut,
+        choice: &mut Choice,
+        finish: FinishReason,
+        native: Option<&str>,
+        message: Option<&str>,
+    ) {
         if !choice.logprobs.is_empty() {
             self.flush_logprobs(out, choice);
         }
         self.annotations(out, choice);
-        if finish == Finish::Filter && !choice.text && !choice.other {
+        if finish == FinishReason::Filter && !choice.text && !choice.other {
             self.refusal(out, choice, &filtered_sentence(message, native));
         } else if !choice.text && !choice.other {
             // An empty answer is an empty text, never null.
@@ -333,7 +340,7 @@ impl StreamEncoder for ChatStreamEncoder {
             Event::BlockedPrompt(blocked) => {
                 let (frame, choice) = self.choice(0);
                 frame.refusal(out, choice, &blocked_sentence(&blocked));
-                frame.finish(out, 0, Finish::Filter, Some(&blocked_native(&blocked)));
+                frame.finish(out, 0, FinishReason::Filter, Some(&blocked_native(&blocked)));
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::{
     Malformed, Method, RequestSummary, Target, markers,
-    scan::{Scanner, SyntaxError, Text, Value, ValueKind, whole},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
     summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of, is_finite_number},
     validation::{ErrorStyle, JsonPath},
 };
@@ -119,7 +119,7 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool)
     scanner.end()
 }
 
-fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &Text<'_>) -> Result<Model, SyntaxError> {
+fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &JsonStr<'_>) -> Result<Model, SyntaxError> {
     builder.check_unique("model", name)?;
     let (value, range) = scanner.value()?;
     builder.splices.model = Some(range);
@@ -147,7 +147,7 @@ impl Body {
         scanner: &mut Scanner<'_>,
         builder: &mut SummaryBuilder,
         word: &str,
-        name: &Text<'_>,
+        name: &JsonStr<'_>,
     ) -> Result<(), SyntaxError> {
         match word {
             "stream" => {

@@ -11,14 +11,14 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxErr
     let (mut prompt, mut completion, mut total) = (Ok(None), Ok(None), Ok(None));
     scanner.members(|scanner, name| {
         match &*name.decode() {
-            "prompt_tokens" => prompt = scanner.tokens()?,
-            "completion_tokens" => completion = scanner.tokens()?,
-            "total_tokens" => total = scanner.tokens()?,
+            "prompt_tokens" => prompt = scanner.token_count()?,
+            "completion_tokens" => completion = scanner.token_count()?,
+            "total_tokens" => total = scanner.token_count()?,
             "prompt_tokens_details" => prompt_details(scanner, &mut usage)?,
             "completion_tokens_details" => completion_details(scanner, &mut usage)?,
             // One vendor's name for it, beside the totals.
             "prompt_cache_hit_tokens" => {
-                if let Ok(Some(cached)) = scanner.tokens()? {
+                if let Ok(Some(cached)) = scanner.token_count()? {
                     usage.cached = usage.cached.max(cached);
                 }
             }
@@ -51,7 +51,7 @@ fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Sy
             "audio_tokens" => &mut usage.audio,
             _ => return Ok(()),
         };
-        *place = scanner.tokens()?.ok().flatten().unwrap_or(0);
+        *place = scanner.token_count()?.ok().flatten().unwrap_or(0);
         Ok(())
     })?;
     Ok(())
@@ -60,7 +60,7 @@ fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Sy
 fn completion_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.decode() == "reasoning_tokens" {
-            usage.reasoning = scanner.tokens()?.ok().flatten().unwrap_or(0);
+            usage.reasoning = scanner.token_count()?.ok().flatten().unwrap_or(0);
         }
         Ok(())
     })?;

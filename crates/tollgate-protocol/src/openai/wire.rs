@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     json_text::compact,
-    lenient::{Count, Text, text_of},
+    lenient::{LenientCount, LenientText, text_of},
 };
 
 #[derive(Deserialize)]
@@ -23,19 +23,19 @@ pub(super) struct ChatCompletion<'a> {
     #[serde(default, borrow)]
     pub error: Option<&'a RawValue>,
     #[serde(default)]
-    pub object: Option<Text>,
+    pub object: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct CompletionChoice<'a> {
     #[serde(default)]
-    pub index: Count,
+    pub index: LenientCount,
     #[serde(default, borrow)]
     pub message: Option<ChoiceMessage<'a>>,
     #[serde(default, borrow)]
     pub delta: Option<ChoiceMessage<'a>>,
     #[serde(default)]
-    pub finish_reason: Option<Text>,
+    pub finish_reason: Option<LenientText>,
     #[serde(default, borrow)]
     pub logprobs: Option<&'a RawValue>,
 }
@@ -107,9 +107,9 @@ impl<'de> Deserialize<'de> for MessageContent {
 #[derive(Deserialize)]
 pub(super) struct ToolCall<'a> {
     #[serde(default)]
-    pub index: Count,
+    pub index: LenientCount,
     #[serde(default)]
-    pub id: Option<Text>,
+    pub id: Option<LenientText>,
     #[serde(default, borrow)]
     pub function: Option<Function<'a>>,
     #[serde(default, borrow)]
@@ -119,7 +119,7 @@ pub(super) struct ToolCall<'a> {
 #[derive(Deserialize)]
 pub(super) struct Function<'a> {
     #[serde(default)]
-    pub name: Option<Text>,
+    pub name: Option<LenientText>,
     #[serde(default, borrow)]
     pub arguments: Option<&'a RawValue>,
 }
@@ -134,7 +134,7 @@ impl Function<'_> {
 #[derive(Deserialize)]
 pub(super) struct Custom<'a> {
     #[serde(default)]
-    pub name: Option<Text>,
+    pub name: Option<LenientText>,
     #[serde(default, borrow)]
     pub input: Option<&'a RawValue>,
 }
@@ -147,15 +147,15 @@ pub(super) struct Image {
 
 #[derive(Deserialize)]
 pub(super) struct ImageUrl {
-    pub url: Text,
+    pub url: LenientText,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Audio {
     #[serde(default)]
-    pub data: Option<Text>,
+    pub data: Option<LenientText>,
     #[serde(default)]
-    pub transcript: Option<Text>,
+    pub transcript: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
@@ -167,12 +167,12 @@ pub(super) struct Annotation {
 #[derive(Deserialize)]
 pub(super) struct UrlCitation {
     #[serde(default)]
-    pub start_index: Count,
+    pub start_index: LenientCount,
     #[serde(default)]
-    pub end_index: Count,
-    pub url: Text,
+    pub end_index: LenientCount,
+    pub url: LenientText,
     #[serde(default)]
-    pub title: Option<Text>,
+    pub title: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
@@ -183,7 +183,7 @@ pub(super) struct Logprobs {
 
 #[derive(Deserialize)]
 pub(super) struct LogprobEntry {
-    pub token: Text,
+    pub token: LenientText,
     pub logprob: serde_json::Number,
     #[serde(default)]
     pub top_logprobs: Option<Vec<TopLogprob>>,
@@ -191,6 +191,6 @@ pub(super) struct LogprobEntry {
 
 #[derive(Deserialize)]
 pub(super) struct TopLogprob {
-    pub token: Text,
+    pub token: LenientText,
     pub logprob: serde_json::Number,
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Scanner, SyntaxError, Text, Value, ValueKind};
+use super::{JsonStr, Scanner, SyntaxError, Value, ValueKind};
 
 /// The largest token count that is believed: no answer has as many.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;
@@ -19,7 +19,7 @@ impl<'a> Scanner<'a> {
     /// is skipped.
     pub(crate) fn members(
         &mut self,
-        mut each: impl FnMut(&mut Self, &Text<'a>) -> Result<(), SyntaxError>,
+        mut each: impl FnMut(&mut Self, &JsonStr<'a>) -> Result<(), SyntaxError>,
     ) -> Result<Option<Range<usize>>, SyntaxError> {
         if self.peek() != ValueKind::Object {
             self.skip()?;
@@ -61,14 +61,14 @@ impl<'a> Scanner<'a> {
     }
 
     /// The next value if it is a string.
-    pub(crate) fn words(&mut self) -> Result<Option<Text<'a>>, SyntaxError> {
+    pub(crate) fn optional_string(&mut self) -> Result<Option<JsonStr<'a>>, SyntaxError> {
         let value = self.value()?.0;
         Ok(if let Value::Text(text) = value { Some(text) } else { None })
     }
 
     /// The next value as a token count: a whole or a fractional number, or a string that holds one. `Err` inside for
     /// what is no such count: negative, absurdly large, another kind of value. `null` is `Ok(None)`.
-    pub(crate) fn tokens(&mut self) -> Result<Result<Option<u64>, InvalidCount>, SyntaxError> {
+    pub(crate) fn token_count(&mut self) -> Result<Result<Option<u64>, InvalidCount>, SyntaxError> {
         let figure = match self.value()?.0 {
             Value::Null => return Ok(Ok(None)),
             Value::Number(number) => figure(number),
@@ -120,7 +120,7 @@ mod tests {
             ("true", Err(InvalidCount)),
             ("[1]", Err(InvalidCount)),
         ] {
-            assert_eq!(Scanner::answer(text.as_bytes()).unwrap().tokens(), Ok(expected), "{text}");
+            assert_eq!(Scanner::answer(text.as_bytes()).unwrap().token_count(), Ok(expected), "{text}");
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let length = scanner.elements(|scanner, index| {
             let object = scanner.members(|scanner, name| {
                 if name.raw() == "b" {
-                    seen.push(scanner.tokens()?);
+                    seen.push(scanner.token_count()?);
                 }
                 Ok(())
             })?;

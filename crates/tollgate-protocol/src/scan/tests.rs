@@ -137,7 +137,7 @@ fn text_is_decoded_and_measured() {
         let Value::Text(text) = value else { panic!("{raw} is text") };
         assert_eq!(text.decode(), expected);
         assert_eq!(text.decoded_bytes(), expected.len() as u64);
-        assert_eq!(text.inside(), 1..range.end - 1);
+        assert_eq!(text.content_range(), 1..range.end - 1);
     }
 }
 

@@ -6,13 +6,13 @@ use super::SyntaxError;
 
 /// A string of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Text<'a> {
+pub(crate) struct JsonStr<'a> {
     raw: &'a str,
     start: usize,
     decoded: usize,
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonStr<'a> {
     pub(super) const fn new(raw: &'a str, start: usize, decoded: usize) -> Self {
         Self { raw, start, decoded }
     }
@@ -28,7 +28,7 @@ impl<'a> Text<'a> {
     }
 
     /// Where the text stands in the document, without its quotes.
-    pub(crate) const fn inside(&self) -> Range<usize> {
+    pub(crate) const fn content_range(&self) -> Range<usize> {
         self.start..self.start + self.raw.len()
     }
 

@@ -94,11 +94,11 @@ impl Steps {
 
 impl Translating {
     fn take(&mut self, chunk: &Bytes) -> Result<(), StreamError> {
-        self.opening.look(chunk)?;
+        self.opening.inspect(chunk)?;
         if matches!(self.opening, BodyKind::Array) {
             // Google's front end wraps error objects in an array.
             self.opening = BodyKind::Document(Vec::new());
-            self.opening.look(chunk)?;
+            self.opening.inspect(chunk)?;
         }
         if matches!(self.opening, BodyKind::Document(_)) {
             return Ok(());

@@ -61,7 +61,7 @@ pub fn translate_problem(
         return None;
     }
     let events = [Event::BlockedPrompt(BlockedPrompt { reason: "SAFETY".to_owned(), message: None }), Event::End];
-    let reading = ReplySummary { finish: Some(crate::Finish::Filter), content: true, ..ReplySummary::default() };
+    let reading = ReplySummary { finish: Some(crate::FinishReason::Filter), content: true, ..ReplySummary::default() };
     let to = super::reply_codec(caller);
     let body = if context.stream {
         let mut encoder = to.stream_encoder(upstream, context);

@@ -56,7 +56,7 @@ impl UpstreamErrorBody {
     #[must_use]
     pub(crate) fn refused_by_google(&self, answered: u16) -> bool {
         let reason = self.detail("ErrorInfo").and_then(|info| info.get("reason")).and_then(Value::as_str).unwrap_or_default();
-        ACCOUNT_REFUSED_REASONS.contains(&reason) || self.says(answered, ACCOUNT_REFUSED_PHRASES)
+        ACCOUNT_REFUSED_REASONS.contains(&reason) || self.mentions(answered, ACCOUNT_REFUSED_PHRASES)
     }
 
     /// Whether a quota is spent that no wait of seconds brings back, and for how long. `QuotaFailure` names its quotas: one by
@@ -67,7 +67,7 @@ impl UpstreamErrorBody {
     #[must_use]
     pub(crate) fn quota_spent(&self, answered: u16) -> (bool, Option<QuotaWindow>) {
         let Some(failure) = self.detail("QuotaFailure") else {
-            let plain = self.says(answered, &["exceeded your current quota"]) && self.detail("RetryInfo").is_none();
+            let plain = self.mentions(answered, &["exceeded your current quota"]) && self.detail("RetryInfo").is_none();
             return (plain, None);
         };
         let violations = failure.get("violations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

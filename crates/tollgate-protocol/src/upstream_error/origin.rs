@@ -76,11 +76,11 @@ impl UpstreamErrorBody {
         let about_path = status == 404;
         match self.shape {
             ErrorBodyForm::ErrorObject if about_path => {
-                phrase || self.says(status, UNKNOWN_PATH_PHRASES) || self.is(&["unknown_url"])
+                phrase || self.mentions(status, UNKNOWN_PATH_PHRASES) || self.is(&["unknown_url"])
             }
             ErrorBodyForm::ErrorObject => !self.recognised,
             // A path that is not there is told in words of all kinds; a model that is not there is called one.
-            ErrorBodyForm::Words if about_path => phrase || !self.says(status, &["model"]),
+            ErrorBodyForm::Words if about_path => phrase || !self.mentions(status, &["model"]),
             ErrorBodyForm::Words => phrase,
         }
     }
@@ -89,7 +89,7 @@ impl UpstreamErrorBody {
     /// JSON, or a bare text that names nothing of an account. A error_body in JSON stays the account's, even the mere
     /// `{"message":"Forbidden"}` that Amazon's API gateway says to a wrong key.
     fn is_firewalls(&self) -> bool {
-        let Some(object) = self.object.as_object() else { return !self.says(403, ACCOUNT_WORDS) };
+        let Some(object) = self.object.as_object() else { return !self.mentions(403, ACCOUNT_WORDS) };
         let complains = self.recognised || !self.message.is_empty();
         !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    Finish, Framing, GeminiErrorFields, InvalidReply, Problem, Protocol,
+    FinishReason, Framing, GeminiErrorFields, InvalidReply, Problem, Protocol,
     neutral::{AnswerKind, ReplyContext},
     translate_problem, translate_reply, translating_relay,
 };
@@ -342,7 +342,7 @@ fn an_azure_block_is_framed_as_the_caller_asked() {
     assert_eq!(check_stream(Protocol::Gemini, &passed(&streamed).body)[0]["promptFeedback"]["blockReason"], "SAFETY");
     let array = ReplyContext { framing: Framing::JsonArray, ..streamed };
     assert_eq!(serde_json::from_slice::<Vec<Value>>(&passed(&array).body).expect("an array").len(), 1);
-    assert_eq!(passed(&context()).reading.finish, Some(Finish::Filter));
+    assert_eq!(passed(&context()).reading.finish, Some(FinishReason::Filter));
     assert_eq!(translate_problem(Protocol::OpenAi, Protocol::OpenAi, &problem, &context()), None);
     let other = tollgate_protocol::UpstreamProblem { status: 500, ..problem.clone() };
     assert_eq!(translate_problem(Protocol::OpenAi, Protocol::Gemini, &other, &context()), None);

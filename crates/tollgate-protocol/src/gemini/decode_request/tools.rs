@@ -50,7 +50,7 @@ fn declaration(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     let description = fields.text("description")?.map(|text| text.value);
     let json = fields.take("parametersJsonSchema").map(|field| Schema::Json(field.value.value()));
     let own = fields.take("parameters").map(|field| google_schema(&field)).transpose()?;
-    let schema = json.or(own).filter(|given| !schema::takes_nothing(&schema::to_json(given)));
+    let schema = json.or(own).filter(|given| !schema::has_no_parameters(&schema::to_json(given)));
     Ok(Tool { name, description, schema, strict: None, custom: false, src: path.to_owned() })
 }
 

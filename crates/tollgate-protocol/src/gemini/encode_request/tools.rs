@@ -51,7 +51,7 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     function.put("name", Json::text(out.names.get(&tool.name)));
     function.put_some("description", tool.description.as_ref().map(Json::text));
     let schema = if tool.custom { Some(as_function::free_text()) } else { tool.schema.clone() };
-    if let Some(schema) = schema.filter(|schema| out.request.is_native() || !schema::takes_nothing(&schema::to_json(schema))) {
+    if let Some(schema) = schema.filter(|schema| out.request.is_native() || !schema::has_no_parameters(&schema::to_json(schema))) {
         let (name, value) = fitting(out, &schema, "parameters", "parametersJsonSchema");
         function.put(name, value);
     }

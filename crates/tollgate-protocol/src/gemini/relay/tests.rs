@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Finish, Usage,
+    FinishReason, Usage,
     passthrough::testing::{Run, run, run_cut_everywhere},
 };
 
@@ -39,7 +39,7 @@ fn a_stream_passes_byte_for_byte() {
         reading,
         ReplySummary {
             usage,
-            finish: Some(Finish::Tool),
+            finish: Some(FinishReason::Tool),
             content: true,
             text_bytes: 5,
             media: 0,
@@ -107,7 +107,7 @@ fn every_candidate_must_finish() {
     assert_eq!(pass(&stream(&[TEXT, &second, STOP])).1, Err(StreamError::Truncated));
     let second_stop = STOP.replace("\"finishReason\"", "\"index\":1,\"finishReason\"");
     let (_, result, reading) = pass(&stream(&[TEXT, &second_stop.replace("STOP", "SAFETY"), STOP]));
-    assert_eq!((result, reading.finish), (Ok(()), Some(Finish::Stop)));
+    assert_eq!((result, reading.finish), (Ok(()), Some(FinishReason::Stop)));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Rang
         if wrapped {
             seen.wrapped.push(range.clone());
         }
-        seen.members.push((name.inside().start - 1..range.end, wrapped));
+        seen.members.push((name.content_range().start - 1..range.end, wrapped));
         Ok(())
     })?;
     if seen.wrapped.is_empty() {

@@ -1,7 +1,7 @@
 //! One content and its parts.
 
 use crate::{
-    scan::{Scanner, SyntaxError, Text, Value, ValueKind},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
     summary_builder::{MAX_TURNS, SummaryBuilder, TurnRole},
     validation::JsonPath,
 };
@@ -139,13 +139,13 @@ struct Blob<'a> {
     mime: Mime<'a>,
     /// The spelling of `mimeType` that was met.
     mime_name: &'static str,
-    data: Option<Text<'a>>,
+    data: Option<JsonStr<'a>>,
 }
 
 enum Mime<'a> {
     Missing,
     WrongType,
-    Named(Text<'a>),
+    Named(JsonStr<'a>),
 }
 
 fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, SyntaxError> {
@@ -161,7 +161,7 @@ fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, SyntaxError> {
                     Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Mime::WrongType,
                 };
             }
-            "data" => blob.data = scanner.words()?,
+            "data" => blob.data = scanner.optional_string()?,
             _ => {}
         }
         Ok(())

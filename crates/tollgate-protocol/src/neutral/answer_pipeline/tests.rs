@@ -19,7 +19,7 @@ fn args(k: u32, fragment: &str) -> Event {
     Event::CallArgs { c: 0, k, fragment: fragment.to_owned() }
 }
 
-fn end(finish: Finish, native: &str) -> Event {
+fn end(finish: FinishReason, native: &str) -> Event {
     Event::Finish { c: 0, finish, native: Some(native.to_owned()), message: None }
 }
 
@@ -45,12 +45,12 @@ fn only_the_first_call_passes_where_parallel_calls_are_off() {
             open(1, "b", "f"),
             args(1, "{}"),
             Event::CallDone { c: 0, k: 1 },
-            end(Finish::Stop, "STOP"),
+            end(FinishReason::Stop, "STOP"),
         ],
     )
     .unwrap();
     assert_eq!(out.len(), 3);
-    assert!(matches!(out[2], Event::Finish { finish: Finish::Tool, .. }));
+    assert!(matches!(out[2], Event::Finish { finish: FinishReason::Tool, .. }));
 }
 
 #[test]
@@ -58,15 +58,18 @@ fn a_failure_counts_only_where_nothing_usable_came() {
     let context = ReplyContext::new("r", 0, "m");
     let think = Event::Think { c: 0, text: "hm".to_owned(), redacted: None, signature: None };
     let text = Event::Text { c: 0, text: "a".to_owned(), signature: None };
-    assert_eq!(run(&context, vec![think.clone(), end(Finish::Fail, "NO_IMAGE")]).unwrap_err(), StreamError::Malformed("NO_IMAGE"));
-    let (out, reading) = run(&context, vec![think, text, end(Finish::Fail, "NO_IMAGE"), Event::End]).unwrap();
-    assert!(matches!(out[2], Event::Finish { finish: Finish::Stop, .. }));
-    assert_eq!(reading.finish, Some(Finish::Stop));
+    assert_eq!(
+        run(&context, vec![think.clone(), end(FinishReason::Fail, "NO_IMAGE")]).unwrap_err(),
+        StreamError::Malformed("NO_IMAGE")
+    );
+    let (out, reading) = run(&context, vec![think, text, end(FinishReason::Fail, "NO_IMAGE"), Event::End]).unwrap();
+    assert!(matches!(out[2], Event::Finish { finish: FinishReason::Stop, .. }));
+    assert_eq!(reading.finish, Some(FinishReason::Stop));
     assert!(!reading.account_refused);
     let last = Event::Text { c: 0, text: "a".to_owned(), signature: None };
-    let (_, reading) = run(&context, vec![last, end(Finish::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
-    assert!(reading.account_refused && reading.finish == Some(Finish::Stop), "an answer, and the account's last");
-    let refused = run(&context, vec![end(Finish::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
+    let (_, reading) = run(&context, vec![last, end(FinishReason::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
+    assert!(reading.account_refused && reading.finish == Some(FinishReason::Stop), "an answer, and the account's last");
+    let refused = run(&context, vec![end(FinishReason::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
     assert!(matches!(refused, StreamError::Problem(problem) if problem.account_refused && problem.status == 403));
 }
 
@@ -74,7 +77,7 @@ fn a_failure_counts_only_where_nothing_usable_came() {
 fn an_end_before_every_candidate_ended_is_a_truncation() {
     let context = ReplyContext::new("r", 0, "m");
     let text = |c| Event::Text { c, text: "a".to_owned(), signature: None };
-    let finish = |c| Event::Finish { c, finish: Finish::Stop, native: None, message: None };
+    let finish = |c| Event::Finish { c, finish: FinishReason::Stop, native: None, message: None };
     assert_eq!(run(&context, vec![Event::End]).unwrap_err(), StreamError::Truncated);
     assert_eq!(run(&context, vec![text(0), text(1), finish(1), Event::End]).unwrap_err(), StreamError::Truncated);
     let (out, _) = run(&context, vec![text(0), finish(0), text(0), finish(0), Event::End, text(0)]).unwrap();

@@ -3,7 +3,7 @@
 use super::FROM;
 use crate::{
     Malformed,
-    neutral::{Request, Schema, Tool, ToolChoice, ToolChoiceMode, schema::takes_nothing},
+    neutral::{Request, Schema, Tool, ToolChoice, ToolChoiceMode, schema::has_no_parameters},
     object::{Field, Fields},
     tree::Tree,
 };
@@ -65,7 +65,7 @@ fn function(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     let strict = fields.bool("strict")?.map(|strict| strict.value);
     let schema = match fields.take("parameters") {
         Some(field) if field.value.members().is_none() => return Err(Malformed::wrong_type(FROM, &field.path, "an object")),
-        Some(field) => Some(field.value.value()).filter(|schema| !takes_nothing(schema)).map(Schema::Json),
+        Some(field) => Some(field.value.value()).filter(|schema| !has_no_parameters(schema)).map(Schema::Json),
         None => None,
     };
     Ok(Tool { name, description, schema, strict, custom: false, src: path.to_owned() })

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Finish, Usage,
+    FinishReason, Usage,
     passthrough::testing::{Run, run, run_cut_everywhere},
 };
 
@@ -44,7 +44,7 @@ fn a_stream_passes_byte_for_byte() {
         reading,
         ReplySummary {
             usage: Some(usage(3, 2)),
-            finish: Some(Finish::Stop),
+            finish: Some(FinishReason::Stop),
             content: true,
             text_bytes: 3,
             media: 0,
@@ -174,7 +174,7 @@ fn every_choice_must_finish() {
     let second = STOP.replace("\"index\":0", "\"index\":1");
     assert_eq!(pass(&stream(&[TEXT, &TEXT.replace("\"index\":0", "\"index\":1"), STOP, DONE_LINE])).1, Err(StreamError::Truncated));
     let (_, result, reading) = pass(&stream(&[TEXT, &second.replace("stop", "length"), STOP, DONE_LINE]));
-    assert_eq!((result, reading.finish), (Ok(()), Some(Finish::Stop)));
+    assert_eq!((result, reading.finish), (Ok(()), Some(FinishReason::Stop)));
 }
 
 #[test]

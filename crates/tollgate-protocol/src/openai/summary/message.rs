@@ -115,7 +115,7 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
 /// `{"url":…}`, or the bare address that some clients send.
 fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> Result<(), SyntaxError> {
     if scanner.peek() == ValueKind::Text {
-        if let Some(address) = scanner.words()? {
+        if let Some(address) = scanner.optional_string()? {
             builder.url(mime, &address);
         }
         return Ok(());
@@ -127,7 +127,7 @@ fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> R
 fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str, mime: &str) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.decode() == member
-            && let Some(text) = scanner.words()?
+            && let Some(text) = scanner.optional_string()?
         {
             if member == "url" || text.raw().starts_with("data:") { builder.url(mime, &text) } else { builder.base64(mime, &text) }
         }

@@ -44,7 +44,7 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     let mut function = Function::Absent;
     scanner.object(|scanner, name| {
         match &*name.decode() {
-            "type" => is_function = scanner.words()?.is_some_and(|kind| kind.decode() == "function"),
+            "type" => is_function = scanner.optional_string()?.is_some_and(|kind| kind.decode() == "function"),
             "function" => function = read_function(scanner)?,
             _ => {
                 scanner.skip()?;
