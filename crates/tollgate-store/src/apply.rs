@@ -14,7 +14,7 @@ use tollgate_core::{
 use crate::{
     AccountSpec, Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, ChannelSpec, FieldProblem,
     GroupSpec, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle,
-    proxy::{ProxyPassword, redacted_proxy},
+    proxy::ProxyPassword,
     rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret, spec_text},
     seal::{SealContext, Sealer},
 };
@@ -177,16 +177,10 @@ impl Batch<'_> {
             ProxyPassword::Kept => {
                 let there = self.rows.by_name(RowKind::Channel, "", &spec.name).await?;
                 let old = there.as_ref().map(Row::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
-                let plain = old.filter(|old| redacted_proxy(old) == spec.proxy.as_deref().unwrap_or_default());
-                let Some(plain) = plain else {
+                if old != spec.proxy {
                     let message = "'***' stands for the password that is there, and of this address there is none; write it";
                     let problem = FieldProblem { field: "proxy", message: message.to_owned() };
                     return Err(refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])));
-                };
-                if there.is_some_and(|row| row.secret == RowSecret::None) {
-                    // Written by a version that did not seal it.
-                    let whole = Secret::new(plain);
-                    return self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Credential(&whole)).await;
                 }
                 self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
             }

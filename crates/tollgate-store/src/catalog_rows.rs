@@ -121,9 +121,8 @@ impl CatalogRows {
         let mut channels = Vec::new();
         for row in of(rows, RowKind::Channel) {
             let accounts = accounts.remove(row.id.as_str()).unwrap_or_default();
-            let mut spec: ChannelSpec = row.read()?;
+            let spec: ChannelSpec = row.read()?;
             let proxy = proxy::whole(row, &spec, sealer)?;
-            spec.proxy = spec.proxy.as_deref().map(proxy::redacted_proxy);
             channels.push(ChannelRow { id: row.id.clone(), owner: row.owner, spec, proxy, accounts });
         }
         let mut keys = Vec::new();

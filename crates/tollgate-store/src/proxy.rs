@@ -1,7 +1,6 @@
 //! The password in the address of a channel's proxy. It is kept like a credential: the row's text holds the address as it may
 //! be shown, `***` in its place, and the whole address lies sealed beside it.
 
-use serde_json::Value;
 use tollgate_core::Secret;
 use url::Url;
 
@@ -48,23 +47,7 @@ impl ProxyPassword {
 
 /// The whole address of a channel's proxy, where it has a password.
 pub(crate) fn whole(row: &Row, spec: &ChannelSpec, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
-    let Some(proxy) = &spec.proxy else { return Ok(None) };
-    match credential(row, sealer)? {
-        // Written by a version that did not seal it.
-        None if has_password(proxy) => Ok(Some(Secret::new(proxy.clone()))),
-        opened => Ok(opened),
-    }
-}
-
-/// Hides the password in the text of a channel's row; the whole address, where there was one to hide.
-pub(crate) fn hide_in(spec: &mut Value) -> Option<String> {
-    let proxy = spec.get_mut("proxy")?;
-    let plain = proxy.as_str()?.to_owned();
-    let shown = redacted_proxy(&plain);
-    (shown != plain).then(|| {
-        *proxy = shown.into();
-        plain
-    })
+    if spec.proxy.is_some() { credential(row, sealer) } else { Ok(None) }
 }
 
 #[cfg(test)]

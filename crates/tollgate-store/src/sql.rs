@@ -11,7 +11,6 @@ mod ledger;
 mod listing;
 mod migrate;
 mod months;
-mod plain_proxies;
 mod prune;
 mod rows;
 mod spending;

@@ -17,7 +17,7 @@ use sqlx::{
 use tokio::{sync::Mutex, time::timeout};
 use tollgate_core::Timestamp;
 
-use super::{Dialect, SqlStore, booking::BookingConnection, change_signal::ChangeSignal, data_keys, migrate, plain_proxies};
+use super::{Dialect, SqlStore, booking::BookingConnection, change_signal::ChangeSignal, data_keys, migrate};
 use crate::{AccessMode, MasterKeySource, RandomSource, StoreError, folder::put_new};
 
 /// How long one waits for a connection or for SQLite's write lock.
@@ -202,12 +202,10 @@ async fn prepare(
     migrate::check(connection, dialect, place).await?;
     let opened = data_keys::open(connection, dialect, place, what.master, what.data, what.random).await?;
     migrate::run(connection, dialect, place, what.now, migrate::ALL).await?;
-    let opened = match opened {
-        Some(opened) => opened,
-        None => data_keys::fill(connection, place, what.master, what.data, what.random).await?,
-    };
-    plain_proxies::seal(connection, dialect, place, &opened.sealer).await?;
-    Ok(opened)
+    match opened {
+        Some(opened) => Ok(opened),
+        None => data_keys::fill(connection, place, what.master, what.data, what.random).await,
+    }
 }
 
 async fn pools(options: AnyConnectOptions, dialect: Dialect) -> Result<(AnyPool, AnyPool), Error> {

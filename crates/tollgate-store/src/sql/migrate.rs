@@ -1,5 +1,5 @@
-//! Migrations: embedded, forward only, one text for both databases (a file of a dialect's own where it must be). A
-//! database of a newer version is refused; an SQLite file is copied before its schema changes.
+//! Schema migrations, embedded and forward only. Both databases share one text; where they differ, each has a file of its own.
+//! A database with a newer schema is refused, and an SQLite file is backed up before its schema changes.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use tollgate_core::Timestamp;
 use super::{Dialect, connect::failed};
 use crate::{StoreError, usage::day};
 
-/// One step of the schema.
+/// One migration, with its text for each database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SchemaStep {
     pub(super) version: i64,
@@ -21,31 +21,13 @@ pub(super) struct SchemaStep {
     pub(super) postgres: &'static str,
 }
 
-const FIRST: &str = include_str!("../../migrations/0001_first.sql");
-const MONEY: &str = include_str!("../../migrations/0002_money.sql");
-const ADMIN: &str = include_str!("../../migrations/0003_admin.sql");
-const MONTHS_SQLITE: &str = include_str!("../../migrations/0004_months.sqlite.sql");
-const MONTHS_POSTGRES: &str = include_str!("../../migrations/0004_months.postgres.sql");
-const OUTCOMES: &str = include_str!("../../migrations/0005_outcomes.sql");
-const BESIDE: &str = include_str!("../../migrations/0006_beside.sql");
-const SPENDING: &str = include_str!("../../migrations/0007_spending.sql");
-const TESTS: &str = include_str!("../../migrations/0008_tests.sql");
-const PROXIES: &str = include_str!("../../migrations/0009_proxies.sql");
-const PRICE_LIMITED: &str = include_str!("../../migrations/0010_price_limited.sql");
-
-/// Every step there has been, oldest first.
-pub(super) const ALL: &[SchemaStep] = &[
-    SchemaStep { version: 1, name: "first", sqlite: FIRST, postgres: FIRST },
-    SchemaStep { version: 2, name: "money", sqlite: MONEY, postgres: MONEY },
-    SchemaStep { version: 3, name: "admin", sqlite: ADMIN, postgres: ADMIN },
-    SchemaStep { version: 4, name: "months", sqlite: MONTHS_SQLITE, postgres: MONTHS_POSTGRES },
-    SchemaStep { version: 5, name: "outcomes", sqlite: OUTCOMES, postgres: OUTCOMES },
-    SchemaStep { version: 6, name: "beside", sqlite: BESIDE, postgres: BESIDE },
-    SchemaStep { version: 7, name: "spending", sqlite: SPENDING, postgres: SPENDING },
-    SchemaStep { version: 8, name: "tests", sqlite: TESTS, postgres: TESTS },
-    SchemaStep { version: 9, name: "proxies", sqlite: PROXIES, postgres: PROXIES },
-    SchemaStep { version: 10, name: "price_limited", sqlite: PRICE_LIMITED, postgres: PRICE_LIMITED },
-];
+/// Every step, oldest first. A released step never changes: its checksum is compared at every start.
+pub(super) const ALL: &[SchemaStep] = &[SchemaStep {
+    version: 1,
+    name: "schema",
+    sqlite: concat!(include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.sqlite.sql")),
+    postgres: concat!(include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.postgres.sql")),
+}];
 
 const TABLE: &str = "_sqlx_migrations";
 
@@ -67,7 +49,7 @@ pub(super) async fn has_table(
     count.map(|count| count > 0).map_err(|error| failed(place, "read the schema", error))
 }
 
-/// Refuses a damaged database, a foreign one and one of a newer version, before anything is written.
+/// Refuses a damaged database, one of another program and one with a newer schema, before anything is written.
 pub(super) async fn check(connection: &mut AnyConnection, dialect: Dialect, place: &str) -> Result<(), StoreError> {
     if dialect == Dialect::Sqlite {
         quick_check(connection, place).await?;
@@ -90,7 +72,7 @@ pub(super) async fn check(connection: &mut AnyConnection, dialect: Dialect, plac
     Ok(())
 }
 
-/// Looks through a file of moderate size for damage; damage in a larger one shows when it is read.
+/// Checks a file of at most 256 MiB for damage. Damage in a larger one is found when the damaged pages are read.
 async fn quick_check(connection: &mut AnyConnection, place: &str) -> Result<(), StoreError> {
     const LARGEST: i64 = 256 << 20;
     let query = |error| failed(place, "check the database", error);
@@ -109,7 +91,7 @@ async fn applied(connection: &mut AnyConnection, place: &str) -> Result<Vec<i64>
     Ok(found.into_iter().map(|step| step.version).collect())
 }
 
-/// Brings the schema up to date. An SQLite file that has one already is copied first.
+/// Applies the pending steps. An SQLite file that already has a schema is backed up first.
 pub(super) async fn run(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -118,9 +100,9 @@ pub(super) async fn run(
     steps: &[SchemaStep],
 ) -> Result<(), StoreError> {
     if has_table(connection, dialect, place, TABLE).await? {
-        let there = applied(connection, place).await?;
-        let pending = steps.iter().any(|step| !there.contains(&step.version));
-        if let (true, Dialect::Sqlite, Some(version)) = (pending, dialect, there.iter().max()) {
+        let applied = applied(connection, place).await?;
+        let pending = steps.iter().any(|step| !applied.contains(&step.version));
+        if let (true, Dialect::Sqlite, Some(version)) = (pending, dialect, applied.iter().max()) {
             back_up(connection, place, *version, now).await?;
         }
     }
@@ -135,14 +117,14 @@ pub(super) async fn run(
         })
         .collect();
     let migrator = Migrator::with_migrations(migrations);
-    // Nothing is written where nothing is due: a database that takes no writes for now can be read.
+    // Write nothing when no step is pending: a read-only or full database can still be opened.
     if is_up_to_date(connection, dialect, place, &migrator).await? {
         return Ok(());
     }
     migrator.run_direct(None, connection, false).await.map_err(|error| migration_failed(place, error))
 }
 
-/// Whether each step was taken, as it is here, to its end.
+/// Whether every step was applied completely and with the same checksum.
 async fn is_up_to_date(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -156,12 +138,12 @@ async fn is_up_to_date(
     if connection.dirty_version(TABLE).await.map_err(wrong)?.is_some() {
         return Ok(false);
     }
-    let taken = connection.list_applied_migrations(TABLE).await.map_err(wrong)?;
-    let is_taken = |step: &Migration| taken.iter().any(|it| it.version == step.version && it.checksum == step.checksum);
-    Ok(taken.len() == migrator.iter().count() && migrator.iter().all(is_taken))
+    let applied = connection.list_applied_migrations(TABLE).await.map_err(wrong)?;
+    let is_applied = |step: &Migration| applied.iter().any(|it| it.version == step.version && it.checksum == step.checksum);
+    Ok(applied.len() == migrator.iter().count() && migrator.iter().all(is_applied))
 }
 
-/// Copies an SQLite file beside itself: `<name>.v<schema>-<day>.backup`.
+/// Copies an SQLite file to `<name>.v<schema>-<day>.backup` in the same folder.
 async fn back_up(connection: &mut AnyConnection, place: &str, version: i64, now: Timestamp) -> Result<(), StoreError> {
     let mut copy = format!("{place}.v{version}-{}.backup", day(now));
     if Path::new(&copy).exists() {
@@ -169,7 +151,7 @@ async fn back_up(connection: &mut AnyConnection, place: &str, version: i64, now:
     }
     let copied = sqlx::query("VACUUM INTO $1").bind(copy.clone()).execute(connection).await;
     copied.map_err(|error| failed(place, "copy the database before its schema changes", error))?;
-    tracing::info!(%copy, "the database was copied before its schema changes");
+    tracing::info!(%copy, "backed up the database before changing its schema");
     Ok(())
 }
 
@@ -191,15 +173,11 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{
-        conformance::{options, sqlite},
-        samples::{NOON, record},
-    };
+    use crate::samples::NOON;
 
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
 
-    /// The versions there are.
     fn known() -> Vec<i64> {
         ALL.iter().map(|step| step.version).collect()
     }
@@ -208,7 +186,6 @@ mod tests {
         known().into_iter().max().unwrap()
     }
 
-    /// A step that comes after all there are.
     fn next(sql: &'static str) -> SchemaStep {
         SchemaStep { version: newest() + 1, name: "later", sqlite: sql, postgres: sql }
     }
@@ -218,49 +195,13 @@ mod tests {
         AnyConnection::connect_with(&AnyConnectOptions::from_str(&format!("sqlite:{place}?mode=rwc")).unwrap()).await.unwrap()
     }
 
-    /// Takes the schema of a database back to what it was before there was a ledger.
-    const WITHOUT_MONEY: &str = "DROP TABLE ledger; DROP TABLE balances; DROP TABLE usage_hours; DROP TABLE usage_days; \
-         DROP TABLE attempt_hours; DROP TABLE attempt_days; DELETE FROM counters WHERE name = 'ledger'; \
-         DROP TABLE admin_keys; DROP TABLE once; DROP INDEX usage_group; DROP INDEX usage_failed; \
-         DROP INDEX attempts_beside; ALTER TABLE attempts DROP COLUMN beside; ALTER TABLE account_health DROP COLUMN passed_at; \
-         DELETE FROM counters WHERE name = 'pruned_until'; \
-         DROP INDEX changes_id; DROP INDEX service_keys_limited; DELETE FROM _sqlx_migrations WHERE version > 1;";
-
-    #[tokio::test]
-    async fn what_was_recorded_before_there_was_a_ledger_is_entered() {
-        let dir = TempDir::new().unwrap();
-        let open_store = || crate::open(options(sqlite(&dir), &dir));
-        let store = open_store().await.unwrap();
-        let mut records: Vec<_> = (0..60).map(record).collect();
-        for record in &mut records {
-            record.cost = Some(tollgate_core::NanoUsd(14));
-        }
-        (records[7].group, records[7].model) = (None, Some("no such model".to_owned()));
-        store.usage.append(&records).await.unwrap();
-        let (balances, spending) = (store.ledger.balances().await.unwrap(), store.ledger.spending(NOON).await.unwrap());
-        store.close().await;
-
-        let place = dir.path().join("tollgate.db").display().to_string();
-        let mut connection = open(&place).await;
-        sqlx::raw_sql(WITHOUT_MONEY).execute(&mut connection).await.unwrap();
-        connection.close().await.unwrap();
-
-        let store = open_store().await.unwrap();
-        assert_eq!(store.ledger.balances().await.unwrap(), balances);
-        assert_eq!(store.ledger.spending(NOON).await.unwrap(), spending);
-        let verified = store.ledger.verify(NOON).await.unwrap();
-        assert!(verified.agrees() && verified.records == 60, "{verified:#?}");
-        store.usage.append(&[record(100)]).await.unwrap();
-        assert_eq!(backups(&dir).len(), 1);
-    }
-
     fn backups(dir: &TempDir) -> Vec<std::path::PathBuf> {
         let paths = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
         paths.filter(|path| path.to_string_lossy().contains(".backup")).collect()
     }
 
     #[tokio::test]
-    async fn a_schema_that_changes_is_copied_first_and_changes_once() {
+    async fn database_is_backed_up_before_its_schema_changes() {
         let dir = TempDir::new().unwrap();
         let place = dir.path().join("x.db").display().to_string();
         let mut connection = open(&place).await;
@@ -281,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_that_fails_leaves_the_schema_as_it_was() {
+    async fn failed_step_leaves_the_schema_unchanged() {
         let dir = TempDir::new().unwrap();
         let place = dir.path().join("x.db").display().to_string();
         let mut connection = open(&place).await;
@@ -291,6 +232,18 @@ mod tests {
         assert_eq!(applied(&mut connection, &place).await.unwrap(), known());
         let steps = [ALL, &[next(LATER)]].concat();
         run(&mut connection, Dialect::Sqlite, &place, NOON, &steps).await.unwrap();
-        assert_eq!(backups(&dir).len(), 2, "a copy is never written over");
+        assert_eq!(backups(&dir).len(), 2, "a backup is never overwritten");
+    }
+
+    #[tokio::test]
+    async fn step_with_another_text_than_the_applied_one_is_refused() {
+        let dir = TempDir::new().unwrap();
+        let place = dir.path().join("x.db").display().to_string();
+        let mut connection = open(&place).await;
+        run(&mut connection, Dialect::Sqlite, &place, NOON, ALL).await.unwrap();
+        let mut edited = ALL.to_vec();
+        edited[0].sqlite = "SELECT 1;";
+        let refused = run(&mut connection, Dialect::Sqlite, &place, NOON, &edited).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused}");
     }
 }

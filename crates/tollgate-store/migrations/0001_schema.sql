@@ -1,0 +1,225 @@
+-- Every table but `usage`, in one text for SQLite and PostgreSQL: columns are BIGINT, TEXT or BYTEA. Times are microseconds
+-- since 1970 (UTC), amounts are nano-USD, truth values are 0 and 1.
+
+-- Single numbers. `revision`: of the catalog. `ledger`: the last `seq` of the ledger; incrementing it locks the row, so entries
+-- become visible in the order of `seq`. `pruned_until`: usage records that arrived before this time were removed, their ledger
+-- entries and sums were kept.
+CREATE TABLE counters (
+    name TEXT PRIMARY KEY,
+    value BIGINT NOT NULL
+);
+INSERT INTO counters (name, value) VALUES ('revision', 0), ('ledger', 0), ('pruned_until', 0);
+
+-- The data key, sealed with the master key; a check value and the pepper, sealed with the data key.
+CREATE TABLE vault (
+    name TEXT PRIMARY KEY,
+    sealed BYTEA NOT NULL
+);
+
+-- Channels, accounts, models, groups and members. `spec` is the row in JSON, with the field names of a catalog file; `parent`
+-- is the channel of an account; `credential` is sealed. Removing a row sets `removed_at`.
+CREATE TABLE catalog_rows (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    name TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    credential BYTEA,
+    created_at BIGINT NOT NULL,
+    removed_at BIGINT
+);
+CREATE UNIQUE INDEX catalog_rows_name ON catalog_rows (kind, parent, name) WHERE removed_at IS NULL;
+
+-- Service keys. `hash` is HMAC-SHA-256 with the pepper; two live keys cannot have the same secret. `parent` is the member.
+CREATE TABLE service_keys (
+    id TEXT PRIMARY KEY,
+    parent TEXT NOT NULL,
+    name TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    hash BYTEA NOT NULL,
+    prefix TEXT NOT NULL,
+    suffix TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    removed_at BIGINT
+);
+CREATE UNIQUE INDEX service_keys_live_hash ON service_keys (hash) WHERE removed_at IS NULL;
+CREATE INDEX service_keys_hash ON service_keys (hash);
+CREATE UNIQUE INDEX service_keys_name ON service_keys (parent, name) WHERE removed_at IS NULL;
+-- Keys with a price limit of their own: changes of groups are checked against them.
+CREATE INDEX service_keys_limited ON service_keys (id) WHERE removed_at IS NULL AND spec LIKE '%"price_limit":{%';
+
+-- Keys of the admin API, never valid for model requests. `hash` is HMAC-SHA-256 with the pepper.
+CREATE TABLE admin_keys (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    hash BYTEA NOT NULL,
+    prefix TEXT NOT NULL,
+    suffix TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    removed_at BIGINT
+);
+CREATE UNIQUE INDEX admin_keys_hash ON admin_keys (hash);
+CREATE UNIQUE INDEX admin_keys_name ON admin_keys (name) WHERE removed_at IS NULL;
+
+-- Rows changed by each revision: what caches drop.
+CREATE TABLE changes (
+    revision BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (revision, position)
+);
+-- Finds the last change of a row.
+CREATE INDEX changes_id ON changes (id, revision);
+
+-- Idempotency keys of batches of changes, kept for a day, each with the first row its batch wrote.
+CREATE TABLE once (
+    key TEXT PRIMARY KEY,
+    fingerprint BYTEA NOT NULL,
+    at BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL
+);
+CREATE INDEX once_at ON once (at);
+
+-- The audit log, append-only.
+CREATE TABLE audit (
+    revision BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    door TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    PRIMARY KEY (revision, position)
+);
+
+-- One row per attempt of a usage record. `beside`: a hedged attempt that was abandoned when the other one answered.
+CREATE TABLE attempts (
+    request_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    channel_id TEXT NOT NULL,
+    channel_name TEXT NOT NULL,
+    account_id TEXT NOT NULL,
+    account_name TEXT NOT NULL,
+    protocol TEXT NOT NULL,
+    upstream_model TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    status BIGINT,
+    result TEXT NOT NULL,
+    error TEXT,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
+    tokens_source TEXT NOT NULL,
+    cost BIGINT,
+    first_byte_us BIGINT,
+    duration_us BIGINT NOT NULL,
+    upstream_request_id TEXT,
+    beside BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (request_id, position)
+);
+CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;
+
+-- The ledger, append-only: `top_up` (paid in), `settle` (price of a request, negative), `adjust` (correction). `balance` is the
+-- member's balance after the entry.
+CREATE TABLE ledger (
+    seq BIGINT PRIMARY KEY,
+    member_id TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    amount BIGINT NOT NULL,
+    balance BIGINT NOT NULL,
+    request_id TEXT,
+    idempotency_key TEXT,
+    note TEXT NOT NULL,
+    actor TEXT NOT NULL
+);
+CREATE UNIQUE INDEX ledger_request ON ledger (request_id) WHERE request_id IS NOT NULL;
+CREATE UNIQUE INDEX ledger_idempotency ON ledger (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX ledger_member ON ledger (member_id, seq);
+
+-- The balance after each member's last entry.
+CREATE TABLE balances (
+    member_id TEXT PRIMARY KEY,
+    balance BIGINT NOT NULL
+);
+
+-- Sums over usage records, by UTC hour and by UTC day of arrival. `group_id` and `model` are empty for requests refused before
+-- a group was chosen, so that unknown model names do not add rows.
+CREATE TABLE usage_hours (
+    bucket BIGINT NOT NULL,
+    key_id TEXT NOT NULL,
+    member_id TEXT NOT NULL,
+    group_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
+);
+CREATE TABLE usage_days (
+    bucket BIGINT NOT NULL,
+    key_id TEXT NOT NULL,
+    member_id TEXT NOT NULL,
+    group_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
+);
+-- What one key or one member has spent.
+CREATE INDEX usage_days_key ON usage_days (key_id, bucket);
+CREATE INDEX usage_days_member ON usage_days (member_id, bucket);
+
+-- Sums over attempts, by hour and by day of their request's arrival.
+CREATE TABLE attempt_hours (
+    bucket BIGINT NOT NULL,
+    channel_id TEXT NOT NULL,
+    account_id TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    answered BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    PRIMARY KEY (bucket, channel_id, account_id)
+);
+CREATE TABLE attempt_days (
+    bucket BIGINT NOT NULL,
+    channel_id TEXT NOT NULL,
+    account_id TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    answered BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    PRIMARY KEY (bucket, channel_id, account_id)
+);
+
+-- Health of accounts between starts, as JSON. `passed_at`: when the account last passed a test; kept apart from `health`, which
+-- every process overwrites with its own view.
+CREATE TABLE account_health (
+    account_id TEXT PRIMARY KEY,
+    health TEXT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    passed_at BIGINT
+);
