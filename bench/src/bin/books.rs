@@ -186,7 +186,7 @@ fn record(number: u64, count: u64) -> UsageRecord {
             first_byte_us: Some(240_000),
             duration_us: 1_990_000,
             upstream_request_id: None,
-            beside: false,
+            hedged: false,
         }],
     }
 }

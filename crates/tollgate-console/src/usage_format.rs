@@ -57,7 +57,7 @@ fn attempt(attempt: &AttemptRecord) -> Value {
         "first_byte_us": attempt.first_byte_us,
         "duration_us": attempt.duration_us,
         "upstream_request_id": attempt.upstream_request_id,
-        "beside": attempt.beside,
+        "beside": attempt.hedged,
     })
 }
 

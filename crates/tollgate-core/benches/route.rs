@@ -19,7 +19,7 @@ use rows::{NOW, account, catalog, channel, key, random, summary};
 struct Board(HashMap<AccountId, AccountHealth, IdHash>);
 
 impl HealthView for Board {
-    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+    fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.0.get(&account).map_or(HealthStatus::HEALTHY, |health| health.status(now))
     }
 }
@@ -38,17 +38,17 @@ fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affi
             let offer = resolve(catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
             let input = RouteInput {
                 catalog,
-                newer: None,
+                latest_catalog: None,
                 caller: &caller,
                 offer: &offer,
                 summary: &summary,
                 from: Protocol::OpenAi,
                 health: board,
-                view: &UnlimitedView,
+                candidate_view: &UnlimitedView,
                 now: NOW,
                 request_limit: None,
                 translates: false,
-                past: &AttemptHistory::default(),
+                history: &AttemptHistory::default(),
             };
             black_box(route(&input, &mut dice).is_ok())
         });
@@ -71,7 +71,7 @@ impl Whole {
 }
 
 impl CandidateView for Whole {
-    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let request = decode_request(Protocol::OpenAi, &self.target, self.body.as_bytes()).expect("a sound request");
         let written = encode_request(channel.protocol, &request, &serves.upstream, &serves.profile, &TranslateOptions::default());
         black_box(&written);
@@ -90,17 +90,17 @@ fn measure_mixed(c: &mut Criterion) {
         let offer = resolve(&catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
         let input = RouteInput {
             catalog: &catalog,
-            newer: None,
+            latest_catalog: None,
             caller: &caller,
             offer: &offer,
             summary: &summary,
             from: Protocol::OpenAi,
             health: &board,
-            view: &whole,
+            candidate_view: &whole,
             now: NOW,
             request_limit: None,
             translates: true,
-            past: &AttemptHistory::default(),
+            history: &AttemptHistory::default(),
         };
         c.bench_function(name, |bencher| bencher.iter(|| black_box(route(&input, &mut || 0).is_ok())));
     }

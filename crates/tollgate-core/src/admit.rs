@@ -163,7 +163,7 @@ pub struct RateExceeded {
     /// Whose.
     pub subject: Subject,
     /// Which.
-    pub rated: RateKind,
+    pub kind: RateKind,
     /// The limit.
     pub limit: u64,
     /// Used of it.
@@ -270,7 +270,7 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
         }
         let accounts = channel.accounts.iter().filter(|account| account.on).count();
         let Some(dearest) = channel.accounts.iter().filter(|it| it.on).map(|it| it.cost_multiplier).max() else { continue };
-        let cost = cost_of(channel, served.serves as usize, at);
+        let cost = cost_of(channel, served.mapping as usize, at);
         let hold = channel_reservation(id, at, channel, cost.as_deref(), dearest, summary, offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(hold.clone());
@@ -381,8 +381,8 @@ impl Reservation {
     /// The same hold with as much output as this money affords; `None` when that is less than [`MIN_OUTPUT_TOKENS`] tokens an
     /// answer, or when the caller set the limit himself.
     #[must_use]
-    pub fn within(&self, left: NanoUsd) -> Option<Self> {
-        let worst = self.worst.within(left)?;
+    pub fn lowered_to(&self, left: NanoUsd) -> Option<Self> {
+        let worst = self.worst.lowered_to(left)?;
         Some(Self {
             limits: self.limits.clone(),
             tokens: worst.tokens(),
@@ -395,14 +395,14 @@ impl Reservation {
 
     /// The same hold with the least output it may be lowered to; `None`: it may not be.
     #[must_use]
-    pub fn least(&self) -> Option<Self> {
-        self.within(self.worst.with_least_output()?)
+    pub fn lowered_to_min(&self) -> Option<Self> {
+        self.lowered_to(self.worst.with_least_output()?)
     }
 
     /// What this hold asks for beyond one that the same request has already, on other terms; `None`: nothing. A rate that
     /// the request counts in is not counted again; money is set aside where more of it may be spent, or by other bounds.
     #[must_use]
-    pub fn beyond(&self, earlier: &Self) -> Option<Self> {
+    pub fn exceeding(&self, earlier: &Self) -> Option<Self> {
         let dearer = self.amount > earlier.amount;
         let same_kind = |one: &Limit, other: &Limit| {
             one.subject == other.subject && mem::discriminant(&one.rule) == mem::discriminant(&other.rule)
@@ -420,7 +420,7 @@ impl Reservation {
     /// The money that does not suffice, of several the one with least left; `None`: all of it does. `left_of` knows what
     /// is left.
     #[must_use]
-    pub fn short(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
+    pub fn insufficient_funds(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
         let mut least: Option<FundsStatus> = None;
         for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
             if let Some(short) = left_of(limit)

@@ -34,7 +34,7 @@ pub struct Catalog {
     /// Prices and facts, by public name. A model exists when a channel serves it, with or without a row here.
     pub models: IndexMap<String, Arc<Model>>,
     /// Which channels serve a model, by public name, in order of name. Built with the snapshot.
-    pub served_by: IndexMap<String, Vec<MappingRef>>,
+    pub mappings_by_model: IndexMap<String, Vec<MappingRef>>,
     /// Positions of the channels a group may use, one bit each. Built with the snapshot.
     reach: HashMap<GroupId, Box<[u64]>>,
     /// What choosing reads of channels and accounts. Built with the snapshot.
@@ -46,8 +46,8 @@ pub struct Catalog {
 pub struct MappingRef {
     /// Position in [`Catalog::channels`].
     pub channel: u32,
-    /// Position in [`Channel::serves`].
-    pub serves: u32,
+    /// Position in [`Channel::mappings`].
+    pub mapping: u32,
 }
 
 /// Who owns a row: a served catalog file, or the database.

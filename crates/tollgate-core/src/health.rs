@@ -38,7 +38,8 @@ pub struct AccountHealth {
     /// Moving average of the time to a whole answer that was not streamed, in microseconds; 0 when not known.
     pub whole_answer_average_us: u64,
     /// The credential that was refused, while the account rests for that.
-    pub refused: Option<CredentialFingerprint>,
+    #[serde(rename = "refused")]
+    pub refused_credential: Option<CredentialFingerprint>,
 }
 
 /// What tells an account's credential from the ones before and after it. It says nothing else of it.
@@ -233,7 +234,7 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
         next = AccountHealth { state: HealthState::Usable, failures: 0, coolings: 0, streak: None, ..next };
     }
     if !next.is_refused() {
-        next.refused = None;
+        next.refused_credential = None;
     }
     next
 }
@@ -256,7 +257,7 @@ pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHeal
 impl CoolingReason {
     /// Whether a model's last account is tried all the same while it cools for this.
     #[must_use]
-    pub const fn is_hiccup(self) -> bool {
+    pub const fn is_transient(self) -> bool {
         matches!(self, Self::ConnectFailure | Self::ServerError)
     }
 

@@ -120,7 +120,7 @@ impl NanoUsd {
     pub const ZERO: Self = Self(0);
     /// Most that one request may come to, and one attempt: 10,000 USD. Nothing real comes near it, and sums over 900,000
     /// such requests still fit into 64 bits, so that no sum anywhere can overflow for a mistyped price.
-    pub const MOST_OF_A_REQUEST: Self = Self(10_000_000_000_000);
+    pub const MAX_PER_REQUEST: Self = Self(10_000_000_000_000);
 
     /// Reads an amount in USD with an optional sign, at most 9 decimals.
     ///

@@ -111,7 +111,7 @@ impl Offer {
 /// Everything a caller may list, sorted by name.
 #[must_use]
 pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
-    catalog.served_by.keys().filter_map(|name| visible_model(catalog, caller, name)).filter(|it| !it.model.hidden).collect()
+    catalog.mappings_by_model.keys().filter_map(|name| visible_model(catalog, caller, name)).filter(|it| !it.model.hidden).collect()
 }
 
 /// One model of the list, hidden ones included: who knows the name may ask for it.
@@ -152,7 +152,7 @@ pub fn resolve(
         OnUnsupported::Refuse | OnUnsupported::Drop => fields,
     };
     let sale = model.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
-    let candidates = catalog.serving(group.id, name).collect();
+    let candidates = catalog.mappings_for(group.id, name).collect();
     Ok(Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision })
 }
 
@@ -162,7 +162,7 @@ fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a
     if !Glob::any(&caller.key.models, name) {
         return None;
     }
-    caller.groups.iter().find(|group| Glob::any(&group.models, name) && catalog.serving(group.id, name).next().is_some())
+    caller.groups.iter().find(|group| Glob::any(&group.models, name) && catalog.mappings_for(group.id, name).next().is_some())
 }
 
 /// What a model is for.
@@ -187,7 +187,7 @@ impl ModelPurpose {
     fn of(catalog: &Catalog, group: &Group, model: &Model) -> Self {
         let embeds = model.embeddings
             && catalog
-                .serving(group.id, &model.name)
+                .mappings_for(group.id, &model.name)
                 .filter_map(|it| catalog.channel_at(it.channel))
                 .any(|channel| channel.provider != Provider::Echo);
         if embeds { Self::Embedding } else { Self::Generation }
@@ -196,7 +196,7 @@ impl ModelPurpose {
 
 /// Caller protocols that reach a model without translation, in order.
 fn protocols(catalog: &Catalog, group: &Group, name: &str, purpose: ModelPurpose) -> Vec<Protocol> {
-    let channels = || catalog.serving(group.id, name).filter_map(|it| catalog.channel_at(it.channel));
+    let channels = || catalog.mappings_for(group.id, name).filter_map(|it| catalog.channel_at(it.channel));
     [Protocol::OpenAi, Protocol::Gemini]
         .into_iter()
         .filter(|protocol| channels().any(|channel| channel.serves_purpose(purpose) && channel.speaks(*protocol)))

@@ -62,7 +62,7 @@ pub struct PriceEffects {
     /// Whom, of what.
     pub effects: Vec<PriceEffect>,
     /// Not every key was looked at: there are too many that differ.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// How many answers, a model for a kind of key each, are found out for each catalog; keys that change themselves are looked
@@ -73,7 +73,7 @@ const MAX_EVALUATIONS: usize = 50_000;
 /// before (`None`: not there) and after. Other keys have what their groups have.
 #[must_use]
 pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> PriceEffects {
-    let models: Vec<&str> = after.served_by.keys().map(String::as_str).collect();
+    let models: Vec<&str> = after.mappings_by_model.keys().map(String::as_str).collect();
     let mut found = PriceEffects::default();
     let mut of_groups: HashSet<(GroupId, &str, PricedOutAccount)> = HashSet::new();
     let mut left_by_groups: HashSet<(GroupId, &str)> = HashSet::new();
@@ -105,7 +105,7 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
         let must = changes(pair);
         let was = key_before.as_ref().map(|key| then.of(key, must));
         let (Some(was), Some(is)) = (was.map_or(Some(None), |was| was.map(Some)), seen.of(key, must)) else {
-            found.cut = true;
+            found.truncated = true;
             continue;
         };
         let subject = PriceSubject::Key { member: key.member.name.clone(), key: key.name.clone() };
@@ -188,17 +188,17 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
     })?;
     let input = RouteInput {
         catalog,
-        newer: None,
+        latest_catalog: None,
         caller: &caller,
         offer: &offer,
         summary: &summary,
         from: Protocol::OpenAi,
         health: &AllHealthy,
-        view: &UnlimitedView,
+        candidate_view: &UnlimitedView,
         now,
         request_limit: None,
         translates: true,
-        past: &AttemptHistory::default(),
+        history: &AttemptHistory::default(),
     };
     let (excluded, usable, nothing_left) = match rank_all(&input, &mut || 0) {
         Ok(plan) => (plan.excluded, true, false),
@@ -281,13 +281,13 @@ mod tests {
 
     fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> Vec<PriceEffect> {
         let found = super::price_effects(before, after, keys, now);
-        assert!(!found.cut);
+        assert!(!found.truncated);
         found.effects
     }
 
     fn priced(name: &str, cost: &str) -> Channel {
         let mut row = channel(name, &["m"]);
-        row.serves[0].cost = Some(always(price(cost, cost)));
+        row.mappings[0].cost = Some(always(price(cost, cost)));
         row
     }
 
@@ -360,7 +360,7 @@ mod tests {
         let mut group = group("default", &["cheap", "dear"]);
         change(&mut group);
         let mut cheap = priced("cheap", "1");
-        cheap.serves[0].cost = Some(always(price("1", "9")));
+        cheap.mappings[0].cost = Some(always(price("1", "9")));
         catalog(vec![cheap, priced("dear", "4")], vec![group], vec![model("m")])
     }
 
@@ -405,16 +405,16 @@ mod tests {
         let names: Vec<String> = (0..500).map(|n| format!("m{n}")).collect();
         let served: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut row = channel("one", &served);
-        row.serves.iter_mut().for_each(|serves| serves.cost = Some(always(price("4", "4"))));
+        row.mappings.iter_mut().for_each(|serves| serves.cost = Some(always(price("4", "4"))));
         let models = served.iter().map(|name| model(name)).collect();
         let catalog = catalog(vec![row], vec![group("default", &["one"])], models);
         let keys: Vec<_> = (0..200_i64).map(|n| limited(ceiling(5_000_000_000 + n, PriceLimitOn::Cost))).collect();
         let mut pairs: Vec<_> = keys.iter().map(|key| (Some(Arc::clone(key)), Arc::clone(key))).collect();
-        assert!(super::price_effects(&catalog, &catalog, &pairs, NOW).cut);
+        assert!(super::price_effects(&catalog, &catalog, &pairs, NOW).truncated);
         pairs.push((Some(Arc::clone(&keys[0])), limited(ceiling(1, PriceLimitOn::Cost))));
         let found = super::price_effects(&catalog, &catalog, &pairs, NOW);
-        assert_eq!((found.cut, found.effects.len()), (true, 500));
+        assert_eq!((found.truncated, found.effects.len()), (true, 500));
         let alike: Vec<_> = (0..200).map(|_| pairs[0].clone()).collect();
-        assert!(!super::price_effects(&catalog, &catalog, &alike, NOW).cut);
+        assert!(!super::price_effects(&catalog, &catalog, &alike, NOW).truncated);
     }
 }

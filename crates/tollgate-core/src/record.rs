@@ -214,8 +214,8 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_request_id: Option<String>,
     /// It ran beside the attempt that went on, and was given up or failed: what hedging cost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub beside: bool,
+    #[serde(rename = "beside", default, skip_serializing_if = "std::ops::Not::not")]
+    pub hedged: bool,
 }
 
 /// How an attempt ended.

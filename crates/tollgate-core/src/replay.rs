@@ -114,7 +114,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays one record.
-    pub fn take(&mut self, record: &UsageRecord) {
+    pub fn add(&mut self, record: &UsageRecord) {
         let Some(model) = record.model.as_ref().filter(|_| was_routed(record)) else {
             self.report.not_routed += 1;
             return;
@@ -195,7 +195,7 @@ pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
 pub(crate) struct AllHealthy;
 
 impl HealthView for AllHealthy {
-    fn of(&self, _account: AccountId, _now: Timestamp) -> HealthStatus {
+    fn status(&self, _account: AccountId, _now: Timestamp) -> HealthStatus {
         HealthStatus::HEALTHY
     }
 }
@@ -211,17 +211,17 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
     };
     let input = RouteInput {
         catalog,
-        newer: None,
+        latest_catalog: None,
         caller: &caller,
         offer: &offer,
         summary,
         from: record.protocol_in,
         health: &AllHealthy,
-        view: &UnlimitedView,
+        candidate_view: &UnlimitedView,
         now: record.at,
         request_limit: None,
         translates: true,
-        past: &AttemptHistory::default(),
+        history: &AttemptHistory::default(),
     };
     // Only asked where affinity leaves something open, and then alike on both sides.
     match route(&input, &mut || 0) {

@@ -32,12 +32,12 @@ pub struct RetentionClock {
 impl RetentionClock {
     /// Begins with what the store has; `now` is the wall clock, `passed` what passed in this process, whatever clocks say.
     #[must_use]
-    pub fn begin(stored: Timestamp, now: Timestamp, passed: Duration) -> Self {
+    pub fn new(stored: Timestamp, now: Timestamp, passed: Duration) -> Self {
         Self { time: stored, stored, looked: passed, steady_since: passed, ahead_us: ahead(now, passed) }
     }
 
     /// Looks again: the log's time as it is to be stored where the store still has `stored`.
-    pub fn look(&mut self, stored: Timestamp, now: Timestamp, passed: Duration) -> Timestamp {
+    pub fn advance(&mut self, stored: Timestamp, now: Timestamp, passed: Duration) -> Timestamp {
         let ran = passed.saturating_sub(self.looked);
         let ahead = ahead(now, passed);
         if ahead.abs_diff(self.ahead_us) > JUMP_US {
@@ -55,14 +55,14 @@ impl RetentionClock {
         self.time
     }
 
-    /// The store took what [`Self::look`] said.
-    pub const fn was_stored(&mut self) {
+    /// The store took what [`Self::advance`] said.
+    pub const fn mark_stored(&mut self) {
         self.stored = self.time;
     }
 
     /// What retention believes while the wall clock says `now`: the earlier of both.
     #[must_use]
-    pub fn believed(&self, now: Timestamp) -> Timestamp {
+    pub fn effective_now(&self, now: Timestamp) -> Timestamp {
         now.min(self.time)
     }
 }
@@ -101,10 +101,10 @@ mod tests {
     /// Runs one process for so many minutes, looking each ten, on a clock that is `off` by so many milliseconds.
     fn run(stored: &mut Timestamp, begun: Timestamp, minutes: u32, off_ms: i64) {
         let wall = |minute: u32| begun.plus_ms(i64::from(minute) * 60_000 + off_ms);
-        let mut time = RetentionClock::begin(*stored, wall(0), Duration::ZERO);
+        let mut time = RetentionClock::new(*stored, wall(0), Duration::ZERO);
         for minute in (10..=minutes).step_by(10) {
-            *stored = time.look(*stored, wall(minute), MINUTE * minute);
-            time.was_stored();
+            *stored = time.advance(*stored, wall(minute), MINUTE * minute);
+            time.mark_stored();
         }
     }
 
@@ -128,12 +128,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_is_steady_only_an_hour_later() {
-        let mut time = RetentionClock::begin(day(100), day(100), Duration::ZERO);
+        let mut time = RetentionClock::new(day(100), day(100), Duration::ZERO);
         let mut stored = day(100);
         for minute in (10..=300).step_by(10) {
             let off = if minute > 180 { 40 * DAY_MS } else { 0 };
-            stored = time.look(stored, day(100).plus_ms(i64::from(minute) * 60_000 + off), MINUTE * minute);
-            time.was_stored();
+            stored = time.advance(stored, day(100).plus_ms(i64::from(minute) * 60_000 + off), MINUTE * minute);
+            time.mark_stored();
             let most = if minute <= 250 { i64::from(minute) * 60_000 } else { DAY_MS + 18_000_000 };
             assert!(stored <= day(100).plus_ms(most), "{minute}: {stored}");
         }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_time_that_is_too_late_is_taken_back_and_never_believed() {
         let mut stored = day(140);
-        assert_eq!(RetentionClock::begin(stored, day(100), Duration::ZERO).believed(day(100)), day(100));
+        assert_eq!(RetentionClock::new(stored, day(100), Duration::ZERO).effective_now(day(100)), day(100));
         run(&mut stored, day(100), 60, 0);
         assert_eq!(stored, day(140));
         run(&mut stored, day(100), 180, 0);
@@ -153,15 +153,15 @@ mod tests {
     #[test]
     fn processes_on_one_store_pass_no_faster_together_and_take_back_together() {
         let mut stored = day(100);
-        let mut each: Vec<_> = (0..10).map(|_| RetentionClock::begin(stored, day(140), Duration::ZERO)).collect();
+        let mut each: Vec<_> = (0..10).map(|_| RetentionClock::new(stored, day(140), Duration::ZERO)).collect();
         for minute in 1..=60 {
             for time in &mut each {
-                stored = time.look(stored, day(140).plus_ms(i64::from(minute) * 60_000), MINUTE * minute);
-                time.was_stored();
+                stored = time.advance(stored, day(140).plus_ms(i64::from(minute) * 60_000), MINUTE * minute);
+                time.mark_stored();
             }
         }
         assert_eq!(stored, day(100).plus_ms(3_600_000));
-        assert_eq!(each[1].look(day(90), day(140), MINUTE * 61), day(90));
+        assert_eq!(each[1].advance(day(90), day(140), MINUTE * 61), day(90));
     }
 
     proptest! {
@@ -175,13 +175,13 @@ mod tests {
             let mut stored = truth.plus_ms(-behind);
             for (off_for, minutes, wrong, jump) in starts {
                 truth = truth.plus_ms(off_for);
-                let mut time = RetentionClock::begin(stored, truth.plus_ms(wrong), Duration::ZERO);
+                let mut time = RetentionClock::new(stored, truth.plus_ms(wrong), Duration::ZERO);
                 for minute in 1..=minutes {
                     truth = truth.plus_ms(60_000);
                     let wall = truth.plus_ms(wrong + i64::from(minute) * jump);
-                    stored = time.look(stored, wall, MINUTE * minute);
-                    time.was_stored();
-                    prop_assert!(stored <= truth && time.believed(wall) <= truth);
+                    stored = time.advance(stored, wall, MINUTE * minute);
+                    time.mark_stored();
+                    prop_assert!(stored <= truth && time.effective_now(wall) <= truth);
                 }
             }
         }

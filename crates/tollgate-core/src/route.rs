@@ -32,7 +32,7 @@ pub struct RouteInput<'c, 'a> {
     /// The snapshot the offer was resolved from.
     pub catalog: &'c Catalog,
     /// The catalog as it is now, where that is another one: what was switched off since is left alone.
-    pub newer: Option<&'a Catalog>,
+    pub latest_catalog: Option<&'a Catalog>,
     /// Who asks.
     pub caller: &'a Caller,
     /// What he gets.
@@ -44,7 +44,7 @@ pub struct RouteInput<'c, 'a> {
     /// Health of accounts.
     pub health: &'a dyn HealthView,
     /// Load, budgets and capabilities of candidates; [`UnlimitedView`] when nothing bounds them.
-    pub view: &'a dyn CandidateView,
+    pub candidate_view: &'a dyn CandidateView,
     /// Now.
     pub now: Timestamp,
     /// `x-tollgate-max-price`.
@@ -52,7 +52,7 @@ pub struct RouteInput<'c, 'a> {
     /// Whether candidates of another protocol can be used.
     pub translates: bool,
     /// What became of the request's earlier choices.
-    pub past: &'a AttemptHistory,
+    pub history: &'a AttemptHistory,
 }
 
 impl fmt::Debug for RouteInput<'_, '_> {
@@ -64,7 +64,7 @@ impl fmt::Debug for RouteInput<'_, '_> {
 /// Where the health of accounts is known.
 pub trait HealthView {
     /// What is known of an account; [`HealthStatus::HEALTHY`] where that is nothing. Asked of every candidate.
-    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus;
+    fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus;
 }
 
 /// What besides catalog and health can exclude a candidate. Everything defaults to "free".
@@ -81,13 +81,13 @@ pub trait CandidateView {
         ChannelBudget::Left
     }
 
-    /// Whether any channel refused fields lately, so that [`Self::learned`] is worth asking.
-    fn has_learned(&self) -> bool {
+    /// Whether any channel refused fields lately, so that [`Self::unsupported_fields`] is worth asking.
+    fn has_unsupported_fields(&self) -> bool {
         true
     }
 
     /// Fields of the request that this candidate refused lately, in the caller's spelling. Asked once a channel.
-    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let _ = (channel, serves);
         Vec::new()
     }
@@ -95,7 +95,7 @@ pub trait CandidateView {
     /// Fields of the request that a channel of another protocol cannot express, in the caller's spelling. To know that
     /// the request must be read whole, so it is asked only of channels a plan comes to: not at all where the plan begins
     /// with the caller's own protocol.
-    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let _ = (channel, serves);
         Vec::new()
     }
@@ -106,7 +106,7 @@ pub trait CandidateView {
 pub struct UnlimitedView;
 
 impl CandidateView for UnlimitedView {
-    fn has_learned(&self) -> bool {
+    fn has_unsupported_fields(&self) -> bool {
         false
     }
 }
@@ -157,8 +157,8 @@ pub struct PlannedAttempt {
     pub channel: Arc<Channel>,
     /// Account.
     pub account: Arc<Account>,
-    /// Position in [`Channel::serves`].
-    pub serves: usize,
+    /// Position in [`Channel::mappings`].
+    pub mapping_index: usize,
     /// Cost list valid now, before the account's multiplier; `None`: not known.
     pub cost: Option<Price>,
     /// The protocol spoken to it: the caller's on echo.
@@ -173,8 +173,8 @@ impl PlannedAttempt {
     /// # Panics
     /// Never for an attempt that [`route`] made.
     #[must_use]
-    pub fn serves(&self) -> &ModelMapping {
-        &self.channel.serves[self.serves]
+    pub fn mapping(&self) -> &ModelMapping {
+        &self.channel.mappings[self.mapping_index]
     }
 
     /// What the usage record keeps of it.
@@ -205,7 +205,7 @@ impl Plan<'_> {
 /// # Errors
 /// When every candidate is excluded, or was tried.
 pub fn route<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, PlanDepth::Next(MAX_ATTEMPTS.saturating_sub(input.past.attempts()).max(1)), dice)
+    choose(input, PlanDepth::Next(MAX_ATTEMPTS.saturating_sub(input.history.sent_count()).max(1)), dice)
 }
 
 /// The same with every usable account in order, not only the first ones, and every one of another protocol asked whether it
@@ -288,11 +288,11 @@ impl RouteInput<'_, '_> {
         let served = self.offer.candidates.get(chosen.candidate as usize)?;
         let channel = self.catalog.channel_at(served.channel)?;
         let account = channel.accounts.get(chosen.account as usize)?;
-        let serves = served.serves as usize;
+        let serves = served.mapping as usize;
         Some(PlannedAttempt {
             channel: channel.clone(),
             account: account.clone(),
-            serves,
+            mapping_index: serves,
             cost: cost_of(channel, serves, self.now).map(Cow::into_owned),
             protocol: if channel.provider == Provider::Echo { self.from } else { channel.protocol },
             last_resort,
@@ -305,7 +305,7 @@ impl RouteInput<'_, '_> {
             let served = self.offer.candidates.get(it.candidate as usize)?;
             let channel = self.catalog.channel_at(served.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
-            let price = cost_of(channel, served.serves as usize, self.now)?;
+            let price = cost_of(channel, served.mapping as usize, self.now)?;
             EffectivePrice::of(&price, estimate_input(self.summary), account.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)

@@ -88,7 +88,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts: vec![Arc::new(account(name, 0))],
-        serves: models.iter().map(|model| serves(model)).collect(),
+        mappings: models.iter().map(|model| serves(model)).collect(),
     }
 }
 

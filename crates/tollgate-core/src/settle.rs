@@ -90,7 +90,7 @@ pub struct AttemptFacts {
     /// Error id, when it failed.
     pub error: Option<String>,
     /// What was read of the answer, if one began.
-    pub reading: Option<ReplySummary>,
+    pub reply_summary: Option<ReplySummary>,
     /// Microseconds to the upstream's first byte.
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
@@ -98,7 +98,7 @@ pub struct AttemptFacts {
     /// The upstream's own request id.
     pub upstream_request_id: Option<String>,
     /// It ran beside the attempt that went on, and did not.
-    pub beside: bool,
+    pub hedged: bool,
 }
 
 /// What of an answer reached the caller.
@@ -175,19 +175,19 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
 
 fn bill(facts: &RequestFacts) -> BillingInput {
     let last = facts.attempts.last();
-    let reading = last.and_then(|attempt| attempt.reading);
+    let reading = last.and_then(|attempt| attempt.reply_summary);
     BillingInput {
         method: facts.method,
         outcome: facts.outcome,
         policy: facts.group.as_ref().map_or(StreamBreak::default(), |group| group.stream_break),
         input: facts.input,
         usage: believed(reading.and_then(|reading| reading.usage)),
-        reported_as: last.map_or(TokenSource::Provider, reported_as),
-        under_way: last.is_some_and(|attempt| match attempt.result {
+        usage_source: last.map_or(TokenSource::Provider, reported_as),
+        in_flight: last.is_some_and(|attempt| match attempt.result {
             AttemptResult::Answered | AttemptResult::Broke | AttemptResult::Cancelled => true,
             AttemptResult::NotSent | AttemptResult::Refused | AttemptResult::Failed => false,
         }),
-        given: reading.map_or(facts.delivered, DeliveredContent::from),
+        produced: reading.map_or(facts.delivered, DeliveredContent::from),
         delivered: facts.delivered,
     }
 }
@@ -199,8 +199,8 @@ fn reported_as(attempt: &AttemptFacts) -> TokenSource {
 
 fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, PricedAmount) {
     let planned = &attempt.planned;
-    let given = attempt.reading.map_or(DeliveredContent::default(), DeliveredContent::from);
-    let usage = believed(attempt.reading.and_then(|reading| reading.usage)).map(|usage| (usage, reported_as(attempt)));
+    let given = attempt.reply_summary.map_or(DeliveredContent::default(), DeliveredContent::from);
+    let usage = believed(attempt.reply_summary.and_then(|reading| reading.usage)).map(|usage| (usage, reported_as(attempt)));
     let tokens = attempt_tokens(method, attempt.result, input, given, usage);
     let cost = PricedAmount::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
     let record = AttemptRecord {
@@ -209,7 +209,7 @@ fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> 
         account: planned.account.id,
         account_name: planned.account.name.clone(),
         protocol: planned.protocol,
-        upstream_model: planned.serves().upstream.clone(),
+        upstream_model: planned.mapping().upstream.clone(),
         at: attempt.at,
         status: attempt.status,
         result: attempt.result,
@@ -219,7 +219,7 @@ fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> 
         first_byte_us: attempt.first_byte_us,
         duration_us: attempt.duration_us,
         upstream_request_id: attempt.upstream_request_id.clone(),
-        beside: attempt.beside,
+        hedged: attempt.hedged,
     };
     (record, cost)
 }

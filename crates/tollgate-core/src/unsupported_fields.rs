@@ -37,7 +37,7 @@ struct RefusedField {
 impl UnsupportedFields {
     /// An upstream called `names` unsupported in a request with `fields`. A name that no field of the request goes by, or
     /// that no request can do without, teaches nothing.
-    pub fn refuse(&mut self, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
+    pub fn record_refusal(&mut self, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
         self.fields.retain(|known| known.until > now);
         for name in names {
             let carried = carrying(std::slice::from_ref(name), from, fields);
@@ -60,20 +60,20 @@ impl UnsupportedFields {
     }
 
     /// A request with `fields` was answered: none of them is unsupported.
-    pub fn answer(&mut self, from: Protocol, fields: &[FieldPath]) {
+    pub fn record_success(&mut self, from: Protocol, fields: &[FieldPath]) {
         self.fields.retain(|known| carrying(std::slice::from_ref(&known.name), from, fields).is_empty());
     }
 
     /// Which of these fields are taken to be unsupported now, in the request's spelling and order.
     #[must_use]
-    pub fn refused(&self, from: Protocol, fields: &[FieldPath], now: Timestamp) -> Vec<FieldPath> {
+    pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], now: Timestamp) -> Vec<FieldPath> {
         let learned = self.fields.iter().filter(|known| known.times >= REFUSALS_TO_LEARN && known.until > now);
         let names: Vec<String> = learned.map(|known| known.name.clone()).collect();
         if names.is_empty() { Vec::new() } else { carrying(&names, from, fields) }
     }
 
     /// What is taken to be unsupported now, in the upstream's spelling, and until when.
-    pub fn fields(&self, now: Timestamp) -> impl Iterator<Item = (&str, Timestamp)> {
+    pub fn learned(&self, now: Timestamp) -> impl Iterator<Item = (&str, Timestamp)> {
         let learned = self.fields.iter().filter(move |known| known.times >= REFUSALS_TO_LEARN && known.until > now);
         learned.map(|known| (known.name.as_str(), known.until))
     }
@@ -97,7 +97,7 @@ mod tests {
     fn taught(times: usize, name: &str, fields: &[&str]) -> UnsupportedFields {
         let mut learned = UnsupportedFields::default();
         for _ in 0..times {
-            learned.refuse(&list(&[name]), Protocol::OpenAi, &list(fields), NOW);
+            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), NOW);
         }
         learned
     }
@@ -107,16 +107,16 @@ mod tests {
         let fields = list(&["model", "logit_bias", "seed"]);
         for (times, refused) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
             let learned = taught(times, "logit_bias", &["logit_bias"]);
-            assert_eq!(learned.refused(Protocol::OpenAi, &fields, NOW).len(), refused, "{times}");
+            assert_eq!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW).len(), refused, "{times}");
         }
         let learned = taught(3, "logit_bias", &["logit_bias"]);
-        assert_eq!(learned.refused(Protocol::OpenAi, &fields, NOW.plus_ms(599_999)), ["logit_bias"]);
-        assert!(learned.refused(Protocol::OpenAi, &fields, NOW.plus_ms(600_000)).is_empty());
+        assert_eq!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW.plus_ms(599_999)), ["logit_bias"]);
+        assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW.plus_ms(600_000)).is_empty());
         assert!(learned.is_empty(NOW.plus_ms(600_000)) && !learned.is_empty(NOW));
-        assert!(learned.refused(Protocol::OpenAi, &list(&["seed"]), NOW).is_empty());
-        assert_eq!(learned.fields(NOW).collect::<Vec<_>>(), [("logit_bias", NOW.plus_ms(600_000))]);
-        assert_eq!(learned.fields(NOW.plus_ms(600_000)).count(), 0);
-        assert_eq!(taught(2, "logit_bias", &["logit_bias"]).fields(NOW).count(), 0, "two refusals are not known to be one");
+        assert!(learned.unsupported_in(Protocol::OpenAi, &list(&["seed"]), NOW).is_empty());
+        assert_eq!(learned.learned(NOW).collect::<Vec<_>>(), [("logit_bias", NOW.plus_ms(600_000))]);
+        assert_eq!(learned.learned(NOW.plus_ms(600_000)).count(), 0);
+        assert_eq!(taught(2, "logit_bias", &["logit_bias"]).learned(NOW).count(), 0, "two refusals are not known to be one");
     }
 
     #[test]
@@ -124,11 +124,11 @@ mod tests {
         let fields = list(&["logit_bias"]);
         for times in [2, 3] {
             let mut learned = taught(times, "logit_bias", &["logit_bias"]);
-            learned.answer(Protocol::OpenAi, &list(&["seed"]));
+            learned.record_success(Protocol::OpenAi, &list(&["seed"]));
             assert!(!learned.is_empty(NOW), "another field says nothing about this one");
-            learned.answer(Protocol::OpenAi, &fields);
-            learned.refuse(&fields, Protocol::OpenAi, &fields, NOW);
-            assert!(learned.refused(Protocol::OpenAi, &fields, NOW).is_empty());
+            learned.record_success(Protocol::OpenAi, &fields);
+            learned.record_refusal(&fields, Protocol::OpenAi, &fields, NOW);
+            assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW).is_empty());
         }
     }
 
@@ -136,12 +136,12 @@ mod tests {
     fn a_field_is_met_in_every_protocols_spelling_and_named_in_the_callers() {
         let learned = taught(3, "stop", &["stop"]);
         let native = list(&["generation_config.stop_sequences", "generationConfig.topK"]);
-        assert_eq!(learned.refused(Protocol::Gemini, &native, NOW), ["generation_config.stop_sequences"]);
+        assert_eq!(learned.unsupported_in(Protocol::Gemini, &native, NOW), ["generation_config.stop_sequences"]);
         let mut learned = UnsupportedFields::default();
         for _ in 0..3 {
-            learned.refuse(&list(&["generationConfig.topK"]), Protocol::OpenAi, &list(&["top_k"]), NOW);
+            learned.record_refusal(&list(&["generationConfig.topK"]), Protocol::OpenAi, &list(&["top_k"]), NOW);
         }
-        assert_eq!(learned.refused(Protocol::OpenAi, &list(&["top_k"]), NOW), ["top_k"]);
+        assert_eq!(learned.unsupported_in(Protocol::OpenAi, &list(&["top_k"]), NOW), ["top_k"]);
     }
 
     #[test]
@@ -156,8 +156,8 @@ mod tests {
     fn a_row_that_takes_too_long_begins_anew() {
         let fields = list(&["seed"]);
         let mut learned = taught(2, "seed", &["seed"]);
-        learned.refuse(&fields, Protocol::OpenAi, &fields, NOW.plus_ms(600_001));
-        assert!(learned.refused(Protocol::OpenAi, &fields, NOW.plus_ms(600_001)).is_empty());
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, NOW.plus_ms(600_001));
+        assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW.plus_ms(600_001)).is_empty());
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let mut learned = UnsupportedFields::default();
         for n in 0..1_000 {
             let field = list(&[&format!("field_{n}")]);
-            learned.refuse(&field, Protocol::OpenAi, &field, NOW);
+            learned.record_refusal(&field, Protocol::OpenAi, &field, NOW);
         }
         assert_eq!(learned.fields.len(), MAX_FIELDS);
     }

@@ -73,17 +73,17 @@ impl Gateway {
                 let (health, view) = (self.registry.snapshot(), self.traffic.view(&summary, Protocol::OpenAi, 500, NOW));
                 let input = RouteInput {
                     catalog: &self.catalog,
-                    newer: None,
+                    latest_catalog: None,
                     caller: &caller,
                     offer: &offer,
                     summary: &summary,
                     from: Protocol::OpenAi,
                     health: &health,
-                    view: &view,
+                    candidate_view: &view,
                     now: NOW,
                     request_limit: None,
                     translates: true,
-                    past: &past,
+                    history: &past,
                 };
                 black_box(route(&input, &mut dice).is_ok())
             });
@@ -102,7 +102,7 @@ fn benches(c: &mut Criterion) {
     let limited = || catalog((0..ACCOUNTS).map(|n| channel(n, vec![bounded(n)])).collect());
     let sound = Gateway::over(one());
     let first = sound.catalog.accounts().next().expect("there are accounts").id;
-    assert!(sound.registry.snapshot().of(first, NOW).availability == Availability::Usable, "one failure cools nobody");
+    assert!(sound.registry.snapshot().status(first, NOW).availability == Availability::Usable, "one failure cools nobody");
     sound.measure(c, "gateway, 1 channel of 1000 accounts, dice", None);
     sound.measure(c, "gateway, 1 channel of 1000 accounts, affinity", Some(7));
     let sound = Gateway::over(many());
@@ -115,7 +115,7 @@ fn benches(c: &mut Criterion) {
     assert_eq!(busy.taken.len(), ACCOUNTS / 10);
     let view = summary(None);
     let view = busy.traffic.view(&view, Protocol::OpenAi, 500, NOW);
-    let accounts = busy.catalog.accounts().map(|account| view.account_load(account.id, account.bounds()));
+    let accounts = busy.catalog.accounts().map(|account| view.account_load(account.id, account.limits()));
     assert_eq!(accounts.filter(|load| *load != tollgate_core::AccountLoad::Free).count(), ACCOUNTS / 10);
     busy.measure(c, "gateway, 1000 channels with bounds, a tenth busy", None);
     Gateway::over(limited()).busy(1).measure(c, "gateway, 1000 channels with bounds, all busy", None);

@@ -99,12 +99,12 @@ impl AccountLimiters {
 
     /// Whether an account has room for a request that is estimated at `tokens`.
     pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
-        self.snapshot().load(account.id, account.bounds(), tokens)
+        self.snapshot().load(account.id, account.limits(), tokens)
     }
 
     /// Sets room aside, if there is some.
     pub(crate) fn try_acquire(self: &Arc<Self>, account: &Account, tokens: u64) -> Option<Permit> {
-        let bounds = account.bounds();
+        let bounds = account.limits();
         if !bounds.any() {
             return Some(Permit(None));
         }
@@ -116,7 +116,7 @@ impl AccountLimiters {
     /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
     /// others that nobody uses.
     pub(crate) fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
-        let bounded = accounts.into_iter().filter(|account| account.bounds().any()).map(|account| account.id);
+        let bounded = accounts.into_iter().filter(|account| account.limits().any()).map(|account| account.id);
         self.places.configure(bounded, |place| place.running.load(Ordering::Relaxed) > 0);
     }
 
@@ -129,8 +129,8 @@ impl AccountLimiters {
         now: u64,
     ) -> Permit {
         room.in_use.running += 1;
-        let requests_at = room.in_use.requests.take(1, now);
-        let tokens_at = room.in_use.tokens.take(tokens, now);
+        let requests_at = room.in_use.requests.add(1, now);
+        let tokens_at = room.in_use.tokens.add(tokens, now);
         let (limiters, place) = (Arc::clone(self), Arc::clone(place));
         Permit(Some(HeldPermit { limiters, place, account, tokens, requests_at, tokens_at, used: PermitUse::Nothing }))
     }
@@ -213,11 +213,11 @@ impl LimiterState {
         self.in_use.running = self.in_use.running.saturating_sub(1);
         match held.used {
             PermitUse::Nothing => {
-                self.in_use.requests.correct(held.requests_at, 1, 0, now);
-                self.in_use.tokens.correct(held.tokens_at, held.tokens, 0, now);
+                self.in_use.requests.adjust(held.requests_at, 1, 0, now);
+                self.in_use.tokens.adjust(held.tokens_at, held.tokens, 0, now);
             }
             PermitUse::Request => {}
-            PermitUse::Tokens(actual) => self.in_use.tokens.correct(held.tokens_at, held.tokens, actual, now),
+            PermitUse::Tokens(actual) => self.in_use.tokens.adjust(held.tokens_at, held.tokens, actual, now),
         }
     }
 }

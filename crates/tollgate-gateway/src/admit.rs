@@ -51,7 +51,7 @@ pub(crate) async fn admit_more(
     let input = input_of(core, head, terms);
     let Some(hold) = reservation_for(&input) else { return Some(Admitted { hold: None, limit: None }) };
     let more = match held {
-        Some(held) => hold.beyond(held),
+        Some(held) => hold.exceeding(held),
         None => Some(hold.clone()),
     };
     let output = match more {
@@ -134,7 +134,7 @@ fn rate_limited(busy: &RateExceeded) -> Refusal {
         // Channels and the gateway as a whole have no rates.
         Subject::Group(_) | Subject::Channel(_) | Subject::Gateway => LimitSubject::Group,
     };
-    let limited = match busy.rated {
+    let limited = match busy.kind {
         RateKind::Requests => LimitKind::Requests,
         RateKind::Tokens => LimitKind::Tokens,
         RateKind::Concurrency => LimitKind::Concurrency,

@@ -229,17 +229,17 @@ impl<'a> ExplainContext<'a> {
         loop {
             let input = RouteInput {
                 catalog: self.sight.catalog,
-                newer: None,
+                latest_catalog: None,
                 caller: self.caller,
                 offer: self.offer,
                 summary: self.summary,
                 from: self.question.from,
                 health: self.sight.health,
-                view: &view,
+                candidate_view: &view,
                 now: self.sight.now,
                 request_limit: self.question.max_price,
                 translates: true,
-                past,
+                history: past,
             };
             // The order among equals is by dice on the path; here the middle of the range stands for it.
             let plan = rank_all(&input, &mut || u32::MAX / 2)?;
@@ -255,7 +255,7 @@ impl<'a> ExplainContext<'a> {
     }
 
     fn candidate(&self, at: usize, planned: &PlannedAttempt) -> Candidate {
-        let share = self.sight.health.of(planned.account.id, self.sight.now).share;
+        let share = self.sight.health.status(planned.account.id, self.sight.now).share;
         let failing = (planned.channel.cooling && share < 1_000)
             .then(|| format!("fails lately: {}.{} % of its weight", share / 10, share % 10));
         let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
@@ -291,8 +291,8 @@ fn learned(offer: &Offer, sight: &ExplainInput<'_>) -> Vec<RefusedField> {
     let mut fields = Vec::new();
     for served in &offer.candidates {
         let Some(channel) = sight.catalog.channel_at(served.channel) else { continue };
-        let Some(serves) = channel.serves.get(served.serves as usize) else { continue };
-        let learned = sight.known.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.fields(sight.now));
+        let Some(serves) = channel.mappings.get(served.mapping as usize) else { continue };
+        let learned = sight.known.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.learned(sight.now));
         fields.extend(learned.map(|(field, until)| RefusedField {
             channel: channel.name.clone(),
             upstream_model: serves.upstream.clone(),

@@ -125,7 +125,7 @@ impl HealthRegistry {
         // A probe that went out with the old credential is to be repeated.
         let mut after = observe(&before, if is_old { &Observation::Abandoned } else { what }, cooling_on, now);
         if after.is_refused() && !before.is_refused() {
-            after.refused = got_with.or(in_force);
+            after.refused_credential = got_with.or(in_force);
         }
         if before == after {
             return;
@@ -162,9 +162,9 @@ impl HealthRegistry {
             let place = self.places.get_or_insert(account);
             let mut health = place.health();
             let ours = *health;
-            if ends(&theirs.state) > ends(&ours.state) && !place.in_force.replaced(theirs.refused) {
-                let AccountHealth { state, coolings, refused, .. } = theirs;
-                place.put(&mut health, AccountHealth { state, coolings, refused, ..ours });
+            if ends(&theirs.state) > ends(&ours.state) && !place.in_force.replaced(theirs.refused_credential) {
+                let AccountHealth { state, coolings, refused_credential: refused, .. } = theirs;
+                place.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
@@ -204,7 +204,7 @@ impl HealthRegistry {
             if !health.is_refused() {
                 continue;
             }
-            if place.in_force.replaced(health.refused) {
+            if place.in_force.replaced(health.refused_credential) {
                 // As good as new, and a test that passed makes it so at any time.
                 let after = observe(&health, &Observation::TestPassed, true, Timestamp(0));
                 place.put(&mut health, after);
@@ -213,7 +213,7 @@ impl HealthRegistry {
                 tracing::warn!(account.id = %account, state = state_word(&after.state), "account has another credential");
             } else {
                 // Of a rest from before credentials were told apart it is the one that is there.
-                health.refused = Some(now_in_force);
+                health.refused_credential = Some(now_in_force);
             }
         }
         if ended {
@@ -226,7 +226,7 @@ impl HealthRegistry {
 pub struct RegistrySnapshot(AccountSnapshot<HealthEntry>);
 
 impl HealthView for RegistrySnapshot {
-    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+    fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.0.get(account).map_or(HealthStatus::HEALTHY, |place| place.snapshot().status(now))
     }
 }

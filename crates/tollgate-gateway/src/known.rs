@@ -156,7 +156,7 @@ impl RuntimeState {
     pub fn of(shared: &Shared) -> Self {
         let (catalog, now) = (shared.catalog.load(), shared.clock.now());
         let (limiters, micros) = (&shared.traffic.limiters, shared.traffic.limiters.micros());
-        let bounded = catalog.channels.values().flat_map(|channel| &channel.accounts).filter(|account| account.bounds().any());
+        let bounded = catalog.channels.values().flat_map(|channel| &channel.accounts).filter(|account| account.limits().any());
         let accounts = bounded.map(|account| AccountUsageEntry { account: account.id, in_use: limiters.in_use(account.id) });
         let spent = budgets(&catalog).map(|(channel, window)| ChannelSpending {
             channel,

@@ -29,12 +29,12 @@ impl LearnedParameters {
         if names.is_empty() || !planned.channel.learn_unsupported {
             return;
         }
-        let upstream = &planned.serves().upstream;
+        let upstream = &planned.mapping().upstream;
         self.change(|models| {
             let known = models.values().map(HashMap::len).sum::<usize>();
             let channel = models.entry(planned.channel.id).or_default();
             if known < MOST_MODELS || channel.contains_key(upstream) {
-                channel.entry(upstream.clone()).or_default().refuse(names, from, fields, now);
+                channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, now);
             }
             forget(models, now);
         });
@@ -46,9 +46,9 @@ impl LearnedParameters {
             return;
         }
         self.change(|models| {
-            let upstream = &planned.serves().upstream;
+            let upstream = &planned.mapping().upstream;
             if let Some(learned) = models.get_mut(&planned.channel.id).and_then(|channel| channel.get_mut(upstream)) {
-                learned.answer(from, fields);
+                learned.record_success(from, fields);
                 forget(models, now);
             }
         });
@@ -68,7 +68,7 @@ impl LearnedParameters {
         }
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let learned = models.get(&channel.id).and_then(|channel| channel.get(upstream_model));
-        learned.map(|learned| learned.refused(from, fields, now)).unwrap_or_default()
+        learned.map(|learned| learned.unsupported_in(from, fields, now)).unwrap_or_default()
     }
 
     /// All of it, of at most so many models.

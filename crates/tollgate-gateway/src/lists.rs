@@ -42,8 +42,10 @@ async fn written(shared: &Shared, head: &Head, request: &ListRequest) -> Result<
             Ok(gemini_models(&page))
         }
         ListRequest::One(name) => {
-            let model = visible_model(&catalog, &caller, name)
-                .ok_or_else(|| Refusal::ModelNotFound { model: name.clone(), hidden: catalog.served_by.contains_key(name) })?;
+            let model = visible_model(&catalog, &caller, name).ok_or_else(|| Refusal::ModelNotFound {
+                model: name.clone(),
+                hidden: catalog.mappings_by_model.contains_key(name),
+            })?;
             let model = listed(&model);
             Ok(if native { gemini_model(&model) } else { openai_model(&model) })
         }

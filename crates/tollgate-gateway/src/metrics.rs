@@ -230,7 +230,8 @@ impl Metrics {
 
     /// Counts everything a usage record says. Names the catalog does not have become `other`.
     pub fn observe(&self, record: &UsageRecord, catalog: &Catalog) {
-        let model = record.model.as_deref().filter(|name| catalog.served_by.contains_key(*name)).unwrap_or(OTHER).to_owned();
+        let model =
+            record.model.as_deref().filter(|name| catalog.mappings_by_model.contains_key(*name)).unwrap_or(OTHER).to_owned();
         let group = record.group_name.as_deref().unwrap_or(OTHER).to_owned();
         self.requests
             .get_or_create(&RequestLabels {

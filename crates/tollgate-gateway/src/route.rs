@@ -177,7 +177,7 @@ impl<'a> RouteContext<'a> {
         // Room that helped nothing is somebody else's.
         search.granted = None;
         let busy = match stuck {
-            SelectionBlocked::Nothing(no) => no.busy(),
+            SelectionBlocked::Nothing(no) => no.busy_accounts(),
             SelectionBlocked::Overtaken(plan) if search.full.replace(plan.first.account.id) == Some(plan.first.account.id) => {
                 vec![Arc::clone(&plan.first.account)]
             }
@@ -282,17 +282,17 @@ impl<'a> RouteContext<'a> {
         let view = RouteView { asked: self, traffic, granted };
         let input = RouteInput {
             catalog: self.catalog,
-            newer: (!std::ptr::eq(&raw const **current, self.catalog)).then_some(&**current),
+            latest_catalog: (!std::ptr::eq(&raw const **current, self.catalog)).then_some(&**current),
             caller: self.caller,
             offer: self.offer,
             summary: self.summary,
             from: self.head.from,
             health: &health,
-            view: &view,
+            candidate_view: &view,
             now,
             request_limit,
             translates: true,
-            past,
+            history: past,
         };
         tollgate_core::route(&input, &mut || self.core.dice.next_u32())
     }
@@ -348,15 +348,15 @@ impl CandidateView for RouteView<'_, '_> {
         budget_of(channel, head.arrived, |budget| core.shared.counters.spent(subject, budget.window, head.arrived))
     }
 
-    fn has_learned(&self) -> bool {
-        self.traffic.has_learned()
+    fn has_unsupported_fields(&self) -> bool {
+        self.traffic.has_unsupported_fields()
     }
 
-    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        self.traffic.learned(channel, serves)
+    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+        self.traffic.unsupported_fields(channel, serves)
     }
 
-    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         self.asked.bodies.untranslatable(channel, serves)
     }
 }
@@ -364,10 +364,10 @@ impl CandidateView for RouteView<'_, '_> {
 /// What the caller is told when no account can be tried.
 fn no_route(core: &Core, no: &NoRoute<'_>, bodies: &Bodies<'_>) -> Refusal {
     let model = bodies.model().to_owned();
-    if let Some(supports) = no.only_other_protocol() {
+    if let Some(supports) = no.other_protocol_methods() {
         return Refusal::MethodUnsupported { model, supports };
     }
-    if let Some(fields) = no.all_translate() {
+    if let Some(fields) = no.fewest_unsupported_fields() {
         if let Some(fault) = bodies.malformed() {
             return Refusal::Malformed(fault.clone());
         }

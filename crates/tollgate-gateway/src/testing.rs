@@ -123,7 +123,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
             first_byte_us: Some(900_000),
             duration_us: 1_500_000,
             upstream_request_id: None,
-            beside: false,
+            hedged: false,
         }],
     }
 }

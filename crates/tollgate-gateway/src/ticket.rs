@@ -356,12 +356,12 @@ impl UsageGuard {
         observation: Option<Observation>,
     ) -> Option<NanoUsd> {
         let (mut facts, mut permit) = open.close(result, error);
-        facts.beside = beside;
-        if let Some(pieces) = facts.reading.map(|reading| reading.unknown).filter(|pieces| *pieces > 0) {
+        facts.hedged = beside;
+        if let Some(pieces) = facts.reply_summary.map(|reading| reading.unknown).filter(|pieces| *pieces > 0) {
             self.recorder.shared.metrics.unknown_content(&facts.planned.channel.name, pieces);
         }
         // An answer that says that its account is limited stays an answer, and is the account's last.
-        let limited = facts.reading.is_some_and(|reading| reading.account_refused);
+        let limited = facts.reply_summary.is_some_and(|reading| reading.account_refused);
         let observation = observation
             .map(|seen| if limited && matches!(seen, Observation::Success { .. }) { Observation::Refused } else { seen });
         if let Some(observation) = observation

@@ -87,11 +87,11 @@ impl CandidateView for TrafficView<'_> {
         self.limiters.load(account, bounds, self.tokens)
     }
 
-    fn has_learned(&self) -> bool {
+    fn has_unsupported_fields(&self) -> bool {
         !self.learned_parameters.is_empty()
     }
 
-    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         self.learned_parameters.of(channel, &serves.upstream, self.from, &self.summary.fields, self.now)
     }
 }

@@ -182,7 +182,7 @@ impl<'a> Bodies<'a> {
         if planned.protocol == self.from {
             return Preparation::Ready(Box::new(self.pass(planned)));
         }
-        let written = self.write(&planned.channel, planned.serves());
+        let written = self.write(&planned.channel, planned.mapping());
         match &*written.outcome {
             Ok(encoded) if !written.unfetched => Preparation::Ready(Box::new(self.translated(planned, encoded))),
             Err(TranslateError::NoCounter) => Preparation::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
@@ -205,7 +205,7 @@ impl<'a> Bodies<'a> {
 
     fn pass(&self, planned: &PlannedAttempt) -> Prepared {
         let summary = self.summary;
-        let serves = planned.serves();
+        let serves = planned.mapping();
         let codec = codec(planned.protocol);
         let renamed = serves.upstream != summary.model;
         let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
@@ -238,7 +238,7 @@ impl<'a> Bodies<'a> {
         Prepared {
             method: encoded.method,
             // Upstreams always stream events, whatever framing the caller asked for.
-            path: codec(planned.protocol).upstream_path(encoded.method, &planned.serves().upstream, Framing::Sse),
+            path: codec(planned.protocol).upstream_path(encoded.method, &planned.mapping().upstream, Framing::Sse),
             stream: encoded.stream.then_some(Framing::Sse),
             body: encoded.body.clone(),
             dropped,

@@ -77,7 +77,7 @@ fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Resul
         ca_file: spec.ca_file,
         budgets: spec.budgets,
         accounts,
-        serves: spec.serves.into_iter().map(serves).collect(),
+        mappings: spec.serves.into_iter().map(serves).collect(),
     })
 }
 

@@ -73,7 +73,7 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
         first_byte_us: None,
         duration_us: 40,
         upstream_request_id: Some("up-1".to_owned()),
-        beside: false,
+        hedged: false,
     }
 }
 

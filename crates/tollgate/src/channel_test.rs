@@ -29,7 +29,7 @@ pub(crate) async fn run(
     if channel.provider == Provider::Echo {
         return Err(ChannelTestError::BuiltIn);
     }
-    let serves = channel.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+    let serves = channel.mappings.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
     let trust = Arc::new(Trust::default());
     let mut tested = Vec::with_capacity(accounts.len());

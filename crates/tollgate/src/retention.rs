@@ -44,12 +44,12 @@ async fn follow(store: &Store, time: &mut Option<RetentionClock>, begun: Instant
         return Ok(None);
     };
     let (now, passed) = (compose::now(), begun.elapsed());
-    let time = time.get_or_insert_with(|| RetentionClock::begin(known, now, passed));
-    let next = time.look(known, now, passed);
+    let time = time.get_or_insert_with(|| RetentionClock::new(known, now, passed));
+    let next = time.advance(known, now, passed);
     if store.usage.move_log_time(stored, next).await? {
-        time.was_stored();
+        time.mark_stored();
     }
-    Ok(Some(time.believed(now)))
+    Ok(Some(time.effective_now(now)))
 }
 
 async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {

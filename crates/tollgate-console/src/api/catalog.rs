@@ -126,7 +126,7 @@ async fn planned(context: &RequestContext) -> Result<CatalogPreview, ApiError> {
     let current = context.with_query_timeout(context.state.store.catalog.current(&scope)).await?;
     let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| in_file(&faults))?;
     let mut effects = effects(context, &current, &file, mode).await?;
-    effects.cut |= current.keys_cut;
+    effects.truncated |= current.keys_cut;
     Ok(CatalogPreview { plan, effects, revision: current.revision })
 }
 
@@ -183,7 +183,7 @@ fn show(planned: &CatalogPreview, revision: tollgate_core::Revision) -> Value {
         })
         .collect();
     let effects = previews::show(&planned.effects.effects);
-    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": planned.effects.cut})
+    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": planned.effects.truncated})
 }
 
 async fn preview_file(context: RequestContext) -> Result<ApiResponse, ApiError> {

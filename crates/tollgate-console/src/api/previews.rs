@@ -90,7 +90,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     let preview = preview_changes(&current, &changes, RandomSource::system(), context.now()).await;
     let preview = preview.map_err(|error| ApiError::store(&error, context.state.catalog_file.as_deref()))?;
     let mut effects = of_changes(preview, context);
-    effects.cut |= cut;
+    effects.truncated |= cut;
     let Some(left) = effects.effects.iter().find(|effect| effect.nothing_left) else { return Ok(effects) };
     if is_dry_run(context) || is_set(context, "confirm") {
         return Ok(effects);
@@ -150,7 +150,7 @@ pub(super) fn show(effects: &[PriceEffect]) -> Value {
 /// A row's members with the effects beside.
 pub(super) fn beside(mut members: Map<String, Value>, found: &PriceEffects) -> Map<String, Value> {
     members.insert("effects".to_owned(), show(&found.effects));
-    members.insert("effects_cut".to_owned(), found.cut.into());
+    members.insert("effects_cut".to_owned(), found.truncated.into());
     members
 }
 

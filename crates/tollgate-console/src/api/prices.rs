@@ -61,7 +61,7 @@ pub(super) static ROUTES: &[Route] = &[
 /// Every model with its prices.
 async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError> {
     let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
-    let mut names: Vec<&String> = catalog.models.keys().chain(catalog.served_by.keys()).collect();
+    let mut names: Vec<&String> = catalog.models.keys().chain(catalog.mappings_by_model.keys()).collect();
     names.sort_unstable();
     names.dedup();
     let shown = names.into_iter().map(|name| {
@@ -69,7 +69,7 @@ async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError>
         let served: Vec<Value> = catalog
             .channels
             .values()
-            .flat_map(|channel| channel.serves.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves)))
+            .flat_map(|channel| channel.mappings.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves)))
             .map(|(channel, serves)| {
                 json!({"channel": channel.name, "upstream": serves.upstream, "cost": shared_fields::show_schedule(serves.cost.as_ref())})
             })

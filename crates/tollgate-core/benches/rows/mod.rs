@@ -54,7 +54,7 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts,
-        serves: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), cost: None, profile: Profile::default() }],
+        mappings: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), cost: None, profile: Profile::default() }],
     }
 }
 

@@ -122,7 +122,7 @@ pub struct SlidingWindow {
 impl SlidingWindow {
     /// A window as it is kept elsewhere: the number of its newer bucket, used in that one and in the one before.
     #[must_use]
-    pub const fn of(bucket: u64, current: u64, previous: u64) -> Self {
+    pub const fn from_buckets(bucket: u64, current: u64, previous: u64) -> Self {
         Self { bucket, current, previous }
     }
 
@@ -147,8 +147,8 @@ impl SlidingWindow {
         weigh(self.previous, rest).saturating_add(self.current)
     }
 
-    /// Uses some. The bucket it went into is what [`SlidingWindow::correct`] wants to know.
-    pub fn take(&mut self, amount: u64, now: u64) -> u64 {
+    /// Uses some. The bucket it went into is what [`SlidingWindow::adjust`] wants to know.
+    pub fn add(&mut self, amount: u64, now: u64) -> u64 {
         self.roll(now);
         self.current = self.current.saturating_add(amount);
         self.bucket
@@ -156,7 +156,7 @@ impl SlidingWindow {
 
     /// Puts right what was taken into a bucket: `taken` was an estimate, `actual` is what it came to. What is too much is
     /// given back where it was taken, as far as that still counts; what is too little counts now.
-    pub fn correct(&mut self, bucket: u64, taken: u64, actual: u64, now: u64) {
+    pub fn adjust(&mut self, bucket: u64, taken: u64, actual: u64, now: u64) {
         self.roll(now);
         self.current = self.current.saturating_add(actual.saturating_sub(taken));
         let over = taken.saturating_sub(actual);

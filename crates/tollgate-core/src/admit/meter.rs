@@ -16,7 +16,8 @@ pub struct Meter {
     /// A member's balance, in nano-USD, without what is set aside.
     pub balance: i64,
     /// Money set aside, in nano-USD.
-    pub held: i64,
+    #[serde(rename = "held")]
+    pub reserved: i64,
     /// Requests of a minute.
     pub requests: SlidingWindow,
     /// Tokens of a minute.
@@ -29,19 +30,19 @@ impl Meter {
     /// Whether anything of it is in use beyond what was spent, at a time in monotonic microseconds.
     #[must_use]
     pub fn in_use(&self, micros: u64) -> bool {
-        self.held != 0 || self.running > 0 || self.requests.used(micros) > 0 || self.tokens.used(micros) > 0
+        self.reserved != 0 || self.running > 0 || self.requests.used(micros) > 0 || self.tokens.used(micros) > 0
     }
 
     /// What is left of some money, for a request that arrived at `at`; `None`: the limit is none of money.
     #[must_use]
-    pub fn money(&self, limit: &Limit, at: Timestamp) -> Option<FundsStatus> {
+    pub fn funds(&self, limit: &Limit, at: Timestamp) -> Option<FundsStatus> {
         let (budget, spent, left) = match limit.rule {
             LimitRule::Budget(budget) => {
-                let spent = self.spent.within(budget.window, at).0.saturating_add(self.held);
+                let spent = self.spent.within(budget.window, at).0.saturating_add(self.reserved);
                 (Some(budget), spent, budget.amount.0.saturating_sub(spent))
             }
             LimitRule::Balance => {
-                let left = self.balance.saturating_sub(self.held);
+                let left = self.balance.saturating_sub(self.reserved);
                 (None, left, left)
             }
             LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => return None,
@@ -51,7 +52,7 @@ impl Meter {
 
     /// How much of a rate is used, and how much one more request of so many tokens wants; `None`: the rule is no rate.
     #[must_use]
-    pub fn rate(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<RateCheck> {
+    pub fn rate_check(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<RateCheck> {
         match rule {
             LimitRule::Requests(limit) => Some(RateCheck { limit, used: self.requests.used(micros), wanted: 1 }),
             // More than the whole limit waits for an empty minute, instead of being refused for ever.
@@ -62,8 +63,8 @@ impl Meter {
     }
 
     /// What stands against one more request: what of it, the rate, and the wait in milliseconds.
-    fn busy(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<(RateKind, RateCheck, u64)> {
-        let rate = self.rate(rule, tokens, micros).filter(|rate| !rate.fits())?;
+    fn exceeded_rate(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<(RateKind, RateCheck, u64)> {
+        let rate = self.rate_check(rule, tokens, micros).filter(|rate| !rate.fits())?;
         let (rated, wait_ms) = match rule {
             LimitRule::Requests(_) => (RateKind::Requests, self.requests.wait_ms(rate.wanted, rate.limit, micros)),
             LimitRule::Tokens(_) => (RateKind::Tokens, self.tokens.wait_ms(rate.wanted, rate.limit, micros)),
@@ -118,27 +119,27 @@ impl Reservation {
     ///
     /// # Errors
     /// What does not suffice.
-    pub fn fit(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Self, LimitExceeded> {
+    pub fn fit_to_limits(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Self, LimitExceeded> {
         let short = match self.check(micros, &mut meter) {
             Ok(()) => return Ok(self.clone()),
             Err(LimitExceeded::Money(short)) => short,
             Err(busy @ LimitExceeded::Rate(_)) => return Err(busy),
         };
         // The money with least left, so that all other money suffices too.
-        let lower = self.within(short.left).ok_or(LimitExceeded::Money(short))?;
+        let lower = self.lowered_to(short.left).ok_or(LimitExceeded::Money(short))?;
         lower.check(micros, meter).map(|()| lower)
     }
 
     /// Whether all of it fits. Of several budgets that do not suffice, the one with least left.
     fn check(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<(), LimitExceeded> {
-        if let Some(short) = self.short(|limit| meter(limit.subject).money(limit, self.at)) {
+        if let Some(short) = self.insufficient_funds(|limit| meter(limit.subject).funds(limit, self.at)) {
             return Err(LimitExceeded::Money(short));
         }
         for limit in &self.limits {
-            if let Some((rated, rate, wait_ms)) = meter(limit.subject).busy(limit.rule, self.tokens, micros) {
+            if let Some((rated, rate, wait_ms)) = meter(limit.subject).exceeded_rate(limit.rule, self.tokens, micros) {
                 let (subject, RateCheck { limit, used, .. }) = (limit.subject, rate);
                 let rate_statuses = rate_statuses(&self.limits, micros, meter);
-                return Err(LimitExceeded::Rate(RateExceeded { subject, rated, limit, used, wait_ms, rate_statuses }));
+                return Err(LimitExceeded::Rate(RateExceeded { subject, kind: rated, limit, used, wait_ms, rate_statuses }));
             }
         }
         Ok(())

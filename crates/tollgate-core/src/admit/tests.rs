@@ -113,7 +113,7 @@ fn other_terms_ask_only_for_what_is_not_held_already() {
         .unwrap()
     };
     let earlier = held(|_| {});
-    let beyond = |change: fn(&mut Case)| held(change).beyond(&earlier);
+    let beyond = |change: fn(&mut Case)| held(change).exceeding(&earlier);
     let rules = |hold: Option<Reservation>| hold.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
     assert!(beyond(|_| {}).is_none());
     assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "it is cheaper");
@@ -141,7 +141,7 @@ fn counting_tokens_is_a_request_but_no_money() {
 fn rates_alone_hold_tokens_and_touch_nothing() {
     let hold = Case::new(|it| it.key.limits.tpm = 5_000).hold().unwrap();
     assert_eq!((hold.tokens, hold.amount, hold.output), (1_020, NanoUsd::ZERO, None));
-    assert!(!hold.bounds_money() && hold.within(NanoUsd(1)).is_none());
+    assert!(!hold.bounds_money() && hold.lowered_to(NanoUsd(1)).is_none());
 }
 
 #[test]
@@ -225,23 +225,23 @@ fn a_model_that_takes_no_output_limit_is_sent_none() {
         it.model.parameters = crate::ParameterRule::Except(vec!["max_tokens".to_owned(), "max_completion_tokens".to_owned()]);
     });
     let hold = hold.hold().unwrap();
-    assert_eq!((hold.output, hold.within(NanoUsd(1_000_000)).map(|_| ())), (None, None));
+    assert_eq!((hold.output, hold.lowered_to(NanoUsd(1_000_000)).map(|_| ())), (None, None));
 }
 
 #[test]
 fn what_is_left_lowers_the_output_down_to_256_tokens() {
     let case = Case::new(|it| it.key.budgets = block("1"));
     let hold = case.hold().unwrap();
-    let lower = hold.within(NanoUsd(20 * 1_000 + 300 * 2_000 + 1_999)).unwrap();
+    let lower = hold.lowered_to(NanoUsd(20 * 1_000 + 300 * 2_000 + 1_999)).unwrap();
     assert_eq!((lower.output, lower.amount, lower.tokens), (Some(300), NanoUsd(20 * 1_000 + 300 * 2_000), 320));
-    assert_eq!(hold.within(NanoUsd(20 * 1_000 + 256 * 2_000)).unwrap().output, Some(256));
-    assert!(hold.within(NanoUsd(20 * 1_000 + 256 * 2_000 - 1)).is_none());
-    assert!(hold.within(NanoUsd(0)).is_none() && hold.within(NanoUsd(-5)).is_none());
+    assert_eq!(hold.lowered_to(NanoUsd(20 * 1_000 + 256 * 2_000)).unwrap().output, Some(256));
+    assert!(hold.lowered_to(NanoUsd(20 * 1_000 + 256 * 2_000 - 1)).is_none());
+    assert!(hold.lowered_to(NanoUsd(0)).is_none() && hold.lowered_to(NanoUsd(-5)).is_none());
     let asked = Case::new(|it| {
         it.key.budgets = block("1");
         it.summary.max_output = Some(900);
     });
-    assert!(asked.hold().unwrap().within(NanoUsd(1_000_000)).is_none(), "what the caller asked for is kept or refused");
+    assert!(asked.hold().unwrap().lowered_to(NanoUsd(1_000_000)).is_none(), "what the caller asked for is kept or refused");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn the_lowered_limit_is_for_each_candidate() {
         it.key.budgets = block("1");
         it.summary.candidates = 2;
     });
-    let lower = case.hold().unwrap().within(NanoUsd(20 * 1_000 + 800 * 2_000)).unwrap();
+    let lower = case.hold().unwrap().lowered_to(NanoUsd(20 * 1_000 + 800 * 2_000)).unwrap();
     assert_eq!((lower.output, lower.tokens), (Some(400), 820));
 }
 
@@ -263,7 +263,7 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
     let mut planned = PlannedAttempt {
         channel: Arc::new(channel.clone()),
         account: Arc::new(account),
-        serves: 0,
+        mapping_index: 0,
         cost: Some(price("0.5", "1")),
         protocol: Protocol::OpenAi,
         last_resort: false,
@@ -277,7 +277,7 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
     planned.cost = None;
     assert_eq!(hold(&planned).unwrap().amount, NanoUsd::ZERO);
     channel.budgets.clear();
-    channel.serves = vec![serves("m")];
+    channel.mappings = vec![serves("m")];
     planned.channel = Arc::new(channel);
     assert!(hold(&planned).is_none());
 }
@@ -286,7 +286,7 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
 fn what_attempts_may_need_is_known_before_one_begins() {
     let priced = |name: &str, budgets: Vec<Budget>| {
         let mut channel = channel(name, &["m"]);
-        channel.serves[0].cost = Some(always(price("0.5", "1")));
+        channel.mappings[0].cost = Some(always(price("0.5", "1")));
         let mut dear = account(name, 1);
         dear.cost_multiplier = Multiplier(3_000_000);
         (channel.budgets, channel.accounts) = (budgets, vec![Arc::new(account(name, 0)), Arc::new(dear)]);
@@ -299,7 +299,7 @@ fn what_attempts_may_need_is_known_before_one_begins() {
         vec![model("m")],
     );
     let case = Case::new(|it| it.summary.max_output = Some(10));
-    let offer = Offer { candidates: catalog.served_by["m"].clone(), ..case.offer() };
+    let offer = Offer { candidates: catalog.mappings_by_model["m"].clone(), ..case.offer() };
     let caller = Caller { key: Arc::new(case.key.clone()), groups: vec![Arc::clone(&offer.group)] };
     let of = |summary: &RequestSummary| {
         let id = RequestId::from_parts(NOW, [1; 10]);
@@ -367,7 +367,7 @@ proptest! {
         };
         let sale = amount(&used, &list, Multiplier(multiplier)).unwrap();
         prop_assert!(sale <= hold.amount, "{sale:?} of {:?}", hold.amount);
-        if let Some(lower) = hold.within(NanoUsd(hold.amount.0 / 2)) {
+        if let Some(lower) = hold.lowered_to(NanoUsd(hold.amount.0 / 2)) {
             prop_assert!(lower.amount.0 <= hold.amount.0 / 2 && lower.output.unwrap() >= MIN_OUTPUT_TOKENS);
         }
     }
@@ -386,7 +386,7 @@ proptest! {
             now += pause;
             let amount = amount.min(limit);
             if sliding.used(now) + amount <= limit {
-                sliding.take(amount, now);
+                sliding.add(amount, now);
                 passed.push((now / MINUTE, amount));
                 prop_assert!(sliding.used(now) <= limit);
             } else {
@@ -434,7 +434,7 @@ proptest! {
 #[test]
 fn an_older_bucket_fades() {
     let mut sliding = SlidingWindow::default();
-    sliding.take(60, 10 * MINUTE + 30_000_000);
+    sliding.add(60, 10 * MINUTE + 30_000_000);
     assert_eq!(sliding.used(10 * MINUTE + 59_999_999), 60);
     assert_eq!(sliding.used(11 * MINUTE), 60);
     assert_eq!(sliding.used(11 * MINUTE + 30_000_000), 30);
@@ -448,12 +448,12 @@ fn an_older_bucket_fades() {
 fn an_estimate_is_put_right_where_it_was_taken() {
     let mut sliding = SlidingWindow::default();
     let at = 10 * MINUTE;
-    let bucket = sliding.take(100, at);
-    sliding.correct(bucket, 100, 40, at + 1);
+    let bucket = sliding.add(100, at);
+    sliding.adjust(bucket, 100, 40, at + 1);
     assert_eq!(sliding.used(at + 1), 40);
-    sliding.correct(bucket, 40, 0, at + MINUTE);
+    sliding.adjust(bucket, 40, 0, at + MINUTE);
     assert_eq!(sliding.used(at + MINUTE), 0, "the older bucket is put right too");
-    sliding.correct(bucket, 100, 130, at + 2 * MINUTE);
+    sliding.adjust(bucket, 100, 130, at + 2 * MINUTE);
     assert_eq!(sliding.used(at + 2 * MINUTE), 30, "what came on top counts now");
 }
 

@@ -57,7 +57,7 @@ impl WorstCaseCost {
         Self { fixed, each, ..Self::unpriced(input, summary, output) }
     }
 
-    /// Lets [`WorstCaseCost::within`] lower the output.
+    /// Lets [`WorstCaseCost::lowered_to`] lower the output.
     pub(super) const fn may_be_lowered(self) -> Self {
         Self { lowers: true, ..self }
     }
@@ -92,7 +92,7 @@ impl WorstCaseCost {
     }
 
     /// As much output as this money affords, if that is less than now and still worth it.
-    pub(super) fn within(&self, left: NanoUsd) -> Option<Self> {
+    pub(super) fn lowered_to(&self, left: NanoUsd) -> Option<Self> {
         if !self.lowers || self.each <= 0 {
             return None;
         }

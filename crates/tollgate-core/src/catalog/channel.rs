@@ -71,7 +71,7 @@ pub struct Channel {
     /// Its credentials.
     pub accounts: Vec<Arc<Account>>,
     /// The models it serves.
-    pub serves: Vec<ModelMapping>,
+    pub mappings: Vec<ModelMapping>,
 }
 
 /// What translation may do on the way to a channel; everything is off unless said.

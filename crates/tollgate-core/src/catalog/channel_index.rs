@@ -65,7 +65,7 @@ impl AccountLimits {
 impl Account {
     /// What it takes at most.
     #[must_use]
-    pub const fn bounds(&self) -> AccountLimits {
+    pub const fn limits(&self) -> AccountLimits {
         AccountLimits { concurrency: self.concurrency, rpm: self.rpm, tpm: self.tpm }
     }
 }
@@ -104,7 +104,7 @@ impl ChannelIndex {
             all.accounts.extend(channel.accounts.iter().map(|account| AccountEntry {
                 id: account.id,
                 on: account.on,
-                bounds: account.bounds(),
+                bounds: account.limits(),
             }));
         }
         all

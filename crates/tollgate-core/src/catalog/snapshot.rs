@@ -25,7 +25,7 @@ impl Catalog {
         let served_by = served_by(&channels);
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
         let channel_index = ChannelIndex::of(&channels);
-        Self { revision, channels, groups, models, served_by, reach, channel_index }
+        Self { revision, channels, groups, models, mappings_by_model: served_by, reach, channel_index }
     }
 
     /// The channel of this name.
@@ -61,7 +61,7 @@ impl Catalog {
     /// `None` when no channel serves it.
     #[must_use]
     pub fn model(&self, name: &str) -> Option<Arc<Model>> {
-        self.served_by.get(name)?;
+        self.mappings_by_model.get(name)?;
         Some(self.models.get(name).cloned().unwrap_or_else(|| Arc::new(Model { name: name.to_owned(), ..Model::default() })))
     }
 
@@ -72,9 +72,9 @@ impl Catalog {
     }
 
     /// The channels through which a group gets a model, whatever its patterns say.
-    pub(crate) fn serving<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = MappingRef> + 'a {
+    pub(crate) fn mappings_for<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = MappingRef> + 'a {
         let bits: &[u64] = self.reach.get(&group).map_or(&[], |bits| bits);
-        let all: &[MappingRef] = self.served_by.get(model).map_or(&[], Vec::as_slice);
+        let all: &[MappingRef] = self.mappings_by_model.get(model).map_or(&[], Vec::as_slice);
         all.iter().copied().filter(move |it| bit(bits, it.channel))
     }
 }
@@ -88,8 +88,8 @@ impl Channel {
 
     /// How it serves a model.
     #[must_use]
-    pub fn serving(&self, model: &str) -> Option<&ModelMapping> {
-        self.serves.iter().find(|serves| serves.model == model)
+    pub fn mapping_for(&self, model: &str) -> Option<&ModelMapping> {
+        self.mappings.iter().find(|serves| serves.model == model)
     }
 }
 
@@ -103,9 +103,9 @@ fn served_by(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, V
     let mut index: IndexMap<String, Vec<MappingRef>> = IndexMap::new();
     for (channel, row) in (0u32..).zip(channels.values()) {
         let mut seen: HashSet<&str> = HashSet::new();
-        for (serves, mapping) in (0u32..).zip(&row.serves) {
+        for (serves, mapping) in (0u32..).zip(&row.mappings) {
             if seen.insert(&mapping.model) {
-                index.entry(mapping.model.clone()).or_default().push(MappingRef { channel, serves });
+                index.entry(mapping.model.clone()).or_default().push(MappingRef { channel, mapping: serves });
             }
         }
     }

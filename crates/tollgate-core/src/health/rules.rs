@@ -124,7 +124,7 @@ impl AccountHealth {
         self.failures = self.failures.saturating_add(1);
         let streak = match (self.streak, why) {
             // One silence or one unreadable answer in a row of refusals makes the whole row more than a hiccup.
-            (Some(old @ (CoolingReason::Timeout | CoolingReason::BadAnswer)), new) if new.is_hiccup() => old,
+            (Some(old @ (CoolingReason::Timeout | CoolingReason::BadAnswer)), new) if new.is_transient() => old,
             (_, new) => new,
         };
         self.streak = Some(streak);

@@ -56,7 +56,7 @@ fn record(n: u8) -> UsageRecord {
             first_byte_us: None,
             duration_us: 1,
             upstream_request_id: None,
-            beside: false,
+            hedged: false,
         }],
     }
 }
@@ -68,7 +68,7 @@ fn refused(n: u8, reason: &str) -> UsageRecord {
 
 fn priced(name: &str, cost: &str) -> Channel {
     let mut row = channel(name, &["m"]);
-    row.serves[0].cost = Some(always(price(cost, cost)));
+    row.mappings[0].cost = Some(always(price(cost, cost)));
     row
 }
 
@@ -83,7 +83,7 @@ fn replay(before: &Catalog, after: &Catalog, records: &[UsageRecord]) -> ReplayR
     let keys = HashMap::from([(key(&[]).id, Arc::new(key(&[])))]);
     let mut replay = Replay::new(ReplaySide { catalog: before, keys: &keys }, ReplaySide { catalog: after, keys: &keys });
     for record in records {
-        replay.take(record);
+        replay.add(record);
     }
     replay.finish()
 }

@@ -37,13 +37,13 @@ impl SkippedChannel {
 
 impl AttemptHistory {
     /// An attempt was made: its account is no candidate any more. A last resort is taken once.
-    pub fn tried(&mut self, attempt: &PlannedAttempt) {
+    pub fn record_attempt(&mut self, attempt: &PlannedAttempt) {
         self.tried.push(attempt.account.id);
         self.last_resort |= attempt.last_resort;
     }
 
     /// Nobody took the connection of an attempt: other accounts behind the same address come after all others.
-    pub fn unreachable(&mut self, attempt: &PlannedAttempt) {
+    pub fn record_unreachable(&mut self, attempt: &PlannedAttempt) {
         self.unreachable.push(Arc::clone(&attempt.channel));
     }
 
@@ -57,13 +57,13 @@ impl AttemptHistory {
     }
 
     /// Nothing was sent of an attempt: its account is no candidate any more all the same, but it is none of the three.
-    pub fn not_sent(&mut self) {
+    pub fn record_unsent(&mut self) {
         self.unsent += 1;
     }
 
     /// How many accounts were sent something.
     #[must_use]
-    pub fn attempts(&self) -> usize {
+    pub fn sent_count(&self) -> usize {
         self.tried.len().saturating_sub(self.unsent)
     }
 

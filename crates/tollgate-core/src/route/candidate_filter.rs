@@ -71,7 +71,10 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let (excluded, asked) = (Vec::new(), Vec::new());
         let cost_counts = prices.looks_at_cost();
         let embeds = ModelPurpose::of_method(input.summary.method) == ModelPurpose::Embedding;
-        let plain = sale.is_none() && input.newer.is_none() && input.past.is_empty() && !input.view.has_learned();
+        let plain = sale.is_none()
+            && input.latest_catalog.is_none()
+            && input.history.is_empty()
+            && !input.candidate_view.has_unsupported_fields();
         Self {
             input,
             prices,
@@ -137,12 +140,12 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     /// only that one, so that a total outage costs one such attempt a request. Not while a healthy one is merely busy and
     /// can be waited for.
     pub(super) fn last_resort(&mut self) -> Option<Candidate> {
-        if self.input.past.took_last_resort() || self.excluded.iter().any(|it| matches!(it.why, Exclusion::Concurrency)) {
+        if self.input.history.took_last_resort() || self.excluded.iter().any(|it| matches!(it.why, Exclusion::Concurrency)) {
             return None;
         }
         let hiccups = self.excluded.iter().enumerate().filter_map(|(at, it)| {
             let Exclusion::Cooling { until, why } = it.why else { return None };
-            why.is_hiccup().then(|| (self.priority(it.channel), until, at))
+            why.is_transient().then(|| (self.priority(it.channel), until, at))
         });
         let (.., at) = hiccups.min()?;
         let last = self.excluded.remove(at);
@@ -162,7 +165,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn cannot_translate(&self, candidate: u32) -> Option<ExcludedCandidate<'c>> {
         let served = self.input.offer.candidates.get(candidate as usize)?;
         let channel = self.input.catalog.channel_at(served.channel)?;
-        let fields = self.input.view.untranslatable(channel, channel.serves.get(served.serves as usize)?);
+        let fields = self.input.candidate_view.untranslatable_fields(channel, channel.mappings.get(served.mapping as usize)?);
         (!fields.is_empty()).then_some(ExcludedCandidate {
             channel,
             account: None,
@@ -179,20 +182,20 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let foreign = !channel_entry.speaks(input.from);
         self.foreign |= foreign;
         let plain = self.plain && channel_entry.plain && (!foreign || input.translates) && (!self.embeds || channel_entry.embeds);
-        if !plain && let Some(why) = self.channel_exclusion(channel, served.serves as usize) {
+        if !plain && let Some(why) = self.channel_exclusion(channel, served.mapping as usize) {
             self.exclude(channel, None, why, candidate);
             return;
         }
-        let cost = if self.cost_counts { cost_of(channel, served.serves as usize, input.now) } else { None };
+        let cost = if self.cost_counts { cost_of(channel, served.mapping as usize, input.now) } else { None };
         let priority = if self.plain { i64::from(channel_entry.priority) } else { self.priority(channel) };
         for (at, account_entry) in (0..).zip(account_entries) {
-            if !self.plain && input.past.is_tried(account_entry.id) {
+            if !self.plain && input.history.is_tried(account_entry.id) {
                 continue;
             }
             if !self.plain
                 && account_entry.on
                 && let Some(account) = channel.accounts.get(at as usize)
-                && let Some(why) = input.past.account_exclusion(channel.id, account)
+                && let Some(why) = input.history.account_exclusion(channel.id, account)
             {
                 self.exclude(channel, Some(at), why, candidate);
                 continue;
@@ -215,7 +218,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
 
     /// Lower first. Where nobody took this request's connection before is behind everything else.
     fn priority(&self, channel: &Channel) -> i64 {
-        i64::from(channel.priority) + if self.input.past.is_unreachable(channel) { LATER } else { 0 }
+        i64::from(channel.priority) + if self.input.history.is_unreachable(channel) { LATER } else { 0 }
     }
 
     #[inline]
@@ -231,7 +234,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     /// What excludes a channel with all its accounts, what lasts longest first.
     fn channel_exclusion(&self, channel: &Channel, serves: usize) -> Option<Exclusion> {
         let input = self.input;
-        let Some(mapping) = channel.serves.get(serves) else { return Some(Exclusion::NoMapping) };
+        let Some(mapping) = channel.mappings.get(serves) else { return Some(Exclusion::NoMapping) };
         if !channel.serves_purpose(ModelPurpose::of_method(input.summary.method)) {
             return Some(Exclusion::NoMapping);
         }
@@ -241,13 +244,13 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if channel.accounts.is_empty() {
             return Some(Exclusion::NoAccount);
         }
-        if !channel.on || input.newer.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.on)) {
+        if !channel.on || input.latest_catalog.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.on)) {
             return Some(Exclusion::Disabled);
         }
-        if let Some(why) = input.past.exclusion(channel) {
+        if let Some(why) = input.history.exclusion(channel) {
             return Some(why);
         }
-        let learned = input.view.learned(channel, mapping);
+        let learned = input.candidate_view.unsupported_fields(channel, mapping);
         if !learned.is_empty() {
             return Some(Exclusion::Capability(learned));
         }
@@ -255,7 +258,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             return Some(why.clone());
         }
         if !channel.budgets.is_empty()
-            && let ChannelBudget::Spent { until } = input.view.channel_budget(channel)
+            && let ChannelBudget::Spent { until } = input.candidate_view.channel_budget(channel)
         {
             return Some(Exclusion::Budget { until });
         }
@@ -272,7 +275,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         account_entry: AccountEntry,
         cost: Option<&Price>,
     ) -> Result<(u32, u64), Exclusion> {
-        if !account_entry.on || self.input.newer.is_some_and(|newer| !is_on(newer, channel, at, account_entry.id)) {
+        if !account_entry.on || self.input.latest_catalog.is_some_and(|newer| !is_on(newer, channel, at, account_entry.id)) {
             return Err(Exclusion::Disabled);
         }
         if self.cost_counts
@@ -285,7 +288,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         }
         let mut status = HealthStatus::HEALTHY;
         if channel_entry.cooling || self.fastest {
-            status = self.input.health.of(account_entry.id, self.input.now);
+            status = self.input.health.status(account_entry.id, self.input.now);
             match status.availability {
                 Availability::Cooling { until, why } if channel_entry.cooling => return Err(Exclusion::Cooling { until, why }),
                 Availability::Resting { until, why } if channel_entry.cooling => return Err(Exclusion::Resting { until, why }),
@@ -293,7 +296,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             }
         }
         if account_entry.bounds.any() {
-            match self.input.view.account_load(account_entry.id, account_entry.bounds) {
+            match self.input.candidate_view.account_load(account_entry.id, account_entry.bounds) {
                 AccountLoad::Free => {}
                 AccountLoad::AtConcurrency => return Err(Exclusion::Concurrency),
                 AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
@@ -314,6 +317,6 @@ fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> boo
 /// What a channel charges for a model now; `None`: nobody said. Echo charges nothing.
 #[must_use]
 pub fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
-    let stated = channel.serves.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
+    let stated = channel.mappings.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }

@@ -164,7 +164,7 @@ impl NoRoute<'_> {
 
     /// Accounts that are only busy, in the offer's order: waiting for one of them is worth while.
     #[must_use]
-    pub fn busy(&self) -> Vec<Arc<Account>> {
+    pub fn busy_accounts(&self) -> Vec<Arc<Account>> {
         let busy = self.excluded.iter().filter(|it| it.why == Exclusion::Concurrency);
         busy.filter_map(|it| it.account().cloned()).collect()
     }
@@ -178,7 +178,7 @@ impl NoRoute<'_> {
     /// The fewest fields whose removal gives a candidate (E17); `None` when something else excludes one too. Candidates
     /// that speak another protocol while translation is not to be used do not count.
     #[must_use]
-    pub fn all_translate(&self) -> Option<Vec<FieldPath>> {
+    pub fn fewest_unsupported_fields(&self) -> Option<Vec<FieldPath>> {
         if self.excluded.iter().any(|it| it.why.cause().is_some()) {
             return None;
         }
@@ -188,7 +188,7 @@ impl NoRoute<'_> {
     /// Every candidate speaks another protocol and translation is not to be used (E15): what the model is offered
     /// on instead.
     #[must_use]
-    pub fn only_other_protocol(&self) -> Option<Vec<&'static str>> {
+    pub fn other_protocol_methods(&self) -> Option<Vec<&'static str>> {
         let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
         protocols.filter(|it| !it.is_empty()).map(|protocols| supports(ModelPurpose::of_method(self.method), &protocols))
     }

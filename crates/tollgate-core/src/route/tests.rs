@@ -45,7 +45,7 @@ struct Case {
 struct Board(HashMap<AccountId, AccountHealth>);
 
 impl HealthView for Board {
-    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+    fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.0.get(&account).copied().unwrap_or_default().status(now)
     }
 }
@@ -61,16 +61,16 @@ impl CandidateView for Case {
         self.budgets.get(&channel.name).copied().unwrap_or(ChannelBudget::Left)
     }
 
-    fn has_learned(&self) -> bool {
+    fn has_unsupported_fields(&self) -> bool {
         !self.learned.is_empty()
     }
 
-    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         assert_eq!(serves.model, "m");
         self.learned.get(&channel.name).cloned().unwrap_or_default()
     }
 
-    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         assert!(serves.model == "m" && !channel.speaks(self.from), "asked of other protocols only");
         self.asked.set(self.asked.get() + 1);
         self.untranslatable.get(&channel.name).cloned().unwrap_or_default()
@@ -138,17 +138,17 @@ impl Case {
         let offer = crate::resolve(catalog, &caller, &self.summary, self.from, NOW).expect("the model is offered");
         let input = RouteInput {
             catalog,
-            newer: self.newer.as_ref(),
+            latest_catalog: self.newer.as_ref(),
             caller: &caller,
             offer: &offer,
             summary: &self.summary,
             from: self.from,
             health: &self.health,
-            view: self,
+            candidate_view: self,
             now: NOW,
             request_limit: self.request_limit,
             translates: self.translates,
-            past: &self.past,
+            history: &self.past,
         };
         route(&input, dice)
     }

@@ -14,11 +14,11 @@ pub(super) struct BillingInput {
     pub(super) input: InputCount,
     /// What the upstream reported, and as what it counts.
     pub(super) usage: Option<Usage>,
-    pub(super) reported_as: TokenSource,
+    pub(super) usage_source: TokenSource,
     /// Whether an upstream was at work on the request when it ended.
-    pub(super) under_way: bool,
+    pub(super) in_flight: bool,
     /// What the upstream gave.
-    pub(super) given: DeliveredContent,
+    pub(super) produced: DeliveredContent,
     /// What reached the caller.
     pub(super) delivered: DeliveredContent,
 }
@@ -31,17 +31,17 @@ impl BillingInput {
         }
         match self.outcome {
             Outcome::Completed => Some(match self.usage {
-                Some(usage) => tokens_of(&usage, self.reported_as),
-                None => self.counted(self.given),
+                Some(usage) => tokens_of(&usage, self.usage_source),
+                None => self.counted(self.produced),
             }),
             Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped if self.delivered.content => {
                 Some(match (self.policy, self.usage) {
-                    (StreamBreak::ProviderUsage, Some(usage)) => tokens_of(&usage, self.reported_as),
+                    (StreamBreak::ProviderUsage, Some(usage)) => tokens_of(&usage, self.usage_source),
                     _ => self.counted(self.delivered),
                 })
             }
             // He gave it up himself: the policy applies to the input.
-            Outcome::CallerLeft if self.under_way && self.policy != StreamBreak::NoneIfEmpty => Some(self.input_alone()),
+            Outcome::CallerLeft if self.in_flight && self.policy != StreamBreak::NoneIfEmpty => Some(self.input_alone()),
             Outcome::Refused | Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped => None,
         }
     }
@@ -57,7 +57,7 @@ impl BillingInput {
     fn input_alone(&self) -> Tokens {
         match self.usage {
             Some(usage) if usage.prompt_total > 0 => {
-                tokens_of(&Usage { completion_total: 0, reasoning: 0, ..usage }, self.reported_as)
+                tokens_of(&Usage { completion_total: 0, reasoning: 0, ..usage }, self.usage_source)
             }
             _ => Tokens { input: self.input.tokens, source: self.input.source, ..Tokens::default() },
         }

@@ -123,7 +123,7 @@ pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<
     }
     let exact = sum.checked_mul(i128::from(multiplier.0))?;
     let rounded = exact.checked_add(SCALE / 2)?.div_euclid(SCALE);
-    i64::try_from(rounded).ok().map(NanoUsd).filter(|amount| *amount <= NanoUsd::MOST_OF_A_REQUEST)
+    i64::try_from(rounded).ok().map(NanoUsd).filter(|amount| *amount <= NanoUsd::MAX_PER_REQUEST)
 }
 
 fn media_input(summary: &RequestSummary) -> u64 {

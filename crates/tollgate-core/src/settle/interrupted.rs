@@ -134,9 +134,9 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         policy: last.policy,
         input: last.input,
         usage,
-        reported_as: TokenSource::Provider,
-        under_way: true,
-        given: delivered,
+        usage_source: TokenSource::Provider,
+        in_flight: true,
+        produced: delivered,
         delivered,
     };
     let billed = bill.tokens();
@@ -200,7 +200,7 @@ fn stopped_attempt(
         first_byte_us: None,
         duration_us: us_between(attempt.at, ended),
         upstream_request_id: None,
-        beside: false,
+        hedged: false,
     };
     (record, cost)
 }

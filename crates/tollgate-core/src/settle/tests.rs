@@ -30,7 +30,7 @@ fn attempt(result: AttemptResult, reading: Option<ReplySummary>) -> AttemptFacts
         planned: PlannedAttempt {
             channel: Arc::new(channel("c", &["m"])),
             account: Arc::new(account("c", 0)),
-            serves: 0,
+            mapping_index: 0,
             cost: Some(price("0.5", "1")),
             protocol: Protocol::OpenAi,
             last_resort: false,
@@ -39,11 +39,11 @@ fn attempt(result: AttemptResult, reading: Option<ReplySummary>) -> AttemptFacts
         status: Some(200),
         result,
         error: None,
-        reading,
+        reply_summary: reading,
         first_byte_us: Some(900),
         duration_us: 5_000,
         upstream_request_id: Some("up-1".to_owned()),
-        beside: false,
+        hedged: false,
     }
 }
 
@@ -341,7 +341,7 @@ fn an_amount_that_does_not_fit_is_an_error_of_the_record() {
         ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()])
     };
     let most = settle(dear("10"));
-    assert_eq!((most.sale, most.reason.as_deref()), (Some(NanoUsd::MOST_OF_A_REQUEST), None));
+    assert_eq!((most.sale, most.reason.as_deref()), (Some(NanoUsd::MAX_PER_REQUEST), None));
     let record = settle(dear("10.000001"));
     assert_eq!((record.sale, record.cost, record.reason.as_deref()), (None, Some(NanoUsd(500_000_010_000)), Some("overflow")));
 }
@@ -360,7 +360,7 @@ fn a_report_beyond_belief_counts_as_none() {
 fn the_record_says_who_what_and_where() {
     let mut answered = attempt(AttemptResult::Answered, Some(reading(9, None)));
     answered.planned.channel = Arc::new(Channel {
-        serves: vec![ModelMapping { upstream: "m-2026".to_owned(), ..crate::samples::serves("m") }],
+        mappings: vec![ModelMapping { upstream: "m-2026".to_owned(), ..crate::samples::serves("m") }],
         ..channel("c", &[])
     });
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));

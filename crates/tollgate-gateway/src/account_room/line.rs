@@ -50,7 +50,7 @@ impl AccountLimiters {
         let mut line =
             WaitQueue { places: QueuePositions { number, queues: Vec::new() }, receiver, accounts: awaited(accounts).collect() };
         for account in accounts.iter().take(MOST_AWAITED) {
-            let bounds = account.bounds();
+            let bounds = account.limits();
             let (place, now) = (self.places.get_or_insert(account.id), self.micros());
             let (permit, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
                 None => (Some(self.reserve(&place, room, account.id, tokens, now)), false),
@@ -84,7 +84,7 @@ impl WaitQueue {
 }
 
 fn awaited(accounts: &[Arc<Account>]) -> impl Iterator<Item = (AccountId, Bounds)> {
-    accounts.iter().take(MOST_AWAITED).map(|account| (account.id, account.bounds()))
+    accounts.iter().take(MOST_AWAITED).map(|account| (account.id, account.limits()))
 }
 
 impl Drop for QueuePositions {

@@ -57,16 +57,16 @@ impl CandidateView for ExplainView<'_> {
         self.asked.sight.known.budget(channel, self.asked.sight.now)
     }
 
-    fn learned(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         if !channel.learn_unsupported {
             return Vec::new();
         }
         let (sight, summary) = (self.asked.sight, self.asked.summary);
         let learned = sight.known.learned(channel.id, &serves.upstream);
-        learned.map(|learned| learned.refused(self.asked.question.from, &summary.fields, sight.now)).unwrap_or_default()
+        learned.map(|learned| learned.unsupported_in(self.asked.question.from, &summary.fields, sight.now)).unwrap_or_default()
     }
 
-    fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let mut fields: Vec<FieldPath> = Vec::new();
         for request in &self.carrying {
             for field in inexpressible(channel, serves, request, self.lenient) {

@@ -54,7 +54,7 @@ impl ExplainContext<'_> {
         };
         let Some(mut hold) = reservation_for(&input) else { return LimitVerdict::default() };
         hold.limits.retain(|limit| is_money(limit) || counted.counts(limit.subject).knows_rates);
-        let fit = hold.fit(counted.micros, |subject| counted.counts(subject).meter);
+        let fit = hold.fit_to_limits(counted.micros, |subject| counted.counts(subject).meter);
         let limits = hold.limits.iter().filter_map(|limit| self.limit(&hold, limit)).collect();
         match fit {
             Ok(fit) => LimitVerdict { limits, refusal: None, output_limit: fit.output },
@@ -66,11 +66,11 @@ impl ExplainContext<'_> {
     fn limit(&self, hold: &Reservation, limit: &Limit) -> Option<CallerLimit> {
         let counted = self.sight.counted;
         let counts = counted.counts(limit.subject);
-        let (amount, left, needs) = match (limit.rule, counts.meter.money(limit, hold.at)) {
+        let (amount, left, needs) = match (limit.rule, counts.meter.funds(limit, hold.at)) {
             (LimitRule::Budget(budget), Some(_)) if budget.action == BudgetAction::Alert => return None,
             (_, Some(short)) => (short.budget.map(|budget| budget.amount.0), short.left.0, hold.amount.0),
             (rule, None) => {
-                let rate = counts.meter.rate(rule, hold.tokens, counted.micros)?;
+                let rate = counts.meter.rate_check(rule, hold.tokens, counted.micros)?;
                 (Some(whole(rate.limit)), whole(rate.limit).saturating_sub(whole(rate.used)), whole(rate.wanted))
             }
         };
@@ -111,7 +111,7 @@ impl ExplainContext<'_> {
         let owner = self.owner(busy.subject);
         let secs = busy.wait_ms.div_ceil(1_000);
         let of = word(busy.subject);
-        match busy.rated {
+        match busy.kind {
             RateKind::Requests => (
                 format!("{owner} has {left} of {} requests left this minute", busy.limit),
                 format!("wait {secs} s, or raise the {of}'s rpm"),

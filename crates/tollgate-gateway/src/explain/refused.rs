@@ -35,11 +35,11 @@ pub(super) fn not_let_in(refusal: &Refusal, from: Protocol) -> Refused {
 
 /// No account is usable.
 pub(super) fn none_usable(none: &NoRoute<'_>) -> Refused {
-    if let Some(fields) = none.all_translate() {
+    if let Some(fields) = none.fewest_unsupported_fields() {
         let text = format!("no channel takes {}", fields.join(", "));
         return Refused { error: "E17", cause: None, retryable: false, text, remedy: None };
     }
-    if let Some(supports) = none.only_other_protocol() {
+    if let Some(supports) = none.other_protocol_methods() {
         let text = format!("the model is offered for {} only", supports.join(", "));
         return Refused { error: "E15", cause: None, retryable: false, text, remedy: None };
     }

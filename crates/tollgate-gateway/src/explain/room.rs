@@ -101,7 +101,7 @@ impl ExplainContext<'_> {
 
     /// Why an attempt would be passed over: a budget of its channel does not suffice for it.
     pub(super) fn too_dear(&self, planned: &PlannedAttempt) -> Option<Exclusion> {
-        let short = self.hold(planned)?.short(|limit| self.left_of(&planned.channel, limit))?;
+        let short = self.hold(planned)?.insufficient_funds(|limit| self.left_of(&planned.channel, limit))?;
         Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(self.sight.now)) })
     }
 
@@ -151,14 +151,14 @@ impl ExplainContext<'_> {
         let (_, row) = self.sight.catalog.channels.get_key_value(&channel.id)?;
         let serves = self.offer.candidates.iter().find_map(|served| {
             let same = self.sight.catalog.channel_at(served.channel).is_some_and(|it| it.id == channel.id);
-            same.then_some(served.serves as usize)
+            same.then_some(served.mapping as usize)
         })?;
         let cost = cost_of(channel, serves, self.sight.now).map(Cow::into_owned);
         cost.as_ref()?;
         let planned = PlannedAttempt {
             channel: row.clone(),
             account: account.clone(),
-            serves,
+            mapping_index: serves,
             cost,
             protocol: channel.protocol,
             last_resort: false,
@@ -168,7 +168,7 @@ impl ExplainContext<'_> {
 
     fn rates_of(&self, account: &Account) -> Vec<CapacityBound> {
         let (known, now) = (self.sight.known, self.sight.now);
-        let (in_use, micros, most) = (known.in_use(account.id), known.micros_at(now), account.bounds());
+        let (in_use, micros, most) = (known.in_use(account.id), known.micros_at(now), account.limits());
         let bound = |bound, limit: u64, used: u64, needs: u64| {
             let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
             (limit > 0).then(|| CapacityBound {

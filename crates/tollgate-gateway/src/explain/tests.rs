@@ -21,7 +21,7 @@ const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 struct FirstCools;
 
 impl HealthView for FirstCools {
-    fn of(&self, id: AccountId, _now: Timestamp) -> HealthStatus {
+    fn status(&self, id: AccountId, _now: Timestamp) -> HealthStatus {
         let availability = Availability::Cooling { until: NOW.plus_ms(5_000), why: CoolingReason::ConnectFailure };
         if id == account(1).id { HealthStatus { availability, ..HealthStatus::HEALTHY } } else { HealthStatus::HEALTHY }
     }
@@ -88,15 +88,15 @@ fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_rea
 fn what_the_running_gateway_knows_counts() {
     let used = |account, running, requests: u64| {
         let mut in_use = AccountUsage { running, ..AccountUsage::default() };
-        in_use.requests.take(requests, 0);
+        in_use.requests.add(requests, 0);
         AccountUsageEntry { account, in_use }
     };
     let accounts = vec![used(account(2).id, 1, 0), used(account(3).id, 0, 2), used(account(4).id, 0, 1)];
     let mut fields = UnsupportedFields::default();
     let names = ["logit_bias".to_owned()];
-    (0..3).for_each(|_| fields.refuse(&names, Protocol::OpenAi, &names, NOW));
+    (0..3).for_each(|_| fields.record_refusal(&names, Protocol::OpenAi, &names, NOW));
     let row = channel("http://127.0.0.1:1/v1");
-    let learned = vec![LearnedFields { channel: row.id, upstream_model: row.serves[0].upstream.clone(), fields }];
+    let learned = vec![LearnedFields { channel: row.id, upstream_model: row.mappings[0].upstream.clone(), fields }];
     let known = RuntimeState { at: NOW, learned, accounts, ..RuntimeState::default() };
     let explained = asked("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
@@ -130,7 +130,7 @@ fn priced() -> Catalog {
     let catalog = catalog();
     let mut row = Channel::clone(&catalog.channels[0]);
     let price = Price { output: Some(10_000_000_000), ..Price::free() };
-    row.serves[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
+    row.mappings[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
     let group = tollgate_core::Group::clone(&catalog.groups[0]);
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
@@ -165,7 +165,7 @@ fn what_is_left_of_a_minutes_tokens_decides_by_the_size_of_the_request() {
     let group = tollgate_core::Group::clone(&catalog().groups[0]);
     let catalog = Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new());
     let mut in_use = AccountUsage::default();
-    in_use.tokens.take(6_000, 0);
+    in_use.tokens.add(6_000, 0);
     let known =
         RuntimeState { at: NOW, accounts: vec![AccountUsageEntry { account: account(2).id, in_use }], ..RuntimeState::default() };
     let sized = |output_tokens| asked_of(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);

@@ -70,7 +70,7 @@ impl Attempt<'_> {
             account: self.planned.account.clone(),
             protocol: self.planned.protocol,
             method,
-            upstream_model: self.planned.serves().upstream.clone(),
+            upstream_model: self.planned.mapping().upstream.clone(),
             stream,
             path,
             body,

@@ -212,7 +212,7 @@ impl<'a> AttemptContext<'a> {
                 return Ok(AttemptSetup::OwnCount(body));
             }
             Preparation::Impossible => {
-                let fields = self.asked.bodies.untranslatable(&planned.channel, planned.serves());
+                let fields = self.asked.bodies.untranslatable(&planned.channel, planned.mapping());
                 return Ok(AttemptSetup::PassedOver(planned, Exclusion::CannotTranslate(fields)));
             }
         };
@@ -220,7 +220,7 @@ impl<'a> AttemptContext<'a> {
             return Ok(AttemptSetup::OutOfBudget);
         }
         guard.dropped(prepared.dropped.clone());
-        past.tried(&planned);
+        past.record_attempt(&planned);
         let Some(notes) = guard.begin_attempt(&planned, permit, self.unwritten) else {
             guard.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
             if charged {
@@ -243,7 +243,7 @@ impl<'a> AttemptContext<'a> {
         if !self.take_retry() {
             return None;
         }
-        past.tried(&planned);
+        past.record_attempt(&planned);
         let Some(notes) = guard.begin_hedge(&planned, permit, self.unwritten) else {
             guard.end_hedge(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
             self.return_retry();
@@ -256,11 +256,11 @@ impl<'a> AttemptContext<'a> {
     pub(super) fn judge(&self, failure: &Failure, planned: &PlannedAttempt, past: &mut AttemptHistory) -> Verdict {
         learn(self.asked, planned, failure);
         if failure.is_of_the_address() {
-            past.unreachable(planned);
+            past.record_unreachable(planned);
         }
         let verdict = self.verdict(failure, planned);
         if verdict.result == AttemptResult::NotSent {
-            past.not_sent();
+            past.record_unsent();
         }
         warn(self.asked.head, planned, failure, verdict.id());
         verdict

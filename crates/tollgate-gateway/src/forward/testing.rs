@@ -43,7 +43,12 @@ pub(crate) fn channel(base_url: &str) -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts: vec![Arc::new(account(1))],
-        serves: vec![ModelMapping { model: "m".to_owned(), upstream: "up-m".to_owned(), cost: None, profile: Profile::default() }],
+        mappings: vec![ModelMapping {
+            model: "m".to_owned(),
+            upstream: "up-m".to_owned(),
+            cost: None,
+            profile: Profile::default(),
+        }],
     }
 }
 

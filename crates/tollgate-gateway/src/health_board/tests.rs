@@ -85,10 +85,10 @@ fn a_look_sees_every_change() {
         for number in 1..=200 {
             let now = NOW.plus_ms(i64::try_from(at).unwrap() * 1_000);
             registry.observe(account(number), what, true, now);
-            assert_eq!(registry.snapshot().of(account(number), now), registry.of(account(number)).status(now));
+            assert_eq!(registry.snapshot().status(account(number), now), registry.of(account(number)).status(now));
         }
     }
-    assert_eq!(registry.snapshot().of(account(250), NOW), HealthStatus::HEALTHY);
+    assert_eq!(registry.snapshot().status(account(250), NOW), HealthStatus::HEALTHY);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_saved_or_shared_refusal_of_a_replaced_credential_says_nothing() {
 
     // What was saved before credentials were told apart counts against the one that is there.
     let mut older = saved;
-    older[0].1.refused = None;
+    older[0].1.refused_credential = None;
     let again = HealthRegistry::from_saved(older);
     again.configure([&old]);
     assert!(again.of(old.id).is_refused());

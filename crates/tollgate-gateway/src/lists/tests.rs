@@ -21,11 +21,11 @@ fn catalog() -> Catalog {
         cost: None,
         profile: tollgate_protocol::Profile::default(),
     };
-    let open = Channel { provider: Provider::Echo, serves: ["gamma", "alpha", "beta"].map(serves).to_vec(), ..channel("") };
+    let open = Channel { provider: Provider::Echo, mappings: ["gamma", "alpha", "beta"].map(serves).to_vec(), ..channel("") };
     let closed = Channel {
         id: tollgate_core::ChannelId::from_parts(Timestamp(2), [2; 10]),
         name: "closed".to_owned(),
-        serves: vec![serves("secret")],
+        mappings: vec![serves("secret")],
         ..channel("http://127.0.0.1:9")
     };
     let group = Group {

@@ -53,7 +53,18 @@ impl AttemptProgress {
         let Noted { status, first_byte_us, upstream_request_id, reading } = self.noted().clone();
         let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
         let beside = false;
-        AttemptFacts { planned, at, status, result, error, reading, first_byte_us, duration_us, upstream_request_id, beside }
+        AttemptFacts {
+            planned,
+            at,
+            status,
+            result,
+            error,
+            reply_summary: reading,
+            first_byte_us,
+            duration_us,
+            upstream_request_id,
+            hedged: beside,
+        }
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
@@ -101,7 +112,7 @@ impl OpenAttempt {
     /// What is known of it, as if it were given up now for the one beside it.
     pub(super) fn facts(&self) -> AttemptFacts {
         let facts = self.notes.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None);
-        AttemptFacts { beside: true, ..facts }
+        AttemptFacts { hedged: true, ..facts }
     }
 
     /// It ended; its room is still held.
@@ -141,7 +152,7 @@ pub(super) fn begin_of(facts: &RequestFacts, attempt: &OpenAttempt, beside: &[At
             account: planned.account.id,
             account_name: planned.account.name.clone(),
             protocol: planned.protocol,
-            upstream_model: planned.serves().upstream.clone(),
+            upstream_model: planned.mapping().upstream.clone(),
             at: attempt.at,
             cost: planned.cost.clone(),
             cost_multiplier: planned.account.cost_multiplier,

@@ -45,7 +45,7 @@ impl Bodies<'_> {
         if planned.protocol == self.from {
             return true;
         }
-        let (channel, serves) = (&planned.channel, planned.serves());
+        let (channel, serves) = (&planned.channel, planned.mapping());
         if self.write(channel, serves).unfetched {
             let reach = AddressPolicy::of(channel);
             let found = self.fetch(fetcher, planned, reach).await;
@@ -57,7 +57,7 @@ impl Bodies<'_> {
     }
 
     async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt, reach: AddressPolicy) -> FetchedMedia {
-        let (channel, serves) = (&planned.channel, planned.serves());
+        let (channel, serves) = (&planned.channel, planned.mapping());
         let Ok(request) = self.decoded() else { return HashMap::new() };
         let wanted = pending_media(channel.protocol, request, &profile_of(channel, serves));
         let known: Vec<bool> = {

@@ -224,7 +224,7 @@ fn channel() -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts: vec![Arc::new(account)],
-        serves: vec![ModelMapping {
+        mappings: vec![ModelMapping {
             model: "echo".to_owned(),
             upstream: "echo".to_owned(),
             cost: None,

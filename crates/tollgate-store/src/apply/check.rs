@@ -92,7 +92,7 @@ fn fits(price: &Price) -> bool {
     let Price { input, output, cache_read, cache_write, thinking, image, audio, per_request, tiers: _ } = price;
     let per_million = [input, output, cache_read, cache_write, thinking, image, audio];
     per_million.into_iter().flatten().all(|figure| (0..=MOST_PER_MILLION).contains(figure))
-        && per_request.is_none_or(|figure| (0..=NanoUsd::MOST_OF_A_REQUEST.0).contains(&figure))
+        && per_request.is_none_or(|figure| (0..=NanoUsd::MAX_PER_REQUEST.0).contains(&figure))
 }
 
 impl Check for ChannelSpec {

@@ -36,7 +36,7 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
     let catalog = store.catalog.load().await.unwrap();
     assert_eq!(catalog.revision, revision);
     let main = catalog.channel_by_name("main").unwrap();
-    assert_eq!((main.owner, main.budgets.len(), main.serves.len()), (Owner::Database, 1, 2));
+    assert_eq!((main.owner, main.budgets.len(), main.mappings.len()), (Owner::Database, 1, 2));
     let account = &main.accounts[0];
     assert_eq!((account.name.as_str(), account.on, account.concurrency), ("team-a", false, 4));
     assert_eq!(account.credential.as_ref().unwrap().expose(), "sk-upstream-secret");
@@ -47,7 +47,7 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
     apply(store, &[unserve, Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off }]).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
     let main = catalog.channel_by_name("main").unwrap();
-    assert_eq!((main.on, main.serves.len(), main.accounts.len()), (false, 1, 1));
+    assert_eq!((main.on, main.mappings.len(), main.accounts.len()), (false, 1, 1));
 }
 
 pub(super) async fn a_batch_is_written_whole_or_not_at_all(store: &Store) {

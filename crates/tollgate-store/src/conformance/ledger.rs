@@ -211,9 +211,9 @@ pub(super) async fn what_second_attempts_cost_today_is_summed_by_group(store: &S
     let given_up = |number: u64, at: Timestamp| {
         let mut record = UsageRecord { at, ..consistent(number) };
         for attempt in &mut record.attempts {
-            (attempt.at, attempt.beside) = (at, false);
+            (attempt.at, attempt.hedged) = (at, false);
         }
-        record.attempts[0].beside = true;
+        record.attempts[0].hedged = true;
         record
     };
     let mut unknown = given_up(2, NOON);

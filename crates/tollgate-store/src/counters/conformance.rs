@@ -182,7 +182,7 @@ async fn nothing_of_a_hold_is_taken_when_one_rule_says_no(bench: &CounterFixture
     bench.reserve(&asker.hold(1, 10), now).await.unwrap();
     for _ in 0..20 {
         let busy = rate(bench.reserve(&asker.hold(2, 10), now).await);
-        assert_eq!((busy.subject, busy.rated, busy.used), (Subject::Group(asker.group.id), RateKind::Concurrency, 1));
+        assert_eq!((busy.subject, busy.kind, busy.used), (Subject::Group(asker.group.id), RateKind::Concurrency, 1));
         assert_eq!(busy.rate_statuses.requests.unwrap().used, 1);
     }
     bench.counters.settle(&asker.spent(1, 10), now);
@@ -282,12 +282,12 @@ async fn requests_and_tokens_of_a_minute_are_bounded_and_put_right(bench: &Count
     let rate_statuses = bench.reserve(&asker.hold(1, 900), now).await.unwrap();
     assert_eq!((rate_statuses.requests.unwrap().used, rate_statuses.tokens.unwrap().used), (1, 900));
     let busy = rate(bench.reserve(&asker.hold(2, 200), now).await);
-    assert_eq!((busy.rated, busy.limit), (RateKind::Tokens, 1_000));
+    assert_eq!((busy.kind, busy.limit), (RateKind::Tokens, 1_000));
     bench.counters.settle(&asker.spent(1, 50), now);
     take_soon(bench, &asker.hold(2, 200), now).await;
     bench.reserve(&asker.hold(3, 10), now).await.unwrap();
     let busy = rate(bench.reserve(&asker.hold(4, 10), now).await);
-    assert_eq!((busy.rated, busy.used), (RateKind::Requests, 3));
+    assert_eq!((busy.kind, busy.used), (RateKind::Requests, 3));
     assert!((1..=120_000).contains(&busy.wait_ms), "{}", busy.wait_ms);
 }
 
@@ -296,7 +296,7 @@ async fn a_slot_is_free_again_when_its_request_ends(bench: &CounterFixture) {
     let asker = TestCaller::new(|it| it.key.limits.concurrency = 2);
     bench.reserve(&asker.hold(1, 1), now).await.unwrap();
     bench.reserve(&asker.hold(2, 1), now).await.unwrap();
-    assert_eq!(rate(bench.reserve(&asker.hold(3, 1), now).await).rated, RateKind::Concurrency);
+    assert_eq!(rate(bench.reserve(&asker.hold(3, 1), now).await).kind, RateKind::Concurrency);
     bench.counters.settle(&asker.spent(1, 1), now);
     take_soon(bench, &asker.hold(3, 1), now).await;
     bench.counters.settle(&asker.spent(1, 1), now);
@@ -316,8 +316,8 @@ async fn who_is_in_use_is_told_and_who_only_spent_is_not(bench: &CounterFixture)
     bench.reserve(&asker.hold(1, 600), now).await.unwrap();
     let look = bench.counters.in_use(10, now);
     let of = |subject| look.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap();
-    assert_eq!((of(of_key).held, of(of_key).running, of(of_key).requests.used(look.micros), look.is_all), (600, 1, 1, true));
-    assert_eq!((look.meters.len(), of(of_member).held), (2, 600));
+    assert_eq!((of(of_key).reserved, of(of_key).running, of(of_key).requests.used(look.micros), look.is_all), (600, 1, 1, true));
+    assert_eq!((look.meters.len(), of(of_member).reserved), (2, 600));
     let one = bench.counters.in_use(1, now);
     assert_eq!((one.meters.len(), one.is_all), (1, false));
     bench.counters.settle(&asker.spent(1, 100), now);
@@ -326,7 +326,7 @@ async fn who_is_in_use_is_told_and_who_only_spent_is_not(bench: &CounterFixture)
     let in_use: Vec<_> = bench.counters.in_use(10, now).meters.iter().map(|(of, _)| *of).collect();
     assert_eq!(in_use, [of_key]);
     let look = bench.counters.look(&[of_member], now);
-    assert_eq!((look.meters[0].1.held, look.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
+    assert_eq!((look.meters[0].1.reserved, look.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
     bench.reserve(&asker.hold(2, 10), now).await.unwrap();
     assert_eq!(bench.counters.in_use(10, now).meters.len(), 2, "whoever asks again is told again");
 }

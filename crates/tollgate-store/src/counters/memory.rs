@@ -181,7 +181,7 @@ impl MemoryCounters {
     pub(super) fn take_as(&self, hold: &Reservation, now: Instant) -> Result<(ReservationReceipt, Reservation), LimitExceeded> {
         let micros = self.micros(now);
         let mut locks = LockedMeters::all(self, hold.limits.iter().map(|limit| limit.subject));
-        let hold = hold.fit(micros, |subject| *locks.meter(subject))?;
+        let hold = hold.fit_to_limits(micros, |subject| *locks.meter(subject))?;
         let buckets = locks.commit(&hold, micros);
         let rate_statuses = locks.rate_statuses(&hold.limits, micros);
         drop(locks);
@@ -250,7 +250,7 @@ impl Counters for MemoryCounters {
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
         let shard = self.shard(subject);
         let Some(meter) = shard.get(subject) else { return NanoUsd::ZERO };
-        NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
+        NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.reserved))
     }
 
     fn look(&self, subjects: &[Subject], now: Instant) -> CounterSnapshot {
@@ -330,15 +330,15 @@ impl<'a> LockedMeters<'a> {
         for limit in &hold.limits {
             let meter = self.meter(limit.subject);
             match limit.rule {
-                LimitRule::Requests(_) => drop(meter.requests.take(1, micros)),
-                LimitRule::Tokens(most) => buckets.push(meter.tokens.take(hold.tokens.min(most), micros)),
+                LimitRule::Requests(_) => drop(meter.requests.add(1, micros)),
+                LimitRule::Tokens(most) => buckets.push(meter.tokens.add(hold.tokens.min(most), micros)),
                 LimitRule::Concurrency(_) => meter.running += 1,
                 LimitRule::Budget(_) | LimitRule::Balance => {}
             }
         }
         for subject in money_subjects(&hold.limits) {
             let meter = self.meter(subject);
-            meter.held = meter.held.saturating_add(hold.amount.0);
+            meter.reserved = meter.reserved.saturating_add(hold.amount.0);
         }
         buckets
     }
@@ -352,7 +352,7 @@ impl<'a> LockedMeters<'a> {
                 LimitRule::Concurrency(_) => meter.running = meter.running.saturating_sub(1),
                 LimitRule::Tokens(most) => {
                     if let Some(bucket) = buckets.next() {
-                        meter.tokens.correct(*bucket, open.tokens.min(most), tokens, micros);
+                        meter.tokens.adjust(*bucket, open.tokens.min(most), tokens, micros);
                     }
                 }
                 LimitRule::Requests(_) | LimitRule::Budget(_) | LimitRule::Balance => {}
@@ -360,7 +360,7 @@ impl<'a> LockedMeters<'a> {
         }
         for subject in money_subjects(&open.limits) {
             let meter = self.meter(subject);
-            meter.held = meter.held.saturating_sub(open.amount.0);
+            meter.reserved = meter.reserved.saturating_sub(open.amount.0);
         }
     }
 

@@ -270,7 +270,7 @@ impl Inner {
 
     /// As a subject stood when it was asked.
     fn too_little(&self, hold: &Reservation) -> LimitExceeded {
-        if let Err(exhausted) = hold.fit(0, |of| self.views.of(of)) {
+        if let Err(exhausted) = hold.fit_to_limits(0, |of| self.views.of(of)) {
             return exhausted;
         }
         let limit = hold.limits.iter().find(|limit| limit.bounds_money());
@@ -329,16 +329,16 @@ impl Inner {
             let rate_statuses = rate_statuses(&hold.limits, answer.micros, meter);
             let busy = RateExceeded {
                 subject: hold.limits[0].subject,
-                rated: RateKind::Requests,
+                kind: RateKind::Requests,
                 limit: 0,
                 used: 0,
                 wait_ms: 1_000,
                 rate_statuses,
             };
-            return Err(hold.fit(answer.micros, meter).err().unwrap_or(LimitExceeded::Rate(busy)));
+            return Err(hold.fit_to_limits(answer.micros, meter).err().unwrap_or(LimitExceeded::Rate(busy)));
         }
         let until = self.book.until(now);
-        let lower = if *amount < asking.hold.amount.0 { asking.hold.within(NanoUsd(*amount)) } else { None };
+        let lower = if *amount < asking.hold.amount.0 { asking.hold.lowered_to(NanoUsd(*amount)) } else { None };
         let hold = lower.as_ref().unwrap_or(&asking.hold);
         let mut opens = vec![OpenReservation::new(hold, ReservationSource::Redis, Some(answer.micros / MINUTE), until)];
         opens.extend(
@@ -521,7 +521,7 @@ impl Counters for RedisCounters {
 
     fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd {
         let meter = self.0.meter(subject, 0);
-        NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.held))
+        NanoUsd(meter.spent.within(window, at).0.saturating_add(meter.reserved))
     }
 
     fn look(&self, subjects: &[Subject], now: Instant) -> CounterSnapshot {

@@ -174,7 +174,7 @@ impl LedgerStore for MemoryStore {
         let mut hedged: BTreeMap<GroupId, i64> = BTreeMap::new();
         for record in usage.all() {
             let Some(group) = record.group else { continue };
-            let today = |attempt: &&AttemptRecord| attempt.beside && attempt.at.day() >= now.day();
+            let today = |attempt: &&AttemptRecord| attempt.hedged && attempt.at.day() >= now.day();
             for cost in record.attempts.iter().filter(today).filter_map(|attempt| attempt.cost) {
                 *hedged.entry(group).or_default() += cost.0;
             }

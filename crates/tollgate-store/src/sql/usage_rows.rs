@@ -136,7 +136,7 @@ pub(super) fn attempt(row: &AnyRow) -> Result<(RequestId, AttemptRecord), sqlx::
         first_byte_us: c.maybe_count()?,
         duration_us: c.count()?,
         upstream_request_id: c.take()?,
-        beside: c.take::<i64>()? != 0,
+        hedged: c.take::<i64>()? != 0,
     };
     Ok((id, attempt))
 }

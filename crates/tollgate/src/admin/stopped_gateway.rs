@@ -30,7 +30,7 @@ pub(super) struct StoppedGateway {
 struct StoredHealth(HashMap<AccountId, AccountHealth>);
 
 impl HealthView for StoredHealth {
-    fn of(&self, account: AccountId, now: Timestamp) -> HealthStatus {
+    fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.whole(account).status(now)
     }
 }

@@ -112,7 +112,7 @@ async fn replay(
         let page = store.usage.page(&filter).await?;
         for record in &page.items {
             waiting.shown(record.id);
-            replay.take(record);
+            replay.add(record);
         }
         match page.next {
             Some(next) => filter.after = Some(next),
@@ -121,7 +121,7 @@ async fn replay(
     }
     let each = |record: &UsageRecord| {
         if usage::matches(&filter, record) {
-            replay.take(record);
+            replay.add(record);
         }
         true
     };

@@ -25,12 +25,12 @@ fn rows_stand_in_order_of_name_and_are_found_by_it() {
 fn the_index_names_every_serving_channel_once() {
     let catalog = sample();
     let served = |name: &str| {
-        let named = |it: &MappingRef| (catalog.channel_at(it.channel).unwrap().name.clone(), it.serves);
-        catalog.served_by[name].iter().map(named).collect::<Vec<_>>()
+        let named = |it: &MappingRef| (catalog.channel_at(it.channel).unwrap().name.clone(), it.mapping);
+        catalog.mappings_by_model[name].iter().map(named).collect::<Vec<_>>()
     };
     assert_eq!(served("m"), [("alpha".to_owned(), 0), ("mid".to_owned(), 1), ("zeta".to_owned(), 0)]);
     assert_eq!(served("n"), [("mid".to_owned(), 0), ("zeta".to_owned(), 1)]);
-    assert_eq!(catalog.served_by.keys().collect::<Vec<_>>(), ["m", "n"]);
+    assert_eq!(catalog.mappings_by_model.keys().collect::<Vec<_>>(), ["m", "n"]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn more_channels_than_fit_one_word_are_told_apart() {
     let odd: Vec<&str> = names.iter().skip(1).step_by(2).map(String::as_str).collect();
     let catalog = catalog(names.iter().map(|name| channel(name, &["m"])).collect(), vec![group("odd", &odd)], vec![]);
     assert!((0..200).all(|at| catalog.reaches(group_id("odd"), at) == (at % 2 == 1)));
-    assert_eq!(catalog.serving(group_id("odd"), "m").count(), 100);
+    assert_eq!(catalog.mappings_for(group_id("odd"), "m").count(), 100);
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn a_sale_above_the_limit_is_price_limit_with_figures() {
 #[test]
 fn a_cost_above_the_limit_gives_no_figures() {
     let mut row = channel("c", &["m"]);
-    row.serves[0].cost = Some(always(price("2", "2")));
+    row.mappings[0].cost = Some(always(price("2", "2")));
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
     let case = Case { key: Key { price_limit: limit, ..key(&[]) }, ..Case::over(vec![row]) };
     check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
@@ -119,7 +119,7 @@ fn a_cost_above_the_limit_gives_no_figures() {
 #[test]
 fn a_cost_limit_looks_at_each_accounts_own_factor() {
     let mut row = with_accounts(channel("c", &["m"]), 2);
-    row.serves[0].cost = Some(always(price("2", "2")));
+    row.mappings[0].cost = Some(always(price("2", "2")));
     row.accounts[1] = Arc::new(Account { cost_multiplier: Multiplier(500_000), ..account("c", 1) });
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
     let case = Case { group: Group { price_limit: limit, ..group("default", &["c"]) }, ..Case::over(vec![row]) };
@@ -148,7 +148,7 @@ fn an_unpriced_model_is_served_unless_money_is_bounded() {
 #[test]
 fn too_small_a_margin_is_price_limit() {
     let mut row = channel("c", &["m"]);
-    row.serves[0].cost = Some(always(price("0.95", "1")));
+    row.mappings[0].cost = Some(always(price("0.95", "1")));
     let limit = PriceLimit { mode: PriceLimitMode::MinMargin(100_000), on: PriceLimitOn::Sale };
     let case = Case { group: Group { price_limit: Some(limit), ..group("default", &["c"]) }, ..Case::over(vec![row]) };
     check(&case, "margin", NoRouteCause::PriceLimit, false);
@@ -161,7 +161,7 @@ fn what_cannot_be_translated_names_the_fewest_fields() {
     case.untranslatable.insert("a".to_owned(), fields(&["seed", "logit_bias"]));
     case.untranslatable.insert("b".to_owned(), fields(&["logit_bias"]));
     let refused = case.fails();
-    assert_eq!(refused.all_translate(), Some(fields(&["logit_bias"])));
+    assert_eq!(refused.fewest_unsupported_fields(), Some(fields(&["logit_bias"])));
     assert!(!refused.price_limit_alone());
     assert_eq!(refused.trace()[0].code, "cannot_translate");
     assert_eq!(refused.trace()[0].detail.as_deref(), Some("seed, logit_bias"));
@@ -172,7 +172,7 @@ fn what_cannot_be_translated_does_not_count_beside_other_reasons() {
     let mut case = Case::over(vec![foreign("a"), channel("b", &["m"])]).cooling("b/0", CoolingReason::RateLimited, 4);
     case.translates = true;
     case.untranslatable.insert("a".to_owned(), vec!["seed".to_owned()]);
-    assert_eq!(case.fails().all_translate(), None);
+    assert_eq!(case.fails().fewest_unsupported_fields(), None);
     assert_eq!(case.fails().cause(), NoRouteCause::UpstreamRateLimited);
     case.health.0.clear();
     assert_eq!(case.tried(), ["b/0"]);
@@ -183,7 +183,7 @@ fn learned_refusals_exclude_like_a_translation_that_fails() {
     let mut case = Case::accounts(1);
     case.learned.insert("c".to_owned(), vec!["top_k".to_owned()]);
     assert_eq!(case.why().code(), "capability");
-    assert_eq!(case.fails().all_translate(), Some(vec!["top_k".to_owned()]));
+    assert_eq!(case.fails().fewest_unsupported_fields(), Some(vec!["top_k".to_owned()]));
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn another_protocol_is_excluded_until_translation_is_there() {
     let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::accounts(1) };
     let refused = case.fails();
     assert_eq!(case.why(), Exclusion::OtherProtocol(Protocol::OpenAi));
-    assert_eq!(refused.only_other_protocol(), Some(vec!["/v1/chat/completions"]));
-    assert_eq!(refused.all_translate(), None);
+    assert_eq!(refused.other_protocol_methods(), Some(vec!["/v1/chat/completions"]));
+    assert_eq!(refused.fewest_unsupported_fields(), None);
     assert_eq!(refused.trace()[0].code, "cannot_translate");
     let plan = Case { translates: true, ..case }.run().unwrap();
     assert_eq!(plan.first.protocol, Protocol::OpenAi);
@@ -203,7 +203,7 @@ fn another_protocol_does_not_count_beside_other_reasons() {
     let gemini = Channel { protocol: Protocol::Gemini, accounts: vec![], ..channel("g", &["m"]) };
     let case =
         Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![gemini, channel("o", &["m"])]) };
-    assert_eq!(case.fails().only_other_protocol(), None);
+    assert_eq!(case.fails().other_protocol_methods(), None);
     assert_eq!(case.fails().cause(), NoRouteCause::NoneConfigured);
 }
 

@@ -79,7 +79,7 @@ fn failing_accounts_get_less_but_not_nothing() {
 fn without_weight_an_account_comes_last_in_its_tier_cheapest_first() {
     let row = |name, weight, cost| {
         let mut row = Channel { weight, ..channel(name, &["m"]) };
-        row.serves[0].cost = Some(always(price(cost, cost)));
+        row.mappings[0].cost = Some(always(price(cost, cost)));
         row
     };
     let case = Case::over(vec![row("dear", 0, "5"), row("cheap", 0, "1"), row("main", 1, "9")]);
@@ -192,10 +192,10 @@ fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
 #[test]
 fn an_attempt_carries_the_frozen_cost_and_the_upstream_name() {
     let mut row = channel("c", &["other", "m"]);
-    row.serves[1].cost = Some(always(price("0.5", "1")));
+    row.mappings[1].cost = Some(always(price("0.5", "1")));
     let plan = Case::over(vec![row]).run().unwrap();
     assert_eq!(plan.first.cost, Some(price("0.5", "1")));
-    assert_eq!((plan.first.serves, plan.first.serves().upstream.as_str()), (1, "m-up"));
+    assert_eq!((plan.first.mapping_index, plan.first.mapping().upstream.as_str()), (1, "m-up"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 /// The account of a plan's first attempt, which is tried now.
 fn try_first(case: &mut Case) -> String {
     let plan = case.run().unwrap();
-    case.past.tried(&plan.first);
+    case.past.record_attempt(&plan.first);
     plan.first.account.name.clone()
 }
 
@@ -99,8 +99,8 @@ fn behind_an_address_that_takes_no_connection_nobody_is_asked_while_another_is_l
     ]);
     let first = case.run().unwrap().first;
     assert_eq!(first.channel.name, "dead");
-    case.past.tried(&first);
-    case.past.unreachable(&first);
+    case.past.record_attempt(&first);
+    case.past.record_unreachable(&first);
     assert!(case.tried().iter().all(|name| name.starts_with("other/")), "{:?}", case.tried());
     case.channels[1].on = false;
     let left = case.tried();
@@ -155,7 +155,7 @@ fn an_account_that_comes_free_while_translation_is_asked_is_not_lost() {
     case.freed_meanwhile = true;
     let case = case.load("b/0", AccountLoad::AtConcurrency);
     let no = case.fails();
-    assert_eq!((no.cause(), no.busy().len()), (NoRouteCause::Concurrency, 1));
+    assert_eq!((no.cause(), no.busy_accounts().len()), (NoRouteCause::Concurrency, 1));
     let codes: Vec<_> = no.trace().into_iter().map(|it| (it.channel, it.code)).collect();
     let named = |channel: &str, code: &str| (channel.to_owned(), code.to_owned());
     assert_eq!(codes.len(), 3);

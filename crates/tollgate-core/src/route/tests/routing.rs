@@ -11,7 +11,7 @@ use super::{
 
 fn priced(name: &str, cost: &str) -> Channel {
     let mut row = channel(name, &["m"]);
-    row.serves[0].cost = Some(always(price(cost, cost)));
+    row.mappings[0].cost = Some(always(price(cost, cost)));
     row
 }
 

@@ -22,7 +22,7 @@ fn a_plan_that_begins_with_the_callers_protocol_asks_nobody() {
         case(vec![at(channel("a", &["m"]), 0), at(foreign("b"), 1), at(channel("c", &["m"]), 2), at(channel("d", &["m"]), 3)]);
     refuse(&mut case, "b");
     assert_eq!((case.tried(), case.asked.get()), (vec!["a/0".to_owned(), "b/0".to_owned(), "c/0".to_owned()], 0));
-    case.past.tried(&case.run().unwrap().first);
+    case.past.record_attempt(&case.run().unwrap().first);
     assert_eq!((case.tried(), case.asked.get()), (vec!["c/0".to_owned(), "d/0".to_owned()], 1), "asked when its turn comes");
 }
 
@@ -53,14 +53,14 @@ fn where_nothing_is_left_what_cannot_be_translated_counts_before_busy_and_coolin
     let mut bounded = foreign("a");
     Arc::make_mut(&mut bounded.accounts[0]).concurrency = 1;
     let mut case = case(vec![bounded]).load("a/0", AccountLoad::AtConcurrency);
-    assert_eq!(case.fails().busy().len(), 1, "worth waiting for");
+    assert_eq!(case.fails().busy_accounts().len(), 1, "worth waiting for");
     refuse(&mut case, "a");
     let no = case.fails();
-    assert_eq!((no.busy().len(), no.all_translate()), (0, Some(vec!["logit_bias".to_owned()])));
+    assert_eq!((no.busy_accounts().len(), no.fewest_unsupported_fields()), (0, Some(vec!["logit_bias".to_owned()])));
     let mut case = super::translation::case(vec![foreign("a")]).cooling("a/0", CoolingReason::RateLimited, 4);
     assert_eq!(case.fails().cause(), NoRouteCause::UpstreamRateLimited);
     refuse(&mut case, "a");
-    assert_eq!(case.fails().all_translate(), Some(vec!["logit_bias".to_owned()]));
+    assert_eq!(case.fails().fewest_unsupported_fields(), Some(vec!["logit_bias".to_owned()]));
 }
 
 #[test]

@@ -67,9 +67,9 @@ fn the_tier_is_chosen_by_all_prompt_tokens_together() {
 
 #[test]
 fn what_does_not_fit_is_told_and_never_wraps() {
-    let most = Price { input: Some(NanoUsd::MOST_OF_A_REQUEST.0), ..Price::default() };
+    let most = Price { input: Some(NanoUsd::MAX_PER_REQUEST.0), ..Price::default() };
     assert_eq!(amount(&tokens(u64::MAX, 0), &most, Multiplier::ONE), None);
-    assert_eq!(amount(&tokens(1_000_000, 0), &most, Multiplier::ONE), Some(NanoUsd::MOST_OF_A_REQUEST));
+    assert_eq!(amount(&tokens(1_000_000, 0), &most, Multiplier::ONE), Some(NanoUsd::MAX_PER_REQUEST));
     assert_eq!(amount(&tokens(1_000_001, 0), &most, Multiplier::ONE), None);
     let all = Tokens { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..Tokens::default() };
     let list = Price { per_request: Some(i64::MAX), output: Some(i64::MAX), ..most };

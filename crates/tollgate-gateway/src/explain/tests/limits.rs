@@ -80,8 +80,8 @@ fn each_limit_is_told_with_what_is_left_and_what_the_request_takes() {
         it.key.limits = Limits { rpm: 5, tpm: 1_500, concurrency: 2 };
         it.key.budgets = budget("1", Window::Month);
         it.key.budgets.push(Budget { action: BudgetAction::Alert, ..it.key.budgets[0] });
-        it.of_key = Meter { running: 1, held: 100_000_000, ..spent(400_000_000) };
-        it.of_key.requests.take(3, MICROS);
+        it.of_key = Meter { running: 1, reserved: 100_000_000, ..spent(400_000_000) };
+        it.of_key.requests.add(3, MICROS);
         it.gateway = budget("9", Window::Day);
     })
     .explained();
@@ -105,7 +105,7 @@ fn each_limit_is_told_with_what_is_left_and_what_the_request_takes() {
 fn a_rate_that_is_used_up_refuses_before_any_account_is_looked_for() {
     let case = Case::new(|it| {
         it.key.limits.rpm = 2;
-        it.of_key.requests.take(2, MICROS);
+        it.of_key.requests.add(2, MICROS);
     });
     let explained = case.explained();
     let (error, retryable, text, remedy) = refusal(&explained);
@@ -119,7 +119,7 @@ fn a_rate_that_is_used_up_refuses_before_any_account_is_looked_for() {
 fn tokens_and_places_refuse_by_the_size_of_the_request() {
     let mut case = Case::new(|it| {
         it.key.limits.tpm = 3_000;
-        it.of_key.tokens.take(1_500, MICROS);
+        it.of_key.tokens.add(1_500, MICROS);
     });
     let (error, _, text, remedy) = refusal(&case.explained());
     assert!(error == "E31" && text.contains("1500 of 3000 tokens left") && text.contains("may use 2000"), "{text}");
@@ -166,7 +166,7 @@ fn a_prepaid_balance_refuses_when_it_does_not_suffice() {
         it.of_member.balance = 3_000_000;
     });
     assert_eq!(case.explained().refusal, None);
-    case.of_member.held = 1_000_000;
+    case.of_member.reserved = 1_000_000;
     let explained = case.explained();
     let (error, _, text, remedy) = refusal(&explained);
     assert!(
@@ -186,7 +186,7 @@ fn beside_a_gateway_its_notes_count_and_the_database_for_who_is_not_in_them() {
     });
     let (of_key, of_member) = (Subject::Key(case.key.id), Subject::Member(case.key.member.id));
     let mut used = Meter::default();
-    used.requests.take(1, MICROS);
+    used.requests.add(1, MICROS);
     let booked = vec![(of_key, Meter::default()), (of_member, Meter::default())];
     let counted = vec![SubjectUsage { subject: of_key, meter: used }];
     let mut known = RuntimeState { at: NOW, counted, counted_micros: MICROS, ..RuntimeState::default() };

@@ -142,8 +142,8 @@ fn rig(script: Script, upstream: Protocol, case: &Value) -> Rig {
     let profile = profiles.remove(word).expect("a profile of the cases");
     Rig::with(script, 1, |channel| {
         (channel.protocol, channel.provider) = (upstream, provider);
-        word.clone_into(&mut channel.serves[0].upstream);
-        channel.serves[0].profile = profile;
+        word.clone_into(&mut channel.mappings[0].upstream);
+        channel.mappings[0].profile = profile;
     })
 }
 

@@ -89,7 +89,7 @@ async fn there_is_no_second_attempt_without_need_or_where_it_may_not_be() {
     let rig = hedging(Script::new().streams(late(SECOND)), 2);
     let catalog = rig.core.shared.catalog.load_full();
     let mut channel = Channel::clone(&catalog.channels[0]);
-    channel.serves[0].cost = None;
+    channel.mappings[0].cost = None;
     let (groups, models) = (catalog.groups.values(), catalog.models.values());
     let (groups, models) = (groups.map(|it| Group::clone(it)).collect(), models.map(|it| Model::clone(it)).collect());
     rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, vec![channel], groups, models)));
@@ -136,7 +136,7 @@ fn assert_spent(rig: &Rig, spent: NanoUsd) {
 
 /// What the attempts cost that were given up.
 fn beside(record: &UsageRecord) -> NanoUsd {
-    NanoUsd(record.attempts.iter().filter(|attempt| attempt.beside).map(|attempt| attempt.cost.unwrap().0).sum())
+    NanoUsd(record.attempts.iter().filter(|attempt| attempt.hedged).map(|attempt| attempt.cost.unwrap().0).sum())
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,9 +158,9 @@ async fn what_is_set_aside_suffices_for_the_dearer_of_the_two() {
     let mut rig = hedging_for(Script::new().streams(late(SECOND)), 1, NanoUsd(150_000));
     rig.add_channel(|channel| {
         channel.priority = 1;
-        channel.serves[0].cost = Some(price(1_000_000, 1_000_000));
+        channel.mappings[0].cost = Some(price(1_000_000, 1_000_000));
     });
-    rig.change(|channels, _, _| channels[0].serves[0].cost = Some(price(500_000_000, 2_000_000_000)));
+    rig.change(|channels, _, _| channels[0].mappings[0].cost = Some(price(500_000_000, 2_000_000_000)));
     assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("1"), "the first one is the dear one");
     rig.record();
 }
@@ -179,7 +179,7 @@ async fn every_ending_settles_what_was_set_aside() {
         let mut rig = hedging(script, 2);
         let _ = tokio::time::timeout(SECOND * 5, rig.ask(BOUNDED)).await;
         let record = rig.record();
-        assert_eq!(record.attempts.iter().map(|attempt| attempt.beside).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(record.attempts.iter().map(|attempt| attempt.hedged).collect::<Vec<_>>(), [true, false]);
         assert_spent(&rig, beside(&record));
     }
 }

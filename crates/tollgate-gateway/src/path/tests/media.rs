@@ -58,7 +58,7 @@ async fn nothing_is_fetched_where_the_channel_does_not_say_so_or_the_upstream_re
     rig.record();
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
         gemini(channel);
-        channel.serves[0].profile.fetches_urls = Some(true);
+        channel.mappings[0].profile.fetches_urls = Some(true);
     });
     assert_eq!(rig.ask(&body).await.status, 200);
     assert!(rig.script.seen()[0].body.contains("fileUri"));

@@ -120,7 +120,7 @@ impl Rig {
     ) -> Self {
         let mut channel = channel("http://127.0.0.1:1/v1");
         channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
-        channel.serves[0].cost = Some(price(500_000_000, 1_000_000_000));
+        channel.mappings[0].cost = Some(price(500_000_000, 1_000_000_000));
         change(&mut channel);
         let group = group(&channel);
         key.groups = vec![group.id];

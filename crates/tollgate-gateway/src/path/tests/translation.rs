@@ -361,7 +361,7 @@ async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
     let ask = async |change: fn(&mut Channel)| {
         let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
             anthropic(channel);
-            channel.serves[0].upstream = "claude-sonnet-5-5".to_owned();
+            channel.mappings[0].upstream = "claude-sonnet-5-5".to_owned();
             change(channel);
         });
         let got = rig.ask(&body).await;
@@ -370,13 +370,13 @@ async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
     };
     assert_eq!(ask(|_| {}).await.0, 400, "the known model takes no sampling");
     let (status, sent) = ask(|channel| {
-        channel.serves[0].profile.sampling = Some(true);
-        channel.serves[0].profile.default_max_tokens = Some(77);
+        channel.mappings[0].profile.sampling = Some(true);
+        channel.mappings[0].profile.default_max_tokens = Some(77);
     })
     .await;
     let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
     assert_eq!((status, &sent["temperature"], &sent["max_tokens"]), (200, &0.5.into(), &77.into()));
-    assert_eq!(ask(|channel| channel.serves[0].upstream = "claude-3-opus".to_owned()).await.0, 200, "an older one takes it");
+    assert_eq!(ask(|channel| channel.mappings[0].upstream = "claude-3-opus".to_owned()).await.0, 200, "an older one takes it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,7 @@ fn nothing_of_a_hold_is_taken_when_one_rule_says_no() {
     counters.take_now(&asker.hold(1, 10), now).unwrap();
     for _ in 0..20 {
         let busy = rate(counters.take_now(&asker.hold(2, 10), now));
-        assert_eq!((busy.subject, busy.rated, busy.used), (Subject::Group(asker.group.id), RateKind::Concurrency, 1));
+        assert_eq!((busy.subject, busy.kind, busy.used), (Subject::Group(asker.group.id), RateKind::Concurrency, 1));
         assert_eq!(busy.rate_statuses.requests.unwrap().used, 1);
     }
     counters.settle(&asker.spent(1, 10), now);
@@ -146,12 +146,12 @@ fn requests_and_tokens_of_a_minute_are_bounded_and_put_right() {
     let rate_statuses = counters.take_now(&asker.hold(1, 900), now).unwrap().rate_statuses;
     assert_eq!((rate_statuses.requests.unwrap().used, rate_statuses.tokens.unwrap().used), (1, 900));
     let busy = rate(counters.take_now(&asker.hold(2, 200), now));
-    assert_eq!((busy.rated, busy.used, busy.limit), (RateKind::Tokens, 900, 1_000));
+    assert_eq!((busy.kind, busy.used, busy.limit), (RateKind::Tokens, 900, 1_000));
     counters.settle(&asker.spent(1, 50), now);
     counters.take_now(&asker.hold(2, 200), now).unwrap();
     counters.take_now(&asker.hold(3, 10), now).unwrap();
     let busy = rate(counters.take_now(&asker.hold(4, 10), now));
-    assert_eq!((busy.rated, busy.used), (RateKind::Requests, 3));
+    assert_eq!((busy.kind, busy.used), (RateKind::Requests, 3));
     assert!((1..=120_000).contains(&busy.wait_ms));
     counters.take_now(&asker.hold(4, 10), now + Duration::from_millis(busy.wait_ms)).unwrap();
 }
@@ -185,7 +185,7 @@ fn a_slot_is_free_again_when_its_request_ends() {
     let asker = TestCaller::new(|it| it.key.limits.concurrency = 2);
     counters.take_now(&asker.hold(1, 1), now).unwrap();
     counters.take_now(&asker.hold(2, 1), now).unwrap();
-    assert_eq!(rate(counters.take_now(&asker.hold(3, 1), now)).rated, RateKind::Concurrency);
+    assert_eq!(rate(counters.take_now(&asker.hold(3, 1), now)).kind, RateKind::Concurrency);
     counters.settle(&asker.spent(1, 1), now);
     counters.take_now(&asker.hold(3, 1), now).unwrap();
     counters.settle(&asker.spent(1, 1), now);
@@ -309,7 +309,7 @@ fn many_threads_at_once_neither_pass_a_bound_nor_lose_a_hold() {
     assert_eq!((counters.open(), counters.spent(key, Window::Total, NOON).0), (0, sold));
     assert!(sold <= 50_000 && sold > 50_000 - 200, "{sold} of 50000");
     let meter = counters.shard(key).get(key).unwrap();
-    assert_eq!((meter.held, meter.running), (0, 0));
+    assert_eq!((meter.reserved, meter.running), (0, 0));
 }
 
 #[test]

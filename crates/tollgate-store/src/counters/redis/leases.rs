@@ -141,11 +141,11 @@ impl Leases {
     pub(super) fn without(&self, of: Subject, mut meter: Meter, micros: u64) -> Meter {
         let shard = self.shard(of);
         let Some(pool) = shard.get(&of) else { return meter };
-        meter.held = meter.held.saturating_sub(pool.money()).saturating_sub(pool.ahead).max(0);
+        meter.reserved = meter.reserved.saturating_sub(pool.money()).saturating_sub(pool.ahead).max(0);
         meter.running = meter.running.saturating_sub(pool.places());
         let (requests, tokens) = pool.prepaid();
-        meter.requests.correct(requests.minute, requests.left, 0, micros);
-        meter.tokens.correct(tokens.minute, tokens.left, 0, micros);
+        meter.requests.adjust(requests.minute, requests.left, 0, micros);
+        meter.tokens.adjust(tokens.minute, tokens.left, 0, micros);
         meter
     }
 

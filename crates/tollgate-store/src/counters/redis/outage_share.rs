@@ -74,10 +74,10 @@ impl OutageShare {
         let rule = match limit.rule {
             LimitRule::Budget(budget) if limit.bounds_money() => {
                 let spent = base.spent.within(budget.window, hold.at).0;
-                money(budget.amount.0.saturating_sub(spent).saturating_sub(base.held))
+                money(budget.amount.0.saturating_sub(spent).saturating_sub(base.reserved))
             }
             LimitRule::Budget(budget) => LimitRule::Budget(budget),
-            LimitRule::Balance => money(base.balance.saturating_sub(base.held)),
+            LimitRule::Balance => money(base.balance.saturating_sub(base.reserved)),
             LimitRule::Requests(most) => LimitRule::Requests((most / self.nodes).max(1)),
             LimitRule::Tokens(most) => LimitRule::Tokens((most / self.nodes).max(1)),
             LimitRule::Concurrency(most) => {

@@ -140,7 +140,7 @@ impl Scripts {
         for of in &subjects {
             asked.key(self.meter(*of));
         }
-        let least = hold.least();
+        let least = hold.lowered_to_min();
         let (least, least_tokens) = least.map_or((-1, -1), |it| (it.amount.0, i64::try_from(it.tokens).unwrap_or(i64::MAX)));
         asked.arg(&seat.node).arg(&seat.generation).arg(hold.amount.0).arg(hold.tokens).arg(least).arg(least_tokens);
         asked.arg(hold.at.day()).arg(hold.at.month());
@@ -312,9 +312,9 @@ fn metered(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Vec<Sub
         let meter = Meter {
             spent: SpendTotals::loaded(at, NanoUsd(*day), NanoUsd(*month), NanoUsd(*total)),
             balance: posted.saturating_sub(*total),
-            held: *held,
-            requests: SlidingWindow::of(count(*rb), count(*rc), count(*rp)),
-            tokens: SlidingWindow::of(count(*tb), count(*tc), count(*tp)),
+            reserved: *held,
+            requests: SlidingWindow::from_buckets(count(*rb), count(*rc), count(*rp)),
+            tokens: SlidingWindow::from_buckets(count(*tb), count(*tc), count(*tp)),
             running: count(*running),
         };
         Some((*of, meter))

@@ -380,8 +380,8 @@ impl RedisWorker {
         let left = |of: Subject, pool: &LeasePool| {
             let meter = self.shared.views.of(of);
             let left = pool.rules().iter().filter_map(|rule| match rule {
-                LimitRule::Budget(budget) => Some(budget.amount.0 - meter.spent.within(budget.window, at).0 - meter.held),
-                LimitRule::Balance => Some(meter.balance - meter.held),
+                LimitRule::Budget(budget) => Some(budget.amount.0 - meter.spent.within(budget.window, at).0 - meter.reserved),
+                LimitRule::Balance => Some(meter.balance - meter.reserved),
                 LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => None,
             });
             left.min()

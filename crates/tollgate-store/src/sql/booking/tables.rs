@@ -200,7 +200,7 @@ fn attempt(rows: &mut RowBatch, id: RequestId, position: i64, attempt: &AttemptR
     rows.maybe_text(attempt.error.as_deref());
     tokens(rows, &attempt.tokens);
     rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
-    rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.beside));
+    rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
 }
 
 pub(super) fn usage_sums<'a>(table: &BookingTable, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> RowBatch {
