@@ -14,6 +14,7 @@ use tollgate_console::Body;
 use tollgate_core::UsageRecord;
 
 pub(crate) use error::{AdminError, AdminRefusal};
+pub(crate) use local::FolderPolicy;
 pub(crate) use path::ApiPath;
 
 use crate::{cli::Common, config, failure::Failure, journal_backlog::JournalBacklog};
@@ -35,15 +36,6 @@ enum AdminBackend {
     Local(local::LocalAdmin),
     /// At a running gateway.
     Remote(remote::RemoteAdmin),
-}
-
-/// Whether a data folder that holds nothing yet may be filled.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FolderPolicy {
-    /// No: its name is more likely a typing error than a wish.
-    MustExist,
-    /// Yes.
-    CreateIfMissing,
 }
 
 /// A request that changes something, or may.

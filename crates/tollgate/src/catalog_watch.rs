@@ -13,7 +13,7 @@ use tollgate_core::{KeyId, Revision};
 use tollgate_gateway::{HealthRegistry, Shared};
 use tollgate_store::{Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreError};
 
-use crate::{command::catalog, compose, failure::Failure};
+use crate::{catalog_file, compose, failure::Failure};
 
 /// How often the catalog file is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -22,8 +22,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Brings the database in line with the served file. The number of lines of the plan.
 pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Failure> {
-    let file = catalog::read(path)?;
-    let plan = catalog::plan_served(store, path, &file).await?;
+    let file = catalog_file::read(path)?;
+    let plan = catalog_file::plan_served(store, path, &file).await?;
     if plan.is_empty() {
         return Ok(0);
     }

@@ -4,6 +4,7 @@
 //! [`command`], how the crates are put together in [`compose`].
 
 mod admin;
+mod catalog_file;
 mod catalog_watch;
 mod channel_test;
 mod cli;

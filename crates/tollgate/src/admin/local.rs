@@ -7,8 +7,17 @@ use tollgate_console::{Body, Console, ConsoleParts, RequestMeta};
 use tollgate_core::RequestId;
 use tollgate_store::{AccessMode, Actor, ChangeOrigin, Store};
 
-use super::{FolderPolicy, stopped_gateway::StoppedGateway};
+use super::stopped_gateway::StoppedGateway;
 use crate::{cli::Common, compose, failure::Failure};
+
+/// What to do with a data folder that has no database yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FolderPolicy {
+    /// Fail: a misspelled `--data` must not create a database.
+    MustExist,
+    /// Create the database.
+    CreateIfMissing,
+}
 
 /// A console that nobody else reaches.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common, Scope},
-    command::usage,
+    command::time_flag,
     compose,
     failure::Failure,
     output,
@@ -18,7 +18,7 @@ pub(crate) fn run(common: &Common, verb: cli::AdminKey) -> Result<(), Failure> {
         match verb {
             cli::AdminKey::Create { name, scope, expires_at } => {
                 if let Some(text) = &expires_at {
-                    usage::time("--expires-at", text)?;
+                    time_flag::parse("--expires-at", text)?;
                 }
                 let scope = match scope {
                     Scope::Operator => "operator",

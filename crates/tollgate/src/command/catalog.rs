@@ -4,58 +4,20 @@ use std::path::Path;
 
 use http::Method;
 use serde_json::{Value, json};
-use tollgate_store::{
-    KeyScope, Store,
-    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError},
-};
 
 use crate::{
     admin::{Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
+    catalog_file,
     cli::{Apply, Common},
     command::{effects, secrets},
-    compose, config,
+    compose,
     failure::Failure,
     output,
 };
 
-/// Reads and checks a catalog file; every fault at once.
-pub(crate) fn read(path: &Path) -> Result<CatalogFile, Failure> {
-    read_text(path).map(|(file, _)| file)
-}
-
-/// The same, with the text it was read from.
-fn read_text(path: &Path) -> Result<(CatalogFile, String), Failure> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::written(format!("cannot read the catalog file {shown}: {error}; check the path")))?;
-    let file = catalog_file::parse(&text, &config::variable, &|file| std::fs::read_to_string(file));
-    Ok((file.map_err(|faults| in_file(path, &faults))?, text))
-}
-
-/// What a served file would change.
-pub(crate) async fn plan_served(store: &Store, path: &Path, file: &CatalogFile) -> Result<CatalogPlan, Failure> {
-    let current = store.catalog.current(&KeyScope::FileAnd(file.key_names())).await?;
-    catalog_file::plan(file, &current, ApplyMode::Served).map_err(|faults| in_file(path, &faults))
-}
-
-pub(crate) fn in_file(path: &Path, faults: &[FileError]) -> Failure {
-    Failure::Written(
-        faults.iter().map(|fault| format!("{}:{}:{}: {}", path.display(), fault.line, fault.column, fault.message)).collect(),
-    )
-}
-
-/// How many rows of each kind a file names.
-pub(crate) fn counts(file: &CatalogFile) -> String {
-    file.counts()
-        .iter()
-        .map(|(kind, count)| format!("{count} {kind}{}", if *count == 1 { "" } else { "s" }))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
 /// Plans, asks, applies. What was confirmed is what is applied: another change in between ends it.
 pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
-    let (_, text) = read_text(&arguments.file)?;
+    let (_, text) = catalog_file::read_with_text(&arguments.file)?;
     let text = secrets::put_in(&text)?;
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?.with_actor(&arguments.file.display().to_string());

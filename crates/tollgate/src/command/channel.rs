@@ -1,14 +1,15 @@
 //! `channel list|show|add|set|remove|enable|disable|test`.
 
-use std::collections::HashMap;
-
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
     admin::{Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common},
-    command::resource::{self, Resource},
+    command::{
+        health,
+        resource::{self, Resource},
+    },
     compose,
     failure::Failure,
     output,
@@ -63,7 +64,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         let accounts: Vec<(String, String)> = health
             .iter()
             .filter(|account| account["channel"] == channel["name"])
-            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), state(account)))
+            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), health::account_state(account)))
             .collect();
         items.push(json!({
             "id": channel["id"], "name": channel["name"], "provider": channel["provider"], "protocol": channel["protocol"],
@@ -91,26 +92,6 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         output::table(&rows);
     }
     Ok(())
-}
-
-/// The states of all accounts in words, by id.
-pub(crate) async fn states(admin: &Admin) -> Result<HashMap<String, String>, Failure> {
-    let health = admin.all(&ApiPath::of(&["health"])).await?;
-    Ok(health.iter().filter_map(|account| Some((account["id"].as_str()?.to_owned(), state(account)))).collect())
-}
-
-/// One account's state in words.
-fn state(account: &Value) -> String {
-    let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
-    match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
-        (Some("off"), ..) => "off by hand".to_owned(),
-        (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
-        (_, Some("probing"), _) => "a request is trying it".to_owned(),
-        (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
-        (_, Some("resting"), Some(until)) => format!("resting until {until} ({})", reason()),
-        (_, Some("resting"), None) => format!("resting until a test passes ({})", reason()),
-        (_, state, _) => state.unwrap_or("usable").to_owned(),
-    }
 }
 
 /// An account's test as far as it has come.
@@ -177,21 +158,4 @@ fn end(common: &Common, begun: &AccountTestProgress, line: &Value) -> bool {
         output::line(&format!("  FAIL  {fault}"));
     }
     line["error"].is_null()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_are_said_in_words() {
-        let of = |status: &str, state_word: &str, reason: Option<&str>, until: Option<&str>| {
-            state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
-        };
-        assert_eq!(of("on", "usable", None, None), "usable");
-        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
-        assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
-        assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
-        assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");
-    }
 }

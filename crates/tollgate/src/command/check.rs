@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use tollgate_console::EffectiveSetting;
 
 use crate::{
+    catalog_file,
     cli::{Check, Common},
-    command::catalog,
     compose, config,
     failure::Failure,
     output,
@@ -19,7 +19,7 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     }
     let config = compose::settings(common, &[])?;
     let file = arguments.catalog.clone().or_else(|| config.catalog_file.clone());
-    let read = file.as_deref().map(catalog::read).transpose()?;
+    let read = file.as_deref().map(catalog_file::read).transpose()?;
     if let Some(master) = &config.master_key {
         config::reference(master).map_err(|fault| Failure::written(format!("database.master_key: {fault}")))?;
     }
@@ -37,7 +37,7 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     }
     output::table(&rows);
     if let (Some(file), Some(read)) = (file, read) {
-        output::line(&format!("catalog {}: {}", file.display(), catalog::counts(&read)));
+        output::line(&format!("catalog {}: {}", file.display(), catalog_file::row_counts(&read)));
     }
     Ok(())
 }

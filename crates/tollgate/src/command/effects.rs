@@ -1,25 +1,13 @@
 //! What a change does beyond its own rows, told before it is saved: accounts that price limits would exclude.
 
-use std::{
-    io::{IsTerminal as _, Write as _},
-    path::Path,
-};
+use std::io::{IsTerminal as _, Write as _};
 
 use serde_json::Value;
-use tollgate_store::PreviewError;
 
-use crate::{command::catalog, failure::Failure, output};
+use crate::{failure::Failure, output};
 
 /// Rows for people; JSON has all.
 const MOST_ROWS: usize = 40;
-
-/// Why nothing can be said about a file.
-pub(crate) fn not_previewed(path: &Path, error: PreviewError) -> Failure {
-    match error {
-        PreviewError::File(faults) => catalog::in_file(path, &faults),
-        PreviewError::Store(error) => error.into(),
-    }
-}
 
 /// For people, of an answer or a plan; nothing where there is nothing.
 pub(crate) fn print(answer: &Value) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
     cli::{self, Common},
-    command::{resource, usage},
+    command::{resource, time_flag},
     compose,
     failure::Failure,
     output,
@@ -21,7 +21,7 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
         match verb {
             cli::Key::Create { name, groups, member, models, expires_at, env } => {
                 if let Some(text) = &expires_at {
-                    usage::time("--expires-at", text)?;
+                    time_flag::parse("--expires-at", text)?;
                 }
                 let models = if models.is_empty() { vec!["*".to_owned()] } else { models };
                 let body = json!({"name": name, "member": member, "groups": groups, "models": models, "expires_at": expires_at});

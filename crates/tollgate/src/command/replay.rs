@@ -10,8 +10,9 @@ use tollgate_core::{
 use tollgate_store::{KeyScope, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, likely_mode, preview};
 
 use crate::{
+    catalog_file,
     cli::{Common, Replay as Arguments, UsageFilter as Asked},
-    command::{catalog, effects, usage},
+    command::{time_flag, usage},
     compose,
     failure::Failure,
     journal_backlog::JournalBacklog,
@@ -25,7 +26,7 @@ const MOST_ROWS: usize = 40;
 
 /// Replays the log against a file.
 pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> {
-    let file = catalog::read(&arguments.file)?;
+    let file = catalog_file::read(&arguments.file)?;
     // Read before the database: what is booked in between is in both and counted once.
     let waiting = JournalBacklog::read(common)?;
     let (report, lines) = compose::block_on(async {
@@ -33,7 +34,7 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
         let current = store.catalog.current(&KeyScope::All).await?;
         let mode = likely_mode(&current);
         let after = preview(&current, &file, mode, RandomSource::system(), compose::now()).await;
-        let after = after.map_err(|error| effects::not_previewed(&arguments.file, error))?;
+        let after = after.map_err(|error| catalog_file::preview_failure(&arguments.file, error))?;
         // Both sides from the preview: whom a conversation goes to depends on accounts' ids, and those are the copy's own.
         let (keys, keys_after) = (shared(after.keys_before), shared(after.keys));
         let filter = read_filter(&store, arguments.filter).await?;
@@ -61,8 +62,8 @@ async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure
     let mut filter = UsageFilter {
         model: asked.model,
         outcome,
-        since: asked.since.as_deref().map(|text| usage::time("--since", text)).transpose()?,
-        until: asked.until.as_deref().map(|text| usage::time("--until", text)).transpose()?,
+        since: asked.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
+        until: asked.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
         ..UsageFilter::default()
     };
     if let Some(key) = &asked.key {

@@ -111,7 +111,7 @@ async fn list(common: &Common, admin: &Admin, resource: Resource) -> Result<(), 
 
 async fn list_accounts(common: &Common, admin: &Admin, channel: &str) -> Result<(), Failure> {
     let mut items = admin.all(&ApiPath::of(&["channels", channel, "accounts"])).await?;
-    let states = super::channel::states(admin).await?;
+    let states = super::health::account_states(admin).await?;
     for item in &mut items {
         let state = item["id"].as_str().and_then(|id| states.get(id)).cloned();
         item["state"] = state.into();

@@ -13,6 +13,7 @@ use tollgate_store::UsageFilter;
 use crate::{
     admin::{Admin, ApiPath, FolderPolicy},
     cli::{Common, GroupBy, Usage, UsageFilter as Asked},
+    command::time_flag,
     compose,
     failure::Failure,
     output, usage_format,
@@ -45,7 +46,7 @@ pub(crate) fn run(common: &Common, verb: Usage) -> Result<(), Failure> {
 fn narrowed(target: ApiPath, asked: &Asked) -> Result<ApiPath, Failure> {
     for (flag, text) in [("--since", &asked.since), ("--until", &asked.until)] {
         if let Some(text) = text {
-            time(flag, text)?;
+            time_flag::parse(flag, text)?;
         }
     }
     const OUTCOMES: [&str; 5] = ["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
@@ -61,13 +62,6 @@ fn narrowed(target: ApiPath, asked: &Asked) -> Result<ApiPath, Failure> {
         .maybe("outcome", asked.outcome.as_deref())
         .maybe("since", asked.since.as_deref())
         .maybe("until", asked.until.as_deref()))
-}
-
-/// Reads an RFC 3339 time.
-pub(crate) fn time(flag: &str, text: &str) -> Result<Timestamp, Failure> {
-    text.parse::<jiff::Timestamp>()
-        .map(|time| Timestamp(time.as_microsecond()))
-        .map_err(|_| Failure::Usage(format!("{flag} takes a time such as 2026-11-30T12:00:00Z, not '{text}'")))
 }
 
 /// What a follower has shown, forgotten from the oldest on.
@@ -115,7 +109,7 @@ impl PrintedRecords {
 
 /// When a shown record arrived.
 fn arrived(record: &Value) -> Option<Timestamp> {
-    time("at", record["at"].as_str()?).ok()
+    time_flag::parse("at", record["at"].as_str()?).ok()
 }
 
 /// When it ended.
@@ -252,8 +246,8 @@ async fn filter(admin: &Admin, asked: &Asked) -> Result<UsageFilter, Failure> {
     let mut filter = UsageFilter {
         model: asked.model.clone(),
         outcome: asked.outcome.as_ref().and_then(|word| serde_json::from_value(json!(word)).ok()),
-        since: asked.since.as_deref().map(|text| time("--since", text)).transpose()?,
-        until: asked.until.as_deref().map(|text| time("--until", text)).transpose()?,
+        since: asked.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
+        until: asked.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
         ..UsageFilter::default()
     };
     if let Some(key) = &asked.key {
