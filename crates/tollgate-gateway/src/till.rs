@@ -248,8 +248,8 @@ impl UsageWriter {
     /// What waits in the journal's memory goes to the disk when there is room, whether or not another request comes. What
     /// could not be read is tried again.
     fn look_at_journal(&mut self) {
-        if self.journal.held_bytes() > 0 {
-            self.journal.write_held();
+        if self.journal.pending_bytes() > 0 {
+            self.journal.write_pending();
         }
         if self.reread_at.is_some_and(|at| Instant::now() >= at) {
             self.reread_at = None;
@@ -268,7 +268,7 @@ impl UsageWriter {
                 batch.clear();
                 true
             }
-            Err(fault) if fault.is_unfit() && self.journal.refused() < REFUSED_MOST => self.book_bisected(batch).await,
+            Err(fault) if fault.is_unfit() && self.journal.quarantined() < REFUSED_MOST => self.book_bisected(batch).await,
             Err(fault) => self.not_booked(batch, &fault),
         }
     }
@@ -292,7 +292,7 @@ impl UsageWriter {
 
     fn booked(&self, records: &[UsageRecord]) {
         let ids: Vec<_> = records.iter().map(|record| record.id).collect();
-        self.journal.booked(&ids);
+        self.journal.mark_booked(&ids);
         self.shared.metrics.booked(ids.len() as u64);
         self.away(false);
     }
@@ -315,9 +315,9 @@ impl UsageWriter {
     /// The gauges that only this side knows.
     fn show(&self) {
         let now = self.shared.clock.now();
-        let age = self.journal.oldest().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
+        let age = self.journal.oldest_unbooked().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
         self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
-        let (held, refused) = (self.journal.held(), self.journal.refused());
+        let (held, refused) = (self.journal.pending_requests(), self.journal.quarantined());
         self.shared.metrics.journal_trouble(held, refused);
         self.shared.condition.set_in_memory_only(held);
         self.show_accounts(now);
@@ -427,7 +427,7 @@ pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Unbo
         match usage.append(&batch).await {
             Ok(_new) => {
                 let ids: Vec<_> = batch.iter().map(|record| record.id).collect();
-                journal.booked(&ids);
+                journal.mark_booked(&ids);
                 booked += ids.len() as u64;
             }
             Err(fault) if fault.is_unfit() => {

@@ -27,10 +27,10 @@ pub(super) async fn bisect(usage: &dyn UsageStore, journal: &Journal, records: &
     while let Some(part) = parts.pop() {
         match usage.append(part).await {
             Ok(_new) => {
-                journal.booked(&part.iter().map(|record| record.id).collect::<Vec<_>>());
+                journal.mark_booked(&part.iter().map(|record| record.id).collect::<Vec<_>>());
                 apart.booked += part.len();
             }
-            Err(fault) if fault.is_unfit() && journal.refused() < REFUSED_MOST => match part {
+            Err(fault) if fault.is_unfit() && journal.quarantined() < REFUSED_MOST => match part {
                 [record] => {
                     set_aside(journal, record, &fault);
                     apart.refused += 1;
@@ -59,7 +59,7 @@ fn set_aside(journal: &Journal, record: &UsageRecord, fault: &StoreError) {
         request.id = %record.id, %fault,
         "the database refuses a usage record; it is set aside in the journal and offered again at the next start"
     );
-    if let Err(fault) = journal.set_aside(record) {
+    if let Err(fault) = journal.quarantine(record) {
         tracing::error!(request.id = %record.id, %fault, "the record cannot be set aside; it stays where it is in the journal");
     }
 }

@@ -165,14 +165,14 @@ async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
     sleep(Duration::from_secs(1)).await;
     let ids: Vec<_> = (0..QUEUE + 700).map(|_| rig.end()).collect();
     sleep(Duration::from_secs(2)).await;
-    let held = rig.journal.held();
+    let held = rig.journal.pending_requests();
     assert!(held > QUEUE, "{held} of {} found no room on disk", ids.len());
     let metrics = rig.shared.metrics.render();
     assert!(metrics.contains(&format!("tollgate_journal_held {held}\n")), "{metrics}");
     rig.store.set_away(false);
     sleep(Duration::from_secs(30)).await;
     assert_eq!(rig.store.ids(), ids);
-    assert_eq!((rig.journal.unbooked(), rig.journal.held()), (0, 0));
+    assert_eq!((rig.journal.unbooked(), rig.journal.pending_requests()), (0, 0));
     assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
 }
 
@@ -185,7 +185,7 @@ async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waitin
     let running = rig.start();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(rig.store.ids(), ids);
-    assert_eq!((rig.journal.refused(), rig.journal.unbooked()), (2, 2), "they stay in the journal");
+    assert_eq!((rig.journal.quarantined(), rig.journal.unbooked()), (2, 2), "they stay in the journal");
     assert!(rig.shared.metrics.render().contains("tollgate_journal_refused 2\n"));
     let tries = rig.store.appends();
     assert!(tries < 40, "{tries} tries");
@@ -203,7 +203,7 @@ async fn a_database_that_refuses_everything_is_not_believed() {
     rig.store.refuse(&ids);
     let running = rig.start();
     sleep(Duration::from_secs(5)).await;
-    assert_eq!((rig.store.ids().len(), rig.journal.refused()), (0, REFUSED_MOST));
+    assert_eq!((rig.store.ids().len(), rig.journal.quarantined()), (0, REFUSED_MOST));
     rig.stop.cancel();
     assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 200, lost: 0 });
 }
@@ -215,7 +215,7 @@ async fn a_refused_record_does_not_keep_a_start_from_serving() {
     rig.store.refuse(&[ids[7]]);
     let recovered = rig.journal.backlog().unwrap();
     assert_eq!(replay(&*rig.store, &rig.journal, recovered).await.unwrap(), 19);
-    assert_eq!((rig.journal.refused(), rig.journal.unbooked()), (1, 1));
+    assert_eq!((rig.journal.quarantined(), rig.journal.unbooked()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

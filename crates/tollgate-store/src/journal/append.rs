@@ -1,32 +1,31 @@
-//! Appending one frame to a segment, and what a failure leaves behind.
+//! Appends one frame to a segment, and undoes a partial write.
 
 use std::{
     fs::File,
     io::{self, Write},
 };
 
-/// What a failed append leaves behind.
+/// End of the file after a failed append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TailState {
-    /// The file ends with its last whole frame.
+    /// The file ends with a whole frame.
     Clean,
-    /// Part of a frame stands at the end.
+    /// The file ends with part of a frame.
     Dirty,
 }
 
 /// A frame that was not written.
 #[derive(Debug)]
 pub(super) struct AppendError {
-    /// The system's answer.
+    /// Error of the operating system.
     pub(super) error: io::Error,
-    /// What stands at the end of the file now.
     pub(super) tail: TailState,
 }
 
-/// What [`append`] needs of a file.
+/// The file operations of [`append`]; a trait so that tests can fail them.
 pub(super) trait AppendTarget {
     fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    fn cut(&mut self, length: u64) -> io::Result<()>;
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
 impl AppendTarget for &File {
@@ -34,25 +33,25 @@ impl AppendTarget for &File {
         self.write(bytes)
     }
 
-    fn cut(&mut self, length: u64) -> io::Result<()> {
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)
     }
 }
 
-/// Appends one frame with one write(2). Where the system takes only a part, the rest is tried; what cannot be
-/// completed is cut off again.
+/// Appends one frame with one write(2), and continues after a short write. A frame that cannot be completed is removed by
+/// truncating the file to `length`, its size before.
 pub(super) fn append(file: &mut impl AppendTarget, frame: &[u8], length: u64) -> Result<(), AppendError> {
     let mut done = 0;
     let error = loop {
         match file.write_once(&frame[done..]) {
             Ok(0) => break io::Error::from(io::ErrorKind::WriteZero),
-            Ok(taken) if done + taken == frame.len() => return Ok(()),
-            Ok(taken) => done += taken,
+            Ok(written) if done + written == frame.len() => return Ok(()),
+            Ok(written) => done += written,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => break error,
         }
     };
-    let tail = if done == 0 || file.cut(length).is_ok() { TailState::Clean } else { TailState::Dirty };
+    let tail = if done == 0 || file.truncate(length).is_ok() { TailState::Clean } else { TailState::Dirty };
     Err(AppendError { error, tail })
 }
 
@@ -60,25 +59,25 @@ pub(super) fn append(file: &mut impl AppendTarget, frame: &[u8], length: u64) ->
 mod tests {
     use super::*;
 
-    /// A disk that takes `room` bytes and may refuse to be cut.
+    /// A disk with a capacity in bytes that may fail to truncate.
     struct SmallDisk {
         bytes: Vec<u8>,
-        room: usize,
-        can_cut: bool,
+        capacity: usize,
+        can_truncate: bool,
     }
 
     impl AppendTarget for SmallDisk {
         fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let taken = bytes.len().min(self.room - self.bytes.len());
-            if taken == 0 {
+            let written = bytes.len().min(self.capacity - self.bytes.len());
+            if written == 0 {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
             }
-            self.bytes.extend_from_slice(&bytes[..taken]);
-            Ok(taken)
+            self.bytes.extend_from_slice(&bytes[..written]);
+            Ok(written)
         }
 
-        fn cut(&mut self, length: u64) -> io::Result<()> {
-            if !self.can_cut {
+        fn truncate(&mut self, length: u64) -> io::Result<()> {
+            if !self.can_truncate {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied));
             }
             self.bytes.truncate(usize::try_from(length).unwrap());
@@ -87,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_does_not_fit_on_disk_leaves_nothing_behind() {
-        let mut disk = SmallDisk { bytes: Vec::new(), room: 10, can_cut: true };
+    fn frame_that_exceeds_the_disk_leaves_no_partial_write() {
+        let mut disk = SmallDisk { bytes: Vec::new(), capacity: 10, can_truncate: true };
         append(&mut disk, b"whole", 0).unwrap();
         let refused = append(&mut disk, b"too long", 5).unwrap_err();
         assert_eq!((refused.tail, refused.error.kind()), (TailState::Clean, io::ErrorKind::StorageFull));
@@ -98,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_that_cannot_be_cut_is_reported() {
-        let mut disk = SmallDisk { bytes: Vec::new(), room: 3, can_cut: false };
+    fn failed_truncation_is_reported_as_a_dirty_tail() {
+        let mut disk = SmallDisk { bytes: Vec::new(), capacity: 3, can_truncate: false };
         assert_eq!(append(&mut disk, b"whole", 0).unwrap_err().tail, TailState::Dirty);
         assert_eq!(append(&mut disk, b"x", 3).unwrap_err().tail, TailState::Clean);
     }

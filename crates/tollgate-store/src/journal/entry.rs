@@ -1,10 +1,10 @@
-//! Entries as the types they were written from.
+//! Encoding and decoding of journal entries.
 
 use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::frame::{self, EntryKind, FrameTooLarge};
 
-/// One entry, read.
+/// A decoded entry.
 #[derive(Clone, Debug)]
 pub(super) enum DecodedEntry {
     Begin(Box<AttemptStart>),
@@ -30,27 +30,33 @@ impl DecodedEntry {
     }
 }
 
-/// Encodes a beginning; what makes it too large for a frame is left out.
+/// Encodes the begin of an attempt. If it exceeds a frame, its unbounded fields are omitted.
 pub(super) fn encode_begin(begin: &AttemptStart, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     frame::encode(EntryKind::Begin, begin, out).or_else(|FrameTooLarge| {
-        let cut = AttemptStart { dropped: Vec::new(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
-        frame::encode(EntryKind::Begin, &cut, out)
+        let shortened = AttemptStart { dropped: Vec::new(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
+        frame::encode(EntryKind::Begin, &shortened, out)
     })
 }
 
-/// Encodes an end; what makes it too large for a frame is cut: first the trace, then the long texts.
+/// Encodes the end of a request. If it exceeds a frame, first the trace is omitted, then long texts are truncated.
 pub(super) fn encode_end(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
-    const TEXT: usize = 4_096;
+    const TEXT_LIMIT: usize = 4_096;
     frame::encode(EntryKind::End, record, out).or_else(|FrameTooLarge| {
-        let mut cut = record.clone();
-        cut.trace.clear();
-        frame::encode(EntryKind::End, &cut, out).or_else(|FrameTooLarge| {
-            cut.dropped.clear();
-            let texts = [&mut cut.detail, &mut cut.reason, &mut cut.client_request_id, &mut cut.address, &mut cut.model];
+        let mut shortened = record.clone();
+        shortened.trace.clear();
+        frame::encode(EntryKind::End, &shortened, out).or_else(|FrameTooLarge| {
+            shortened.dropped.clear();
+            let texts = [
+                &mut shortened.detail,
+                &mut shortened.reason,
+                &mut shortened.client_request_id,
+                &mut shortened.address,
+                &mut shortened.model,
+            ];
             for text in texts.into_iter().flatten() {
-                text.truncate(text.floor_char_boundary(TEXT));
+                text.truncate(text.floor_char_boundary(TEXT_LIMIT));
             }
-            frame::encode(EntryKind::End, &cut, out)
+            frame::encode(EntryKind::End, &shortened, out)
         })
     })
 }

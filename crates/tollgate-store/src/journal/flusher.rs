@@ -1,6 +1,6 @@
-//! The threads that make written entries survive a power cut. Writers mark segments and go on; in group mode the end
-//! of an answer waits for the flush that covers it. There are two threads then, so that an end which comes while a flush
-//! is under way, or while another core's segment is flushed, does not wait for two.
+//! The threads that flush written entries to disk. Writers mark segments as dirty and continue; with group commit the end
+//! of an answer waits for the flush that covers it. Group commit uses two threads, so that an entry written during a flush
+//! does not wait for two flushes in a row.
 
 use std::{
     collections::VecDeque,
@@ -17,62 +17,67 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{JournalSync, segment::sync_folder};
+use super::{options::JournalSync, segment::sync_folder};
 
-/// How long written entries may wait for their flush when nobody waits for it.
+/// Longest time between a write and its flush in background mode.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// A segment's file, shared between its writer and the flushers.
+/// The file of a segment, shared by its writer and the flushers.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// Whether a flusher is going to look at it.
-    marked: AtomicBool,
-    /// Whether its name in the folder is on disk.
-    named: AtomicBool,
-    /// Ends written so far; a ticket waits until that many are flushed.
-    written: AtomicU64,
+    /// Queued for a flush.
+    dirty: AtomicBool,
+    /// Its folder entry is on disk.
+    folder_synced: AtomicBool,
+    /// Waiters issued so far; each waits until `flushed` reaches its number.
+    waiters: AtomicU64,
     flushed: watch::Sender<u64>,
 }
 
 impl SegmentFile {
     pub(super) fn new(file: File, path: PathBuf) -> Self {
-        let (marked, named) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { file, path, marked, named, written: AtomicU64::new(0), flushed: watch::Sender::new(0) }
+        Self {
+            file,
+            path,
+            dirty: AtomicBool::new(false),
+            folder_synced: AtomicBool::new(false),
+            waiters: AtomicU64::new(0),
+            flushed: watch::Sender::new(0),
+        }
     }
 
-    /// A ticket for everything written until now; to be drawn before the segment is marked.
-    pub(super) fn ticket(&self) -> SyncWaiter {
-        let number = self.written.fetch_add(1, Ordering::AcqRel) + 1;
+    /// A waiter for everything written so far. Create it before marking the segment as dirty.
+    pub(super) fn waiter(&self) -> SyncWaiter {
+        let number = self.waiters.fetch_add(1, Ordering::AcqRel) + 1;
         SyncWaiter(Some((self.flushed.subscribe(), number)))
     }
 }
 
-/// How soon a written entry has to be flushed.
+/// When a written entry has to be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushPriority {
-    /// Within the interval.
-    Soon,
-    /// Somebody waits for it.
-    Now,
+    /// Within [`INTERVAL`].
+    Background,
+    /// At once: an answer waits for it.
+    Urgent,
 }
 
-/// The writers' side of the flushers.
+/// The segments to be flushed.
 #[derive(Debug)]
 pub(super) struct FlushQueue {
     state: Mutex<FlushState>,
     wake: Condvar,
     failures: AtomicU64,
     dir: PathBuf,
-    /// How many threads there are.
     threads: usize,
 }
 
 #[derive(Debug, Default)]
 struct FlushState {
-    /// Segments that are marked, each once.
-    marked: VecDeque<Arc<SegmentFile>>,
+    /// Dirty segments, each once.
+    dirty: VecDeque<Arc<SegmentFile>>,
     urgent: bool,
     stop: bool,
 }
@@ -87,67 +92,67 @@ impl FlushQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, FlushState> {
-        self.state.lock().expect("nothing panics while it holds this lock")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Something was written to a segment.
-    pub(super) fn wrote(&self, file: &Arc<SegmentFile>, urgency: FlushPriority) {
-        let was_marked = file.marked.swap(true, Ordering::AcqRel);
-        if was_marked && urgency == FlushPriority::Soon {
+    /// Queues a segment that was written to.
+    pub(super) fn mark_dirty(&self, file: &Arc<SegmentFile>, priority: FlushPriority) {
+        let was_dirty = file.dirty.swap(true, Ordering::AcqRel);
+        if was_dirty && priority == FlushPriority::Background {
             return;
         }
         let mut state = self.state();
-        if !was_marked {
-            state.marked.push_back(Arc::clone(file));
+        if !was_dirty {
+            state.dirty.push_back(Arc::clone(file));
         }
         let was_urgent = state.urgent;
-        state.urgent |= urgency == FlushPriority::Now;
+        state.urgent |= priority == FlushPriority::Urgent;
         drop(state);
-        if !was_marked || !was_urgent {
+        if !was_dirty || !was_urgent {
             self.wake.notify_one();
         }
     }
 
-    /// How many flushes failed.
+    /// Number of failed flushes.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Starts the threads.
+    /// Starts the flusher threads.
     pub(super) fn start(queue: &Arc<Self>) -> io::Result<Vec<JoinHandle<()>>> {
-        let one = |_| {
+        let start = |_| {
             let queue = Arc::clone(queue);
             Builder::new().name("journal-sync".to_owned()).spawn(move || while queue.cycle() {})
         };
-        (0..queue.threads).map(one).collect()
+        (0..queue.threads).map(start).collect()
     }
 
-    /// Ends the threads after a last flush.
+    /// Stops the threads after a last flush.
     pub(super) fn stop(&self) {
         self.state().stop = true;
         self.wake.notify_all();
     }
 
-    /// Waits for work and flushes once; `false` when there will be no more.
+    /// Waits for dirty segments and flushes them once; false after the last flush.
     fn cycle(&self) -> bool {
         let mut state = self.state();
-        while state.marked.is_empty() && !state.stop {
-            state = self.wake.wait(state).expect("nothing panics while it holds this lock");
+        while state.dirty.is_empty() && !state.stop {
+            state = self.wake.wait(state).expect("no code panics while holding this lock");
         }
         if !state.urgent && !state.stop {
             let waited = self.wake.wait_timeout_while(state, INTERVAL, |state| !state.urgent && !state.stop);
-            state = waited.expect("nothing panics while it holds this lock").0;
+            state = waited.expect("no code panics while holding this lock").0;
         }
-        // What others can flush meanwhile is left to them.
-        let most = if self.threads > 1 && state.urgent { 1 } else { usize::MAX };
-        let count = state.marked.len().min(most);
-        let files: Vec<Arc<SegmentFile>> = state.marked.drain(..count).collect();
-        if state.marked.is_empty() {
+        // With several threads each takes one urgent segment, so that they are flushed in parallel.
+        let limit = if self.threads > 1 && state.urgent { 1 } else { usize::MAX };
+        let count = state.dirty.len().min(limit);
+        let files: Vec<Arc<SegmentFile>> = state.dirty.drain(..count).collect();
+        if state.dirty.is_empty() {
             state.urgent = false;
         } else {
             self.wake.notify_one();
         }
-        let done = state.stop && state.marked.is_empty();
+        let done = state.stop && state.dirty.is_empty();
         drop(state);
         for file in &files {
             self.flush(file);
@@ -156,47 +161,47 @@ impl FlushQueue {
     }
 
     fn flush(&self, file: &SegmentFile) {
-        // Whatever is written from here on marks it again. Who drew a number before has written already.
-        file.marked.swap(false, Ordering::AcqRel);
-        let covered = file.written.load(Ordering::Acquire);
-        if !file.named.load(Ordering::Acquire) {
+        // Later writes mark the segment again. Every waiter issued before this point has its entry written.
+        file.dirty.swap(false, Ordering::AcqRel);
+        let covered = file.waiters.load(Ordering::Acquire);
+        if !file.folder_synced.load(Ordering::Acquire) {
             match sync_folder(&self.dir) {
-                Ok(()) => file.named.store(true, Ordering::Release),
-                Err(error) => self.failed(&self.dir, &error),
+                Ok(()) => file.folder_synced.store(true, Ordering::Release),
+                Err(error) => self.report_failure(&self.dir, &error),
             }
         }
         if let Err(error) = file.file.sync_data() {
-            self.failed(&file.path, &error);
+            self.report_failure(&file.path, &error);
         }
-        // A flush that began later may have ended earlier; it covered what this one does.
+        // Another thread may have completed a later flush first; never go backwards.
         file.flushed.send_if_modified(|flushed| {
-            let more = covered > *flushed;
+            let advanced = covered > *flushed;
             *flushed = covered.max(*flushed);
-            more
+            advanced
         });
     }
 
-    fn failed(&self, path: &Path, error: &io::Error) {
+    fn report_failure(&self, path: &Path, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         tracing::error!(path = %path.display(), %error, "journal entries could not be flushed to disk");
     }
 }
 
-/// Waits for the flush that covers an entry. Ready at once in background mode.
+/// Waits for the flush that covers an entry; ready at once in background mode.
 #[derive(Debug)]
-#[must_use = "in group mode the end of an answer waits for its flush"]
+#[must_use = "with group commit the end of an answer waits for its flush"]
 pub struct SyncWaiter(Option<(watch::Receiver<u64>, u64)>);
 
 impl SyncWaiter {
-    /// A ticket for which nothing is waited.
+    /// A waiter that is ready at once.
     pub(super) const fn ready() -> Self {
         Self(None)
     }
 
-    /// Ends when the entry is on disk, or when the journal is closed.
+    /// Completes when the entry is on disk, or when the journal is closed.
     pub async fn wait(self) {
         if let Some((mut flushed, number)) = self.0 {
-            // An error means that the journal was dropped, after its last flush.
+            // An error means that the journal was dropped after its last flush.
             let _ = flushed.wait_for(|done| *done >= number).await;
         }
     }

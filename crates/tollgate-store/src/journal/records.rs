@@ -1,5 +1,5 @@
-//! Reading the journal back, one segment in memory at a time: what is not booked for the till, and everything that stands
-//! there for whoever looks at the journal beside a running server.
+//! Reads the journal back, one segment in memory at a time: the unbooked records for the usage writer, and all entries for
+//! commands that read the journal beside a running server.
 
 use std::{
     collections::VecDeque,
@@ -11,35 +11,36 @@ use std::{
 use tollgate_core::{RequestId, UsageRecord};
 
 use super::{
-    JournalError, JournalInner, REFUSED,
     entry::DecodedEntry,
+    error::JournalError,
     frame::{self, EntryKind, ParsedFrame},
-    segment::{self, HEADER, SegmentName},
+    segment::{self, HEADER_LENGTH, SegmentName},
+    state::{JournalState, QUARANTINE_SHARD},
 };
 
-/// The records that have an end in the journal and are not booked: those that only memory has first, since a kill would
-/// lose them, then those on disk, oldest segments first. A record may come twice after a crash during recovery; booking
-/// it twice has no effect. What cannot be read comes as an error, and the walk goes on behind it.
+/// Iterates over the complete, unbooked records: first those buffered in memory, which a kill would lose, then those on
+/// disk, oldest segments first. After a crash during recovery a record may appear twice; booking it twice has no effect. An
+/// unreadable entry yields an error, and the iteration continues after it.
 #[derive(Debug)]
 pub struct UnbookedRecords {
-    held: VecDeque<(RequestId, Arc<[u8]>)>,
-    walk: FrameWalker,
-    /// Leaves out what is booked.
-    shared: Arc<JournalInner>,
+    pending: VecDeque<(RequestId, Arc<[u8]>)>,
+    frames: FrameWalker,
+    /// Knows which requests are booked.
+    state: Arc<JournalState>,
 }
 
 impl UnbookedRecords {
-    pub(super) fn new(held: VecDeque<(RequestId, Arc<[u8]>)>, segments: Vec<SegmentName>, shared: Arc<JournalInner>) -> Self {
-        Self { held, walk: FrameWalker::new(shared.dir.clone(), segments), shared }
+    pub(super) fn new(pending: VecDeque<(RequestId, Arc<[u8]>)>, segments: Vec<SegmentName>, state: Arc<JournalState>) -> Self {
+        Self { pending, frames: FrameWalker::new(state.dir.clone(), segments), state }
     }
 
-    fn next_held(&mut self) -> Option<Result<UsageRecord, JournalError>> {
-        while let Some((id, bytes)) = self.held.pop_front() {
-            if let ParsedFrame::Frame { payload, .. } = frame::read(&bytes, 0)
-                && self.shared.is_unbooked(id)
+    fn next_pending(&mut self) -> Option<Result<UsageRecord, JournalError>> {
+        while let Some((id, bytes)) = self.pending.pop_front() {
+            if let ParsedFrame::Frame { payload, .. } = frame::parse(&bytes, 0)
+                && self.state.is_unbooked(id)
             {
                 return Some(serde_json::from_slice(payload).map_err(|error| {
-                    JournalError::damaged(Path::new("what waits in memory"), 0, &format!("an entry cannot be read: {error}"))
+                    JournalError::damaged(Path::new("the memory buffer"), 0, &format!("an entry cannot be read: {error}"))
                 }));
             }
         }
@@ -51,17 +52,17 @@ impl Iterator for UnbookedRecords {
     type Item = Result<UsageRecord, JournalError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(record) = self.next_held() {
+        if let Some(record) = self.next_pending() {
             return Some(record);
         }
         loop {
-            let frame = match self.walk.next_frame()? {
+            let frame = match self.frames.next_frame()? {
                 Ok(frame) if frame.kind == EntryKind::End => frame,
                 Ok(_) => continue,
                 Err(fault) => return Some(Err(fault)),
             };
-            match self.walk.entry(&frame) {
-                Ok(DecodedEntry::End(record)) if self.shared.is_unbooked(record.id) => return Some(Ok(*record)),
+            match self.frames.entry(&frame) {
+                Ok(DecodedEntry::End(record)) if self.state.is_unbooked(record.id) => return Some(Ok(*record)),
                 Ok(_) => {}
                 Err(fault) => return Some(Err(fault)),
             }
@@ -69,22 +70,22 @@ impl Iterator for UnbookedRecords {
     }
 }
 
-/// What stands in a journal.
+/// An entry of a journal.
 #[derive(Clone, Debug)]
 pub enum JournalEntry {
-    /// An attempt of this request began.
+    /// An attempt of the request began.
     Begun(RequestId),
     /// A request ended.
     Ended {
-        /// Its record.
+        /// As it is booked.
         record: Box<UsageRecord>,
-        /// Whether it was set aside because the database refused it.
+        /// The database refused the record, and it was quarantined.
         refused: bool,
     },
 }
 
-/// Everything that stands in a journal, booked or not, core by core in the order of writing. What cannot be read comes as
-/// an error, and the walk goes on behind it.
+/// Iterates over the begins and ends in a journal, booked or not, core by core in the order of writing. An unreadable entry
+/// yields an error, and the iteration continues after it.
 #[derive(Debug)]
 pub struct JournalEntries(FrameWalker);
 
@@ -107,7 +108,7 @@ impl Iterator for JournalEntries {
                 Ok(DecodedEntry::Begin(begin)) => return Some(Ok(JournalEntry::Begun(begin.id))),
                 Ok(DecodedEntry::Progress(_)) => {}
                 Ok(DecodedEntry::End(record)) => {
-                    return Some(Ok(JournalEntry::Ended { record, refused: self.0.core() == REFUSED }));
+                    return Some(Ok(JournalEntry::Ended { record, refused: self.0.core() == QUARANTINE_SHARD }));
                 }
                 Err(fault) => return Some(Err(fault)),
             }
@@ -115,19 +116,20 @@ impl Iterator for JournalEntries {
     }
 }
 
-/// A whole frame of the segment in memory.
+/// A valid frame of the loaded segment.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     kind: EntryKind,
-    /// Where it begins.
+    /// Offset in the segment.
     at: usize,
 }
 
-/// A walk over the frames of segments.
+/// Iterates over the frames of a list of segments.
 #[derive(Debug)]
 struct FrameWalker {
     dir: PathBuf,
     segments: VecDeque<SegmentName>,
+    /// The loaded segment.
     name: Option<SegmentName>,
     bytes: Vec<u8>,
     at: usize,
@@ -138,20 +140,20 @@ impl FrameWalker {
         Self { dir, segments: segments.into(), name: None, bytes: Vec::new(), at: 0 }
     }
 
-    /// The core whose segment is in memory.
+    /// The core that wrote the loaded segment.
     fn core(&self) -> u16 {
         self.name.map_or(0, |name| name.core)
     }
 
-    /// The entry of a frame.
+    /// Decodes the entry of a frame.
     fn entry(&self, frame: &Frame) -> Result<DecodedEntry, JournalError> {
-        let ParsedFrame::Frame { kind, payload, .. } = frame::read(&self.bytes, frame.at) else {
+        let ParsedFrame::Frame { kind, payload, .. } = frame::parse(&self.bytes, frame.at) else {
             return Err(self.damaged(frame.at, "it changed while it was read"));
         };
         DecodedEntry::parse(kind, payload).map_err(|error| self.damaged(frame.at, &format!("an entry cannot be read: {error}")))
     }
 
-    /// The next whole frame. What is broken with something whole behind it is an error; the walk goes on there.
+    /// The next valid frame. A broken frame followed by a valid one is an error, and the iteration continues with the latter.
     fn next_frame(&mut self) -> Option<Result<Frame, JournalError>> {
         loop {
             if self.name.is_none() {
@@ -161,71 +163,72 @@ impl FrameWalker {
                 }
             }
             let at = self.at;
-            match frame::read(&self.bytes, at) {
+            match frame::parse(&self.bytes, at) {
                 ParsedFrame::Frame { kind, next, .. } => {
                     self.at = next;
                     return Some(Ok(Frame { kind, at }));
                 }
-                ParsedFrame::End => self.leave(),
+                ParsedFrame::End => self.unload(),
                 ParsedFrame::Newer { version } => {
                     let path = self.path();
-                    self.behind(at);
+                    self.skip_past(at);
                     return Some(Err(JournalError::Newer { path, version }));
                 }
-                // Nothing whole behind it: a frame that is being written, or was when the process was killed.
-                ParsedFrame::Broken if frame::resync(&self.bytes, at).is_none() => self.leave(),
+                // No valid frame follows: the frame is being written, or was when the process was killed.
+                ParsedFrame::Broken if frame::resync(&self.bytes, at).is_none() => self.unload(),
                 ParsedFrame::Broken => {
-                    if self.reads_better(at) {
+                    if self.reload(at) {
                         continue;
                     }
                     let fault = self.damaged(at, "the checksum of a frame does not fit");
-                    self.behind(at);
+                    self.skip_past(at);
                     return Some(Err(fault));
                 }
             }
         }
     }
 
-    /// Loads the next segment; `None` at the end.
+    /// Loads the next segment; `None` after the last one.
     fn next_segment(&mut self) -> Option<Result<(), JournalError>> {
         loop {
             let name = self.segments.pop_front()?;
             let path = name.path(&self.dir);
             match fs::read(&path) {
                 Ok(bytes) => {
-                    (self.name, self.bytes, self.at) = (Some(name), bytes, HEADER);
+                    (self.name, self.bytes, self.at) = (Some(name), bytes, HEADER_LENGTH);
                     if let Err(fault) = segment::check_header(&path, &self.bytes) {
-                        self.behind(0);
+                        self.skip_past(0);
                         return Some(Err(fault));
                     }
                     return Some(Ok(()));
                 }
-                // Booked and removed meanwhile.
+                // Booked and removed since the segments were listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Some(Err(JournalError::file("read", &path, source))),
             }
         }
     }
 
-    /// Reads the segment once more: bytes that were taken back and written anew while they were read look like damage.
-    fn reads_better(&mut self, at: usize) -> bool {
+    /// Reads the segment again: a frame that was truncated and rewritten during the first read looks damaged. True if the
+    /// frame is valid now.
+    fn reload(&mut self, at: usize) -> bool {
         let Ok(bytes) = fs::read(self.path()) else { return false };
-        let better = !matches!(frame::read(&bytes, at), ParsedFrame::Broken | ParsedFrame::End);
-        if better {
+        let valid = !matches!(frame::parse(&bytes, at), ParsedFrame::Broken | ParsedFrame::End);
+        if valid {
             self.bytes = bytes;
         }
-        better
+        valid
     }
 
-    /// Goes on at the next whole frame behind a place.
-    fn behind(&mut self, at: usize) {
+    /// Continues at the next valid frame after an offset.
+    fn skip_past(&mut self, at: usize) {
         match frame::resync(&self.bytes, at) {
             Some(next) => self.at = next,
-            None => self.leave(),
+            None => self.unload(),
         }
     }
 
-    fn leave(&mut self) {
+    fn unload(&mut self) {
         (self.name, self.bytes, self.at) = (None, Vec::new(), 0);
     }
 

@@ -1,5 +1,5 @@
-//! What is done at start, before serving: segments are read, torn tails cut, and requests that the last process left
-//! in the middle get their end.
+//! Recovery at start, before serving: reads all segments, truncates torn tails, and ends the requests that the last process
+//! left unfinished.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,90 +12,90 @@ use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord, settle
 use uuid::Uuid;
 
 use super::{
-    JournalError,
     entry::{DecodedEntry, encode_end},
+    error::JournalError,
     segment::{self, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
 };
 
-/// A torn tail that was cut.
+/// A torn tail that was truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruncatedTail {
-    /// Which segment.
+    /// The segment.
     pub path: PathBuf,
-    /// How many bytes of an unfinished entry went.
+    /// Bytes of the unfinished entry.
     pub bytes: u64,
 }
 
-/// What the segments of a folder hold.
+/// Contents of the segments of a folder.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredSegments {
-    /// Each segment with the ids that stand in it.
+    /// Each segment with the requests that have entries in it.
     pub(super) segments: BTreeMap<SegmentName, HashSet<RequestId>>,
-    /// Good bytes of all segments.
+    /// Valid bytes of all segments.
     pub(super) bytes: u64,
-    /// Requests that got an end now.
+    /// Requests that recovery ended.
     pub(super) stopped: Vec<RequestId>,
-    /// Complete records.
+    /// Number of complete records.
     pub(super) complete: usize,
-    /// Torn tails.
-    pub(super) cut: Vec<TruncatedTail>,
+    pub(super) truncated: Vec<TruncatedTail>,
 }
 
-/// A request without an end so far.
+/// A request without an end.
 #[derive(Default)]
 struct Unfinished {
     begins: Vec<AttemptStart>,
     progress: Option<StreamProgress>,
 }
 
+/// The requests seen so far.
 #[derive(Default)]
-struct Reader {
+struct Replay {
     ended: HashSet<RequestId>,
-    /// In order of id, which is order of arrival.
+    /// Sorted by id, which is the order of arrival.
     unfinished: BTreeMap<RequestId, Unfinished>,
     ids: HashMap<SegmentName, HashSet<RequestId>>,
 }
 
-/// Reads every segment and ends what has no end.
+/// Reads every segment, and ends unfinished requests.
 pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, JournalError> {
-    let mut found = RecoveredSegments::default();
-    let mut reader = Reader::default();
+    let mut recovered = RecoveredSegments::default();
+    let mut replay = Replay::default();
     let mut highest = 0;
     for name in segment::list(dir)? {
         highest = highest.max(name.seq);
         let path = name.path(dir);
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
-        let tail = scan(&path, &bytes, &mut |entry| reader.take(name, &path, entry))?;
+        let tail = scan(&path, &bytes, &mut |entry| replay.apply(name, &path, entry))?;
         let mut length = bytes.len() as u64;
         if let SegmentEnd::Torn(at) = tail {
-            found.cut.push(TruncatedTail { path: path.clone(), bytes: length - at as u64 });
+            recovered.truncated.push(TruncatedTail { path: path.clone(), bytes: length - at as u64 });
             length = at as u64;
-            cut(&path, length)?;
+            truncate(&path, length)?;
         }
         if length > 0 {
-            found.bytes += length;
-            found.segments.insert(name, reader.ids.remove(&name).unwrap_or_default());
+            recovered.bytes += length;
+            recovered.segments.insert(name, replay.ids.remove(&name).unwrap_or_default());
         }
     }
-    found.complete = reader.ended.len();
-    let records: Vec<UsageRecord> = reader
+    recovered.complete = replay.ended.len();
+    let records: Vec<UsageRecord> = replay
         .unfinished
         .into_values()
-        // Progress without a beginning tells nothing that could be billed; its `begin` was never written.
+        // Progress without a begin cannot be billed: the begin was never written.
         .filter_map(|request| settle_stopped(&request.begins, request.progress.as_ref()))
         .collect();
     if !records.is_empty() {
         let name = SegmentName { core: 0, seq: highest + 1 };
-        found.bytes += write_ends(&name.path(dir), node, &records)?;
+        recovered.bytes += write_ends(&name.path(dir), node, &records)?;
         sync_folder(dir).map_err(|source| JournalError::file("flush", dir, source))?;
-        found.stopped = records.iter().map(|record| record.id).collect();
-        found.segments.insert(name, found.stopped.iter().copied().collect());
+        recovered.stopped = records.iter().map(|record| record.id).collect();
+        recovered.segments.insert(name, recovered.stopped.iter().copied().collect());
     }
-    Ok(found)
+    Ok(recovered)
 }
 
-impl Reader {
-    fn take(&mut self, name: SegmentName, path: &Path, raw: RawEntry<'_>) -> Result<(), JournalError> {
+impl Replay {
+    fn apply(&mut self, name: SegmentName, path: &Path, raw: RawEntry<'_>) -> Result<(), JournalError> {
         let entry = DecodedEntry::parse(raw.kind, raw.payload)
             .map_err(|error| JournalError::damaged(path, raw.offset, &format!("an entry cannot be read: {error}")))?;
         let id = entry.id();
@@ -113,19 +113,19 @@ impl Reader {
     }
 }
 
-/// Cuts a torn tail; a segment without a whole header goes.
-fn cut(path: &Path, length: u64) -> Result<(), JournalError> {
-    tracing::warn!(path = %path.display(), length, "an entry was being written when the last process ended; it is cut off");
+/// Truncates a torn tail; a segment without a whole header is removed.
+fn truncate(path: &Path, length: u64) -> Result<(), JournalError> {
+    tracing::warn!(path = %path.display(), length, "truncated a journal entry that the last process left incomplete");
     if length == 0 {
         return fs::remove_file(path).map_err(|source| JournalError::file("remove", path, source));
     }
     let file = fs::OpenOptions::new().write(true).open(path);
     file.and_then(|file| file.set_len(length).and_then(|()| file.sync_all()))
-        .map_err(|source| JournalError::file("cut", path, source))
+        .map_err(|source| JournalError::file("truncate", path, source))
 }
 
-/// Writes a segment of ends and flushes it. A crash in the middle leaves a torn tail, and the next start the same
-/// records again.
+/// Writes a segment of ends and flushes it. After a crash in the middle the next start finds a torn tail, and ends the same
+/// requests again.
 fn write_ends(path: &Path, node: Uuid, records: &[UsageRecord]) -> Result<u64, JournalError> {
     let mut bytes = header(node).to_vec();
     let mut frame = Vec::new();

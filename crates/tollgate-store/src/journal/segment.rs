@@ -1,4 +1,4 @@
-//! Segments: files `<core>-<seq>.tgj` with the header `TGJ1` + node id (16 bytes), then frames.
+//! The segment format: files `<core>-<seq>.tgj` with the header `TGJ1` and the node id (16 bytes), then frames.
 
 use std::{
     fs, io,
@@ -8,28 +8,23 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    JournalError,
+    error::JournalError,
     frame::{self, EntryKind, ParsedFrame},
 };
 
-/// What a segment begins with.
 const MAGIC: &[u8; 4] = b"TGJ1";
-/// Magic and node id.
-pub(super) const HEADER: usize = 20;
-/// How a segment's name ends.
+/// Bytes of magic and node id.
+pub(super) const HEADER_LENGTH: usize = 20;
 const EXTENSION: &str = "tgj";
 
-/// Which segment: the core that wrote it and its number. In this order a core's entries are in order of writing.
+/// Identifies a segment. Sorting by name puts the entries of a core in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SegmentName {
-    /// Core.
     pub(super) core: u16,
-    /// Number.
     pub(super) seq: u32,
 }
 
 impl SegmentName {
-    /// Its file.
     pub(super) fn path(self, dir: &Path) -> PathBuf {
         dir.join(format!("{}-{:08}.{EXTENSION}", self.core, self.seq))
     }
@@ -43,15 +38,15 @@ impl SegmentName {
     }
 }
 
-/// The header of a segment that this node writes.
-pub(super) fn header(node: Uuid) -> [u8; HEADER] {
-    let mut bytes = [0; HEADER];
+/// The header of the segments that `node` writes.
+pub(super) fn header(node: Uuid) -> [u8; HEADER_LENGTH] {
+    let mut bytes = [0; HEADER_LENGTH];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
     bytes[MAGIC.len()..].copy_from_slice(node.as_bytes());
     bytes
 }
 
-/// The segments in a folder, in order; none when there is no folder.
+/// The segments in a folder, sorted; empty if the folder does not exist.
 pub(super) fn list(dir: &Path) -> Result<Vec<SegmentName>, JournalError> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -66,30 +61,29 @@ pub(super) fn list(dir: &Path) -> Result<Vec<SegmentName>, JournalError> {
     Ok(names)
 }
 
-/// One entry of a segment, not read yet.
+/// An entry that is not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawEntry<'a> {
-    /// What it tells.
     pub(super) kind: EntryKind,
     /// JSON.
     pub(super) payload: &'a [u8],
-    /// Where its frame begins.
+    /// Offset of the frame in its segment.
     pub(super) offset: usize,
 }
 
-/// How the walk over a segment ended.
+/// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentEnd {
-    /// With the last frame.
+    /// With a whole frame.
     Whole,
-    /// With a frame that was being written; everything before this place is good.
+    /// With a partly written frame; everything before this offset is valid.
     Torn(usize),
 }
 
-/// Whether a segment begins as one; `Torn(0)` when its header was never written.
+/// Checks the header of a segment; `Torn(0)` when it was never written.
 pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<SegmentEnd, JournalError> {
-    // A power cut can leave room that was never written: zeros, and nothing that reads as a frame.
-    if bytes.len() < HEADER || (&bytes[..MAGIC.len()] != MAGIC && bytes.iter().all(|byte| *byte == 0)) {
+    // A power loss can leave allocated but unwritten bytes: zeros.
+    if bytes.len() < HEADER_LENGTH || (&bytes[..MAGIC.len()] != MAGIC && bytes.iter().all(|byte| *byte == 0)) {
         return Ok(SegmentEnd::Torn(0));
     }
     if &bytes[..MAGIC.len()] != MAGIC {
@@ -98,21 +92,21 @@ pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<SegmentEnd, Jour
     Ok(SegmentEnd::Whole)
 }
 
-/// Walks over a segment's frames. A broken frame with nothing whole behind it is a torn tail; one in the middle is an
-/// error that names file and offset.
+/// Visits the frames of a segment. A broken frame with no valid frame after it is a torn tail; any other broken frame is an
+/// error with file and offset.
 pub(super) fn scan<'a>(
     path: &Path,
     bytes: &'a [u8],
-    each: &mut dyn FnMut(RawEntry<'a>) -> Result<(), JournalError>,
+    visit: &mut dyn FnMut(RawEntry<'a>) -> Result<(), JournalError>,
 ) -> Result<SegmentEnd, JournalError> {
     if check_header(path, bytes)? == SegmentEnd::Torn(0) {
         return Ok(SegmentEnd::Torn(0));
     }
-    let mut at = HEADER;
+    let mut at = HEADER_LENGTH;
     loop {
-        match frame::read(bytes, at) {
+        match frame::parse(bytes, at) {
             ParsedFrame::Frame { kind, payload, next } => {
-                each(RawEntry { kind, payload, offset: at })?;
+                visit(RawEntry { kind, payload, offset: at })?;
                 at = next;
             }
             ParsedFrame::Newer { version } => return Err(JournalError::Newer { path: path.to_owned(), version }),
@@ -125,7 +119,7 @@ pub(super) fn scan<'a>(
     }
 }
 
-/// Makes what was created or renamed in a folder survive a power cut.
+/// Flushes a folder, so that files created or renamed in it survive a power loss.
 pub(super) fn sync_folder(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
@@ -135,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_sort_by_core_and_number() {
+    fn names_round_trip_and_sort_by_core_and_sequence() {
         let dir = Path::new("/journal");
         let name = SegmentName { core: 3, seq: 41 };
         assert_eq!(name.path(dir), Path::new("/journal/3-00000041.tgj"));
@@ -146,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_is_damage_and_an_unwritten_one_is_a_torn_tail() {
+    fn foreign_file_is_damage_and_unwritten_file_is_a_torn_tail() {
         let path = Path::new("0-00000001.tgj");
         let nothing = &mut |_: RawEntry<'_>| Ok(());
         assert!(matches!(scan(path, b"not a segment at all", nothing), Err(JournalError::Damaged { offset: 0, .. })));

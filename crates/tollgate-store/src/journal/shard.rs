@@ -1,8 +1,8 @@
-//! What is not booked yet, by core: which ids stand in which segments, so that a segment can go when each of its ids
-//! has an end in the database.
+//! The unbooked requests of one core and the segments they are in. A segment is removed once all its requests have their
+//! end in the database.
 //!
-//! Segments of a core go in order: while a request's `begin` is kept its later entries are kept too, so recovery
-//! never sees a beginning without the end that was written.
+//! The segments of a core are removed in order: as long as the `begin` of a request is kept, its later entries are kept
+//! too, so recovery never sees a begin without the end that was written.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -15,35 +15,35 @@ use tollgate_core::{IdHash, RequestId, Timestamp};
 
 use super::{segment::SegmentName, segment_writer::SegmentWriter};
 
-/// The ids and segments of one core.
+/// The requests and segments of one core.
 #[derive(Debug)]
 pub(super) struct JournalShard {
     core: u16,
-    /// Taken before the state, never behind it.
+    /// Lock order: before `state`.
     segment_writer: Mutex<SegmentWriter>,
     state: Mutex<ShardState>,
 }
 
 #[derive(Debug, Default)]
 struct ShardState {
-    /// Unbooked ids and the segment in which each began.
+    /// Unbooked requests, each with the segment of its first entry.
     ids: HashMap<RequestId, u32, IdHash>,
-    /// How many unbooked ids began in each segment.
+    /// Number of unbooked requests that begin in each segment.
     segments: BTreeMap<u32, u64>,
-    /// Ids with entries that wait in memory.
-    held: HashMap<RequestId, PendingEntries, IdHash>,
+    /// Requests with entries buffered in memory.
+    pending: HashMap<RequestId, PendingEntries, IdHash>,
     /// The segment being written.
     current: Option<u32>,
-    /// The highest number ever used; numbers are not used twice.
+    /// The highest sequence number ever used; numbers are not reused.
     last: u32,
-    taken: bool,
+    has_writer: bool,
 }
 
-/// What waits in memory of one request.
+/// The buffered entries of one request.
 #[derive(Clone, Copy, Debug, Default)]
 struct PendingEntries {
-    entries: u32,
-    /// They need not be written any more.
+    count: u32,
+    /// The request is booked; its entries need not be written.
     booked: bool,
 }
 
@@ -52,53 +52,52 @@ impl JournalShard {
         Self { core, segment_writer: Mutex::default(), state: Mutex::default() }
     }
 
-    /// Which core's it is.
     pub(super) const fn core(&self) -> u16 {
         self.core
     }
 
-    /// What writes it. Whoever panicked with it left whole entries behind, since each is one write.
+    /// The write state. Poisoning is ignored: every entry is one write, so a panic leaves whole entries behind.
     pub(super) fn segment_writer(&self) -> MutexGuard<'_, SegmentWriter> {
         self.segment_writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, ShardState> {
-        self.state.lock().expect("nothing panics while it holds this lock")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Takes the shard for a writer; `false` when another one has it.
-    pub(super) fn take(&self) -> bool {
-        !std::mem::replace(&mut self.state().taken, true)
+    /// Acquires the shard for a writer; false when it already has one.
+    pub(super) fn acquire_writer(&self) -> bool {
+        !std::mem::replace(&mut self.state().has_writer, true)
     }
 
-    /// The writer is gone: its segment is closed.
-    pub(super) fn release(&self) {
+    /// Releases the shard from its writer and closes its segment.
+    pub(super) fn release_writer(&self) {
         let mut state = self.state();
-        state.taken = false;
+        state.has_writer = false;
         state.current = None;
     }
 
-    /// Closes the segment of a shard without a writer; `false` when there is one.
-    pub(super) fn close_if_free(&self) -> bool {
+    /// Closes the segment of a shard without a writer; false when it has one.
+    pub(super) fn close_if_unowned(&self) -> bool {
         let mut state = self.state();
-        if !state.taken {
+        if !state.has_writer {
             state.current = None;
         }
-        !state.taken
+        !state.has_writer
     }
 
-    /// A segment found at start, with the ids that stand in it.
-    pub(super) fn recovered(&self, seq: u32, ids: impl IntoIterator<Item = RequestId>) {
+    /// Adds a segment found at start, with the requests in it.
+    pub(super) fn add_recovered(&self, seq: u32, ids: impl IntoIterator<Item = RequestId>) {
         let mut guard = self.state();
         let state = &mut *guard;
         state.segments.insert(seq, 0);
         state.last = state.last.max(seq);
         for id in ids {
-            state.note(id, seq);
+            state.record_entry(id, seq);
         }
     }
 
-    /// The number of the next segment, which becomes the current one.
+    /// Allocates the next segment and makes it the current one.
     pub(super) fn open_next(&self) -> SegmentName {
         let mut state = self.state();
         let seq = state.last + 1;
@@ -108,7 +107,7 @@ impl JournalShard {
         SegmentName { core: self.core, seq }
     }
 
-    /// Closes the current segment if everything in it is booked, so that it can go.
+    /// Closes the current segment if all requests in it are booked, so that it can be removed.
     pub(super) fn close_if_booked(&self) -> bool {
         let mut state = self.state();
         let booked = state.current.is_some_and(|seq| state.segments.get(&seq) == Some(&0));
@@ -118,44 +117,44 @@ impl JournalShard {
         booked
     }
 
-    /// A segment could not be made after all.
-    pub(super) fn forget(&self, seq: u32) {
+    /// Removes a segment that could not be created.
+    pub(super) fn remove_segment(&self, seq: u32) {
         let mut state = self.state();
         state.segments.remove(&seq);
         state.current = None;
     }
 
-    /// An entry of `id` is about to stand in segment `seq`. One that waited in memory may have been booked meanwhile:
-    /// nobody would name it again.
-    pub(super) fn note(&self, id: RequestId, seq: u32) {
+    /// Notes that an entry of `id` is about to be written to segment `seq`. A request that was booked from memory is
+    /// skipped: no later call would mark it as booked.
+    pub(super) fn record_entry(&self, id: RequestId, seq: u32) {
         let mut state = self.state();
-        if !state.is_held_and_booked(id) {
-            state.note(id, seq);
+        if !state.is_booked_in_memory(id) {
+            state.record_entry(id, seq);
         }
     }
 
-    /// An entry of `id` waits in memory.
-    pub(super) fn hold(&self, id: RequestId) {
-        self.state().held.entry(id).or_default().entries += 1;
+    /// Notes that an entry of `id` is buffered in memory.
+    pub(super) fn add_pending(&self, id: RequestId) {
+        self.state().pending.entry(id).or_default().count += 1;
     }
 
-    /// Whether what waits of `id` still has to be written.
-    pub(super) fn still_needed(&self, id: RequestId) -> bool {
-        !self.state().is_held_and_booked(id)
-    }
-
-    /// An entry of `id` is on disk now, or is not needed: it waits in memory no more.
-    pub(super) fn let_go(&self, id: RequestId) {
-        if let Entry::Occupied(mut held) = self.state().held.entry(id) {
-            held.get_mut().entries -= 1;
-            if held.get().entries == 0 {
-                held.remove();
+    /// Notes that a buffered entry of `id` was written or dropped.
+    pub(super) fn remove_pending(&self, id: RequestId) {
+        if let Entry::Occupied(mut pending) = self.state().pending.entry(id) {
+            pending.get_mut().count -= 1;
+            if pending.get().count == 0 {
+                pending.remove();
             }
         }
     }
 
-    /// These ids have their end in the database.
-    pub(super) fn booked(&self, ids: &[RequestId]) {
+    /// True if the buffered entries of `id` still have to be written.
+    pub(super) fn is_needed(&self, id: RequestId) -> bool {
+        !self.state().is_booked_in_memory(id)
+    }
+
+    /// Notes that these requests have their end in the database.
+    pub(super) fn mark_booked(&self, ids: &[RequestId]) {
         let mut guard = self.state();
         let state = &mut *guard;
         for id in ids {
@@ -164,80 +163,79 @@ impl JournalShard {
             {
                 *unbooked -= 1;
             }
-            if let Some(held) = state.held.get_mut(id) {
-                held.booked = true;
+            if let Some(pending) = state.pending.get_mut(id) {
+                pending.booked = true;
             }
         }
     }
 
-    /// Removes the closed segments at the front in which nothing is unbooked. How many bytes are gone.
+    /// Removes the closed segments at the front that hold no unbooked request. Returns the bytes freed.
     pub(super) fn prune(&self, dir: &Path) -> u64 {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         {
             let mut state = self.state();
             while let Some((&seq, 0)) = state.segments.first_key_value()
                 && state.current != Some(seq)
             {
                 state.segments.remove(&seq);
-                gone.push(SegmentName { core: self.core, seq }.path(dir));
+                removed.push(SegmentName { core: self.core, seq }.path(dir));
             }
         }
         let mut bytes = 0;
-        for path in gone {
+        for path in removed {
             let size = fs::metadata(&path).map_or(0, |file| file.len());
             match fs::remove_file(&path) {
                 Ok(()) => bytes += size,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // It is read once more at the next start, and booked again without effect.
+                // The next start reads it again; booking its records twice has no effect.
                 Err(error) => tracing::warn!(path = %path.display(), %error, "a booked journal segment cannot be removed"),
             }
         }
         bytes
     }
 
-    /// Whether an id waits to be booked.
     pub(super) fn is_unbooked(&self, id: RequestId) -> bool {
         let state = self.state();
-        state.ids.contains_key(&id) || state.held.get(&id).is_some_and(|held| !held.booked)
+        state.ids.contains_key(&id) || state.pending.get(&id).is_some_and(|pending| !pending.booked)
     }
 
-    /// How many ids wait to be booked, those in memory included.
+    /// Number of unbooked requests, those in memory included.
     pub(super) fn unbooked(&self) -> usize {
         let state = self.state();
-        state.ids.len() + state.held_unbooked().filter(|id| !state.ids.contains_key(id)).count()
+        state.ids.len() + state.pending_unbooked().filter(|id| !state.ids.contains_key(id)).count()
     }
 
-    /// How many of them have entries that wait in memory.
-    pub(super) fn held(&self) -> usize {
-        self.state().held_unbooked().count()
+    /// Number of unbooked requests with entries buffered in memory.
+    pub(super) fn pending_requests(&self) -> usize {
+        self.state().pending_unbooked().count()
     }
 
-    /// When the oldest unbooked request arrived, as its id tells.
-    pub(super) fn oldest(&self) -> Option<Timestamp> {
+    /// Arrival of the oldest unbooked request, taken from its id.
+    pub(super) fn oldest_unbooked(&self) -> Option<Timestamp> {
         let state = self.state();
-        state.ids.keys().copied().chain(state.held_unbooked()).map(arrival).min()
+        state.ids.keys().copied().chain(state.pending_unbooked()).map(arrival).min()
     }
 }
 
 impl ShardState {
-    fn is_held_and_booked(&self, id: RequestId) -> bool {
-        self.held.get(&id).is_some_and(|held| held.booked)
+    fn is_booked_in_memory(&self, id: RequestId) -> bool {
+        self.pending.get(&id).is_some_and(|pending| pending.booked)
     }
 
-    fn held_unbooked(&self) -> impl Iterator<Item = RequestId> {
-        self.held.iter().filter(|(_, held)| !held.booked).map(|(id, _)| *id)
+    fn pending_unbooked(&self) -> impl Iterator<Item = RequestId> {
+        self.pending.iter().filter(|(_, pending)| !pending.booked).map(|(id, _)| *id)
     }
 
-    fn note(&mut self, id: RequestId, seq: u32) {
-        if let Entry::Vacant(place) = self.ids.entry(id) {
-            place.insert(seq);
+    fn record_entry(&mut self, id: RequestId, seq: u32) {
+        if let Entry::Vacant(entry) = self.ids.entry(id) {
+            entry.insert(seq);
             *self.segments.entry(seq).or_insert(0) += 1;
         }
     }
 }
 
-/// The milliseconds of a uuid v7, as a timestamp.
+/// The milliseconds of a version 7 UUID, as a timestamp.
 fn arrival(id: RequestId) -> Timestamp {
-    let millis = i64::try_from(id.uuid().as_u128() >> 80).expect("48 bits are left");
+    let millis = i64::try_from(id.uuid().as_u128() >> 80).expect("48 bits fit");
     Timestamp(millis * 1_000)
 }

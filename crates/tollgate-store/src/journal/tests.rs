@@ -1,13 +1,15 @@
-//! The journal against kills, cuts, damage, full disks and second crashes.
+//! Tests of the journal: kills, torn tails, damage, full disks and crashes during recovery.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    path::PathBuf,
 };
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tollgate_core::{Outcome, RequestId, UsageRecord};
+use uuid::Uuid;
 
 use super::*;
 use crate::samples::{begin, progress, record, request_id};
@@ -21,7 +23,7 @@ fn open(dir: &TempDir) -> (Journal, Vec<UsageRecord>) {
     (journal, recovery.records.map(Result::unwrap).collect())
 }
 
-/// The requests whose end stands in the journal, as somebody beside the server reads it.
+/// The requests with an end on disk, as another process reads them.
 fn ended(dir: &TempDir) -> Vec<RequestId> {
     let entries = read_journal(&dir.path().join("journal")).unwrap().map(Result::unwrap);
     let ends = entries.filter_map(|entry| match entry {
@@ -44,17 +46,17 @@ fn write(journal: &Journal, core: u16, ends: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Leaves everything as a kill would: no destructor runs, nothing is flushed or closed.
+/// Simulates a kill: no destructor runs, nothing is flushed or closed.
 fn kill(journal: Journal, writer: JournalWriter) {
     std::mem::forget(writer);
     std::mem::forget(journal);
 }
 
 #[test]
-fn what_was_ended_but_not_booked_comes_back_after_a_kill() {
+fn unbooked_records_are_recovered_after_a_kill() {
     let dir = TempDir::new().unwrap();
-    let (journal, nothing) = open(&dir);
-    assert_eq!(nothing, []);
+    let (journal, recovered) = open(&dir);
+    assert_eq!(recovered, []);
     let writer = journal.writer(0).unwrap();
     for n in 0..3 {
         writer.begin(&begin(n)).unwrap();
@@ -63,11 +65,11 @@ fn what_was_ended_but_not_booked_comes_back_after_a_kill() {
     kill(journal, writer);
     let (journal, recovered) = open(&dir);
     assert_eq!(recovered, [record(0), record(1), record(2)]);
-    assert_eq!((journal.unbooked(), journal.oldest()), (3, Some(record(0).at)));
+    assert_eq!((journal.unbooked(), journal.oldest_unbooked()), (3, Some(record(0).at)));
 }
 
 #[test]
-fn a_request_left_in_the_middle_gets_an_end_once_and_the_same_after_a_second_crash() {
+fn unfinished_request_is_ended_once_even_after_a_second_crash() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     let writer = journal.writer(1).unwrap();
@@ -80,19 +82,19 @@ fn a_request_left_in_the_middle_gets_an_end_once_and_the_same_after_a_second_cra
     assert_eq!(recovery.stopped, [request_id(0), request_id(1)]);
     let ended: Vec<UsageRecord> = recovery.records.map(Result::unwrap).collect();
     assert!(ended.iter().all(|record| record.outcome == Outcome::GatewayStopped), "{ended:?}");
-    assert_eq!(ended[0].sale.map(|sale| sale.0), Some(0), "nothing had reached the caller");
-    assert!(ended[1].sale.is_some_and(|sale| sale.0 > 0), "progress had");
+    assert_eq!(ended[0].sale.map(|sale| sale.0), Some(0), "no bytes had reached the caller");
+    assert!(ended[1].sale.is_some_and(|sale| sale.0 > 0), "400 bytes had reached the caller");
     std::mem::forget(first);
 
     let (second, recovery) = Journal::open(options(&dir)).unwrap();
     assert_eq!(recovery.stopped, []);
     assert_eq!(recovery.records.map(Result::unwrap).collect::<Vec<_>>(), ended);
-    second.booked(&[request_id(0), request_id(1)]);
+    second.mark_booked(&[request_id(0), request_id(1)]);
     assert_eq!(segments(&dir), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_segment_goes_when_each_of_its_requests_is_booked_and_not_before() {
+fn segment_is_removed_once_all_its_requests_are_booked() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { segment_bytes: 4_096, ..options(&dir) }).unwrap();
     let writer = journal.writer(0).unwrap();
@@ -102,38 +104,38 @@ fn a_segment_goes_when_each_of_its_requests_is_booked_and_not_before() {
     }
     let before = segments(&dir).len();
     assert!(before > 2, "{before} segments");
-    journal.booked(&(1..10).map(request_id).collect::<Vec<_>>());
+    journal.mark_booked(&(1..10).map(request_id).collect::<Vec<_>>());
     assert_eq!(segments(&dir).len(), before, "the first request is still in the first segment");
     let _ = writer.end(&record(0)).unwrap();
-    journal.booked(&[request_id(0)]);
-    assert_eq!(segments(&dir).len(), 1, "the segment being written stays");
+    journal.mark_booked(&[request_id(0)]);
+    assert_eq!(segments(&dir).len(), 1, "the current segment is kept");
     drop(writer);
     assert_eq!((segments(&dir).len(), journal.bytes(), journal.unbooked()), (0, 0, 0));
 }
 
 #[test]
-fn the_backlog_gives_what_is_not_booked_while_the_server_runs() {
+fn backlog_lists_unbooked_records_of_a_running_server() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { segment_bytes: 8_192, ..options(&dir) }).unwrap();
     write(&journal, 0, 0..10);
     write(&journal, 1, 10..20);
-    journal.booked(&[request_id(3), request_id(12)]);
+    journal.mark_booked(&[request_id(3), request_id(12)]);
     let backlog: Vec<_> = journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
     assert_eq!(backlog, (0..20).filter(|n| ![3, 12].contains(n)).map(request_id).collect::<Vec<_>>());
-    let beside = ended(&dir);
-    assert!(backlog.iter().all(|id| beside.contains(id)));
+    let on_disk = ended(&dir);
+    assert!(backlog.iter().all(|id| on_disk.contains(id)));
     assert_eq!(read_journal(&dir.path().join("nothing")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_damaged_frame_stops_the_start_and_repair_keeps_the_rest() {
+fn damaged_frame_fails_the_start_and_repair_keeps_the_rest() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     write(&journal, 0, 0..3);
     drop(journal);
     let path = segments(&dir).remove(0);
     let mut bytes = fs::read(&path).unwrap();
-    // A length in the middle that points behind the end must not pass for a torn tail.
+    // A length in the middle that points past the end of the file is damage, not a torn tail.
     let second = frame_offsets(&bytes)[2];
     bytes[second + 1] ^= 0xf0;
     fs::write(&path, &bytes).unwrap();
@@ -150,108 +152,108 @@ fn a_damaged_frame_stops_the_start_and_repair_keeps_the_rest() {
     let repaired = repair(&dir.path().join("journal")).unwrap();
     assert_eq!(repaired.len(), 1);
     assert_eq!(fs::read(&repaired[0].moved_to).unwrap(), bytes);
-    assert_eq!(repaired[0].places.len(), 1);
-    assert_eq!(repaired[0].places[0].ids, [request_id(1)]);
-    assert_eq!((&repaired[0].lost, &repaired[0].without_end), (&vec![], &vec![]), "its end is whole");
+    assert_eq!(repaired[0].damaged.len(), 1);
+    assert_eq!(repaired[0].damaged[0].ids, [request_id(1)]);
+    assert_eq!((&repaired[0].lost, &repaired[0].without_end), (&vec![], &vec![]), "its end is valid");
     assert_eq!(repaired[0].kept, [request_id(0), request_id(1), request_id(2)]);
     let (_journal, recovered) = open(&dir);
-    assert_eq!(recovered.len(), 3, "the request whose beginning is lost still has its end");
+    assert_eq!(recovered.len(), 3, "the request with the damaged begin still has its end");
     assert_eq!(repair(&dir.path().join("journal")).unwrap(), []);
 }
 
 #[test]
-fn at_its_bound_entries_wait_in_memory_and_then_are_refused() {
+fn entries_beyond_the_size_limit_are_buffered_then_rejected() {
     let dir = TempDir::new().unwrap();
     let size = {
         let mut frame = Vec::new();
         entry::encode_end(&record(0), &mut frame).unwrap();
         frame.len() as u64
     };
-    let bounded = JournalOptions { max_bytes: 20 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
-    let (journal, _) = Journal::open(bounded).unwrap();
+    let limited = JournalOptions { max_bytes: 20 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
+    let (journal, _) = Journal::open(limited).unwrap();
     let writer = journal.writer(0).unwrap();
     for n in 0..4 {
         let _ = writer.end(&record(n)).unwrap();
     }
     assert!(matches!(writer.end(&record(4)), Err(JournalError::Full { .. })));
-    assert_eq!(journal.held_bytes(), writer.held_bytes());
-    assert_eq!((journal.held(), journal.unbooked()), (2, 4));
-    assert_eq!(ended(&dir), [request_id(0), request_id(1)], "that much is on disk");
+    assert_eq!(journal.pending_bytes(), writer.pending_bytes());
+    assert_eq!((journal.pending_requests(), journal.unbooked()), (2, 4));
+    assert_eq!(ended(&dir), [request_id(0), request_id(1)], "only these fit on disk");
     let backlog: Vec<_> = journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
-    assert_eq!(backlog, [2, 3, 0, 1].map(request_id), "what a kill would lose comes first");
+    assert_eq!(backlog, [2, 3, 0, 1].map(request_id), "records in memory come first");
 
-    // The till had all of them in its queue; what is booked need not be written any more.
-    journal.booked(&[request_id(0), request_id(1), request_id(2)]);
+    // Records booked from memory are not written.
+    journal.mark_booked(&[request_id(0), request_id(1), request_id(2)]);
     drop(writer);
-    assert_eq!(journal.held_bytes(), 0);
+    assert_eq!(journal.pending_bytes(), 0);
     assert_eq!(journal.backlog().unwrap().map(|record| record.unwrap().id).collect::<Vec<_>>(), [request_id(3)]);
 }
 
 #[test]
-fn what_waited_in_memory_is_written_once_there_is_room() {
+fn buffered_entries_are_written_once_segments_are_removed() {
     let dir = TempDir::new().unwrap();
     let (first, _) = Journal::open(JournalOptions { segment_bytes: 1, max_bytes: 3_000, ..options(&dir) }).unwrap();
     let writer = first.writer(0).unwrap();
     let mut n = 0;
-    while first.held_bytes() == 0 {
+    while first.pending_bytes() == 0 {
         let _ = writer.end(&record(n)).unwrap();
         n += 1;
     }
-    let held = n - 1;
-    first.booked(&(0..held).map(request_id).collect::<Vec<_>>());
-    writer.progress(&progress(held, 1)).unwrap();
-    assert_eq!(first.held_bytes(), 0);
-    assert_eq!(first.backlog().unwrap().map(|record| record.unwrap().id).collect::<Vec<_>>(), [request_id(held)]);
+    let pending = n - 1;
+    first.mark_booked(&(0..pending).map(request_id).collect::<Vec<_>>());
+    writer.progress(&progress(pending, 1)).unwrap();
+    assert_eq!(first.pending_bytes(), 0);
+    assert_eq!(first.backlog().unwrap().map(|record| record.unwrap().id).collect::<Vec<_>>(), [request_id(pending)]);
 }
 
-/// A journal with room for one record on disk; writes `records` ends, all but the first of which wait in memory.
-fn crowded(dir: &TempDir, records: u64) -> (Journal, JournalWriter) {
+/// A journal whose limit fits one record; of the `records` ends written, all but the first are buffered in memory.
+fn full_journal(dir: &TempDir, records: u64) -> (Journal, JournalWriter) {
     let mut frame = Vec::new();
     entry::encode_end(&record(0), &mut frame).unwrap();
-    let bounded = JournalOptions { max_bytes: 20 + frame.len() as u64 * 3 / 2, ..options(dir) };
-    let (journal, _) = Journal::open(bounded).unwrap();
+    let limited = JournalOptions { max_bytes: 20 + frame.len() as u64 * 3 / 2, ..options(dir) };
+    let (journal, _) = Journal::open(limited).unwrap();
     let writer = journal.writer(0).unwrap();
     for n in 0..records {
         let _ = writer.end(&record(n)).unwrap();
     }
-    assert_eq!(journal.held(), usize::try_from(records - 1).unwrap());
+    assert_eq!(journal.pending_requests(), usize::try_from(records - 1).unwrap());
     (journal, writer)
 }
 
 #[test]
-fn what_waits_in_memory_is_booked_from_there_though_its_writer_is_gone() {
+fn buffered_records_are_booked_after_their_writer_is_dropped() {
     let dir = TempDir::new().unwrap();
-    let (journal, writer) = crowded(&dir, 5);
-    assert_eq!((journal.unbooked(), journal.oldest()), (5, Some(record(0).at)));
+    let (journal, writer) = full_journal(&dir, 5);
+    assert_eq!((journal.unbooked(), journal.oldest_unbooked()), (5, Some(record(0).at)));
     drop(writer);
     let backlog: Vec<UsageRecord> = journal.backlog().unwrap().map(Result::unwrap).collect();
     assert_eq!(backlog.iter().map(|record| record.id).collect::<Vec<_>>(), [1, 2, 3, 4, 0].map(request_id));
-    journal.booked(&(0..5).map(request_id).collect::<Vec<_>>());
-    assert_eq!((journal.unbooked(), journal.held(), journal.backlog().unwrap().count()), (0, 0, 0));
+    journal.mark_booked(&(0..5).map(request_id).collect::<Vec<_>>());
+    assert_eq!((journal.unbooked(), journal.pending_requests(), journal.backlog().unwrap().count()), (0, 0, 0));
     assert_eq!(journal.finish(&[]), 0);
-    assert_eq!((journal.held_bytes(), ended(&dir)), (0, vec![]));
+    assert_eq!((journal.pending_bytes(), ended(&dir)), (0, vec![]));
 }
 
 #[test]
-fn what_waits_in_memory_is_written_without_another_request() {
+fn write_pending_needs_no_further_request() {
     let dir = TempDir::new().unwrap();
-    let (journal, writer) = crowded(&dir, 3);
-    journal.write_held();
-    assert_eq!(journal.held(), 2, "there is no room yet");
-    journal.booked(&[request_id(0)]);
-    journal.write_held();
-    assert_eq!((journal.held(), ended(&dir)), (1, vec![request_id(1)]));
+    let (journal, writer) = full_journal(&dir, 3);
+    journal.write_pending();
+    assert_eq!(journal.pending_requests(), 2, "the limit is still reached");
+    journal.mark_booked(&[request_id(0)]);
+    journal.write_pending();
+    assert_eq!((journal.pending_requests(), ended(&dir)), (1, vec![request_id(1)]));
     kill(journal, writer);
     let (_journal, recovered) = open(&dir);
     assert_eq!(recovered, [record(1)]);
 }
 
 #[test]
-fn a_stop_writes_what_waits_in_memory_above_the_bound() {
+fn finish_writes_buffered_entries_beyond_the_size_limit() {
     let dir = TempDir::new().unwrap();
-    let (journal, writer) = crowded(&dir, 4);
+    let (journal, writer) = full_journal(&dir, 4);
     drop(writer);
-    assert_eq!(journal.finish(&[record(9)]), 0, "a record that no core's journal took is kept too");
+    assert_eq!(journal.finish(&[record(9)]), 0, "records that no shard accepted are written too");
     drop(journal);
     let (_journal, recovered) = open(&dir);
     let recovered: Vec<_> = recovered.iter().map(|record| record.id).collect();
@@ -259,18 +261,18 @@ fn a_stop_writes_what_waits_in_memory_above_the_bound() {
 }
 
 #[test]
-fn a_stop_says_how_many_requests_it_loses() {
+fn finish_returns_the_number_of_lost_requests() {
     let dir = TempDir::new().unwrap();
-    let (journal, writer) = crowded(&dir, 4);
+    let (journal, writer) = full_journal(&dir, 4);
     writer.begin(&begin(4)).unwrap();
     drop(writer);
-    journal.booked(&[request_id(3)]);
+    journal.mark_booked(&[request_id(3)]);
     fs::remove_dir_all(dir.path().join("journal")).unwrap();
-    assert_eq!(journal.finish(&[record(9)]), 3, "two in memory and one that only the till has; a beginning is no record");
+    assert_eq!(journal.finish(&[record(9)]), 3, "two in memory and one that was never written; a begin is no record");
 }
 
 #[test]
-fn an_end_that_found_no_room_does_not_keep_the_segment_of_its_beginning() {
+fn abandoned_request_does_not_keep_its_segment() {
     let dir = TempDir::new().unwrap();
     let (journal, _) =
         Journal::open(JournalOptions { segment_bytes: 1, max_bytes: 2_500, memory_bytes: 0, ..options(&dir) }).unwrap();
@@ -282,35 +284,35 @@ fn an_end_that_found_no_room_does_not_keep_the_segment_of_its_beginning() {
     }
     assert!(matches!(writer.end(&record(0)), Err(JournalError::Full { .. })));
     (0..n).for_each(|n| writer.abandon(request_id(n)));
-    assert_eq!((journal.unbooked(), segments(&dir).len()), (0, 1), "only the segment being written is left");
+    assert_eq!((journal.unbooked(), segments(&dir).len()), (0, 1), "only the current segment is left");
     let _ = writer.end(&record(n)).unwrap();
 }
 
 #[test]
-fn a_refused_record_is_kept_apart_and_offered_again_at_the_next_start() {
+fn quarantined_record_is_offered_again_at_the_next_start() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { segment_bytes: 1, ..options(&dir) }).unwrap();
     write(&journal, 0, 0..3);
-    journal.set_aside(&record(1)).unwrap();
-    assert_eq!((journal.refused(), journal.unbooked()), (1, 3));
+    journal.quarantine(&record(1)).unwrap();
+    assert_eq!((journal.quarantined(), journal.unbooked()), (1, 3));
     let backlog: Vec<_> = journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
-    assert_eq!(backlog, [0, 2].map(request_id), "it is not offered again by this process");
-    journal.booked(&[request_id(0), request_id(2)]);
-    assert_eq!((segments(&dir).len(), journal.oldest()), (1, None), "nothing else stays because of it");
+    assert_eq!(backlog, [0, 2].map(request_id), "this process does not offer it again");
+    journal.mark_booked(&[request_id(0), request_id(2)]);
+    assert_eq!((segments(&dir).len(), journal.oldest_unbooked()), (1, None), "it keeps no other segment");
     let found: Vec<_> = read_journal(&dir.path().join("journal")).unwrap().map(Result::unwrap).collect();
     assert!(matches!(found.as_slice(), [JournalEntry::Ended { refused: true, .. }]), "{found:?}");
     drop(journal);
 
     let (journal, recovered) = open(&dir);
-    assert_eq!((recovered, journal.refused()), (vec![record(1)], 0));
-    journal.set_aside(&record(1)).unwrap();
-    assert_eq!((ended(&dir), journal.refused()), (vec![request_id(1)], 1), "it is not written twice");
-    journal.booked(&[request_id(1)]);
+    assert_eq!((recovered, journal.quarantined()), (vec![record(1)], 0));
+    journal.quarantine(&record(1)).unwrap();
+    assert_eq!((ended(&dir), journal.quarantined()), (vec![request_id(1)], 1), "it is not written twice");
+    journal.mark_booked(&[request_id(1)]);
     assert_eq!(segments(&dir), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn whoever_looks_beside_the_server_is_told_of_damage_and_reads_on_behind_it() {
+fn readers_report_damage_and_continue_after_it() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     write(&journal, 0, 0..4);
@@ -332,16 +334,16 @@ fn whoever_looks_beside_the_server_is_told_of_damage_and_reads_on_behind_it() {
         }
         (ends, faults)
     };
-    // Frames 0, 2, 4, 6 are beginnings.
+    // Frames 0, 2, 4, 6 are begins.
     assert_eq!(damaged(offsets[3] + 40), ([0, 2, 3].map(request_id).to_vec(), vec![offsets[3] as u64]));
     assert_eq!(damaged(offsets[7] + 40), ([0, 1, 2].map(request_id).to_vec(), vec![]), "the last one may be a torn tail");
-    assert_eq!(damaged(0), ((0..4).map(request_id).collect(), vec![0]), "it does not begin as a segment");
-    let tolerant: Vec<_> = journal.backlog().unwrap().collect();
-    assert_eq!((tolerant.len(), tolerant.iter().filter(|it| it.is_err()).count()), (5, 1), "the till is told, and books the rest");
+    assert_eq!(damaged(0), ((0..4).map(request_id).collect(), vec![0]), "the header is damaged");
+    let backlog: Vec<_> = journal.backlog().unwrap().collect();
+    assert_eq!((backlog.len(), backlog.iter().filter(|it| it.is_err()).count()), (5, 1), "one error, and all records");
 }
 
 #[test]
-fn a_repair_names_the_requests_it_cannot_keep() {
+fn repair_reports_the_requests_it_cannot_keep() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     write(&journal, 0, 0..3);
@@ -359,12 +361,12 @@ fn a_repair_names_the_requests_it_cannot_keep() {
     damage(&paths[0], 1);
     damage(&paths[1], 0);
     let repaired = repair(&dir.path().join("journal")).unwrap();
-    assert_eq!((&repaired[0].lost, &repaired[0].without_end), (&vec![], &vec![request_id(0)]), "its beginning is whole");
-    assert_eq!((&repaired[1].lost, &repaired[1].without_end), (&vec![request_id(7)], &vec![]), "a refusal has no beginning");
+    assert_eq!((&repaired[0].lost, &repaired[0].without_end), (&vec![], &vec![request_id(0)]), "its begin is valid");
+    assert_eq!((&repaired[1].lost, &repaired[1].without_end), (&vec![request_id(7)], &vec![]), "a refused request has no begin");
 }
 
 #[test]
-fn an_entry_too_large_for_a_frame_loses_its_trace_and_not_itself() {
+fn oversized_record_is_shortened_instead_of_rejected() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     let mut long = record(0);
@@ -381,38 +383,38 @@ fn an_entry_too_large_for_a_frame_loses_its_trace_and_not_itself() {
 }
 
 #[test]
-fn a_core_has_one_writer_at_a_time() {
+fn core_has_one_writer_at_a_time() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     let writer = journal.writer(0).unwrap();
-    assert!(matches!(journal.writer(0), Err(JournalError::Taken(0))));
+    assert!(matches!(journal.writer(0), Err(JournalError::WriterExists(0))));
     drop(writer);
     journal.writer(0).unwrap();
 }
 
 #[tokio::test]
-async fn in_group_mode_ends_of_several_cores_are_all_flushed() {
+async fn group_commit_flushes_the_ends_of_several_cores() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { sync: JournalSync::Group, segment_bytes: 4_096, ..options(&dir) }).unwrap();
     let writers: Vec<_> = (0..3).map(|core| journal.writer(core).unwrap()).collect();
     for round in 0..20 {
-        // Several ends wait for one flush, others come while it is under way, and segments are closed in between.
-        let tickets: Vec<_> = (0..9).map(|at| writers[at % 3].end(&record(round * 9 + at as u64)).unwrap()).collect();
-        for ticket in tickets {
-            tokio::time::timeout(std::time::Duration::from_secs(30), ticket.wait()).await.expect("its flush has come");
+        // Several ends share a flush, others are written during one, and segments are closed in between.
+        let waiters: Vec<_> = (0..9).map(|at| writers[at % 3].end(&record(round * 9 + at as u64)).unwrap()).collect();
+        for waiter in waiters {
+            tokio::time::timeout(std::time::Duration::from_secs(30), waiter.wait()).await.expect("the flush completes");
         }
     }
     assert_eq!(journal.flush_failures(), 0);
 }
 
 #[tokio::test]
-async fn in_group_mode_the_end_waits_for_its_flush() {
+async fn group_commit_end_waits_for_its_flush() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { sync: JournalSync::Group, ..options(&dir) }).unwrap();
     let writer = journal.writer(0).unwrap();
-    let tickets: Vec<_> = (0..20).map(|n| writer.end(&record(n)).unwrap()).collect();
-    for ticket in tickets {
-        ticket.wait().await;
+    let waiters: Vec<_> = (0..20).map(|n| writer.end(&record(n)).unwrap()).collect();
+    for waiter in waiters {
+        waiter.wait().await;
     }
     assert_eq!(journal.flush_failures(), 0);
     let last = writer.end(&record(20)).unwrap();
@@ -420,9 +422,9 @@ async fn in_group_mode_the_end_waits_for_its_flush() {
     last.wait().await;
 }
 
-/// A segment written by version 0.1 stays readable; see `fixtures/journal`.
+/// `fixtures/journal/0.1.tgj` was written by version 0.1.
 #[test]
-fn a_segment_of_the_first_version_reads_as_it_was_written() {
+fn segment_written_by_version_0_1_is_readable() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path().join("journal");
     fs::create_dir_all(&folder).unwrap();
@@ -435,7 +437,7 @@ fn a_segment_of_the_first_version_reads_as_it_was_written() {
     assert_eq!((read[2].id, read[2].outcome), (request_id(2), Outcome::GatewayStopped));
 }
 
-/// Offsets of the whole frames of a segment.
+/// Offsets of the valid frames of a segment.
 fn frame_offsets(bytes: &[u8]) -> Vec<usize> {
     let mut offsets = Vec::new();
     segment::scan(Path::new("x"), bytes, &mut |entry| {
@@ -446,9 +448,9 @@ fn frame_offsets(bytes: &[u8]) -> Vec<usize> {
     offsets
 }
 
-/// What a life of the journal does, for the properties below.
+/// A step of the crash property test.
 #[derive(Clone, Debug)]
-enum Act {
+enum Step {
     Begin(u64),
     Progress(u64),
     End(u64),
@@ -456,19 +458,19 @@ enum Act {
     Crash,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let id = 0_u64..12;
-    let act = prop_oneof![
-        4 => id.clone().prop_map(Act::Begin),
-        2 => id.clone().prop_map(Act::Progress),
-        4 => id.clone().prop_map(Act::End),
-        2 => id.prop_map(Act::Book),
-        1 => Just(Act::Crash),
+    let step = prop_oneof![
+        4 => id.clone().prop_map(Step::Begin),
+        2 => id.clone().prop_map(Step::Progress),
+        4 => id.clone().prop_map(Step::End),
+        2 => id.prop_map(Step::Book),
+        1 => Just(Step::Crash),
     ];
-    proptest::collection::vec(act, 1..60)
+    proptest::collection::vec(step, 1..60)
 }
 
-/// Opens the journal and books everything it hands back into `booked`, as the till would.
+/// Opens the journal and books all recovered records into `booked`.
 fn restart(dir: &TempDir, booked: &mut BTreeMap<tollgate_core::RequestId, UsageRecord>) -> Journal {
     let (journal, recovery) = Journal::open(JournalOptions { segment_bytes: 3_000, ..options(dir) }).unwrap();
     let mut ids = Vec::new();
@@ -476,7 +478,7 @@ fn restart(dir: &TempDir, booked: &mut BTreeMap<tollgate_core::RequestId, UsageR
         ids.push(record.id);
         booked.entry(record.id).or_insert(record);
     }
-    journal.booked(&ids);
+    journal.mark_booked(&ids);
     journal
 }
 
@@ -484,7 +486,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn wherever_the_tail_is_cut_the_entries_before_it_survive(cut in 0_usize..8_000) {
+    fn entries_before_a_torn_tail_survive(cut in 0_usize..8_000) {
         let dir = TempDir::new().unwrap();
         let (journal, _) = open(&dir);
         write(&journal, 0, 0..4);
@@ -494,46 +496,46 @@ proptest! {
         let offsets = frame_offsets(&bytes);
         let cut = cut % (bytes.len() + 1);
         fs::write(&path, &bytes[..cut]).unwrap();
-        // A request counts once its beginning is whole; frames 0, 2, 4, 6 are beginnings.
+        // A request is recovered once its begin is whole; frames 0, 2, 4, 6 are begins.
         let whole = offsets.iter().skip(1).chain([&bytes.len()]).filter(|end| **end <= cut).count();
         let (_journal, recovery) = Journal::open(options(&dir)).unwrap();
         let records: Vec<_> = recovery.records.map(Result::unwrap).collect();
         prop_assert_eq!(records.len(), whole.div_ceil(2));
         prop_assert_eq!(recovery.complete, whole / 2);
         let torn = cut != bytes.len() && cut != 0 && !offsets.contains(&cut);
-        prop_assert_eq!(!recovery.cut.is_empty(), torn || cut == 0);
+        prop_assert_eq!(!recovery.truncated.is_empty(), torn || cut == 0);
     }
 
     #[test]
-    fn random_crashes_never_lose_and_never_double_a_request(acts in acts()) {
+    fn random_crashes_neither_lose_nor_duplicate_a_request(steps in steps()) {
         let dir = TempDir::new().unwrap();
         let mut booked = BTreeMap::new();
         let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
         let mut journal = restart(&dir, &mut booked);
         let mut writer = journal.writer(0).unwrap();
-        for act in acts {
-            match act {
-                Act::Begin(n) if !ended.contains(&n) => {
+        for step in steps {
+            match step {
+                Step::Begin(n) if !ended.contains(&n) => {
                     writer.begin(&begin(n)).unwrap();
                     begun.insert(n);
                 }
-                Act::Progress(n) if begun.contains(&n) && !ended.contains(&n) => writer.progress(&progress(n, 10)).unwrap(),
-                Act::End(n) if !ended.contains(&n) => {
+                Step::Progress(n) if begun.contains(&n) && !ended.contains(&n) => writer.progress(&progress(n, 10)).unwrap(),
+                Step::End(n) if !ended.contains(&n) => {
                     let _ = writer.end(&record(n)).unwrap();
                     ended.insert(n);
                 }
-                Act::Book(n) if ended.contains(&n) => {
+                Step::Book(n) if ended.contains(&n) => {
                     booked.entry(request_id(n)).or_insert_with(|| record(n));
-                    journal.booked(&[request_id(n)]);
+                    journal.mark_booked(&[request_id(n)]);
                 }
-                Act::Crash => {
+                Step::Crash => {
                     kill(journal, writer);
-                    // What was in the middle has its end now; the request is over.
+                    // Recovery ends unfinished requests.
                     ended.extend(&begun);
                     journal = restart(&dir, &mut booked);
                     writer = journal.writer(0).unwrap();
                 }
-                Act::Begin(_) | Act::Progress(_) | Act::End(_) | Act::Book(_) => {}
+                Step::Begin(_) | Step::Progress(_) | Step::End(_) | Step::Book(_) => {}
             }
         }
         kill(journal, writer);

@@ -1,95 +1,96 @@
-//! One core's writer: every entry is one write(2). When the disk is full or the journal at its bound, entries wait
-//! in memory, within a bound of their own.
+//! The writer of one core. Every entry is one write(2); when the disk is full or the journal at its size limit, entries are
+//! buffered in memory, within a limit of their own.
 
 use std::sync::Arc;
 
 use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::{
-    JournalError, JournalInner, JournalSync,
     entry::{encode_begin, encode_end},
+    error::JournalError,
     flusher::{FlushPriority, SyncWaiter},
     frame::{self, EntryKind},
-    segment_writer::{SizeLimit, WriteTarget, WriterGuard},
+    options::JournalSync,
     shard::JournalShard,
+    state::JournalState,
+    writer_guard::{SizeLimit, WriteTarget, WriterGuard},
 };
 
-/// Appends the entries of one core. Dropping it closes its segment; what still waits in memory stays with the journal.
+/// Appends the entries of one core. Dropping it closes its segment; entries still buffered in memory stay with the journal.
 #[derive(Debug)]
 pub struct JournalWriter {
-    shared: Arc<JournalInner>,
+    state: Arc<JournalState>,
     shard: Arc<JournalShard>,
 }
 
 impl JournalWriter {
-    pub(super) const fn new(shared: Arc<JournalInner>, shard: Arc<JournalShard>) -> Self {
-        Self { shared, shard }
+    pub(super) const fn new(state: Arc<JournalState>, shard: Arc<JournalShard>) -> Self {
+        Self { state, shard }
     }
 
-    fn hand(&self) -> WriterGuard<'_> {
-        WriterGuard::of(&self.shared, &self.shard, SizeLimit::Enforced)
+    fn lock(&self) -> WriterGuard<'_> {
+        WriterGuard::lock(&self.state, &self.shard, SizeLimit::Enforced)
     }
 
-    /// Writes that an attempt begins; before its first byte goes upstream.
+    /// Appends the begin of an attempt; call it before the first byte goes upstream.
     ///
     /// # Errors
-    /// When neither disk nor memory has room.
+    /// When neither the disk nor the memory buffer takes the entry.
     pub fn begin(&self, begin: &AttemptStart) -> Result<(), JournalError> {
-        let mut hand = self.hand();
-        encode_begin(begin, hand.frame())?;
-        hand.put(begin.id, EntryKind::Begin).map(|_| ())
+        let mut guard = self.lock();
+        encode_begin(begin, guard.frame())?;
+        guard.append(begin.id, EntryKind::Begin).map(|_| ())
     }
 
-    /// Writes what reached the caller so far.
+    /// Appends how much of the answer has reached the caller.
     ///
     /// # Errors
-    /// When neither disk nor memory has room.
+    /// When neither the disk nor the memory buffer takes the entry.
     pub fn progress(&self, progress: &StreamProgress) -> Result<(), JournalError> {
-        let mut hand = self.hand();
-        frame::encode(EntryKind::Progress, progress, hand.frame())?;
-        hand.put(progress.id, EntryKind::Progress).map(|_| ())
+        let mut guard = self.lock();
+        frame::encode(EntryKind::Progress, progress, guard.frame())?;
+        guard.append(progress.id, EntryKind::Progress).map(|_| ())
     }
 
-    /// Writes a request's end; before its last bytes go to the caller. In group mode the ticket ends with the flush.
+    /// Appends the end of a request; call it before the last bytes go to the caller. With [`JournalSync::Group`] the
+    /// returned waiter completes with the flush that covers the entry, otherwise at once.
     ///
     /// # Errors
-    /// When neither disk nor memory has room.
+    /// When neither the disk nor the memory buffer takes the entry.
     pub fn end(&self, record: &UsageRecord) -> Result<SyncWaiter, JournalError> {
-        let mut hand = self.hand();
-        encode_end(record, hand.frame())?;
-        match (hand.put(record.id, EntryKind::End)?, self.shared.sync, hand.segment()) {
-            (WriteTarget::OnDisk, JournalSync::Group, Some(file)) => {
-                let ticket = file.ticket();
-                self.shared.flush.wrote(file, FlushPriority::Now);
-                Ok(ticket)
+        let mut guard = self.lock();
+        encode_end(record, guard.frame())?;
+        match (guard.append(record.id, EntryKind::End)?, self.state.sync, guard.segment()) {
+            (WriteTarget::Disk, JournalSync::Group, Some(file)) => {
+                let waiter = file.waiter();
+                self.state.flush.mark_dirty(file, FlushPriority::Urgent);
+                Ok(waiter)
             }
-            (WriteTarget::OnDisk | WriteTarget::InMemory, JournalSync::Background | JournalSync::Group, _) => {
-                Ok(SyncWaiter::ready())
-            }
+            (WriteTarget::Disk | WriteTarget::Memory, JournalSync::Background | JournalSync::Group, _) => Ok(SyncWaiter::ready()),
         }
     }
 
-    /// The end of this request was refused and nobody else has it: its other entries are not waited for any more, or
-    /// their segment would never go.
+    /// Gives up on a request whose end could not be written and is held nowhere else, so that its earlier entries do not
+    /// keep their segment forever.
     pub fn abandon(&self, id: RequestId) {
-        self.shard.booked(&[id]);
-        self.shared.prune(&self.shard);
+        self.shard.mark_booked(&[id]);
+        self.state.prune(&self.shard);
     }
 
-    /// Bytes that wait in this writer's memory.
+    /// Bytes that this writer has buffered in memory.
     #[must_use]
-    pub fn held_bytes(&self) -> u64 {
-        self.hand().held_bytes()
+    pub fn pending_bytes(&self) -> u64 {
+        self.lock().pending_bytes()
     }
 }
 
 impl Drop for JournalWriter {
     fn drop(&mut self) {
-        let mut hand = self.hand();
-        hand.write_held(usize::MAX);
-        hand.close();
-        drop(hand);
-        self.shard.release();
-        self.shared.prune(&self.shard);
+        let mut guard = self.lock();
+        guard.write_pending(usize::MAX);
+        guard.close();
+        drop(guard);
+        self.shard.release_writer();
+        self.state.prune(&self.shard);
     }
 }

@@ -118,7 +118,7 @@ fn waiting(folder: &Path) -> CheckResult {
 
 /// What a repair did, with the requests it could not keep.
 fn told(repaired: &RepairReport) -> CheckResult {
-    let RepairReport { moved_to, kept, places, lost, without_end } = repaired;
+    let RepairReport { moved_to, kept, damaged, lost, without_end } = repaired;
     let listed = |ids: &[RequestId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut parts = vec![format!("moved to {}; {} requests kept", moved_to.display(), kept.len())];
     if !lost.is_empty() {
@@ -127,8 +127,8 @@ fn told(repaired: &RepairReport) -> CheckResult {
     if !without_end.is_empty() {
         parts.push(format!("without their end, the next start records them as stopped: {}", listed(without_end)));
     }
-    for place in places.iter().filter(|place| place.ids.is_empty()) {
-        parts.push(format!("{} bytes at offset {} name no request", place.bytes, place.offset));
+    for range in damaged.iter().filter(|range| range.ids.is_empty()) {
+        parts.push(format!("{} bytes at offset {} name no request", range.bytes, range.offset));
     }
     CheckResult { what: "repair", good: true, text: parts.join("; ") }
 }

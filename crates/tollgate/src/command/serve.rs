@@ -164,7 +164,7 @@ async fn put_together(config: &Config) -> Result<ServeComponents, Failure> {
     let store = database_watch::open(config, compose::access(config)).await?;
     let known_at = store.spending_known_at();
     let (journal, recovery) = compose::journal(config)?;
-    for cut in &recovery.cut {
+    for cut in &recovery.truncated {
         tracing::warn!(?cut, "the journal ended in the middle of an entry, as a kill leaves it");
     }
     if !recovery.stopped.is_empty() {
