@@ -11,7 +11,10 @@ use tollgate_core::{
     Account, AttemptHistory, Availability, Caller, CandidateView as _, Catalog, HealthView as _, LatencySample, Observation,
     RouteInput, resolve, route,
 };
-use tollgate_gateway::{Clock, HealthRegistry, Permit, SystemClock, Traffic};
+use tollgate_gateway::{
+    clock::{Clock, SystemClock},
+    state::{account_limiter::Permit, health_registry::HealthRegistry, traffic::Traffic},
+};
 use tollgate_protocol::Protocol;
 
 use rows::{NOW, account, catalog, channel, key, summary};

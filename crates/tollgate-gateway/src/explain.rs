@@ -1,7 +1,7 @@
 //! Whether a request would be let in, which accounts it would use, in order, and why not the others: the same functions as
 //! on the path, asked for nobody in particular.
 
-mod asked;
+mod context;
 mod counted;
 mod limits;
 mod refused;
@@ -21,7 +21,7 @@ pub use limits::CallerLimit;
 pub use refused::Refused;
 pub use room::CapacityBound;
 
-use crate::{RuntimeState, authenticate::check};
+use crate::{path::authenticate::check, state::runtime_state::RuntimeState};
 
 /// Input tokens of a request of which nothing is said.
 pub const USUAL_INPUT: u64 = 1_000;
@@ -163,7 +163,7 @@ fn as_shown<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
 /// # Errors
 /// When the question is none, with the reason: no model can have such a name.
 pub fn explain(question: &ExplainRequest, key: Arc<Key>, sight: &ExplainInput<'_>) -> Result<Explanation, String> {
-    let summary = asked::summary_of(question)?;
+    let summary = context::summary_of(question)?;
     let mut explanation = Explanation {
         model: question.model.clone(),
         protocol: question.from.as_str(),
@@ -225,7 +225,7 @@ impl<'a> ExplainContext<'a> {
     /// Everybody in order. As on the path, a channel whose budget does not suffice for the request is passed over when its
     /// turn comes.
     fn rank(&self, past: &mut AttemptHistory) -> Result<Plan<'a>, NoRoute<'a>> {
-        let view = asked::ExplainView::of(self);
+        let view = context::ExplainView::of(self);
         loop {
             let input = RouteInput {
                 catalog: self.sight.catalog,

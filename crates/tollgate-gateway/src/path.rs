@@ -1,25 +1,47 @@
 //! The life of one request, top to bottom. What each stage makes is what the next one needs; the shell around them
 //! draws the guard, writes refusals down and puts the guard into the body, which carries it to its end.
 
+pub(crate) mod admit;
+pub(crate) mod attempt;
+mod attempts;
+pub(crate) mod authenticate;
+mod hedge;
+pub(crate) mod judge;
+pub mod receive;
+mod relay;
+mod resolve;
+pub(crate) mod select;
+pub(crate) mod types;
+
 use std::{fmt, mem, sync::Arc};
 
 use http::{HeaderName, HeaderValue, Response, header};
 use tollgate_core::{Caller, Catalog, money_is_bounded};
 use tollgate_protocol::{Framing, Target};
 
-use crate::{
-    AnswerBody, CoreRng, Head, Incoming, ModelPath, Refusal, RequestBody, Shared, Upstream,
-    answer::whole,
-    authenticate,
-    forward::{AttemptAnswer, RetryState, forward, outcome_of},
-    receive,
-    refusal::REQUEST_ID,
+use self::{
+    attempt::AttemptAnswer,
+    attempts::{RetryState, forward, outcome_of},
+    authenticate::authenticate,
+    receive::receive,
     relay::relay,
-    route::{RouteContext, SelectionError},
-    terms::Admission,
-    ticket::{Ending, JournalFailurePolicy, UsageGuard, UsageRecorder},
-    trace::{TRACE, is_asked},
-    translate::Bodies,
+    resolve::Admission,
+    select::{RouteContext, SelectionError},
+    types::{
+        request_bodies::Bodies,
+        trace::{TRACE, is_asked},
+        usage_guard::{Ending, JournalFailurePolicy, UsageGuard},
+    },
+};
+use crate::{
+    clock::CoreRng,
+    refusal::{REQUEST_ID, Refusal},
+    request::{Head, Incoming, RequestBody},
+    response::{AnswerBody, whole},
+    server::ModelPath,
+    state::shared::Shared,
+    state::usage_recorder::UsageRecorder,
+    upstream::call::Upstream,
 };
 
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");

@@ -23,7 +23,17 @@ use tollgate_protocol::{Method, Protocol};
 
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
-use crate::{Authenticator, Clock, Condition, Head, Metrics, Settings, Shared, SystemClock, Traffic};
+use crate::{
+    clock::{Clock, SystemClock},
+    request::Head,
+    settings::Settings,
+    state::authenticator::Authenticator,
+    state::{
+        metrics::Metrics,
+        shared::{Condition, Shared},
+        traffic::Traffic,
+    },
+};
 
 /// The secret of [`key`].
 pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
@@ -168,9 +178,9 @@ pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
         keys,
         metrics: Metrics::new("0.0.0"),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
-        alerts: crate::AlertQueue::default(),
+        alerts: crate::state::alert_queue::AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
-        retries: crate::RetryBudget::new(clock.instant()),
+        retries: crate::state::retry_budget::RetryBudget::new(clock.instant()),
         clock,
         settings,
         condition: Arc::new(Condition::default()),

@@ -10,7 +10,7 @@ use std::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{KeyId, Revision};
-use tollgate_gateway::{HealthRegistry, Shared};
+use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
 use tollgate_store::{Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreError};
 
 use crate::{catalog_file, compose, failure::Failure};

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep};
 use tollgate_core::{AccountId, Catalog, Provider};
-use tollgate_gateway::{ProbeStep, Trust, probe};
+use tollgate_gateway::upstream::client::{ProbeStep, Trust, probe};
 
 /// Tests the accounts that are asked for, by name or id; all of them where none is. `passed` is told each that passed, and
 /// whether the channel's accounts cool at all.

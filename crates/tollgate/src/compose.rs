@@ -7,8 +7,17 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
-    AlertQueue, Alerts, Authenticator, Bounds, Clock as _, Condition, HttpLimits, Metrics, MetricsAccess, RetryBudget, Settings,
-    Shared, SystemClock, TlsFiles, Traffic, UpstreamLimits, Webhook,
+    background::alerts::{Alerts, Webhook},
+    clock::{Clock as _, SystemClock},
+    settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
+    state::alert_queue::AlertQueue,
+    state::authenticator::Authenticator,
+    state::{
+        metrics::Metrics,
+        retry_budget::RetryBudget,
+        shared::{Condition, Shared},
+        traffic::Traffic,
+    },
 };
 use tollgate_store::{
     AccessMode, Actor, ChangeOrigin, Counters, ErrorClass, Journal, JournalError, JournalOptions, JournalSync, LedgerPosition,

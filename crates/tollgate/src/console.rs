@@ -25,8 +25,13 @@ use tollgate_console::{
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
-    CallerCounters, CoreRng, ExplainInput, FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService,
-    HealthRegistry, METRICS_CONTENT_TYPE, NotFound, RuntimeState, Shared, TlsFiles, USUAL_INPUT, is_public, queue, tls_acceptor,
+    clock::CoreRng,
+    explain::{CallerCounters, ExplainInput, USUAL_INPUT},
+    fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, NotFound, queue},
+    server::tls_acceptor,
+    settings::TlsFiles,
+    state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
+    upstream::client::is_public,
 };
 use tollgate_store::{RowFilter, RowKind, Store, StoreError};
 
@@ -299,7 +304,8 @@ impl GatewayHandle for RunningGateway {
 pub(crate) fn explained(question: &ExplainRequest, sight: &ExplainInput<'_>) -> Result<Value, String> {
     let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = question.clone();
     let input_tokens = input_tokens.unwrap_or(USUAL_INPUT);
-    let question = tollgate_gateway::ExplainRequest { model, from: protocol, fields, max_price, input_tokens, output_tokens };
-    let explained = tollgate_gateway::explain(&question, Arc::new(key), sight)?;
+    let question =
+        tollgate_gateway::explain::ExplainRequest { model, from: protocol, fields, max_price, input_tokens, output_tokens };
+    let explained = tollgate_gateway::explain::explain(&question, Arc::new(key), sight)?;
     Ok(serde_json::to_value(&explained).expect("an explanation is plain data"))
 }

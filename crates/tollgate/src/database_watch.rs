@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use tollgate_core::Timestamp;
-use tollgate_gateway::Shared;
+use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{AccessMode, DatabaseStatus, Store};
 
 use crate::{compose, config::Config, failure::Failure};

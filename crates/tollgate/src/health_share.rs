@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use tollgate_gateway::HealthRegistry;
+use tollgate_gateway::state::health_registry::HealthRegistry;
 use tollgate_store::SharedHealth;
 
 use crate::compose;

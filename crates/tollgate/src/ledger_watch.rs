@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use tollgate_gateway::Shared;
+use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{LedgerPosition, Store};
 
 /// How often the ledger is looked at: a top-up counts within this time.
@@ -16,8 +16,8 @@ pub(crate) async fn watch(store: Store, shared: Arc<Shared>, mut place: LedgerPo
             () = stop.cancelled() => return,
             () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
-        for (crossed, spender) in shared.counters.crossed() {
-            shared.alerts.enqueue(&shared, spender.request, &spender.key, &crossed);
+        for (alert, spender) in shared.counters.crossed() {
+            shared.alert(spender.request, &spender.key, &alert);
         }
         match store.ledger.posted_since(place).await {
             Ok((posted, now)) => {

@@ -12,7 +12,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use tollgate_core::Timestamp;
-use tollgate_gateway::{RuntimeState, Shared};
+use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
 
 /// How often it is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ fn write(data: &Path, known: &RuntimeState) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use tollgate_core::AccountId;
-    use tollgate_gateway::{AccountUsage, AccountUsageEntry};
+    use tollgate_gateway::state::{account_limiter::AccountUsage, runtime_state::AccountUsageEntry};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tollgate_core::{Budget, Caller, Catalog, Key, Meter, Subject, Timestamp};
 use tollgate_store::CounterSnapshot;
 
-use crate::{RuntimeState, Shared};
+use crate::state::{runtime_state::RuntimeState, shared::Shared};
 
 /// Where a figure comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

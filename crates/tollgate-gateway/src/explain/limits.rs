@@ -7,7 +7,7 @@ use tollgate_core::{
 };
 
 use super::{CounterSource, ExplainContext, Refused, room::budget_word};
-use crate::admit::refusal_of;
+use crate::path::admit::refusal_of;
 
 /// A limit of the key, its member, its group or the whole gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tollgate_core::{NoRoute, NotOffered};
 use tollgate_protocol::Protocol;
 
-use crate::Refusal;
+use crate::refusal::Refusal;
 
 /// A refusal to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -10,9 +10,12 @@ mod limits;
 
 use super::*;
 use crate::{
-    AccountUsage, AccountUsageEntry, ChannelSpending, LearnedFields,
-    forward::testing::{account, channel},
+    state::{
+        account_limiter::AccountUsage,
+        runtime_state::{AccountUsageEntry, ChannelSpending, LearnedFields},
+    },
     testing::key,
+    upstream::testing::{account, channel},
 };
 
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);

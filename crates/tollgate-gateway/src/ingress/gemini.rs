@@ -4,7 +4,7 @@ use http::Method as HttpMethod;
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
 use super::{Destination, ListRequest, Query, READING, not_allowed, query, reads, unknown};
-use crate::Refusal;
+use crate::refusal::Refusal;
 
 /// Everything behind `/v1beta/`.
 pub(super) fn destination(method: &HttpMethod, rest: &str, query: Query<'_>) -> Destination {

@@ -146,7 +146,7 @@ fn hints_fit_or_are_not_given() {
         (HttpMethod::GET, "/", None),
         (HttpMethod::POST, "/v1/./chat/completions", None),
     ] {
-        assert_eq!(hint(&method, path).as_deref(), expected, "{method} {path}");
+        assert_eq!(hint::hint(&method, path).as_deref(), expected, "{method} {path}");
     }
 }
 

@@ -6,8 +6,8 @@ use tollgate_protocol::{Problem, Protocol, codec};
 
 use super::{RateFigures, Refusal};
 use crate::{
-    Head,
-    answer::{AnswerBody, whole},
+    request::Head,
+    response::{AnswerBody, whole},
 };
 
 /// Id of the request; on every answer.

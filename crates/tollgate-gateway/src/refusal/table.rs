@@ -12,7 +12,7 @@ mod upstream;
 use tollgate_protocol::{FieldViolation, GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation};
 
 use super::Refusal;
-use crate::Head;
+use crate::request::Head;
 
 const INVALID_REQUEST: &str = "invalid_request_error";
 const SERVER_ERROR: &str = "server_error";

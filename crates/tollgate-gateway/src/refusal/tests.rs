@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate_core::Secret;
 
 use super::*;
-use crate::{Head, testing::head};
+use crate::{request::Head, testing::head};
 
 /// What a row is to look like.
 struct RefusalRow {

@@ -11,12 +11,11 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::beat::ConnectionTimers;
+use super::connection_timers::ConnectionTimers;
 use crate::{
-    Clock,
-    answer::{AnswerAborted, AnswerBody},
-    metrics::GaugeGuard,
-    shared::InFlightRequest,
+    clock::Clock,
+    response::{AnswerAborted, AnswerBody},
+    state::{metrics::GaugeGuard, shared::InFlightRequest},
 };
 
 /// A request under way on a connection: from the end of its head to the last byte of its answer.

@@ -24,11 +24,11 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     Core, ModelPath,
-    answering::{ConnectionContext, anonymous_head, answer},
-    beat::{Alarm, ConnectionTimers},
+    connection_timers::{Alarm, ConnectionTimers},
+    respond::{ConnectionContext, anonymous_head, answer},
     wire::{Watch, Wire},
 };
-use crate::Refusal;
+use crate::refusal::Refusal;
 
 /// How an HTTP/2 connection begins (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

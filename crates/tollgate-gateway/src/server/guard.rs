@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts, uri::Authority};
 
 use super::head_scan::Framing;
-use crate::{HttpLimits, Refusal};
+use crate::{refusal::Refusal, settings::HttpLimits};
 
 /// Bytes a field takes on the wire besides name and value: `: ` and the line's end.
 const FIELD_OVERHEAD: usize = 4;

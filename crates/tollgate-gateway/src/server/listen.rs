@@ -9,7 +9,7 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::Settings;
+use crate::settings::Settings;
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4_096;

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
-    METRICS_CONTENT_TYPE, Shared,
-    answer::{AnswerBody, whole},
     ingress::WellKnown,
+    response::{AnswerBody, whole},
+    state::{metrics::METRICS_CONTENT_TYPE, shared::Shared},
 };
 
 const JSON: &str = "application/json; charset=utf-8";

@@ -9,8 +9,8 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, Listening, ModelPath, TlsError, census::ConnectionLimiter, connection, tls};
-use crate::{CoreRng, FallbackService, Shared};
+use super::{Core, Listening, ModelPath, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
+use crate::{clock::CoreRng, fallback::FallbackService, state::shared::Shared};
 
 /// Pause after a failed accept: without file descriptors the next one would fail at once, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ pub enum RunError {
 }
 
 /// Serves until `shutdown` is cancelled, then drains: `/readyz` says 503 and new requests are refused (E61) at once,
-/// answers under way may end within [`crate::Settings::drain`].
+/// answers under way may end within [`crate::settings::Settings::drain`].
 ///
 /// `path` makes one core's path; it is called on the core's own thread, inside its runtime.
 ///

@@ -19,9 +19,10 @@ use tollgate_core::Catalog;
 
 use super::*;
 use crate::{
-    AnswerAborted, NotFound, Settings,
-    answer::whole,
-    authenticate, receive,
+    fallback::NotFound,
+    path::{authenticate::authenticate, receive::receive},
+    response::{AnswerAborted, whole},
+    settings::Settings,
     testing::{SECRET, shared},
 };
 
@@ -35,7 +36,7 @@ struct Script(Arc<Shared>);
 impl ModelPath for Script {
     async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
         let Incoming { head, body, .. } = incoming;
-        let refused = |refusal: crate::Refusal| refusal.respond(&head, &refusal.problem(&head));
+        let refused = |refusal: crate::refusal::Refusal| refusal.respond(&head, &refusal.problem(&head));
         if let Err(unwelcome) = authenticate(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
             return refused(unwelcome.refusal);
         }

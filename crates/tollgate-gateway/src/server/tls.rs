@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::TlsFiles;
+use crate::settings::TlsFiles;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]

@@ -17,8 +17,8 @@ use tokio::{
     time::Sleep,
 };
 
-use super::beat::ConnectionTimers;
-use crate::Clock;
+use super::connection_timers::ConnectionTimers;
+use crate::clock::Clock;
 
 /// How long a closed connection still swallows what the caller sends. Without it the kernel would answer unread
 /// bytes with a reset, and the caller could lose the answer that told him why.

@@ -20,8 +20,20 @@ use tollgate_core::{
     Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
-    Authenticator, Client, Clock, Core, HealthRegistry, Metrics, NotFound, Settings, Shared, SystemClock, Trust, UpstreamDispatch,
-    UsageRecorder, UsageWriter, UsageWriterParts, listen, run,
+    background::usage_writer::{UsageWriter, UsageWriterParts},
+    clock::{Clock, SystemClock},
+    fallback::NotFound,
+    path::Core,
+    server::{listen, run},
+    settings::Settings,
+    state::{
+        authenticator::Authenticator, health_registry::HealthRegistry, metrics::Metrics, shared::Shared,
+        usage_recorder::UsageRecorder,
+    },
+    upstream::{
+        client::{Client, Trust},
+        echo::UpstreamDispatch,
+    },
 };
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
@@ -138,9 +150,9 @@ impl Gate {
             keys,
             metrics: Metrics::new("test"),
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
-            alerts: tollgate_gateway::AlertQueue::default(),
-            traffic: tollgate_gateway::Traffic::new(clock.clone()),
-            retries: tollgate_gateway::RetryBudget::new(clock.instant()),
+            alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
+            traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),
+            retries: tollgate_gateway::state::retry_budget::RetryBudget::new(clock.instant()),
             clock: clock.clone(),
             settings,
             condition: Arc::default(),

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 use tollgate_console::Body;
 use tollgate_core::Secret;
-use tollgate_gateway::Trust;
+use tollgate_gateway::upstream::client::Trust;
 use url::{Host, Url};
 
 use crate::{failure::Failure, output};

@@ -10,7 +10,14 @@ use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, Ef
 use tollgate_core::{
     AccountHealth, AccountId, Budget, HealthStatus, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
 };
-use tollgate_gateway::{CallerCounters, ChannelSpending, ExplainInput, METRICS_CONTENT_TYPE, budgets, is_public, subjects_of};
+use tollgate_gateway::{
+    explain::{CallerCounters, ExplainInput, subjects_of},
+    state::{
+        metrics::METRICS_CONTENT_TYPE,
+        runtime_state::{ChannelSpending, budgets},
+    },
+    upstream::client::is_public,
+};
 use tollgate_store::{Counters, Store, StoreError};
 
 use crate::{channel_test, compose, config::Config, console::explained, failure::Failure, traffic_snapshot};

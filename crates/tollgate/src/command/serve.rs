@@ -10,8 +10,18 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::Timestamp;
 use tollgate_gateway::{
-    Alerts, Client, Core, Drained, HealthRegistry, ListenError, Probes, RunError, Shared, Trust, UpstreamDispatch, UsageBacklog,
-    UsageQueue, UsageRecorder, UsageWriter, UsageWriterParts, listen, replay, run as run_cores,
+    background::{
+        alerts::Alerts,
+        probes::Probes,
+        usage_writer::{UsageBacklog, UsageWriter, UsageWriterParts, replay},
+    },
+    path::Core,
+    server::{Drained, ListenError, RunError, listen, run as run_cores},
+    state::{health_registry::HealthRegistry, shared::Shared, usage_queue::UsageQueue, usage_recorder::UsageRecorder},
+    upstream::{
+        client::{Client, Trust},
+        echo::UpstreamDispatch,
+    },
 };
 use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
 

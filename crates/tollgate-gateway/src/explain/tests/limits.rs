@@ -3,7 +3,7 @@
 use tollgate_core::{Billing, Meter, Model, SpendTotals, Subject};
 
 use super::*;
-use crate::SubjectUsage;
+use crate::state::runtime_state::SubjectUsage;
 
 /// Ten seconds into a minute.
 const MICROS: u64 = 70_000_000;

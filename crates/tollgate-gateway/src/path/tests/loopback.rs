@@ -13,9 +13,14 @@ use tollgate_core::Outcome;
 
 use super::*;
 use crate::{
-    Client, Drained, NotFound, SystemClock, Trust, UpstreamDispatch,
-    forward::testing::{RawUpstream, read_request},
-    listen, run,
+    clock::SystemClock,
+    fallback::NotFound,
+    server::{Drained, listen, run},
+    upstream::{
+        client::{Client, Trust},
+        echo::UpstreamDispatch,
+        testing::{RawUpstream, read_request},
+    },
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,7 +55,11 @@ impl Gate {
             registry: Arc::clone(&registry),
             shared: Arc::clone(&shared),
         });
-        let settings = crate::Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), cores: 1, ..crate::Settings::default() };
+        let settings = crate::settings::Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            cores: 1,
+            ..crate::settings::Settings::default()
+        };
         let listening = listen(&settings).unwrap();
         let address = listening.address();
         let shutdown = CancellationToken::new();

@@ -95,7 +95,10 @@ async fn fail_over_waits_for_an_account_that_has_become_busy() {
 }
 
 /// Asks, and holds room on these accounts from the moment the first attempt is under way.
-async fn ask_while_others_are_taken(rig: &Rig, taken: impl Fn(AccountId) -> bool) -> (Got, Vec<crate::account_room::Permit>) {
+async fn ask_while_others_are_taken(
+    rig: &Rig,
+    taken: impl Fn(AccountId) -> bool,
+) -> (Got, Vec<crate::state::account_limiter::Permit>) {
     let limiters = &rig.core.shared.traffic.limiters;
     let others = async {
         tokio::time::sleep(SECOND / 2).await;

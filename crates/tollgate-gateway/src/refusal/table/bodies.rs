@@ -3,7 +3,7 @@
 use tollgate_protocol::{FieldViolation, Malformed, MalformedKind, Protocol};
 
 use super::{INVALID_REQUEST, RefusalRow};
-use crate::{Head, refusal::text::quoted};
+use crate::{refusal::text::quoted, request::Head};
 
 /// E19.
 pub(super) fn media_type(sent: &str) -> RefusalRow {

@@ -3,7 +3,7 @@
 use tollgate_protocol::Protocol;
 
 use super::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR};
-use crate::Head;
+use crate::request::Head;
 
 /// E61.
 pub(super) fn shutting_down() -> RefusalRow {

@@ -4,8 +4,8 @@ use tollgate_core::Timestamp;
 
 use super::{INVALID_REQUEST, RefusalRow};
 use crate::{
-    Head,
     refusal::text::{masked, time},
+    request::Head,
 };
 
 /// E1.

@@ -4,11 +4,11 @@ use tollgate_core::Window;
 
 use super::RefusalRow;
 use crate::{
-    Head,
     refusal::{
         BudgetSubject, LimitKind, LimitSubject, RateLimit, SpentBudget,
         text::{time, usd},
     },
+    request::Head,
 };
 
 /// E31 without details.

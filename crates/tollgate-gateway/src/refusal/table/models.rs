@@ -3,7 +3,7 @@
 use tollgate_protocol::Protocol;
 
 use super::{INVALID_REQUEST, RefusalRow};
-use crate::{Head, refusal::text::quoted};
+use crate::{refusal::text::quoted, request::Head};
 
 /// The list a caller is pointed to; the only word that differs between the protocols' messages.
 fn list_path(from: Protocol) -> &'static str {

@@ -1,7 +1,7 @@
 //! B2: path and method.
 
 use super::{INVALID_REQUEST, RefusalRow};
-use crate::{Head, refusal::text::quoted};
+use crate::{refusal::text::quoted, request::Head};
 
 /// E10.
 pub(super) fn unknown(hint: Option<&str>, head: &Head) -> RefusalRow {

@@ -1,7 +1,7 @@
 //! Slow, greedy and numerous callers.
 
 use super::*;
-use crate::{Bounds, HttpLimits};
+use crate::settings::{Bounds, HttpLimits};
 
 fn settings(edit: impl FnOnce(&mut HttpLimits, &mut Bounds)) -> Settings {
     let mut settings = Settings::default();

@@ -7,7 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 
 use super::*;
-use crate::{TlsFiles, queue};
+use crate::{fallback::queue, settings::TlsFiles};
 
 type Sender = http2::SendRequest<Full<Bytes>>;
 

@@ -1,0 +1,224 @@
+//! Which accounts are probed when, and what a probe's answer does to them.
+
+use tollgate_core::{AccountHealth, Catalog, Revision, Timestamp};
+
+use super::*;
+use crate::{
+    background::usage_writer::memory::{self, MemoryStore},
+    clock::PausedClock,
+    testing::key,
+    upstream::{scripted::Script, testing},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LIST: &str = r#"{"object":"list","data":[]}"#;
+
+struct Rig {
+    script: Arc<Script>,
+    registry: Arc<HealthRegistry>,
+    store: Arc<MemoryStore>,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+}
+
+impl Rig {
+    /// Probing of one channel with so many accounts.
+    fn start(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Self {
+        let mut channel = testing::channel("http://127.0.0.1:1/v1");
+        channel.accounts = (1..=accounts).map(|number| Arc::new(testing::account(number))).collect();
+        change(&mut channel);
+        let catalog = Catalog::from_parts(Revision(1), vec![channel], Vec::new(), Vec::new());
+        let store = MemoryStore::new(key());
+        let shared = memory::shared(catalog, &store, Arc::new(PausedClock::start()));
+        let (script, registry) = (Arc::new(script), Arc::new(HealthRegistry::default()));
+        let probes =
+            Probes { shared: Arc::clone(&shared), registry: Arc::clone(&registry), saved: store.clone(), upstream: script.clone() };
+        let stop = CancellationToken::new();
+        shared.tracker.spawn(probes.run(stop.clone()));
+        Self { script, registry, store, shared, stop }
+    }
+
+    fn rest(&self, number: u8) {
+        let id = testing::account(number).id;
+        self.registry.observe(id, &Observation::Refused, true, self.shared.clock.now());
+    }
+
+    fn state(&self, number: u8) -> HealthState {
+        self.registry.of(testing::account(number).id).state
+    }
+
+    fn rests(&self, number: u8) -> bool {
+        matches!(self.state(number), HealthState::Resting { .. })
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn lists(script: Script) -> Script {
+    script.replies(LIST)
+}
+
+async fn pass(seconds: u32) {
+    tokio::time::sleep(SECOND * seconds).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_was_refused_is_asked_every_ten_minutes_until_it_answers() {
+    let rig = Rig::start(lists(Script::new().refuses(401, &[])), 2, |_| {});
+    rig.rest(1);
+    pass(590).await;
+    assert_eq!(rig.script.seen().len(), 0);
+    pass(20).await;
+    assert_eq!((rig.script.seen().len(), rig.rests(1)), (1, true));
+    pass(600).await;
+    assert_eq!((rig.script.seen().len(), rig.state(1)), (2, HealthState::Usable));
+    pass(6_000).await;
+    let seen = rig.script.seen();
+    assert_eq!(seen.len(), 2, "accounts that are well are left alone");
+    assert_eq!((seen[0].path.as_str(), seen[0].body.as_str()), ("/models", ""));
+    assert!(seen.iter().all(|seen| seen.account == testing::account(1).id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_from_before_the_start_is_counted_from_its_beginning() {
+    let rig = Rig::start(lists(Script::new()), 1, |_| {});
+    let since = rig.shared.clock.now().plus_ms(-3_600_000);
+    let rested = AccountHealth {
+        state: HealthState::Resting { why: RestingReason::Refused, since, until: None },
+        ..AccountHealth::default()
+    };
+    let saved = HealthRegistry::from_saved([(testing::account(1).id, rested)]);
+    let probes = Probes {
+        shared: Arc::clone(&rig.shared),
+        registry: Arc::new(saved),
+        saved: rig.store.clone(),
+        upstream: rig.script.clone(),
+    };
+    let mut next = HashMap::new();
+    assert_eq!(probes.due(&mut next, MOST).len(), 1);
+    assert_eq!(probes.due(&mut next, MOST).len(), 0, "once, not at every look");
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_that_ask_for_it_are_probed_all_the_time() {
+    let script = (0..9).fold(Script::new(), |script, _| lists(script));
+    let rig = Rig::start(script, 3, |channel| channel.probe_interval_s = 30);
+    pass(95).await;
+    assert_eq!(rig.script.seen().len(), 9, "three accounts, three times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_account_cools_before_a_caller_meets_it_and_comes_back_with_a_list() {
+    let rig = Rig::start(lists(Script::new().not_sent()), 1, |channel| channel.probe_interval_s = 10);
+    pass(11).await;
+    assert!(matches!(rig.state(1), HealthState::Cooling { why: CoolingReason::ConnectFailure, .. }));
+    pass(10).await;
+    assert_eq!(rig.state(1), HealthState::Usable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn off_by_hand_and_without_cooling_nobody_is_probed() {
+    for change in [(|channel: &mut Channel| channel.on = false) as fn(&mut Channel), |channel| channel.cooling = false] {
+        let rig = Rig::start(Script::new(), 1, |channel| {
+            channel.probe_interval_s = 10;
+            change(channel);
+        });
+        pass(100).await;
+        assert_eq!(rig.script.seen().len(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixteen_at_once_are_the_most() {
+    let rig = Rig::start(Script::new(), 40, |channel| channel.probe_interval_s = 10);
+    pass(15).await;
+    assert_eq!((rig.script.seen().len(), rig.script.open()), (16, 16));
+    pass(30).await;
+    assert_eq!(rig.script.seen().len(), 48, "the silent ones are given up after 13 s, and the next ones had their turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
+    let rig = Rig::start(Script::new(), 2, |_| {});
+    let ids = [testing::account(1).id, testing::account(2).id];
+    for id in ids {
+        rig.store.note_test(id, rig.shared.clock.now());
+    }
+    pass(1).await;
+    rig.rest(1);
+    let limited = Observation::RateLimited { until: Some(rig.shared.clock.now().plus_ms(300_000)) };
+    rig.registry.observe(ids[1], &limited, true, rig.shared.clock.now());
+    pass(30).await;
+    assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "what passed before says nothing");
+    for id in ids {
+        rig.store.note_test(id, rig.shared.clock.now());
+    }
+    pass(3).await;
+    assert_eq!((rig.state(1), rig.state(2), rig.script.seen().len()), (HealthState::Usable, HealthState::Usable, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_that_passed_before_the_refusal_came_ends_it_if_it_was_asked_for_earlier() {
+    let rig = Rig::start(Script::new(), 1, |_| {});
+    let sent = rig.shared.clock.now();
+    pass(2).await;
+    rig.store.note_test(testing::account(1).id, rig.shared.clock.now());
+    pass(2).await;
+    rig.registry.observe_sent(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
+    assert!(rig.rests(1));
+    pass(2).await;
+    assert_eq!(rig.state(1), HealthState::Usable);
+}
+
+#[test]
+fn what_answers_mean() {
+    let error = |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"t","param":null,"code":"c"}}}}"#);
+    for (status, body, seen) in [
+        (200, LIST.to_owned(), ProbeOutcome::List),
+        (200, "<html>log in</html>".to_owned(), ProbeOutcome::Nothing),
+        (204, String::new(), ProbeOutcome::Nothing),
+        (302, String::new(), ProbeOutcome::Nothing),
+        (401, error("no"), ProbeOutcome::Refused),
+        (402, error("no"), ProbeOutcome::Refused),
+        (403, error("no"), ProbeOutcome::Refused),
+        (403, "<html>blocked</html>".to_owned(), ProbeOutcome::Nothing),
+        (404, error("no"), ProbeOutcome::Nothing),
+        (405, error("no"), ProbeOutcome::Nothing),
+        (429, error("slow down"), ProbeOutcome::Nothing),
+        (500, error("no"), ProbeOutcome::Failure(Observation::ServerError)),
+        (501, error("no"), ProbeOutcome::Nothing),
+        (503, "<html>".to_owned(), ProbeOutcome::Failure(Observation::ServerError)),
+        (504, error("no"), ProbeOutcome::Failure(Observation::Timeout)),
+    ] {
+        assert_eq!(judge(Protocol::OpenAi, status, body.as_bytes(), Timestamp(0)), seen, "{status} {body}");
+    }
+}
+
+#[test]
+fn a_probe_changes_only_what_it_can_know() {
+    let at = Timestamp(1);
+    let cooling = |why| HealthState::Cooling { until: at, why, since: at };
+    let resting = |why| HealthState::Resting { why, since: at, until: None };
+    let passed = Some(Observation::TestPassed);
+    let failure = ProbeOutcome::Failure(Observation::ServerError);
+    for (state, seen, expected) in [
+        (HealthState::Usable, ProbeOutcome::List, None),
+        (HealthState::Usable, ProbeOutcome::Refused, Some(Observation::Refused)),
+        (HealthState::Usable, failure, Some(Observation::ServerError)),
+        (HealthState::Usable, ProbeOutcome::Nothing, None),
+        (resting(RestingReason::Refused), ProbeOutcome::List, passed),
+        (resting(RestingReason::Refused), ProbeOutcome::Refused, None),
+        (resting(RestingReason::Refused), failure, None),
+        (resting(RestingReason::QuotaSpent), ProbeOutcome::List, None),
+        (cooling(CoolingReason::ConnectFailure), ProbeOutcome::List, passed),
+        (cooling(CoolingReason::RateLimited), ProbeOutcome::List, None),
+        (cooling(CoolingReason::ServerError), ProbeOutcome::List, None),
+        (cooling(CoolingReason::ConnectFailure), failure, None),
+    ] {
+        assert_eq!(meaning(&state, seen), expected, "{state:?} {seen:?}");
+    }
+}

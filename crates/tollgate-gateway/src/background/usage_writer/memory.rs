@@ -1,0 +1,210 @@
+//! A store in memory for tests: one key, the records and health it was given, and a switch for being away.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Timestamp, UsageRecord};
+use tollgate_store::{HealthStore, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
+
+use crate::{
+    clock::Clock,
+    settings::Settings,
+    state::authenticator::Authenticator,
+    state::{
+        metrics::Metrics,
+        shared::{Condition, Shared},
+        traffic::Traffic,
+    },
+};
+
+/// The store.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    key: Key,
+    records: Mutex<Vec<UsageRecord>>,
+    health: Mutex<Vec<AccountId>>,
+    passed: Mutex<Vec<(AccountId, Timestamp)>>,
+    away: AtomicBool,
+    /// Records that are not taken.
+    unfit: Mutex<HashSet<RequestId>>,
+    appends: AtomicUsize,
+    /// Milliseconds that an append takes.
+    pace: AtomicUsize,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(key: Key) -> Arc<Self> {
+        let (records, health, passed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            key,
+            records,
+            health,
+            passed,
+            away: AtomicBool::new(false),
+            unfit: Mutex::default(),
+            appends: AtomicUsize::new(0),
+            pace: AtomicUsize::new(0),
+        })
+    }
+
+    /// Stops or starts answering.
+    pub(crate) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// Each append takes so long from now on.
+    pub(crate) fn set_pace(&self, ms: usize) {
+        self.pace.store(ms, Ordering::SeqCst);
+    }
+
+    /// Records that it will not take.
+    pub(crate) fn refuse(&self, ids: &[RequestId]) {
+        self.unfit.lock().unwrap().extend(ids);
+    }
+
+    /// The ids it holds, each once, in order.
+    pub(crate) fn ids(&self) -> Vec<RequestId> {
+        let mut ids: Vec<_> = self.records.lock().unwrap().iter().map(|record| record.id).collect();
+        ids.sort();
+        ids
+    }
+
+    /// How often records were brought, in vain included.
+    pub(crate) fn appends(&self) -> usize {
+        self.appends.load(Ordering::SeqCst)
+    }
+
+    /// Accounts whose health was saved, once for each time.
+    pub(crate) fn saved_health(&self) -> Vec<AccountId> {
+        self.health.lock().unwrap().clone()
+    }
+
+    /// Somebody else tested an account.
+    pub(crate) fn note_test(&self, account: AccountId, at: Timestamp) {
+        self.passed.lock().unwrap().push((account, at));
+    }
+
+    fn here(&self) -> Result<(), StoreError> {
+        if self.away.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable { place: "test".to_owned(), detail: "gone".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl KeyStore for MemoryStore {
+    async fn find(&self, _hash: &KeyHash) -> Result<Option<Key>, StoreError> {
+        Ok(Some(self.key.clone()))
+    }
+
+    async fn list(&self) -> Result<Vec<Key>, StoreError> {
+        Ok(vec![self.key.clone()])
+    }
+}
+
+#[async_trait]
+impl UsageStore for MemoryStore {
+    async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
+        self.appends.fetch_add(1, Ordering::SeqCst);
+        let pace = self.pace.load(Ordering::SeqCst);
+        if pace > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(pace as u64)).await;
+        }
+        self.here()?;
+        let unfit = self.unfit.lock().unwrap();
+        if records.iter().any(|record| unfit.contains(&record.id)) {
+            return Err(StoreError::Unfit { detail: "no such number".to_owned() });
+        }
+        let mut held = self.records.lock().unwrap();
+        let mut known: HashSet<_> = held.iter().map(|record| record.id).collect();
+        let new: Vec<_> = records.iter().filter(|record| known.insert(record.id)).cloned().collect();
+        let count = new.len() as u64;
+        held.extend(new);
+        Ok(count)
+    }
+
+    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn prune(&self, _before: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(None)
+    }
+
+    async fn move_log_time(&self, _known: Option<Timestamp>, _time: Timestamp) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
+        Ok(Page { items: self.records.lock().unwrap().clone(), next: None })
+    }
+
+    async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
+        Ok(self.records.lock().unwrap().iter().find(|record| record.id == id).cloned())
+    }
+
+    async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
+        let held = self.ids();
+        Ok(ids.iter().copied().filter(|id| held.contains(id)).collect())
+    }
+
+    async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl HealthStore for MemoryStore {
+    async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
+        self.here()?;
+        self.health.lock().unwrap().extend(health.iter().map(|(account, _)| *account));
+        Ok(())
+    }
+
+    async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
+        self.passed.lock().unwrap().push((account, now));
+        Ok(())
+    }
+
+    async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
+        Ok(self.passed.lock().unwrap().clone())
+    }
+}
+
+/// What cores share, around this store.
+pub(crate) fn shared(catalog: Catalog, store: &Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Arc<Shared> {
+    let settings = Settings::default();
+    let hasher = KeyHasher::new(&[7; 32]);
+    let keys = Authenticator::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), TaskTracker::new());
+    Arc::new(Shared {
+        catalog: ArcSwap::from_pointee(catalog),
+        keys,
+        metrics: Metrics::new("test"),
+        counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
+        alerts: crate::state::alert_queue::AlertQueue::default(),
+        traffic: Traffic::new(clock.clone()),
+        retries: crate::state::retry_budget::RetryBudget::new(clock.instant()),
+        clock,
+        settings,
+        condition: Arc::new(Condition::default()),
+        tracker: TaskTracker::new(),
+    })
+}

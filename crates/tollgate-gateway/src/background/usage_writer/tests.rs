@@ -1,0 +1,305 @@
+//! Records are booked once, whatever the database does meanwhile.
+
+use tempfile::TempDir;
+use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};
+use tollgate_store::{JournalOptions, JournalWriter};
+
+use super::{memory::MemoryStore, *};
+use crate::{
+    clock::PausedClock,
+    state::shared::Readiness,
+    state::usage_queue::QUEUE_CAPACITY,
+    testing::{key, usage_record},
+};
+
+struct Rig {
+    store: Arc<MemoryStore>,
+    journal: Arc<Journal>,
+    writer: JournalWriter,
+    registry: Arc<HealthRegistry>,
+    shared: Arc<Shared>,
+    queue: UsageQueue,
+    till: Option<UsageWriter>,
+    stop: CancellationToken,
+    drawn: u64,
+    dir: TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(options: impl FnOnce(&mut JournalOptions)) -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut asked = JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil());
+        options(&mut asked);
+        let (journal, _) = Journal::open(asked).unwrap();
+        let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key()));
+        let shared = memory::shared(Catalog::default(), &store, Arc::new(PausedClock::start()));
+        let (queue, till) = UsageWriter::new(UsageWriterParts {
+            usage: store.clone(),
+            health_store: store.clone(),
+            journal: Arc::clone(&journal),
+            registry: Arc::clone(&registry),
+            shared: Arc::clone(&shared),
+        });
+        let writer = journal.writer(0).unwrap();
+        let (till, stop) = (Some(till), CancellationToken::new());
+        Self { store, journal, writer, registry, shared, queue, till, stop, drawn: 0, dir }
+    }
+
+    /// A request ends: journal first, then the queue.
+    fn end(&mut self) -> RequestId {
+        let mut record = usage_record("m");
+        self.drawn += 1;
+        record.id = RequestId::from_uuid(uuid::Uuid::from_u128(u128::from(self.drawn)));
+        let id = record.id;
+        drop(self.writer.end(&record).unwrap());
+        self.queue.send(record, None, true);
+        id
+    }
+
+    fn start(&mut self) -> tokio::task::JoinHandle<UsageBacklog> {
+        let recovered = self.journal.backlog().unwrap();
+        let till = self.till.take().unwrap();
+        self.shared.tracker.spawn(till.run(recovered, self.stop.clone()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_are_booked_in_batches_and_leave_the_journal() {
+    let mut rig = Rig::new();
+    let running = rig.start();
+    let ids: Vec<_> = (0..9_000).map(|_| rig.end()).collect();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!(rig.store.appends(), 3, "4,096, 4,096, 808");
+    assert_eq!(rig.journal.unbooked(), 0);
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), UsageBacklog::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_record_waits_no_longer_than_its_batch() {
+    let mut rig = Rig::new();
+    let _running = rig.start();
+    rig.end();
+    sleep(BATCH_EVERY + Duration::from_millis(10)).await;
+    assert_eq!(rig.store.ids().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_delays_records_and_loses_and_doubles_none() {
+    let mut rig = Rig::new();
+    rig.shared.condition.set_without_catalog(false);
+    let _running = rig.start();
+    rig.store.set_away(true);
+    let mut ids = Vec::new();
+    for _ in 0..60 {
+        ids.extend((0..20).map(|_| rig.end()));
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(rig.store.ids().len(), 0);
+    assert!(rig.store.appends() < 20, "{} tries in a minute", rig.store.appends());
+    assert_eq!(rig.journal.unbooked(), 1_200);
+    rig.store.set_away(false);
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!(rig.journal.unbooked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_says_while_the_database_is_away() {
+    let mut rig = Rig::new();
+    rig.shared.condition.listening();
+    let _running = rig.start();
+    rig.store.set_away(true);
+    rig.end();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.shared.condition.readiness(), Readiness::Degraded);
+    rig.store.set_away(false);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_the_queue_comes_back_from_the_journal() {
+    let mut rig = Rig::new();
+    rig.store.set_away(true);
+    let ids: Vec<_> = (0..QUEUE_CAPACITY + 700).map(|_| rig.end()).collect();
+    assert!(rig.queue.reserve().is_none());
+    rig.store.set_away(false);
+    let _running = rig.start();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!(rig.journal.unbooked(), 0);
+}
+
+/// Something comes in while each batch is booked, so that the queue is never empty: what it had no room for must not
+/// wait for that.
+#[tokio::test(start_paused = true)]
+async fn what_did_not_fit_the_queue_is_booked_while_more_comes_in() {
+    let mut rig = Rig::new();
+    rig.store.set_away(true);
+    let _running = rig.start();
+    sleep(Duration::from_secs(1)).await;
+    let away: Vec<_> = (0..QUEUE_CAPACITY + 3 * BATCH).map(|_| rig.end()).collect();
+    rig.store.set_away(false);
+    rig.store.set_pace(50);
+    for _ in 0..400 {
+        let _ = (0..100).map(|_| rig.end()).count();
+        sleep(Duration::from_millis(10)).await;
+    }
+    let booked: std::collections::HashSet<_> = rig.store.ids().into_iter().collect();
+    assert_eq!(away.iter().filter(|id| !booked.contains(id)).count(), 0, "after 4 s");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!((rig.store.ids().len(), rig.journal.unbooked()), (QUEUE_CAPACITY + 3 * BATCH + 40_000, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
+    let mut rig = Rig::with(|options| options.max_bytes = 100_000);
+    rig.shared.condition.listening();
+    rig.store.set_away(true);
+    let _running = rig.start();
+    sleep(Duration::from_secs(1)).await;
+    let ids: Vec<_> = (0..QUEUE_CAPACITY + 700).map(|_| rig.end()).collect();
+    sleep(Duration::from_secs(2)).await;
+    let held = rig.journal.pending_requests();
+    assert!(held > QUEUE_CAPACITY, "{held} of {} found no room on disk", ids.len());
+    let metrics = rig.shared.metrics.render();
+    assert!(metrics.contains(&format!("tollgate_journal_held {held}\n")), "{metrics}");
+    rig.store.set_away(false);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!((rig.journal.unbooked(), rig.journal.pending_requests()), (0, 0));
+    assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waiting() {
+    let mut rig = Rig::new();
+    let mut ids: Vec<_> = (0..100).map(|_| rig.end()).collect();
+    let refused = [ids.remove(71), ids.remove(3)];
+    rig.store.refuse(&refused);
+    let running = rig.start();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.store.ids(), ids);
+    assert_eq!((rig.journal.quarantined(), rig.journal.unbooked()), (2, 2), "they stay in the journal");
+    assert!(rig.shared.metrics.render().contains("tollgate_journal_refused 2\n"));
+    let tries = rig.store.appends();
+    assert!(tries < 40, "{tries} tries");
+    ids.push(rig.end());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.store.ids(), rig.store.appends()), (ids, tries + 1), "they are not offered again");
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), UsageBacklog::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_refuses_everything_is_not_believed() {
+    let mut rig = Rig::new();
+    let ids: Vec<_> = (0..REFUSED_MOST + 200).map(|_| rig.end()).collect();
+    rig.store.refuse(&ids);
+    let running = rig.start();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!((rig.store.ids().len(), rig.journal.quarantined()), (0, REFUSED_MOST));
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 200, lost: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_record_does_not_keep_a_start_from_serving() {
+    let mut rig = Rig::new();
+    let ids: Vec<_> = (0..20).map(|_| rig.end()).collect();
+    rig.store.refuse(&[ids[7]]);
+    let recovered = rig.journal.backlog().unwrap();
+    assert_eq!(replay(&*rig.store, &rig.journal, recovered).await.unwrap(), 19);
+    assert_eq!((rig.journal.quarantined(), rig.journal.unbooked()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_without_database_and_disk_says_what_is_lost() {
+    let mut rig = Rig::with(|options| options.max_bytes = 0);
+    rig.store.set_away(true);
+    let _ = (0..3).map(|_| rig.end()).count();
+    let mut nowhere = usage_record("m");
+    nowhere.id = RequestId::from_uuid(uuid::Uuid::from_u128(77));
+    rig.queue.send(nowhere, None, false);
+    let running = rig.start();
+    std::fs::remove_dir_all(rig.dir.path()).unwrap();
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 4, lost: 4 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_last_process_left_is_booked_first() {
+    let mut rig = Rig::new();
+    let left = rig.end();
+    let _ = rig.till.as_mut().unwrap().waiting();
+    let _running = rig.start();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.store.ids(), [left]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
+    let mut rig = Rig::new();
+    let running = rig.start();
+    let ids: Vec<_> = (0..700).map(|_| rig.end()).collect();
+    rig.stop.cancel();
+    assert_eq!(running.await.unwrap(), UsageBacklog::default());
+    assert_eq!(rig.store.ids(), ids);
+
+    let mut rig = Rig::new();
+    rig.store.set_away(true);
+    let running = rig.start();
+    let _ = (0..3).map(|_| rig.end()).count();
+    rig.stop.cancel();
+    let began = Instant::now();
+    assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 3, lost: 0 });
+    assert!(began.elapsed() <= LAST_TRY + Duration::from_secs(1));
+    assert_eq!(rig.journal.unbooked(), 3, "the journal keeps them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
+    let mut rig = Rig::new();
+    let account = AccountId::from_parts(Timestamp(1), [1; 10]);
+    let _running = rig.start();
+    sleep(Duration::from_millis(10)).await;
+    for _ in 0..50 {
+        rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
+        sleep(Duration::from_millis(50)).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    let saved = rig.store.saved_health().len();
+    assert!((2..=4).contains(&saved), "{saved} times in 2.5 s");
+    rig.store.set_away(true);
+    rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
+    sleep(Duration::from_secs(3)).await;
+    rig.store.set_away(false);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.store.saved_health().len(), saved + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_beginning_without_an_end_is_nothing_to_book() {
+    let mut rig = Rig::new();
+    let begin: AttemptStart = serde_json::from_value(serde_json::json!({
+        "id": usage_record("m").id, "at": 0, "key": key().id, "key_name": "k", "member": key().member.id,
+        "group": tollgate_core::GroupId::from_parts(Timestamp(0), [1; 10]), "group_name": "g", "protocol_in": "openai",
+        "method": "chat", "model": "m", "stream": false, "price_version": 1, "sale": null, "sale_multiplier": 1_000_000,
+        "policy": "delivered", "input": {"tokens": 1, "source": "counted"},
+        "attempt": {"channel": usage_record("m").attempts[0].channel, "channel_name": "c",
+            "account": usage_record("m").attempts[0].account, "account_name": "a", "protocol": "openai",
+            "upstream_model": "u", "at": 0, "cost": null, "cost_multiplier": 1_000_000},
+    }))
+    .unwrap();
+    rig.writer.begin(&begin).unwrap();
+    let _running = rig.start();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.store.appends(), rig.journal.unbooked()), (0, 1));
+    assert!(rig.dir.path().exists());
+}

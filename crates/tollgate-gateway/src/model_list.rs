@@ -1,0 +1,78 @@
+//! Lists of models, as a key sees them: `/v1/models` and `/v1beta/models`. They show exactly what a request would be
+//! served, since both ask core the same question. Lists leave no usage record.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+use tollgate_core::{VisibleModel, visible_model, visible_models};
+use tollgate_protocol::{
+    Protocol,
+    lists::{ListedModel, gemini_model, gemini_models, openai_model, openai_models, page},
+};
+
+use crate::{
+    ingress::ListRequest,
+    path::authenticate::authenticate,
+    refusal::Refusal,
+    request::Head,
+    response::{AnswerBody, whole},
+    state::shared::Shared,
+};
+
+/// Who offers every model: the gateway, never an upstream.
+const OWNER: &str = "tollgate";
+
+/// Answers a list request.
+pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) -> Response<AnswerBody> {
+    match written(shared, head, request).await {
+        Ok(body) => {
+            let mut response = Response::new(whole(body));
+            let kind = HeaderValue::from_static("application/json; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            response
+        }
+        Err(refusal) => shared.refused_without_record(&refusal, head),
+    }
+}
+
+async fn written(shared: &Shared, head: &Head, request: &ListRequest) -> Result<Bytes, Refusal> {
+    let catalog = shared.catalog.load_full();
+    let caller = authenticate(&shared.keys, &catalog, head, head.arrived).await.map_err(|unwelcome| unwelcome.refusal)?;
+    let native = head.from == Protocol::Gemini;
+    match request {
+        ListRequest::All { page_size, page_token } => {
+            let models = visible_models(&catalog, &caller).iter().map(listed).collect::<Vec<_>>();
+            if !native {
+                return Ok(openai_models(&models));
+            }
+            let page = page(&models, page_size.as_deref(), page_token.as_deref())
+                .map_err(|bad| Refusal::InvalidValue { name: bad.parameter(), message: bad.to_string() })?;
+            Ok(gemini_models(&page))
+        }
+        ListRequest::One(name) => {
+            let model = visible_model(&catalog, &caller, name).ok_or_else(|| Refusal::ModelNotFound {
+                model: name.clone(),
+                hidden: catalog.mappings_by_model.contains_key(name),
+            })?;
+            let model = listed(&model);
+            Ok(if native { gemini_model(&model) } else { openai_model(&model) })
+        }
+    }
+}
+
+/// What a caller may see of a model. Its `created` is 0 for all: the catalog keeps no such date, and it has to be
+/// stable.
+fn listed(visible: &VisibleModel) -> ListedModel {
+    let model = &visible.model;
+    ListedModel {
+        name: model.name.clone(),
+        created: 0,
+        owned_by: OWNER.to_owned(),
+        description: model.description.clone(),
+        context: model.context,
+        max_output: model.max_output,
+        methods: visible.methods.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

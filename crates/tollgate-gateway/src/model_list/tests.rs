@@ -1,0 +1,118 @@
+//! Lists show what a key may use, in the shape of the protocol that asks.
+
+use http_body_util::BodyExt as _;
+use tollgate_core::{
+    Catalog, Channel, Glob, Group, GroupId, Limits, Model, ModelMapping, Multiplier, Owner, Provider, Revision, Routing, Secret,
+    StreamBreak, Timestamp, TranslationPolicy, Visibility,
+};
+
+use super::*;
+use crate::{
+    settings::Settings,
+    testing::{SECRET, head, shared},
+    upstream::testing::channel,
+};
+
+/// `alpha`, `beta` and `gamma` from the echo channel, which speaks both protocols; `secret` outside the group.
+fn catalog() -> Catalog {
+    let serves = |model: &str| ModelMapping {
+        model: model.to_owned(),
+        upstream: model.to_owned(),
+        cost: None,
+        profile: tollgate_protocol::Profile::default(),
+    };
+    let open = Channel { provider: Provider::Echo, mappings: ["gamma", "alpha", "beta"].map(serves).to_vec(), ..channel("") };
+    let closed = Channel {
+        id: tollgate_core::ChannelId::from_parts(Timestamp(2), [2; 10]),
+        name: "closed".to_owned(),
+        mappings: vec![serves("secret")],
+        ..channel("http://127.0.0.1:9")
+    };
+    let group = Group {
+        id: GroupId::from_parts(Timestamp(1), [1; 10]),
+        name: "default".to_owned(),
+        owner: Owner::Database,
+        visibility: Visibility::Public,
+        channels: vec![open.id],
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+    };
+    let row = Model { name: "alpha".to_owned(), context: Some(8_192), ..Model::default() };
+    Catalog::from_parts(Revision(1), vec![open, closed], vec![group], vec![row])
+}
+
+async fn ask(path: &str, key: Option<&str>, request: ListRequest) -> (u16, serde_json::Value) {
+    let shared = shared(Settings::default(), catalog());
+    let mut head = head(path);
+    head.http_method = http::Method::GET;
+    head.presented_key = key.map(|key| Secret::new(key.to_owned()));
+    let response = list(&shared, &head, &request).await;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+fn all(size: Option<&str>, token: Option<&str>) -> ListRequest {
+    ListRequest::All { page_size: size.map(str::to_owned), page_token: token.map(str::to_owned) }
+}
+
+fn names(list: &serde_json::Value, members: &str, name: &str) -> Vec<String> {
+    list[members].as_array().unwrap().iter().map(|model| model[name].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn both_protocols_list_what_the_key_may_use() {
+    let (status, list) = ask("/v1/models", Some(SECRET), all(None, None)).await;
+    assert_eq!((status, list["object"].as_str()), (200, Some("list")));
+    assert_eq!(names(&list, "data", "id"), ["alpha", "beta", "gamma"]);
+    let (status, list) = ask("/v1beta/models", Some(SECRET), all(None, None)).await;
+    assert_eq!(status, 200);
+    assert_eq!(names(&list, "models", "name"), ["models/alpha", "models/beta", "models/gamma"]);
+    assert!(list.get("nextPageToken").is_none());
+}
+
+#[tokio::test]
+async fn native_pages_follow_each_other() {
+    let (_, first) = ask("/v1beta/models", Some(SECRET), all(Some("2"), None)).await;
+    assert_eq!(names(&first, "models", "name"), ["models/alpha", "models/beta"]);
+    let token = first["nextPageToken"].as_str().unwrap();
+    let (_, last) = ask("/v1beta/models", Some(SECRET), all(Some("2"), Some(token))).await;
+    assert_eq!(names(&last, "models", "name"), ["models/gamma"]);
+    assert!(last.get("nextPageToken").is_none());
+    for (size, token) in [(Some("many"), None), (None, Some("!"))] {
+        let (status, problem) = ask("/v1beta/models", Some(SECRET), all(size, token)).await;
+        assert_eq!((status, problem["error"]["status"].as_str()), (400, Some("INVALID_ARGUMENT")));
+    }
+}
+
+#[tokio::test]
+async fn one_model_or_none() {
+    let one = |name: &str| ListRequest::One(name.to_owned());
+    let (status, model) = ask("/v1/models/alpha", Some(SECRET), one("alpha")).await;
+    assert_eq!((status, model["id"].as_str()), (200, Some("alpha")));
+    let (status, model) = ask("/v1beta/models/alpha", Some(SECRET), one("alpha")).await;
+    assert_eq!((status, model["name"].as_str(), model["inputTokenLimit"].as_u64()), (200, Some("models/alpha"), Some(8_192)));
+    let (status, missing) = ask("/v1/models/zeta", Some(SECRET), one("zeta")).await;
+    assert_eq!((status, missing["error"]["code"].as_str()), (404, Some("model_not_found")));
+    let (_, hidden) = ask("/v1/models/secret", Some(SECRET), one("secret")).await;
+    assert_eq!(hidden.to_string(), missing.to_string().replace("zeta", "secret"), "nobody can tell a hidden model from none");
+}
+
+#[tokio::test]
+async fn lists_need_a_key() {
+    for (key, expected) in [(None, "missing_api_key"), (Some("nobody-knows-this-key-0"), "invalid_api_key")] {
+        for request in [all(None, None), ListRequest::One("alpha".to_owned())] {
+            let (status, problem) = ask("/v1/models", key, request).await;
+            assert_eq!((status, problem["error"]["code"].as_str()), (401, Some(expected)));
+        }
+    }
+}

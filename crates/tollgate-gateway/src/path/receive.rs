@@ -1,0 +1,124 @@
+//! Stage 2 of 9, second half. In: a known caller's body on the wire; out: its bytes.
+//!
+//! Checks content type and encoding, holds the body to its bound (as declared, while reading and while unpacking) and
+//! to its pace. A body that arrived in one piece is not copied.
+
+mod unpack;
+
+use std::{error::Error as _, io};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+
+use crate::{
+    refusal::Refusal,
+    request::{Head, RequestBody, RequestBodyFault},
+    settings::Bounds,
+};
+
+/// Largest buffer that is set aside before anything has come.
+const FIRST_RESERVE: usize = 64 * 1024;
+
+/// How a body is packed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+}
+
+/// Reads the body of a request whose key is known.
+///
+/// # Errors
+/// E19, E22, E23, E63, E65; E18 for a packed body that cannot be unpacked; E64 when the caller leaves.
+pub async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
+    content_type(&head.headers)?;
+    let encoding = content_encoding(&head.headers)?;
+    if body.size_hint().lower() > bounds.body_bytes as u64 {
+        return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
+    }
+    let room = body.room();
+    let bytes = read(body, bounds).await?;
+    match encoding {
+        Encoding::Identity => Ok(bytes),
+        Encoding::Gzip => unpack::gunzip(bytes, bounds.body_bytes, room.as_ref()).await,
+    }
+}
+
+async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|fault| refusal_of(&fault))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if first.len() + rest.len() + piece.len() > bounds.body_bytes {
+            return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = piece;
+            continue;
+        }
+        if rest.is_empty() {
+            let declared = usize::try_from(body.size_hint().lower()).unwrap_or(0).min(bounds.body_bytes);
+            rest.reserve(first.len() + piece.len() + declared.clamp(0, FIRST_RESERVE.max(first.len() * 2)));
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&piece);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// Broken framing is answered; where the connection is gone nobody reads an answer.
+fn refusal_of(fault: &RequestBodyFault) -> Refusal {
+    match fault {
+        RequestBodyFault::NoRoom => Refusal::Overloaded,
+        RequestBodyFault::TooSlow(limit) => Refusal::TooSlow { secs: limit.as_secs() },
+        RequestBodyFault::Broken(fault) => {
+            let io = fault.source().and_then(|source| source.downcast_ref::<io::Error>());
+            if io.is_some_and(|io| matches!(io.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) {
+                Refusal::BodyUnreadable { fault: "its framing is broken" }
+            } else {
+                Refusal::CallerLeft
+            }
+        }
+    }
+}
+
+/// Absent, `application/json` or `application/*+json`, any parameters (E19).
+fn content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    for value in headers.get_all(header::CONTENT_TYPE) {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        let essence = text.split(';').next().unwrap_or_default().trim();
+        let subtype = essence.get(..12).filter(|kind| kind.eq_ignore_ascii_case("application/")).map(|_| &essence[12..]);
+        let json = subtype.is_some_and(|subtype| {
+            subtype.eq_ignore_ascii_case("json")
+                || subtype.len() > 5 && subtype.get(subtype.len() - 5..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+        });
+        if !json {
+            return Err(Refusal::MediaType { sent: text.into_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Absent, empty, `identity` or `gzip`, once (E23).
+fn content_encoding(headers: &HeaderMap) -> Result<Encoding, Refusal> {
+    let mut encoding = Encoding::Identity;
+    for value in headers.get_all(header::CONTENT_ENCODING) {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        let name = text.trim();
+        if name.is_empty() || name.eq_ignore_ascii_case("identity") {
+            continue;
+        }
+        let gzip = name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip");
+        if !gzip || encoding == Encoding::Gzip {
+            return Err(Refusal::ContentEncoding { sent: text.into_owned() });
+        }
+        encoding = Encoding::Gzip;
+    }
+    Ok(encoding)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! The path in process: a scripted upstream, a real journal, paused time.
+
+mod endings;
+mod endings_money;
+mod failover;
+mod first_content;
+mod golden;
+mod hedging;
+mod hostile;
+mod learning;
+mod loopback;
+mod meanwhile;
+mod media;
+mod money;
+mod room;
+mod streams;
+mod translation;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use tempfile::TempDir;
+use tollgate_core::{
+    Budget, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, Revision, Routing,
+    ScheduledPrice, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+};
+use tollgate_protocol::Method;
+use tollgate_store::{Journal, JournalOptions};
+
+use super::*;
+use crate::{
+    background::usage_writer::{
+        UsageWriter, UsageWriterParts,
+        memory::{self, MemoryStore},
+    },
+    clock::{Clock, PausedClock},
+    request::RequestBody,
+    state::health_registry::HealthRegistry,
+    testing::{head, key},
+    upstream::{
+        scripted::{Piece, Script},
+        testing::{account, channel},
+    },
+};
+
+const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
+const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
+const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there"}]}"#;
+const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"up-m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
+
+/// One core with everything around it.
+pub(super) struct Rig {
+    core: Core,
+    script: Arc<Script>,
+    till: UsageWriter,
+    journal: Arc<Journal>,
+    registry: Arc<HealthRegistry>,
+    clock: Arc<PausedClock>,
+    dice: CoreRng,
+    _dir: TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(super) struct Got {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub body: String,
+    /// Whether the body was aborted at its end.
+    pub aborted: bool,
+}
+
+impl Rig {
+    /// `accounts` accounts on one channel that sells `m` at 1 and 2 USD per million and buys at half of that.
+    pub(super) fn new(script: Script, accounts: u8) -> Self {
+        Self::with(script, accounts, |_| {})
+    }
+
+    pub(super) fn with(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Self {
+        Self::build(script, accounts, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), change)
+    }
+
+    /// The same with something changed about the group.
+    pub(super) fn grouped(script: Script, accounts: u8, change: impl FnOnce(&mut Group)) -> Self {
+        let rig = Self::new(script, accounts);
+        let catalog = rig.core.shared.catalog.load();
+        let mut group = Group::clone(&catalog.groups[0]);
+        change(&mut group);
+        let channels = catalog.channels.values().map(|row| Channel::clone(row)).collect();
+        let models = catalog.models.values().map(|row| Model::clone(row)).collect();
+        rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, channels, vec![group], models)));
+        rig
+    }
+
+    pub(super) fn build(
+        script: Script,
+        accounts: u8,
+        journal: impl FnOnce(&std::path::Path) -> JournalOptions,
+        change: impl FnOnce(&mut Channel),
+    ) -> Self {
+        Self::build_for(script, accounts, journal, change, key(), &[])
+    }
+
+    /// One account, and something changed about the key.
+    pub(super) fn keyed(script: Script, change: impl FnOnce(&mut Key)) -> Self {
+        let mut key = key();
+        change(&mut key);
+        Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key, &[])
+    }
+
+    /// The same with budgets of the whole gateway.
+    pub(super) fn budgeted(script: Script, budgets: &[Budget]) -> Self {
+        Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key(), budgets)
+    }
+
+    fn build_for(
+        script: Script,
+        accounts: u8,
+        journal: impl FnOnce(&std::path::Path) -> JournalOptions,
+        change: impl FnOnce(&mut Channel),
+        mut key: Key,
+        budgets: &[Budget],
+    ) -> Self {
+        let mut channel = channel("http://127.0.0.1:1/v1");
+        channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
+        channel.mappings[0].cost = Some(price(500_000_000, 1_000_000_000));
+        change(&mut channel);
+        let group = group(&channel);
+        key.groups = vec![group.id];
+        let model = Model { name: "m".to_owned(), price: Some(price(1_000_000_000, 2_000_000_000)), ..Model::default() };
+        let catalog = Catalog::from_parts(Revision(7), vec![channel], vec![group], vec![model]);
+        let dir = TempDir::new().unwrap();
+        let (journal, recovery) = Journal::open(journal(dir.path())).unwrap();
+        drop(recovery);
+        let (journal, script, registry) = (Arc::new(journal), Arc::new(script), Arc::new(HealthRegistry::default()));
+        script.watch(&journal);
+        let clock = Arc::new(PausedClock::start());
+        let store = MemoryStore::new(key);
+        let mut shared = memory::shared(catalog, &store, clock.clone());
+        Arc::get_mut(&mut shared).unwrap().settings.budgets = budgets.to_vec();
+        let (queue, till) = UsageWriter::new(UsageWriterParts {
+            usage: store.clone(),
+            health_store: store,
+            journal: Arc::clone(&journal),
+            registry: Arc::clone(&registry),
+            shared: Arc::clone(&shared),
+        });
+        let recorder = UsageRecorder::open(shared, &journal, 0, queue, Arc::clone(&registry)).unwrap();
+        let core = Core::new(recorder, script.clone()).unwrap();
+        Self { core, script, till, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
+    }
+
+    /// A request as the ingress would hand it over.
+    pub(super) fn incoming(&self, body: &str) -> Incoming {
+        let mut head = head("/v1/chat/completions");
+        head.request_id = self.dice.request_id(self.clock.now());
+        head.arrived = self.clock.now();
+        head.started = self.clock.instant();
+        head.presented_key = Some(Secret::new(SECRET.to_owned()));
+        let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+        Incoming { head, target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
+    }
+
+    /// A native request for the same model.
+    pub(super) fn native(&self, method: Method, body: &str) -> Incoming {
+        let mut incoming = self.incoming(body);
+        incoming.head.from = tollgate_protocol::Protocol::Gemini;
+        incoming.head.path = "/v1beta/models/m".to_owned();
+        incoming.target = Target { method, model: Some("m".to_owned()), framing: Framing::Sse };
+        incoming
+    }
+
+    /// A second channel beside the first, with an account of its own.
+    pub(super) fn add_channel(&self, change: impl FnOnce(&mut Channel)) {
+        self.change(|channels, groups, _| {
+            let mut second = channels[0].clone();
+            second.id = tollgate_core::ChannelId::from_parts(Timestamp(2), [2; 10]);
+            second.name = "two".to_owned();
+            second.accounts = vec![Arc::new(account(99))];
+            change(&mut second);
+            groups[0].channels.push(second.id);
+            channels.push(second);
+        });
+    }
+
+    pub(super) fn change_group(&self, change: impl FnOnce(&mut Group)) {
+        self.change(|_, groups, _| change(&mut groups[0]));
+    }
+
+    pub(super) fn change_model(&self, change: impl FnOnce(&mut Model)) {
+        self.change(|_, _, models| change(&mut models[0]));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Channel>, &mut Vec<Group>, &mut Vec<Model>)) {
+        let catalog = self.core.shared.catalog.load_full();
+        let mut channels = catalog.channels.values().map(|row| (**row).clone()).collect();
+        let mut groups = catalog.groups.values().map(|row| (**row).clone()).collect();
+        let mut models = catalog.models.values().map(|row| (**row).clone()).collect();
+        change(&mut channels, &mut groups, &mut models);
+        self.core.shared.catalog.store(Arc::new(Catalog::from_parts(Revision(8), channels, groups, models)));
+    }
+
+    /// Asks, and reads the answer to its end.
+    pub(super) async fn ask(&self, body: &str) -> Got {
+        read(serve(&self.core, self.incoming(body)).await).await
+    }
+
+    /// The records that came to the till, which are all there are: every one also has its end in the journal.
+    pub(super) fn records(&mut self) -> Vec<UsageRecord> {
+        let records = self.till.waiting();
+        let mut journalled: Vec<_> = self.journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
+        let mut queued: Vec<_> = records.iter().map(|record| record.id).collect();
+        journalled.sort();
+        queued.sort();
+        assert_eq!(journalled, queued, "journal and queue hold the same records, each once");
+        assert_eq!(self.journal.unbooked(), records.len(), "nothing is begun without an end");
+        assert_eq!(self.core.shared.counters.open(), 0, "every request holds room in its group, and gave it back");
+        records
+    }
+
+    /// The one record of the one request.
+    pub(super) fn record(&mut self) -> UsageRecord {
+        let mut records = self.records();
+        assert_eq!(records.len(), 1, "{records:?}");
+        records.remove(0)
+    }
+}
+
+pub(super) async fn read(response: Response<AnswerBody>) -> Got {
+    let (head, mut body) = response.into_parts();
+    let mut text = Vec::new();
+    let mut aborted = false;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            aborted = true;
+            break;
+        };
+        text.extend_from_slice(frame.data_ref().unwrap());
+    }
+    let body = String::from_utf8(text).unwrap();
+    Got { status: head.status.as_u16(), headers: head.headers, body, aborted }
+}
+
+impl Got {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// `error.code` of a chat error.
+    pub(super) fn code(&self) -> String {
+        let body: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        body["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+fn price(input: i64, output: i64) -> PriceSchedule {
+    let price = Price { input: Some(input), output: Some(output), ..Price::default() };
+    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
+}
+
+fn group(channel: &Channel) -> Group {
+    Group {
+        id: GroupId::from_parts(Timestamp(1), [1; 10]),
+        name: "default".to_owned(),
+        owner: Owner::Database,
+        visibility: Visibility::Public,
+        channels: vec![channel.id],
+        models: vec![Glob("*".to_owned())],
+        sale_multiplier: Multiplier::ONE,
+        translation: TranslationPolicy::Strict,
+        signatures_in_ids: true,
+        stream_break: StreamBreak::Delivered,
+        price_limit: None,
+        routing: Routing::Weighted,
+        hedge: None,
+        trace: false,
+        limits: Limits { concurrency: 100_000, ..Limits::default() },
+        budgets: Vec::new(),
+    }
+}
+
+/// A chunk of an event stream with this content.
+pub(super) fn chunk(content: &str) -> Piece {
+    format!(
+        "data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{content}\"}},\"finish_reason\":null}}]}}\n\n"
+    )
+    .as_str()
+    .into()
+}
+
+/// The chunk that names the role and says nothing.
+pub(super) fn role() -> Piece {
+    "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n".into()
+}
+
+/// Finish, usage and end mark.
+pub(super) fn tail() -> Piece {
+    concat!(
+        "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":null}\n\n",
+        "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5}}\n\n",
+        "data: [DONE]\n\n"
+    )
+    .into()
+}
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);

@@ -1,0 +1,77 @@
+//! The remote media of one request: which addresses an attempt needs as bytes, and what was fetched of them so far.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future::join_all;
+use tollgate_core::PlannedAttempt;
+use tollgate_protocol::{FetchedMedia, pending_media};
+
+use super::{Bodies, profile_of};
+use crate::{
+    request::BodyMemory,
+    upstream::{
+        client::AddressPolicy,
+        media::{Allowance, FetchFault, MOST_ADDRESSES, MediaFetcher},
+    },
+};
+
+/// What was fetched, apart for channels that may reach private addresses and those that may not.
+pub(super) struct PrefetchedMedia {
+    public: Mutex<FetchedMedia>,
+    anywhere: Mutex<FetchedMedia>,
+    allowance: Allowance,
+}
+
+impl PrefetchedMedia {
+    pub(super) fn new(room: Option<BodyMemory>) -> Self {
+        Self { public: Mutex::default(), anywhere: Mutex::default(), allowance: Allowance::new(room) }
+    }
+
+    /// What there is for a channel, or why it is not there.
+    pub(super) fn of(&self, reach: AddressPolicy) -> MutexGuard<'_, FetchedMedia> {
+        let media = match reach {
+            AddressPolicy::Public => &self.public,
+            AddressPolicy::Anywhere => &self.anywhere,
+        };
+        media.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bodies<'_> {
+    /// Fetches the media that an attempt needs and nobody fetched yet. Afterwards it is known whether the request can
+    /// go there: `false` where it cannot.
+    pub(crate) async fn fetch_media(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> bool {
+        if planned.protocol == self.from {
+            return true;
+        }
+        let (channel, serves) = (&planned.channel, planned.mapping());
+        if self.write(channel, serves).unfetched {
+            let reach = AddressPolicy::of(channel);
+            let found = self.fetch(fetcher, planned, reach).await;
+            self.media.of(reach).extend(found);
+            // What was written with something empty in the place of media is written anew.
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !one.unfetched);
+        }
+        self.untranslatable(channel, serves).is_empty()
+    }
+
+    async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt, reach: AddressPolicy) -> FetchedMedia {
+        let (channel, serves) = (&planned.channel, planned.mapping());
+        let Ok(request) = self.decoded() else { return HashMap::new() };
+        let wanted = pending_media(channel.protocol, request, &profile_of(channel, serves));
+        let known: Vec<bool> = {
+            let known = self.media.of(reach);
+            wanted.iter().map(|address| known.contains_key(*address)).collect()
+        };
+        let (few, allowance) = (wanted.len() <= MOST_ADDRESSES, &self.media.allowance);
+        let missing = wanted.into_iter().zip(known).filter(|(_, known)| !known);
+        let fetches = missing.map(|(address, _)| async move {
+            let found = if few { fetcher.fetch(address, reach, allowance).await } else { Err(FetchFault::TooMany) };
+            (address.to_owned(), found.map_err(FetchFault::reason))
+        });
+        join_all(fetches).await.into_iter().collect()
+    }
+}

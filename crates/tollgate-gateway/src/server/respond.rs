@@ -1,0 +1,191 @@
+//! One HTTP request from the end of its head to the head of its answer: guards, path, and who answers.
+
+use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt as _;
+use http::{HeaderMap, HeaderValue, Request, Response, Version, header, request::Parts};
+use tollgate_protocol::Protocol;
+
+use super::{
+    Core, ModelPath,
+    body::{OutgoingBody, RequestInProgress},
+    client_address::client_address,
+    connection_timers::ConnectionTimers,
+    guard, pages,
+};
+use crate::{
+    fallback::{FallbackRequest, FallbackResponse},
+    ingress::{self, Destination, WellKnown},
+    model_list,
+    refusal::{REQUEST_ID, Refusal},
+    request::{BodyMemory, Head, Incoming, RequestBody},
+    response::AnswerBody,
+    settings::MetricsAccess,
+};
+
+/// The connection a request came on.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectionContext {
+    pub(super) peer: SocketAddr,
+    pub(super) timers: Arc<ConnectionTimers>,
+}
+
+/// Answers a request. Never fails: what goes wrong is an answer too.
+pub(super) async fn answer<P: ModelPath>(
+    core: Arc<Core<P>>,
+    line: ConnectionContext,
+    request: Request<hyper::body::Incoming>,
+) -> Result<Response<OutgoingBody>, Infallible> {
+    let started = core.shared.clock.instant();
+    let framing = line.timers.begin(started);
+    let mut under_way = RequestInProgress::new(Arc::clone(&line.timers), Arc::clone(&core.shared.clock));
+    let (parts, body) = request.into_parts();
+    let version = parts.version;
+    let destination = ingress::destination(&parts.method, &parts.uri, &parts.headers);
+    let head = head_of(&core, &line, &parts, &destination, started);
+    let (from, request_id) = (head.from, head.request_id);
+
+    let answered = AssertUnwindSafe(dispatch(&core, &line, head, destination, parts, framing, body, &mut under_way));
+    let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(request.id = %request_id, "a panic while answering");
+        let head = Head { from, request_id, ..anonymous_head(&core, &line, started) };
+        refuse(&core, &Refusal::Internal, &head)
+    });
+    let headers = response.headers_mut();
+    if !headers.contains_key(REQUEST_ID)
+        && let Ok(id) = HeaderValue::from_str(&request_id.to_string())
+    {
+        headers.insert(REQUEST_ID, id);
+    }
+    if version == Version::HTTP_2 {
+        headers.remove(header::CONNECTION);
+    }
+    Ok(response.map(|body| OutgoingBody::new(body, under_way)))
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything a request has, in the order it is used")]
+async fn dispatch<P: ModelPath>(
+    core: &Arc<Core<P>>,
+    line: &ConnectionContext,
+    mut head: Head,
+    destination: Destination,
+    parts: Parts,
+    framing: super::head_scan::Framing,
+    body: hyper::body::Incoming,
+    under_way: &mut RequestInProgress,
+) -> Response<AnswerBody> {
+    let shared = &core.shared;
+    if let Err(refusal) = guard::check(&parts, framing, &shared.settings.http) {
+        let mut response = refuse(core, &refusal, &head);
+        // What follows a head that cannot be trusted is not read.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
+    let body = RequestBody::wire(body, shared.settings.bounds.body_timeout);
+    match destination {
+        Destination::WellKnown(page) => well_known(core, line, page, head, parts, body).await,
+        _ if shared.condition.is_draining() => refuse(core, &Refusal::ShuttingDown, &head),
+        Destination::Fallback => fallback(core, line, head, parts, body).await,
+        Destination::Refused(_, refusal) => refuse(core, &with_hint(refusal, &head), &head),
+        Destination::List(_, list) => {
+            head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
+            head.headers = parts.headers;
+            model_list::list(shared, &head, &list).await
+        }
+        Destination::Model(_, target) => {
+            let Some(present) = shared.condition.enter(shared.settings.http.requests) else {
+                return refuse(core, &Refusal::Overloaded, &head);
+            };
+            let present = Arc::new(present);
+            let body = body.within(BodyMemory::new(Arc::clone(&present), shared.settings.body_memory_bytes));
+            under_way.count(present, shared.metrics.in_flight());
+            head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
+            head.headers = parts.headers;
+            core.path.serve(Incoming { head, target, body }).await
+        }
+    }
+}
+
+async fn well_known<P: ModelPath>(
+    core: &Arc<Core<P>>,
+    line: &ConnectionContext,
+    page: WellKnown,
+    head: Head,
+    parts: Parts,
+    body: RequestBody,
+) -> Response<AnswerBody> {
+    let here = match (page, core.shared.settings.metrics) {
+        (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
+        (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_loopback(),
+        (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
+    };
+    if here { pages::page(page, &core.shared) } else { fallback(core, line, head, parts, body).await }
+}
+
+/// Whatever lives outside the model path; nobody there is E10.
+async fn fallback<P: ModelPath>(
+    core: &Arc<Core<P>>,
+    line: &ConnectionContext,
+    head: Head,
+    parts: Parts,
+    body: RequestBody,
+) -> Response<AnswerBody> {
+    let peer = SocketAddr::new(head.peer, line.peer.port());
+    let visit = FallbackRequest { id: head.request_id, peer, request: Request::from_parts(parts, body) };
+    match core.fallback.call(visit).await {
+        FallbackResponse::Answer(response) => response,
+        FallbackResponse::Nobody => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
+        FallbackResponse::Busy => refuse(core, &Refusal::Overloaded, &head),
+    }
+}
+
+fn with_hint(refusal: Refusal, head: &Head) -> Refusal {
+    if matches!(refusal, Refusal::UnknownPath { .. }) {
+        return Refusal::UnknownPath { hint: ingress::hint::hint(&head.http_method, &head.path) };
+    }
+    refusal
+}
+
+/// A refusal that leaves no record: counted and logged here.
+fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
+    core.shared.refused_without_record(refusal, head)
+}
+
+/// A head without its key and its headers, which only some destinations need.
+fn head_of<P>(
+    core: &Core<P>,
+    line: &ConnectionContext,
+    parts: &Parts,
+    destination: &Destination,
+    started: tokio::time::Instant,
+) -> Head {
+    let from = match destination {
+        Destination::Model(from, _) | Destination::List(from, _) | Destination::Refused(from, _) => *from,
+        Destination::WellKnown(_) | Destination::Fallback => Protocol::OpenAi,
+    };
+    Head {
+        from,
+        http_method: parts.method.clone(),
+        path: parts.uri.path().to_owned(),
+        client_request_id: guard::client_request_id(&parts.headers),
+        peer: client_address(line.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
+        ..anonymous_head(core, line, started)
+    }
+}
+
+/// A head of which nothing is known but who sent it.
+pub(super) fn anonymous_head<P>(core: &Core<P>, line: &ConnectionContext, started: tokio::time::Instant) -> Head {
+    let arrived = core.shared.clock.now();
+    Head {
+        from: Protocol::OpenAi,
+        request_id: core.dice.request_id(arrived),
+        arrived,
+        started,
+        peer: line.peer.ip().to_canonical(),
+        presented_key: None,
+        http_method: http::Method::GET,
+        path: String::new(),
+        headers: HeaderMap::new(),
+        client_request_id: None,
+    }
+}

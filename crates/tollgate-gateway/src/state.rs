@@ -1,0 +1,18 @@
+//! State that requests share. Everything is a snapshot behind a pointer, an atomic, or a map locked for one look-up.
+
+pub mod account_limiter;
+mod account_map;
+pub mod alert_queue;
+pub mod authenticator;
+pub(crate) mod change_signal;
+pub mod health_registry;
+pub(crate) mod hedge_budget;
+pub(crate) mod latency_estimate;
+pub(crate) mod learned_parameters;
+pub mod metrics;
+pub mod retry_budget;
+pub mod runtime_state;
+pub mod shared;
+pub mod traffic;
+pub mod usage_queue;
+pub mod usage_recorder;

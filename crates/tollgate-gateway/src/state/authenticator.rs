@@ -1,0 +1,134 @@
+//! Looks presented keys up: a bounded cache in front of the store, and a count of failed keys per address.
+
+mod cache;
+mod failed_keys;
+
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+use tokio_util::task::TaskTracker;
+use tollgate_core::{Key, KeyId};
+use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
+
+use self::{
+    cache::{KeyCache, Remembered},
+    failed_keys::WrongKeys,
+};
+use crate::{clock::Clock, refusal::Refusal, settings::Settings};
+
+/// Concurrent key look-ups over all cores; further ones wait.
+const LOOKUPS: usize = 64;
+/// Longest wait for a key look-up, including the wait for a permit.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Where keys are checked: a bounded memory in front of the store, and the count of wrong keys by address.
+pub struct Authenticator {
+    hasher: KeyHasher,
+    store: Arc<dyn KeyStore>,
+    cache: KeyCache,
+    wrong: WrongKeys,
+    lookups: Arc<Semaphore>,
+    runtime: Handle,
+    tracker: TaskTracker,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+impl Authenticator {
+    /// An authenticator in front of `store`. Look-ups run on `runtime`, where the store's connections live.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn KeyStore>,
+        hasher: KeyHasher,
+        settings: &Settings,
+        clock: Arc<dyn Clock>,
+        runtime: Handle,
+        tracker: TaskTracker,
+    ) -> Self {
+        Self {
+            hasher,
+            store,
+            cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
+            wrong: WrongKeys::new(settings.wrong_keys_per_minute, clock.instant()),
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            runtime,
+            tracker,
+            clock,
+        }
+    }
+
+    /// Forgets a key that changed, whatever changed about it.
+    pub fn drop_key(&self, key: KeyId) {
+        self.cache.forget(key);
+    }
+
+    /// Forgets which keys are wrong: one of them may just have been created.
+    pub fn clear_negatives(&self) {
+        self.cache.forget_wrong();
+    }
+
+    /// Forgets everything: a member, a group or a grant changed.
+    pub fn clear(&self) {
+        self.cache.forget_all();
+    }
+
+    /// Counts a wrong key that was presented elsewhere, such as on the admin API.
+    ///
+    /// # Errors
+    /// The seconds to wait, when too many came from this address within a minute.
+    pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
+        self.wrong.count(from, self.clock.instant())
+    }
+
+    /// The key behind a presented secret; `None` when no key has it.
+    ///
+    /// # Errors
+    /// E68 when the store does not answer in time.
+    pub(crate) async fn find(&self, presented: &str) -> Result<Option<Arc<Key>>, Refusal> {
+        if !looks_like_key(presented) {
+            return Ok(None);
+        }
+        let hash = self.hasher.hash(presented);
+        match self.cache.get(&hash) {
+            Some(Remembered::Key(key)) => Ok(Some(key)),
+            Some(Remembered::Wrong) => Ok(None),
+            None => self.look_up(hash).await,
+        }
+    }
+
+    async fn look_up(&self, hash: KeyHash) -> Result<Option<Arc<Key>>, Refusal> {
+        let seen = self.cache.generation();
+        let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
+        let asked = self.tracker.spawn_on(
+            timeout(LOOKUP_TIMEOUT, async move {
+                // Never closed; a closed one would only mean that nobody waits.
+                let _turn = lookups.acquire_owned().await;
+                (store.find(&hash).await, hash)
+            }),
+            &self.runtime,
+        );
+        match asked.await {
+            Ok(Ok((Ok(found), hash))) => {
+                let found = found.map(Arc::new);
+                self.cache.remember(hash, found.clone(), seen);
+                Ok(found)
+            }
+            Ok(Ok((Err(error), _))) => {
+                tracing::warn!(error = %error, "a key could not be looked up");
+                Err(Refusal::KeyCheckUnavailable)
+            }
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!("a key could not be looked up in time");
+                Err(Refusal::KeyCheckUnavailable)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

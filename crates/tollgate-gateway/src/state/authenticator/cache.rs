@@ -1,0 +1,148 @@
+//! What is remembered of keys: right ones until they change, wrong ones for a moment. Looked up by the full hash.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use moka::sync::Cache;
+use tollgate_core::{Key, KeyId};
+use tollgate_store::KeyHash;
+
+/// A key or the knowledge that there is none.
+pub(super) enum Remembered {
+    Key(Arc<Key>),
+    Wrong,
+}
+
+/// Two bounded memories and a count of changes. What was read from the store before a change must not be remembered
+/// after it, so a reader states the count it saw.
+pub(super) struct KeyCache {
+    keys: Cache<[u8; 32], Arc<Key>>,
+    wrong: Cache<[u8; 32], ()>,
+    generation: AtomicU64,
+}
+
+impl fmt::Debug for KeyCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyCache")
+            .field("keys", &self.keys.entry_count())
+            .field("wrong", &self.wrong.entry_count())
+            .finish_non_exhaustive()
+    }
+}
+
+impl KeyCache {
+    pub(super) fn new(entries: u64, wrong_for: Duration) -> Self {
+        Self {
+            keys: Cache::builder().max_capacity(entries).support_invalidation_closures().build(),
+            wrong: Cache::builder().max_capacity(entries).time_to_live(wrong_for).build(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn get(&self, hash: &KeyHash) -> Option<Remembered> {
+        if let Some(key) = self.keys.get(&hash.0) {
+            return Some(Remembered::Key(key));
+        }
+        self.wrong.contains_key(&hash.0).then_some(Remembered::Wrong)
+    }
+
+    /// How many changes there were.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Remembers what the store said, unless something changed since `seen`.
+    pub(super) fn remember(&self, hash: KeyHash, found: Option<Arc<Key>>, seen: u64) {
+        if self.generation() != seen {
+            return;
+        }
+        match found {
+            Some(key) => self.keys.insert(hash.0, key),
+            None => self.wrong.insert(hash.0, ()),
+        }
+        // A change between the check and the insert: take it out again.
+        if self.generation() != seen {
+            self.keys.invalidate(&hash.0);
+            self.wrong.invalidate(&hash.0);
+        }
+    }
+
+    pub(super) fn forget(&self, id: KeyId) {
+        self.changed();
+        if self.keys.invalidate_entries_if(move |_, key| key.id == id).is_err() {
+            // Only without closure support, which the builder asked for.
+            self.keys.invalidate_all();
+        }
+    }
+
+    pub(super) fn forget_wrong(&self) {
+        self.changed();
+        self.wrong.invalidate_all();
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.changed();
+        self.keys.invalidate_all();
+        self.wrong.invalidate_all();
+    }
+
+    fn changed(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{Clock as _, SystemClock},
+        testing,
+    };
+
+    /// Kilobytes of memory that the process holds.
+    fn resident() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    }
+
+    fn hash(number: u64) -> KeyHash {
+        // As evenly spread as real hashes.
+        let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&mixed.to_be_bytes());
+        bytes[8..16].copy_from_slice(&number.to_be_bytes());
+        KeyHash(bytes)
+    }
+
+    #[test]
+    fn a_million_keys_take_no_more_room_than_the_bound() {
+        const KEYS: u64 = 1_000_000;
+        const BOUND: u64 = 100_000;
+        let cache = KeyCache::new(BOUND, Duration::from_secs(10));
+        let (before, begin) = (resident(), SystemClock.instant());
+        for number in 0..KEYS {
+            let key = Key { name: format!("key-{number}"), ..testing::key() };
+            cache.remember(hash(number), Some(Arc::new(key)), cache.generation());
+        }
+        cache.keys.run_pending_tasks();
+        let remembered = SystemClock.instant().saturating_duration_since(begin);
+        let begin = SystemClock.instant();
+        let found = (0..KEYS).filter(|number| matches!(cache.get(&hash(*number)), Some(Remembered::Key(_)))).count() as u64;
+        let looked_up = SystemClock.instant().saturating_duration_since(begin);
+        println!(
+            "{KEYS} keys through a memory of {BOUND}: {found} kept, {} MiB more, {:.2} µs to remember one, {:.2} µs to look one up",
+            resident().saturating_sub(before) / 1_024,
+            remembered.as_secs_f64(),
+            looked_up.as_secs_f64(),
+        );
+        assert!(found <= BOUND, "{found}");
+        assert!(found > BOUND / 2, "{found}");
+    }
+}

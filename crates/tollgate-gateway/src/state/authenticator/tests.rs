@@ -1,0 +1,183 @@
+//! Which keys are let in, what the others are told, and that a database that is away never costs a key its good name.
+
+use std::sync::atomic::Ordering;
+
+use tollgate_core::{Caller, Catalog, Key, KeyStatus, MemberStatus, Secret, Timestamp};
+use tollgate_protocol::Protocol;
+
+use super::*;
+use crate::{
+    clock::PausedClock,
+    path::authenticate::{AuthError, authenticate},
+    testing::{MemoryKeys, SECRET, head, key},
+};
+
+struct Rig {
+    store: Arc<MemoryKeys>,
+    authenticator: Authenticator,
+    clock: Arc<PausedClock>,
+}
+
+fn rig(key: Option<Key>, settings: &Settings) -> Rig {
+    let hasher = KeyHasher::new(&[7; 32]);
+    let store = Arc::new(MemoryKeys::default());
+    if let Some(key) = key {
+        store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key);
+    }
+    let clock = Arc::new(PausedClock::start());
+    let authenticator = Authenticator::new(
+        Arc::clone(&store) as Arc<dyn KeyStore>,
+        hasher,
+        settings,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        Handle::current(),
+        TaskTracker::new(),
+    );
+    Rig { store, authenticator, clock }
+}
+
+impl Rig {
+    async fn ask(&self, secret: &str) -> Result<Caller, AuthError> {
+        let mut head = head("/v1/chat/completions");
+        head.presented_key = Some(Secret::new(secret.to_owned()));
+        authenticate(&self.authenticator, &Catalog::default(), &head, self.clock.now()).await
+    }
+
+    async fn id(&self, secret: &str) -> &'static str {
+        match self.ask(secret).await {
+            Ok(_) => "in",
+            Err(unwelcome) => unwelcome.refusal.id(Protocol::OpenAi),
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.store.asked.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_key_is_looked_up_once() {
+    let rig = rig(Some(key()), &Settings::default());
+    for _ in 0..3 {
+        assert_eq!(rig.ask(SECRET).await.unwrap().key.id, key().id);
+    }
+    assert_eq!(rig.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_key_is_looked_up_once_and_a_malformed_one_never() {
+    let rig = rig(None, &Settings::default());
+    for _ in 0..3 {
+        assert_eq!(rig.id(SECRET).await, "E2");
+    }
+    assert_eq!(rig.asked(), 1);
+    for malformed in ["", "short", "sk-tg-with-a-wrong-checksum-0123456789012345678901234567890", "umlaut-schlüssel-0123456789"] {
+        assert_eq!(rig.id(malformed).await, "E2");
+    }
+    assert_eq!(rig.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_key_nobody_is_asked() {
+    let rig = rig(Some(key()), &Settings::default());
+    let refused = authenticate(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
+    assert_eq!(refused.refusal, Refusal::KeyMissing);
+    assert!(refused.key.is_none());
+    assert_eq!(rig.asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_a_known_key_names_it() {
+    type Edit = fn(&mut Key);
+    let cases: [(&str, Edit); 8] = [
+        ("E3", |key| key.expires_at = Some(Timestamp(1_794_999_999_000_000))),
+        ("in", |key| key.expires_at = Some(Timestamp(1_900_000_000_000_000))),
+        ("E4", |key| key.status = KeyStatus::Disabled),
+        ("E4", |key| key.status = KeyStatus::Revoked),
+        ("E5", |key| key.ip_allow = vec!["198.51.100.0/24".parse().unwrap()]),
+        ("in", |key| key.ip_allow = vec!["203.0.113.0/24".parse().unwrap()]),
+        ("E6", |key| key.member.status = MemberStatus::Suspended),
+        ("E3", |key| {
+            key.expires_at = Some(Timestamp(0));
+            key.status = KeyStatus::Disabled;
+        }),
+    ];
+    for (expected, edit) in cases {
+        let mut row = key();
+        edit(&mut row);
+        let rig = rig(Some(row), &Settings::default());
+        assert_eq!(rig.id(SECRET).await, expected);
+        if expected != "in" {
+            assert_eq!(rig.ask(SECRET).await.unwrap_err().key.map(|key| key.id), Some(key().id), "{expected}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_is_never_a_401() {
+    let rig = rig(Some(key()), &Settings::default());
+    rig.store.away.store(true, Ordering::SeqCst);
+    assert_eq!(rig.id(SECRET).await, "E68");
+    rig.store.away.store(false, Ordering::SeqCst);
+    assert_eq!(rig.id(SECRET).await, "in");
+    rig.store.away.store(true, Ordering::SeqCst);
+    assert_eq!(rig.id(SECRET).await, "in", "a remembered key needs no store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_given_up() {
+    let rig = rig(Some(key()), &Settings::default());
+    rig.store.slow.store(true, Ordering::SeqCst);
+    let before = rig.clock.instant();
+    assert_eq!(rig.id(SECRET).await, "E68");
+    assert_eq!(rig.clock.instant() - before, LOOKUP_TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_seen_at_once() {
+    let rig = rig(Some(key()), &Settings::default());
+    assert_eq!(rig.id(SECRET).await, "in");
+    let set = |status| rig.store.rows.lock().unwrap().values_mut().for_each(|row| row.status = status);
+    set(KeyStatus::Revoked);
+    assert_eq!(rig.id(SECRET).await, "in", "nobody told us yet");
+    rig.authenticator.drop_key(key().id);
+    assert_eq!(rig.id(SECRET).await, "E4");
+    set(KeyStatus::Active);
+    rig.authenticator.clear();
+    assert_eq!(rig.id(SECRET).await, "in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_created_key_works_at_once_when_it_was_asked_for_before() {
+    let rig = rig(None, &Settings::default());
+    assert_eq!(rig.id(SECRET).await, "E2");
+    rig.store.rows.lock().unwrap().insert(KeyHasher::new(&[7; 32]).hash(SECRET).0, key());
+    rig.authenticator.clear_negatives();
+    assert_eq!(rig.id(SECRET).await, "in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_a_change_is_not_remembered() {
+    let cache = KeyCache::new(10, Duration::from_secs(10));
+    let hash = || KeyHasher::new(&[7; 32]).hash(SECRET);
+    let seen = cache.generation();
+    cache.forget(key().id);
+    cache.remember(hash(), Some(Arc::new(key())), seen);
+    assert!(cache.get(&hash()).is_none());
+    cache.remember(hash(), Some(Arc::new(key())), cache.generation());
+    assert!(matches!(cache.get(&hash()), Some(Remembered::Key(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_wrong_keys_hold_up_only_wrong_keys() {
+    let settings = Settings { wrong_keys_per_minute: 3, ..Settings::default() };
+    let rig = rig(Some(key()), &settings);
+    for _ in 0..3 {
+        assert_eq!(rig.id("another-key-that-nobody-knows").await, "E2");
+    }
+    assert_eq!(rig.id("another-key-that-nobody-knows").await, "E31");
+    assert_eq!(rig.id("nope").await, "E31");
+    assert_eq!(rig.id(SECRET).await, "in", "also one that was not remembered yet");
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(rig.id("another-key-that-nobody-knows").await, "E2");
+}

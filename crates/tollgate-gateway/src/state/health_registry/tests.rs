@@ -1,0 +1,184 @@
+//! What the registry keeps, tells and shares, and whose credential a refusal counts against.
+
+use tollgate_core::{Availability, CoolingReason, RestingReason, Secret};
+
+use super::*;
+use crate::upstream::testing::account as row;
+
+const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+fn account(number: u8) -> AccountId {
+    AccountId::from_parts(Timestamp(1), [number; 10])
+}
+
+#[test]
+fn of_two_nodes_the_later_end_wins() {
+    let (one, other) = (HealthRegistry::default(), HealthRegistry::default());
+    one.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
+    let until = NOW.plus_ms(7_000);
+    one.merge(other.take_unsaved());
+    assert_eq!(one.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
+    other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
+    assert_eq!(other.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
+    assert_eq!(one.take_unsaved().len(), 1, "what came from another node is saved by that one");
+}
+
+#[test]
+fn a_probe_of_the_last_process_is_nobody_s_after_a_start() {
+    let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
+    let registry = HealthRegistry::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
+    assert_eq!(registry.of(account(1)).availability(NOW), Availability::ProbeDue);
+    registry.begin(account(1), NOW);
+    assert!(matches!(registry.of(account(1)).availability(NOW), Availability::Cooling { .. }), "the next request is the probe");
+}
+
+#[test]
+fn nothing_known_is_healthy_and_a_failure_is_seen_by_everybody() {
+    let registry = HealthRegistry::default();
+    assert_eq!(registry.of(account(1)).availability(NOW), Availability::Usable);
+    registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    let until = NOW.plus_ms(5_000);
+    assert_eq!(registry.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
+    assert_eq!(registry.of(account(2)).availability(NOW), Availability::Usable);
+    registry.observe(account(2), &Observation::ConnectFailure, false, NOW);
+    assert_eq!(registry.of(account(2)).availability(NOW), Availability::Usable, "cooling is switched off on its channel");
+}
+
+#[test]
+fn after_cooling_one_request_is_the_probe() {
+    let registry = HealthRegistry::default();
+    registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    let later = NOW.plus_ms(6_000);
+    assert_eq!(registry.of(account(1)).availability(later), Availability::ProbeDue);
+    registry.begin(account(1), later);
+    assert!(!matches!(registry.of(account(1)).availability(later), Availability::ProbeDue | Availability::Usable));
+    registry.observe(account(1), &Observation::Success { latency: None }, true, later);
+    assert_eq!(registry.of(account(1)).availability(later), Availability::Usable);
+}
+
+#[test]
+fn what_changed_is_taken_once_and_can_be_put_back() {
+    let registry = HealthRegistry::default();
+    for number in 1..=40 {
+        registry.observe(account(number), &Observation::ServerError, true, NOW);
+        registry.observe(account(number), &Observation::ServerError, true, NOW);
+    }
+    let taken = registry.take_unsaved();
+    assert_eq!(taken.len(), 40);
+    assert_eq!(registry.take_unsaved().len(), 0);
+    registry.put_back(taken.iter().map(|(account, _)| *account));
+    assert_eq!(registry.take_unsaved().len(), 40);
+    let again = HealthRegistry::from_saved(taken.clone());
+    assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
+    again.configure(&[row(1), row(99)]);
+    assert_eq!(again.of(account(2)), AccountHealth::default());
+    assert_eq!((again.of(account(1)), again.places.snapshot().iter().count()), (registry.of(account(1)), 2));
+    assert_eq!(again.take_unsaved(), [], "who is merely configured is not saved");
+}
+
+#[test]
+fn a_look_sees_every_change() {
+    let registry = HealthRegistry::default();
+    registry.configure(&(1..=200).map(row).collect::<Vec<_>>());
+    for (at, what) in [Observation::ConnectFailure, Observation::Refused, Observation::TestPassed].iter().enumerate() {
+        for number in 1..=200 {
+            let now = NOW.plus_ms(i64::try_from(at).unwrap() * 1_000);
+            registry.observe(account(number), what, true, now);
+            assert_eq!(registry.snapshot().status(account(number), now), registry.of(account(number)).status(now));
+        }
+    }
+    assert_eq!(registry.snapshot().status(account(250), NOW), HealthStatus::HEALTHY);
+}
+
+#[test]
+fn cores_that_observe_accounts_at_once_lose_nothing() {
+    let registry = HealthRegistry::default();
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| (0..200).for_each(|number| registry.observe(account(number), &Observation::ServerError, false, NOW)));
+        }
+    });
+    let seen = |number| registry.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
+    assert!((0..200).all(|number| seen(number) == 4));
+}
+
+/// An account with this credential.
+fn with(number: u8, credential: &str) -> Account {
+    Account { credential: Some(Secret::new(credential.to_owned())), ..row(number) }
+}
+
+fn refuse(registry: &HealthRegistry, account: &Account, sent: Timestamp, now: Timestamp) {
+    registry.observe_sent(account, &Observation::Refused, true, sent, now);
+}
+
+#[test]
+fn a_refusal_counts_against_the_credential_it_was_got_with() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let registry = HealthRegistry::default();
+    registry.configure([&old]);
+    registry.configure([&new]);
+    refuse(&registry, &old, NOW, NOW);
+    assert_eq!(registry.of(new.id).availability(NOW), Availability::Usable, "it came behind its replacement");
+    let before = registry.recoveries.version();
+    refuse(&registry, &new, NOW, NOW);
+    registry.configure([&new, &row(2)]);
+    assert!(registry.of(new.id).is_refused(), "nothing was replaced");
+    registry.observe_sent(&old, &Observation::TestPassed, true, NOW, NOW);
+    assert!(registry.of(new.id).is_refused(), "nor does what the old one can do say anything");
+    assert_eq!(registry.recoveries.version(), before);
+    registry.take_unsaved();
+    registry.configure([&with(1, "newest"), &row(2)]);
+    assert_eq!(registry.of(new.id), AccountHealth::default());
+    assert_ne!(registry.recoveries.version(), before, "who waits hears of it");
+    assert_eq!(registry.take_unsaved(), [(new.id, AccountHealth::default())]);
+}
+
+#[test]
+fn other_failures_count_whatever_the_credential_and_a_probe_with_the_old_one_is_repeated() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let registry = HealthRegistry::default();
+    registry.configure([&new]);
+    registry.observe_sent(&old, &Observation::ConnectFailure, true, NOW, NOW);
+    let later = NOW.plus_ms(6_000);
+    assert_eq!(registry.of(new.id).availability(later), Availability::ProbeDue);
+    registry.begin(new.id, later);
+    refuse(&registry, &old, later, later);
+    assert_eq!(registry.of(new.id).availability(later), Availability::ProbeDue);
+}
+
+#[test]
+fn a_refusal_counts_from_when_it_was_asked_for() {
+    let registry = HealthRegistry::default();
+    refuse(&registry, &row(1), NOW, NOW.plus_ms(3_000));
+    let state = HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None };
+    assert_eq!(registry.of(row(1).id).state, state);
+}
+
+#[test]
+fn a_saved_or_shared_refusal_of_a_replaced_credential_says_nothing() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let registry = HealthRegistry::default();
+    registry.configure([&old]);
+    refuse(&registry, &old, NOW, NOW);
+    let saved: Vec<(AccountId, AccountHealth)> =
+        serde_json::from_str(&serde_json::to_string(&registry.take_unsaved()).unwrap()).unwrap();
+
+    let again = HealthRegistry::from_saved(saved.clone());
+    again.configure([&old]);
+    assert!(again.of(old.id).is_refused());
+    let again = HealthRegistry::from_saved(saved.clone());
+    again.configure([&new]);
+    assert_eq!(again.of(new.id).availability(NOW), Availability::Usable);
+    again.merge(saved.clone());
+    assert_eq!(again.of(new.id).availability(NOW), Availability::Usable, "another node has not heard of the new one yet");
+
+    // What was saved before credentials were told apart counts against the one that is there.
+    let mut older = saved;
+    older[0].1.refused_credential = None;
+    let again = HealthRegistry::from_saved(older);
+    again.configure([&old]);
+    assert!(again.of(old.id).is_refused());
+    again.configure([&new]);
+    assert!(!again.of(new.id).is_refused());
+}

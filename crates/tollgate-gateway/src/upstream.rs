@@ -1,0 +1,12 @@
+//! Calls to providers: the [`Upstream`](call::Upstream) trait, its HTTP client, credentials, remote media, and the built-in echo.
+
+pub mod call;
+pub mod client;
+mod credentials;
+pub mod echo;
+pub(crate) mod media;
+pub(crate) mod retry_after;
+#[cfg(test)]
+pub(crate) mod scripted;
+#[cfg(test)]
+pub(crate) mod testing;

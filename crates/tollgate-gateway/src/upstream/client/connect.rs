@@ -1,0 +1,176 @@
+//! Making a connection: resolve, dial, TLS, and the HTTP handshake of whatever version both sides speak.
+
+use std::{
+    future::poll_fn,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task::AbortHandle,
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    checked_io::{CheckedIo, IoState, OverTcp},
+    destination::UpstreamTarget,
+    proxy,
+    resolver::Addresses,
+    tls,
+    tls::Trust,
+};
+use crate::upstream::call::ConnectFault;
+
+/// Head start of an address over the next one (RFC 8305, section 5).
+const HEAD_START: Duration = Duration::from_millis(250);
+/// Header fields of an upstream's answer.
+const MOST_HEADERS: usize = 256;
+/// Bytes of an answer's head.
+const HEAD_BYTES: u32 = 128 * 1024;
+/// Read buffer of a connection at most.
+const BUFFER_BYTES: usize = 192 * 1024;
+/// Flow-control window of an HTTP/2 stream; the connection's is sixteen of them.
+const STREAM_WINDOW: u32 = 256 * 1024;
+
+/// A connection that may carry requests. Its task is aborted to close it at once.
+pub(crate) enum Connected {
+    /// HTTP/1.1: one request at a time.
+    Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<IoState>),
+    /// HTTP/2: as many at once as the far side allows at the moment.
+    Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
+}
+
+/// Connects to a destination; also tells which of its addresses it is, where a name stands for several. The caller bounds
+/// the time.
+pub(crate) async fn connect(
+    destination: &UpstreamTarget,
+    addresses: &Addresses,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
+    let (socket, peer) = match &destination.proxy {
+        None => {
+            let socket = dial(addresses.of(destination).await?).await.map_err(|_| ConnectFault::Refused)?;
+            let peer = destination.address.is_none().then(|| socket.peer_addr().ok()).flatten();
+            (socket, peer.map(|peer| peer.ip()))
+        }
+        Some(proxy) => (proxy::tunnel(proxy, destination).await?, None),
+    };
+    Ok((speak(socket, destination, trust, tasks).await?, peer))
+}
+
+/// TLS where the destination wants it, then HTTP.
+async fn speak(
+    socket: TcpStream,
+    destination: &UpstreamTarget,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<Connected, ConnectFault> {
+    if !destination.tls {
+        return http1(socket, tasks).await;
+    }
+    let stream = tls::shake(trust.config(destination).await?, destination, socket).await?;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        return http2(stream, tasks).await;
+    }
+    http1(stream, tasks).await
+}
+
+async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {
+    let (stream, line) = CheckedIo::new(stream);
+    let (sender, connection) = http1::Builder::new()
+        .max_headers(MOST_HEADERS)
+        .max_buf_size(BUFFER_BYTES)
+        .max_header_size(HEAD_BYTES as usize)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| ConnectFault::Closed)?;
+    let task = tasks.spawn(async move {
+        if let Err(fault) = connection.await {
+            tracing::debug!(%fault, "upstream connection ended");
+        }
+    });
+    Ok(Connected::Http1(sender, task.abort_handle(), line))
+}
+
+async fn http2<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFault>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, mut connection) = http2::Builder::new(OnTracker(tasks.clone()))
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(16 * STREAM_WINDOW)
+        .max_header_list_size(HEAD_BYTES)
+        .max_send_buf_size(BUFFER_BYTES)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(10))
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| ConnectFault::Closed)?;
+    let room = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+    let told = Arc::clone(&room);
+    tasks.spawn(async move {
+        let ended = poll_fn(|context| {
+            let polled = Pin::new(&mut connection).poll(context);
+            told.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            polled
+        });
+        if let Err(fault) = ended.await {
+            tracing::debug!(%fault, "upstream connection ended");
+        }
+    });
+    Ok(Connected::Http2(sender, room))
+}
+
+/// Connects to the first address that answers; each gets a head start over the next.
+pub(crate) async fn dial(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut waiting = addresses.into_iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    loop {
+        if let Some(address) = waiting.next() {
+            under_way.push(TcpStream::connect(address));
+        } else if under_way.is_empty() {
+            return Err(last);
+        }
+        let more = waiting.len() > 0;
+        tokio::select! {
+            Some(done) = under_way.next() => match done {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    return Ok(socket);
+                }
+                Err(fault) => last = fault,
+            },
+            () = tokio::time::sleep(HEAD_START), if more => {}
+        }
+    }
+}
+
+/// Runs a connection's own tasks where shutdown can see them.
+#[derive(Clone)]
+struct OnTracker(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for OnTracker
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}

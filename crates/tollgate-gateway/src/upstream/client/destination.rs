@@ -1,0 +1,156 @@
+//! Where a channel's requests go, read from its catalog row once and compared when the row changes: a connection is
+//! only ever used again for exactly the destination it was made for.
+
+use std::net::IpAddr;
+
+use http::{HeaderValue, Uri, uri::PathAndQuery};
+use tollgate_core::Channel;
+use url::{Host, Url};
+
+use super::guard::AddressPolicy;
+use crate::upstream::call::ConnectFault;
+
+/// A parsed base URL with everything that decides how its connections are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamTarget {
+    /// `https`.
+    pub tls: bool,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// The address, where the URL names one.
+    pub address: Option<IpAddr>,
+    /// Port.
+    pub port: u16,
+    /// `host` header, with the port where it is not the scheme's own.
+    pub authority: HeaderValue,
+    /// The base URL's path, no trailing slash.
+    pub base_path: String,
+    /// The base URL's query, put behind every path.
+    pub query: Option<String>,
+    /// Addresses it may reach.
+    pub reach: AddressPolicy,
+    /// PEM file with further roots.
+    pub ca_file: Option<String>,
+    /// Proxy.
+    pub proxy: Option<Url>,
+}
+
+impl UpstreamTarget {
+    /// Reads a channel's row.
+    pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
+        let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
+        let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
+        let base_path = url.path().trim_end_matches('/').to_owned();
+        let destination = Self::of_url(&url, AddressPolicy::of(channel))?;
+        Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.ca_file.clone(), proxy, ..destination })
+    }
+
+    /// Where an address leads, directly; its path and query are no part of it.
+    pub(crate) fn of_url(url: &Url, reach: AddressPolicy) -> Result<Self, ConnectFault> {
+        let tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(ConnectFault::BadUrl),
+        };
+        let (host, address) = match url.host() {
+            Some(Host::Domain(name)) if !name.is_empty() => (name.to_owned(), None),
+            Some(Host::Ipv4(v4)) => (v4.to_string(), Some(IpAddr::V4(v4))),
+            Some(Host::Ipv6(v6)) => (v6.to_string(), Some(IpAddr::V6(v6))),
+            Some(Host::Domain(_)) | None => return Err(ConnectFault::BadUrl),
+        };
+        let port = url.port_or_known_default().ok_or(ConnectFault::BadUrl)?;
+        let shown = url.host_str().unwrap_or(&host);
+        let authority = url.port().map_or_else(|| shown.to_owned(), |port| format!("{shown}:{port}"));
+        Ok(Self {
+            tls,
+            host,
+            address,
+            port,
+            authority: HeaderValue::try_from(authority).map_err(|_| ConnectFault::BadUrl)?,
+            base_path: String::new(),
+            query: None,
+            reach,
+            ca_file: None,
+            proxy: None,
+        })
+    }
+
+    /// The target of a request: origin form on HTTP/1.1, whole on HTTP/2.
+    pub(crate) fn target(&self, path: &str, form: TargetForm) -> Result<Uri, ConnectFault> {
+        let mut full = String::with_capacity(self.base_path.len() + path.len() + self.query.as_ref().map_or(0, |q| q.len() + 1));
+        full.push_str(&self.base_path);
+        full.push_str(path);
+        if let Some(query) = &self.query {
+            full.push(if path.contains('?') { '&' } else { '?' });
+            full.push_str(query);
+        }
+        let path = PathAndQuery::try_from(full).map_err(|_| ConnectFault::BadUrl)?;
+        match form {
+            TargetForm::Origin => Ok(Uri::from(path)),
+            TargetForm::Whole => Uri::builder()
+                .scheme(if self.tls { "https" } else { "http" })
+                .authority(self.authority.as_bytes())
+                .path_and_query(path)
+                .build()
+                .map_err(|_| ConnectFault::BadUrl),
+        }
+    }
+}
+
+/// How a request names its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetForm {
+    /// Path and query.
+    Origin,
+    /// With scheme and authority.
+    Whole,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::channel;
+
+    fn of(base: &str) -> Result<UpstreamTarget, ConnectFault> {
+        let mut row = channel(base);
+        row.private_network = false;
+        UpstreamTarget::of(&row)
+    }
+
+    #[test]
+    fn a_base_url_is_read() {
+        let plain = of("http://127.0.0.1:4010/v1").unwrap();
+        assert_eq!((plain.tls, plain.port, plain.authority.to_str().unwrap()), (false, 4010, "127.0.0.1:4010"));
+        assert_eq!(plain.target("/chat/completions", TargetForm::Origin).unwrap(), "/v1/chat/completions");
+        let tls = of("https://api.example.com/v1beta/").unwrap();
+        assert_eq!((tls.tls, tls.port, tls.authority.to_str().unwrap()), (true, 443, "api.example.com"));
+        let whole = tls.target("/models/m:streamGenerateContent?alt=sse", TargetForm::Whole).unwrap();
+        assert_eq!(whole, "https://api.example.com/v1beta/models/m:streamGenerateContent?alt=sse");
+        let v6 = of("http://[::1]:80/").unwrap();
+        assert_eq!((v6.host.as_str(), v6.authority.to_str().unwrap(), v6.base_path.as_str()), ("::1", "[::1]", ""));
+    }
+
+    #[test]
+    fn a_query_in_the_base_url_stands_behind_every_path() {
+        let azure = of("https://x.example.com/openai?api-version=1").unwrap();
+        assert_eq!(azure.target("/chat", TargetForm::Origin).unwrap(), "/openai/chat?api-version=1");
+        assert_eq!(azure.target("/m?alt=sse", TargetForm::Origin).unwrap(), "/openai/m?alt=sse&api-version=1");
+    }
+
+    #[test]
+    fn other_schemes_and_garbage_are_refused() {
+        for bad in ["", "ftp://x/", "file:///etc/passwd", "http://", "127.0.0.1:80", "unix:/x"] {
+            assert_eq!(of(bad).unwrap_err(), ConnectFault::BadUrl, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_only_changed_its_weight_keeps_its_destination() {
+        let mut row = channel("http://127.0.0.1:1/v1");
+        let before = UpstreamTarget::of(&row).unwrap();
+        row.weight = 9;
+        assert_eq!(UpstreamTarget::of(&row).unwrap(), before);
+        row.private_network = false;
+        assert_ne!(UpstreamTarget::of(&row).unwrap(), before);
+    }
+}

@@ -1,0 +1,75 @@
+//! The body of an answer and the connection it comes over.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::host::Lease;
+use crate::upstream::call::UpstreamBodyFault;
+
+/// An answer's body. At its end the connection goes back; dropped before, the connection is closed.
+pub(crate) struct LeasedBody {
+    body: Incoming,
+    lease: Option<Lease>,
+}
+
+impl LeasedBody {
+    pub(crate) fn new(body: Incoming, lease: Lease) -> Self {
+        Self { body, lease: Some(lease) }
+    }
+
+    fn give_back_at_end(&mut self) {
+        if self.body.is_end_stream()
+            && let Some(lease) = self.lease.take()
+        {
+            lease.give_back();
+        }
+    }
+}
+
+impl Body for LeasedBody {
+    type Data = Bytes;
+    type Error = UpstreamBodyFault;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyFault>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                if let Some(lease) = this.lease.take() {
+                    lease.give_back();
+                }
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                this.give_back_at_end();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(fault))) => {
+                this.lease = None;
+                let fault = if fault.is_parse() { UpstreamBodyFault::Unreadable } else { UpstreamBodyFault::Lost };
+                Poll::Ready(Some(Err(fault)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for LeasedBody {
+    fn drop(&mut self) {
+        self.give_back_at_end();
+    }
+}

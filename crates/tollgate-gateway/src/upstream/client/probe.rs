@@ -1,0 +1,246 @@
+//! A test of one account, step by step, for an operator who watches: the name, the connection, TLS, then a small
+//! request over the same client that callers' requests take.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use tokio::time::{Instant, timeout};
+use tollgate_core::{Account, Channel, ModelMapping, RequestId};
+use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, Usage, codec};
+
+use super::{
+    Client, UpstreamTarget,
+    connect::dial,
+    proxy,
+    resolver::Addresses,
+    tls::{self, Trust},
+};
+use crate::{
+    path::attempt::may_be_json,
+    upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
+};
+
+/// Largest answer to a test.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// One step that went well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeStep {
+    /// The host name has these addresses that the channel may reach.
+    Resolved(Vec<IpAddr>),
+    /// TCP, directly or through the channel's proxy.
+    Connected,
+    /// TLS with a certificate that is trusted; `None`: the base URL is plain http.
+    Secured(Option<&'static str>),
+    /// The head of an answer came, with this status.
+    Answered(u16),
+    /// The first byte of its body came.
+    FirstByte,
+    /// The answer was read; the provider's own figures, where it sent some.
+    Usage(Option<Usage>),
+}
+
+/// The step that did not go well.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeFault {
+    /// No connection.
+    #[error("{0}")]
+    Connect(ConnectFault),
+    /// The connection was lost, or what came was no HTTP.
+    #[error("{0}")]
+    Broken(String),
+    /// Nothing came within the channel's first-byte limit.
+    #[error("no answer within {0} ms")]
+    TimedOut(u64),
+    /// The upstream answered with an error.
+    #[error("status {status}: {message}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// The upstream's own words.
+        message: String,
+    },
+    /// The upstream answered 2xx with something that is no answer.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// Tests one account with a request of a few tokens. `seen` hears of each step as it is done, with the time it took.
+/// Must run inside a runtime. Each step is bounded by the channel's own limits.
+///
+/// # Errors
+/// The first step that did not go well.
+pub async fn probe(
+    channel: &Arc<Channel>,
+    account: &Arc<Account>,
+    serves: &ModelMapping,
+    trust: Arc<Trust>,
+    seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
+) -> Result<(), ProbeFault> {
+    let connect_limit = Duration::from_millis(channel.timeouts.connect_ms);
+    let connecting = connect(channel, &trust, seen);
+    match timeout(connect_limit, connecting).await {
+        Ok(connected) => connected.map_err(ProbeFault::Connect)?,
+        Err(_) => return Err(ProbeFault::Connect(ConnectFault::TimedOut)),
+    }
+    let limit = channel.timeouts.first_byte_ms;
+    match timeout(Duration::from_millis(limit), ask(channel, account, serves, trust, seen)).await {
+        Ok(asked) => asked,
+        Err(_) => Err(ProbeFault::TimedOut(limit)),
+    }
+}
+
+/// The steps below HTTP, on a connection of their own.
+async fn connect(channel: &Channel, trust: &Trust, seen: &mut (dyn FnMut(ProbeStep, Duration) + Send)) -> Result<(), ConnectFault> {
+    let destination = UpstreamTarget::of(channel)?;
+    let begin = Instant::now();
+    let socket = if let Some(by) = &destination.proxy {
+        let socket = proxy::tunnel(by, &destination).await?;
+        seen(ProbeStep::Connected, begin.elapsed());
+        socket
+    } else {
+        let addresses = Addresses::default().of(&destination).await?;
+        seen(ProbeStep::Resolved(addresses.iter().map(SocketAddr::ip).collect()), begin.elapsed());
+        let begin = Instant::now();
+        let socket = dial(addresses).await.map_err(|_| ConnectFault::Refused)?;
+        seen(ProbeStep::Connected, begin.elapsed());
+        socket
+    };
+    if !destination.tls {
+        seen(ProbeStep::Secured(None), Duration::ZERO);
+        return Ok(());
+    }
+    let begin = Instant::now();
+    let stream = tls::shake(trust.config(&destination).await?, &destination, socket).await?;
+    let version = stream.get_ref().1.protocol_version().and_then(|version| version.as_str()).unwrap_or("TLS");
+    seen(ProbeStep::Secured(Some(version)), begin.elapsed());
+    Ok(())
+}
+
+/// A small request over the real client.
+async fn ask(
+    channel: &Arc<Channel>,
+    account: &Arc<Account>,
+    serves: &ModelMapping,
+    trust: Arc<Trust>,
+    seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
+) -> Result<(), ProbeFault> {
+    let (method, body) = small_request(channel.protocol, serves);
+    let codec = codec(channel.protocol);
+    let call = UpstreamCall {
+        // No caller asked: there is no request to name.
+        request_id: RequestId::from_uuid(uuid::Uuid::nil()),
+        channel: Arc::clone(channel),
+        account: Arc::clone(account),
+        protocol: channel.protocol,
+        method,
+        upstream_model: serves.upstream.clone(),
+        stream: None,
+        path: codec.upstream_path(method, &serves.upstream, Framing::Sse),
+        body,
+        sent: SentMark::default(),
+    };
+    let begin = Instant::now();
+    let answer = Client::new(trust).call(call).await.map_err(|error| match error {
+        UpstreamError::NotSent(fault) => ProbeFault::Connect(fault),
+        UpstreamError::Lost | UpstreamError::Unreadable(_) => ProbeFault::Broken(error.to_string()),
+    })?;
+    seen(ProbeStep::Answered(answer.status), begin.elapsed());
+    let is_json = may_be_json(&answer.headers);
+    let mut body = Limited::new(answer.body, MOST_BYTES);
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|fault| ProbeFault::Broken(fault.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            if bytes.is_empty() {
+                seen(ProbeStep::FirstByte, begin.elapsed());
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+    let bytes = Bytes::from(bytes);
+    if !(200..300).contains(&answer.status) {
+        let problem = codec.decode_problem(answer.status, &bytes);
+        return Err(ProbeFault::Refused { status: answer.status, message: problem.message });
+    }
+    if !is_json {
+        return Err(ProbeFault::Unreadable("its content type is not JSON".to_owned()));
+    }
+    let read =
+        codec.read_reply(method, &bytes, &ReplyEdits::default()).map_err(|fault| ProbeFault::Unreadable(fault.to_string()))?;
+    seen(ProbeStep::Usage(read.reading.usage), begin.elapsed());
+    Ok(())
+}
+
+/// The smallest request that a model answers with a few tokens.
+fn small_request(protocol: Protocol, serves: &ModelMapping) -> (Method, Bytes) {
+    let model = serde_json::Value::from(serves.upstream.as_str());
+    let (method, text) = match protocol {
+        Protocol::OpenAi => {
+            let limit = serves.profile.max_tokens_field.as_deref().unwrap_or("max_completion_tokens");
+            (Method::Chat, format!(r#"{{"model":{model},"messages":[{{"role":"user","content":"ping"}}],"{limit}":16}}"#))
+        }
+        Protocol::Gemini => (
+            Method::Generate,
+            r#"{"contents":[{"role":"user","parts":[{"text":"ping"}]}],"generationConfig":{"maxOutputTokens":16}}"#.to_owned(),
+        ),
+        Protocol::Anthropic => {
+            (Method::Chat, format!(r#"{{"model":{model},"max_tokens":16,"messages":[{{"role":"user","content":"ping"}}]}}"#))
+        }
+    };
+    (method, Bytes::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::{self, RawUpstream};
+
+    async fn check(answer: &str) -> (Vec<ProbeStep>, Result<(), ProbeFault>) {
+        let upstream = RawUpstream::answering(answer.to_owned()).await;
+        let channel = Arc::new(testing::channel(&upstream.url));
+        let account = Arc::new(testing::account(1));
+        let serves = ModelMapping {
+            model: "m".to_owned(),
+            upstream: "up".to_owned(),
+            cost: None,
+            profile: tollgate_protocol::Profile::default(),
+        };
+        let mut steps = Vec::new();
+        let result = probe(&channel, &account, &serves, Arc::new(Trust::default()), &mut |step, _| steps.push(step)).await;
+        (steps, result)
+    }
+
+    #[tokio::test]
+    async fn every_step_is_told_in_order() {
+        let body = r#"{"id":"x","object":"chat.completion","created":1,"model":"up","choices":[{"index":0,"message":{"role":"assistant","content":"pong"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}"#;
+        let (steps, result) =
+            check(&format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+                .await;
+        assert_eq!(result, Ok(()));
+        assert!(matches!(steps[0], ProbeStep::Resolved(_)));
+        assert_eq!(steps[1..5], [ProbeStep::Connected, ProbeStep::Secured(None), ProbeStep::Answered(200), ProbeStep::FirstByte]);
+        assert!(matches!(steps[5], ProbeStep::Usage(Some(usage)) if usage.completion_total == 2));
+    }
+
+    #[tokio::test]
+    async fn what_no_caller_would_get_is_no_answer_to_a_test_either() {
+        let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"pong"},"finish_reason":"stop"}]}"#;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", body.len());
+        let (_, result) = check(&(head + body)).await;
+        assert_eq!(result, Err(ProbeFault::Unreadable("its content type is not JSON".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_with_the_upstreams_words() {
+        let body = r#"{"error":{"message":"no such key","type":"invalid_request_error","param":null,"code":null}}"#;
+        let (steps, result) = check(&format!("HTTP/1.1 401 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).await;
+        assert_eq!(result, Err(ProbeFault::Refused { status: 401, message: "no such key".to_owned() }));
+        assert!(steps.contains(&ProbeStep::Answered(401)));
+    }
+}

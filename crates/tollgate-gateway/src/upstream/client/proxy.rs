@@ -1,0 +1,208 @@
+//! Through a proxy: `http://` with CONNECT (RFC 9110, section 9.3.6), `socks5://` and `socks5h://` (RFC 1928, with
+//! the password of RFC 1929). The proxy is the operator's own and may stand anywhere; it resolves the name, so that
+//! only a destination written as an address can be checked here.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use url::Url;
+
+use super::{connect::dial, destination::UpstreamTarget};
+use crate::upstream::call::ConnectFault;
+
+/// Largest answer to CONNECT.
+const ANSWER_BYTES: usize = 8 * 1024;
+
+/// A socket whose far end is the destination. The caller bounds the time.
+pub(crate) async fn tunnel(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
+    if destination.address.is_some_and(|address| !destination.reach.allows(address)) {
+        return Err(ConnectFault::Denied);
+    }
+    let host = proxy.host_str().ok_or(ConnectFault::Proxy)?.trim_matches(['[', ']']);
+    let port = proxy.port().unwrap_or(if proxy.scheme() == "http" { 3128 } else { 1080 });
+    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|_| ConnectFault::Proxy)?.take(16).collect();
+    let mut socket = dial(addresses).await.map_err(|_| ConnectFault::Proxy)?;
+    match proxy.scheme() {
+        "http" => connect_method(&mut socket, proxy, destination).await?,
+        "socks5" | "socks5h" => socks5(&mut socket, proxy, destination).await?,
+        _ => return Err(ConnectFault::Proxy),
+    }
+    Ok(socket)
+}
+
+async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> Result<(), ConnectFault> {
+    let host = if destination.host.contains(':') { format!("[{}]", destination.host) } else { destination.host.clone() };
+    let target = format!("{host}:{}", destination.port);
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n");
+    if !proxy.username().is_empty() {
+        let (name, password) = credentials(proxy)?;
+        let mut both = name;
+        both.push(b':');
+        both.extend_from_slice(&password);
+        request.push_str("proxy-authorization: Basic ");
+        STANDARD.encode_string(both, &mut request);
+        request.push_str("\r\n");
+    }
+    request.push_str("\r\n");
+    socket.write_all(request.as_bytes()).await.map_err(|_| ConnectFault::Proxy)?;
+    let mut answer = Vec::with_capacity(256);
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() == ANSWER_BYTES {
+            return Err(ConnectFault::Proxy);
+        }
+        // One byte at a time: what stands behind the head is the destination's already.
+        answer.push(socket.read_u8().await.map_err(|_| ConnectFault::Proxy)?);
+    }
+    let status = answer.split(|byte| *byte == b' ').nth(1);
+    if status.is_some_and(|status| status.len() == 3 && status.starts_with(b"2")) { Ok(()) } else { Err(ConnectFault::Proxy) }
+}
+
+async fn socks5(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> Result<(), ConnectFault> {
+    negotiate(socket, proxy, destination).await.map_err(|_| ConnectFault::Proxy)
+}
+
+async fn negotiate(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> std::io::Result<()> {
+    let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    let with_password = !proxy.username().is_empty();
+    socket.write_all(&[5, 1, if with_password { 2 } else { 0 }]).await?;
+    let mut choice = [0; 2];
+    socket.read_exact(&mut choice).await?;
+    match choice {
+        [5, 0] if !with_password => {}
+        [5, 2] if with_password => {
+            let (name, password) = credentials(proxy).map_err(|_| refused())?;
+            let mut login = vec![1];
+            for text in [name, password] {
+                login.push(u8::try_from(text.len()).map_err(|_| refused())?);
+                login.extend_from_slice(&text);
+            }
+            socket.write_all(&login).await?;
+            socket.read_exact(&mut choice).await?;
+            if choice[1] != 0 {
+                return Err(refused());
+            }
+        }
+        _ => return Err(refused()),
+    }
+    let mut request = vec![5, 1, 0];
+    match destination.address {
+        Some(std::net::IpAddr::V4(v4)) => {
+            request.push(1);
+            request.extend_from_slice(&v4.octets());
+        }
+        Some(std::net::IpAddr::V6(v6)) => {
+            request.push(4);
+            request.extend_from_slice(&v6.octets());
+        }
+        None => {
+            request.extend_from_slice(&[3, u8::try_from(destination.host.len()).map_err(|_| refused())?]);
+            request.extend_from_slice(destination.host.as_bytes());
+        }
+    }
+    request.extend_from_slice(&destination.port.to_be_bytes());
+    socket.write_all(&request).await?;
+    let mut answer = [0; 4];
+    socket.read_exact(&mut answer).await?;
+    let address = match answer {
+        [5, 0, _, 1] => 4,
+        [5, 0, _, 4] => 16,
+        [5, 0, _, 3] => usize::from(socket.read_u8().await?),
+        _ => return Err(refused()),
+    };
+    let mut bound = [0; 257];
+    socket.read_exact(&mut bound[..address + 2]).await?;
+    Ok(())
+}
+
+/// Name and password of the proxy's URL, percent-decoded.
+fn credentials(proxy: &Url) -> Result<(Vec<u8>, Vec<u8>), ConnectFault> {
+    let decode = |text: &str| -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut bytes = text.bytes();
+        while let Some(byte) = bytes.next() {
+            out.push(match byte {
+                b'%' => {
+                    let digits = [bytes.next()?, bytes.next()?];
+                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                }
+                plain => plain,
+            });
+        }
+        Some(out)
+    };
+    decode(proxy.username()).zip(decode(proxy.password().unwrap_or_default())).ok_or(ConnectFault::Proxy)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::upstream::testing::channel;
+
+    fn to(base: &str) -> UpstreamTarget {
+        UpstreamTarget::of(&channel(base)).unwrap()
+    }
+
+    /// A proxy that reads `expected` and answers with `answer`, in turns.
+    async fn proxy(turns: Vec<(Vec<u8>, &'static [u8])>) -> (u16, tokio::task::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let task = tokio_util::task::TaskTracker::new().spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            for (expected, answer) in turns {
+                let mut seen = vec![0; expected.len()];
+                socket.read_exact(&mut seen).await.unwrap();
+                assert_eq!(String::from_utf8_lossy(&seen), String::from_utf8_lossy(&expected));
+                socket.write_all(answer).await.unwrap();
+            }
+        });
+        (port, task)
+    }
+
+    #[tokio::test]
+    async fn connect_is_asked_with_the_operators_password() {
+        let request =
+            b"CONNECT api.example.com:443 HTTP/1.1\r\nhost: api.example.com:443\r\nproxy-authorization: Basic bWU6cEBzcw==\r\n\r\n";
+        let (port, task) = proxy(vec![(request.to_vec(), b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nrest")]).await;
+        let url = Url::parse(&format!("http://me:p%40ss@127.0.0.1:{port}")).unwrap();
+        let mut socket = tunnel(&url, &to("https://api.example.com/v1")).await.unwrap();
+        let mut rest = [0; 4];
+        socket.read_exact(&mut rest).await.unwrap();
+        assert_eq!(&rest, b"rest", "bytes behind the head belong to the destination");
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_says_no_is_a_fault() {
+        let request = b"CONNECT a.example.com:80 HTTP/1.1\r\nhost: a.example.com:80\r\n\r\n";
+        let (port, task) = proxy(vec![(request.to_vec(), b"HTTP/1.1 403 no\r\n\r\n")]).await;
+        let url = Url::parse(&format!("http://127.0.0.1:{port}")).unwrap();
+        assert_eq!(tunnel(&url, &to("http://a.example.com/v1")).await.err(), Some(ConnectFault::Proxy));
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn socks5_names_the_host_and_logs_in() {
+        let turns: Vec<(Vec<u8>, &'static [u8])> = vec![
+            (vec![5, 1, 2], &[5, 2]),
+            (b"\x01\x02me\x02pw".to_vec(), &[1, 0]),
+            (b"\x05\x01\x00\x03\x0da.example.com\x01\xbb".to_vec(), &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
+        ];
+        let (port, task) = proxy(turns).await;
+        let url = Url::parse(&format!("socks5://me:pw@127.0.0.1:{port}")).unwrap();
+        tunnel(&url, &to("https://a.example.com/v1")).await.unwrap();
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_private_address_is_not_reached_through_a_proxy_either() {
+        let mut row = channel("http://169.254.169.254/v1");
+        row.private_network = false;
+        let url = Url::parse("http://127.0.0.1:1").unwrap();
+        let destination = UpstreamTarget::of(&row).unwrap();
+        assert_eq!(tunnel(&url, &destination).await.err(), Some(ConnectFault::Denied));
+    }
+}

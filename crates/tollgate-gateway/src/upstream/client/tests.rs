@@ -1,0 +1,404 @@
+//! The pool against sockets that misbehave: every test has an upstream of its own on a free loopback port.
+
+mod kept;
+mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    sync::mpsc,
+    time::timeout,
+};
+
+use super::*;
+use crate::upstream::{
+    call::{ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
+    testing::{RawUpstream, call, read_request},
+};
+
+/// Longer than anything here takes; reaching it is a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn client() -> Client {
+    Client::new(Arc::new(Trust::default()))
+}
+
+async fn ask(client: &Client, call: &UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
+    timeout(PATIENCE, client.call(call.clone())).await.expect("an answer or an error in time")
+}
+
+async fn read(body: UpstreamBody) -> Result<Bytes, UpstreamBodyFault> {
+    timeout(PATIENCE, body.collect()).await.expect("a body's end in time").map(http_body_util::Collected::to_bytes)
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+// === Connections ===
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let (client, call) = (client(), call(&upstream.url));
+    for _ in 0..5 {
+        let answer = ask(&client, &call).await.unwrap();
+        assert_eq!(answer.status, 200);
+        assert_eq!(read(answer.body).await.unwrap(), "{}");
+    }
+    assert_eq!(upstream.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_chunked_answer_gives_its_connection_back() {
+    let upstream =
+        RawUpstream::answering("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-trailer: 1\r\n\r\n").await;
+    let (client, call) = (client(), call(&upstream.url));
+    for _ in 0..3 {
+        assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
+    }
+    assert_eq!(upstream.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_request_says_only_what_it_should() {
+    let (tell, mut told) = mpsc::channel(1);
+    let upstream = RawUpstream::start(move |mut socket, _| {
+        let tell = tell.clone();
+        async move {
+            let request = read_request(&mut socket).await.unwrap();
+            socket.write_all(ok("{}").as_bytes()).await.unwrap();
+            tell.send(request).await.unwrap();
+        }
+    })
+    .await;
+    let call = call(&upstream.url);
+    ask(&client(), &call).await.unwrap();
+    let request = told.recv().await.unwrap();
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<_> = head.lines().collect();
+    assert_eq!(lines.remove(0), "POST /v1/chat/completions HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: {}", upstream.url.trim_start_matches("http://").trim_end_matches("/v1"));
+    assert_eq!(
+        lines,
+        [
+            "accept-encoding: identity",
+            "accept: application/json",
+            "authorization: Bearer sk-upstream-secret",
+            "content-length: 30",
+            "content-type: application/json",
+            host.as_str(),
+            concat!("user-agent: tollgate/", env!("CARGO_PKG_VERSION")),
+        ]
+    );
+    assert_eq!(body, r#"{"model":"up-m","messages":[]}"#);
+}
+
+#[tokio::test]
+async fn the_keep_alive_race_is_lost_once_and_won_on_a_new_connection() {
+    let upstream = RawUpstream::start(|mut socket, _| async move {
+        read_request(&mut socket).await.unwrap();
+        socket.write_all(ok("{}").as_bytes()).await.unwrap();
+    })
+    .await;
+    let (client, call) = (client(), call(&upstream.url));
+    for _ in 0..20 {
+        let answer = ask(&client, &call).await.expect("a closed idle connection is no fault of the request");
+        read(answer.body).await.unwrap();
+        // The upstream's FIN is on its way or here; either way the next call must go through.
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn connections_to_an_address_that_the_name_left_are_used_no_more() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
+    let whole = async || read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    whole().await;
+    whole().await;
+    let host = client.host(&call.channel).unwrap();
+    assert_eq!((upstream.accepted(), host.idle_count()), (1, 1));
+    host.renamed(vec!["127.0.0.1".parse().unwrap()]);
+    assert_eq!(host.idle_count(), 1, "it stands for this address still");
+    let elsewhere = vec!["192.0.2.1".parse().unwrap()];
+    host.renamed(elsewhere.clone());
+    assert_eq!(host.idle_count(), 0);
+    let under_way = ask(&client, &call).await.unwrap();
+    host.renamed(elsewhere);
+    assert_eq!(read(under_way.body).await.unwrap(), "{}", "what is under way ends where it is");
+    assert_eq!((upstream.accepted(), host.idle_count()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_name_is_asked_for_again_behind_connections_that_are_kept() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
+    read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    let host = client.host(&call.channel).unwrap();
+    // As if the name had moved here meanwhile: what is looked up says otherwise.
+    host.renamed(Vec::new());
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(13)).await;
+    tokio::time::resume();
+    host.follow_name().await;
+    assert_eq!(host.idle_count(), 1, "localhost is where it was");
+}
+
+#[tokio::test]
+async fn a_refused_connection_was_not_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let call = call(&format!("http://{}/v1", listener.local_addr().unwrap()));
+    drop(listener);
+    assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Refused));
+    assert_eq!(call.sent.at(), None);
+}
+
+#[tokio::test]
+async fn loopback_is_denied_without_the_flag() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]", "169.254.169.254", "10.0.0.1", "2130706433", "0x7f.1"] {
+        let port = upstream.url.trim_end_matches("/v1").rsplit_once(':').unwrap().1;
+        let mut call = call(&format!("http://{host}:{port}/v1"));
+        let mut row = (*call.channel).clone();
+        row.private_network = false;
+        call.channel = row.into();
+        assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Denied), "{host}");
+    }
+    assert_eq!(upstream.accepted(), 0);
+}
+
+#[tokio::test]
+async fn a_channel_that_loses_its_flag_loses_its_connections() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let (client, mut call) = (client(), call(&upstream.url));
+    read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    let mut row = (*call.channel).clone();
+    row.weight = 7;
+    call.channel = Arc::new(row.clone());
+    read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    assert_eq!(upstream.accepted(), 1, "a new weight is no new destination");
+    row.private_network = false;
+    call.channel = row.into();
+    assert_eq!(ask(&client, &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Denied));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = RawUpstream::answering(ok("{}")).await;
+    let answer =
+        format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}/chat/completions\r\ncontent-length: 0\r\n\r\n", elsewhere.url);
+    let upstream = RawUpstream::answering(answer).await;
+    assert_eq!(ask(&client(), &call(&upstream.url)).await.unwrap().status, 307);
+    assert_eq!(elsewhere.accepted(), 0, "the credential must not travel");
+}
+
+// === Giving up ===
+
+/// Waits for the far side to close; the upstream says when it has seen that.
+async fn closes(dropped: impl AsyncFnOnce(Client, UpstreamCall), before: &'static [u8]) {
+    let (tell, mut told) = mpsc::channel(2);
+    let upstream = RawUpstream::start(move |mut socket, _| {
+        let tell = tell.clone();
+        async move {
+            read_request(&mut socket).await.unwrap();
+            socket.write_all(before).await.unwrap();
+            tell.send("asked").await.unwrap();
+            let mut rest = [0; 16];
+            while socket.read(&mut rest).await.is_ok_and(|n| n > 0) {}
+            tell.send("closed").await.unwrap();
+        }
+    })
+    .await;
+    let (client, call) = (client(), call(&upstream.url));
+    dropped(client, call).await;
+    assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some("asked"));
+    assert_eq!(timeout(Duration::from_millis(500), told.recv()).await.expect("closed at once"), Some("closed"));
+}
+
+#[tokio::test]
+async fn a_dropped_body_closes_the_upstream_at_once() {
+    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    closes(
+        async |client, call| {
+            let mut answer = ask(&client, &call).await.unwrap();
+            assert_eq!(answer.body.frame().await.unwrap().unwrap().into_data().unwrap(), "hello");
+            drop(answer);
+        },
+        head,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_closes_the_upstream_at_once() {
+    closes(
+        async |client, call| {
+            let sent = call.sent.clone();
+            let under_way = client.call(call);
+            // Given up as soon as the request has left and some time for an answer has passed.
+            let waited = timeout(Duration::from_millis(100), under_way).await;
+            assert!(waited.is_err() && sent.at().is_some());
+        },
+        b"",
+    )
+    .await;
+}
+
+// === Answers that must not hurt ===
+
+async fn fails_before_the_body(answer: impl Into<Vec<u8>>) -> UpstreamError {
+    let upstream = RawUpstream::answering_once(answer).await;
+    ask(&client(), &call(&upstream.url)).await.expect_err("no usable head")
+}
+
+async fn fails_in_the_body(answer: impl Into<Vec<u8>>) -> UpstreamBodyFault {
+    let upstream = RawUpstream::answering_once(answer).await;
+    read(ask(&client(), &call(&upstream.url)).await.unwrap().body).await.expect_err("no whole body")
+}
+
+#[tokio::test]
+async fn garbage_instead_of_http() {
+    let garbage = UpstreamError::Unreadable("not an HTTP answer");
+    assert_eq!(fails_before_the_body("\0\u{1}\u{2} garbage\r\n\r\n").await, garbage);
+    assert_eq!(fails_before_the_body("HTTP/9.9 200 OK\r\n\r\n").await, garbage);
+    assert_eq!(fails_before_the_body("SSH-2.0-OpenSSH_9.2\r\n").await, garbage);
+}
+
+#[tokio::test]
+async fn ten_thousand_headers() {
+    let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+    for i in 0..10_000 {
+        head.extend_from_slice(format!("x-{i}: y\r\n").as_bytes());
+    }
+    head.extend_from_slice(b"content-length: 2\r\n\r\n{}");
+    assert_eq!(fails_before_the_body(head).await, UpstreamError::Unreadable("answer head too large"));
+}
+
+#[tokio::test]
+async fn a_header_of_a_megabyte() {
+    let head = format!("HTTP/1.1 200 OK\r\nx-big: {}\r\ncontent-length: 2\r\n\r\n{{}}", "y".repeat(1 << 20));
+    assert_eq!(fails_before_the_body(head).await, UpstreamError::Unreadable("answer head too large"));
+}
+
+#[tokio::test]
+async fn closed_or_cut_before_the_head_is_whole() {
+    assert_eq!(fails_before_the_body("").await, UpstreamError::Lost);
+    assert_eq!(fails_before_the_body("HTTP/1.1 200 OK\r\ncontent-le").await, UpstreamError::Lost);
+}
+
+#[tokio::test]
+async fn reset_before_the_head() {
+    let upstream = RawUpstream::start(|mut socket, _| async move {
+        read_request(&mut socket).await.unwrap();
+        socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+    })
+    .await;
+    assert_eq!(ask(&client(), &call(&upstream.url)).await.unwrap_err(), UpstreamError::Lost);
+}
+
+#[tokio::test]
+async fn reset_behind_the_head_and_mid_chunk() {
+    for before in
+        ["HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n50\r\nhel"]
+    {
+        let (go, wait) = mpsc::channel::<()>(1);
+        let wait = Arc::new(tokio::sync::Mutex::new(wait));
+        let upstream = RawUpstream::start(move |mut socket, _| {
+            let wait = Arc::clone(&wait);
+            async move {
+                read_request(&mut socket).await.unwrap();
+                socket.write_all(before.as_bytes()).await.unwrap();
+                wait.lock().await.recv().await;
+                socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+        })
+        .await;
+        let answer = ask(&client(), &call(&upstream.url)).await.unwrap();
+        go.send(()).await.unwrap();
+        assert_eq!(read(answer.body).await.unwrap_err(), UpstreamBodyFault::Lost);
+    }
+}
+
+#[tokio::test]
+async fn bodies_shorter_than_they_say() {
+    assert_eq!(fails_in_the_body("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}").await, UpstreamBodyFault::Lost);
+    assert_eq!(
+        fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n").await,
+        UpstreamBodyFault::Lost
+    );
+}
+
+#[tokio::test]
+async fn a_bad_chunk_size() {
+    let faults = [
+        fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n").await,
+        fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n").await,
+    ];
+    assert!(faults.iter().all(|fault| matches!(fault, UpstreamBodyFault::Unreadable | UpstreamBodyFault::Lost)), "{faults:?}");
+}
+
+#[tokio::test]
+async fn a_body_longer_than_it_says_ends_where_it_said() {
+    let upstream = RawUpstream::answering_once(
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
+    )
+    .await;
+    let (client, call) = (client(), call(&upstream.url));
+    assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
+    // What stood behind it must never become the next caller's answer.
+    let next = ask(&client, &call).await;
+    if let Ok(next) = next {
+        assert_eq!(read(next.body).await.unwrap(), "{}");
+    }
+    assert!(upstream.accepted() >= 2);
+}
+
+#[tokio::test]
+async fn no_content_with_a_body_has_none() {
+    let upstream = RawUpstream::answering_once("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nevil").await;
+    let answer = ask(&client(), &call(&upstream.url)).await.unwrap();
+    assert_eq!((answer.status, read(answer.body).await.unwrap().len()), (204, 0));
+}
+
+#[tokio::test]
+async fn a_flood_of_interim_answers_ends_in_the_final_one() {
+    let flood = format!("{}{}", "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(20_000), ok("{}"));
+    let upstream = RawUpstream::answering_once(flood).await;
+    assert_eq!(ask(&client(), &call(&upstream.url)).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn switching_protocols_unasked_is_an_answer_without_use() {
+    let upstream =
+        RawUpstream::answering_once("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nevil").await;
+    match ask(&client(), &call(&upstream.url)).await {
+        Ok(answer) => assert_eq!(answer.status, 101),
+        Err(fault) => assert!(!matches!(fault, UpstreamError::NotSent(_)), "{fault}"),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_the_request_was_read() {
+    let upstream = RawUpstream::start(|mut socket, _| async move {
+        socket.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").await.unwrap();
+        let mut rest = [0; 1024];
+        while socket.read(&mut rest).await.is_ok_and(|n| n > 0) {}
+    })
+    .await;
+    let mut call = call(&upstream.url);
+    call.body = Bytes::from(vec![b' '; 4 << 20]);
+    match ask(&client(), &call).await {
+        Ok(answer) => assert_eq!(answer.status, 413),
+        // An answer that came before the request began belongs to no request.
+        Err(fault) => assert!(matches!(
+            fault,
+            UpstreamError::Lost | UpstreamError::Unreadable(_) | UpstreamError::NotSent(ConnectFault::Closed)
+        )),
+    }
+}

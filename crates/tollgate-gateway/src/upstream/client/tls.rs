@@ -1,0 +1,93 @@
+//! Whom we trust: the operating system's roots, Mozilla's bundled ones (a scratch image has no others) and a
+//! channel's own CA file.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+use tokio::{io::AsyncReadExt as _, net::TcpStream};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::destination::UpstreamTarget;
+use crate::upstream::call::ConnectFault;
+
+/// Largest CA file read.
+const CA_FILE_BYTES: u64 = 1 << 20;
+
+/// The roots every destination shares. They are read when the first TLS connection is made, and once for all cores.
+#[derive(Default)]
+pub struct Trust {
+    roots: OnceLock<RootCertStore>,
+    plain: OnceLock<Arc<ClientConfig>>,
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust").finish_non_exhaustive()
+    }
+}
+
+impl Trust {
+    /// How to speak TLS with a destination.
+    pub(crate) async fn config(&self, destination: &UpstreamTarget) -> Result<Arc<ClientConfig>, ConnectFault> {
+        let Some(path) = &destination.ca_file else {
+            return Ok(Arc::clone(self.plain.get_or_init(|| Arc::new(config_with(self.roots().clone())))));
+        };
+        let mut roots = self.roots().clone();
+        let pem = read_bounded(path).await.map_err(|_| ConnectFault::CaFile)?;
+        let mut own = 0;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            roots.add(certificate.map_err(|_| ConnectFault::CaFile)?).map_err(|_| ConnectFault::CaFile)?;
+            own += 1;
+        }
+        if own == 0 { Err(ConnectFault::CaFile) } else { Ok(Arc::new(config_with(roots))) }
+    }
+
+    /// How to speak TLS with whom no channel describes, HTTP/1.1 only.
+    #[must_use]
+    pub fn over_http1(&self) -> ClientConfig {
+        let mut config = config_with(self.roots().clone());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config
+    }
+
+    fn roots(&self) -> &RootCertStore {
+        self.roots.get_or_init(|| {
+            let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+            let (added, ignored) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            tracing::debug!(added, ignored, "read the operating system's certificate roots");
+            roots
+        })
+    }
+}
+
+async fn read_bounded(path: &str) -> std::io::Result<Vec<u8>> {
+    let mut pem = Vec::new();
+    tokio::fs::File::open(path).await?.take(CA_FILE_BYTES).read_to_end(&mut pem).await?;
+    Ok(pem)
+}
+
+fn config_with(roots: RootCertStore) -> ClientConfig {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has every suite the default versions need")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+/// Shakes hands; the certificate must be for the destination's name or address.
+pub(crate) async fn shake(
+    config: Arc<ClientConfig>,
+    destination: &UpstreamTarget,
+    socket: TcpStream,
+) -> Result<TlsStream<TcpStream>, ConnectFault> {
+    let name = destination.host.clone().try_into().map_err(|_| ConnectFault::BadUrl)?;
+    TlsConnector::from(config).connect(name, socket).await.map_err(|_| ConnectFault::Tls)
+}

@@ -1,0 +1,122 @@
+//! What an upstream is told about us: only headers made here go out. None of the caller's does.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+        USER_AGENT,
+    },
+};
+use tollgate_protocol::{Framing, Protocol};
+
+use super::call::{ConnectFault, UpstreamCall};
+
+const GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const OUR_NAME: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+/// The version of the Messages API that knows every member we send (anthropic-messages wire reference, section 2).
+const MESSAGES_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+
+/// Header fields that belong to the connection, not to the channel.
+const NOT_THE_CHANNELS: [HeaderName; 8] =
+    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, TE, UPGRADE, KEEP_ALIVE, PROXY_CONNECTION];
+
+/// Every header field of a request but `host` and `content-length`. The channel's own fields come last and win, except
+/// over framing.
+pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault> {
+    let mut headers = HeaderMap::with_capacity(8 + call.channel.headers.len());
+    headers.insert(CONTENT_TYPE, JSON);
+    headers.insert(ACCEPT, if call.stream == Some(Framing::Sse) { EVENT_STREAM } else { JSON });
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(USER_AGENT, OUR_NAME);
+    if let Some(credential) = &call.account.credential {
+        let (name, text) = match call.protocol {
+            Protocol::OpenAi => (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {}", credential.expose()))),
+            Protocol::Gemini => (GOOG_API_KEY, HeaderValue::from_str(credential.expose())),
+            Protocol::Anthropic => (API_KEY, HeaderValue::from_str(credential.expose())),
+        };
+        let mut value = text.map_err(|_| ConnectFault::BadHeader)?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    if call.protocol == Protocol::Anthropic {
+        headers.insert(ANTHROPIC_VERSION, MESSAGES_VERSION);
+    }
+    for (name, value) in &call.channel.headers {
+        let name = HeaderName::try_from(name.as_str()).map_err(|_| ConnectFault::BadHeader)?;
+        if !NOT_THE_CHANNELS.contains(&name) {
+            headers.insert(name, HeaderValue::from_str(value).map_err(|_| ConnectFault::BadHeader)?);
+        }
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::call;
+
+    fn shown(call: &UpstreamCall) -> Vec<String> {
+        let headers = headers_for(call).unwrap();
+        let mut lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn each_protocol_gets_its_own_credential_header() {
+        let mut call = call("http://127.0.0.1:1/v1");
+        assert!(shown(&call).contains(&"authorization: Bearer sk-upstream-secret".to_owned()));
+        call.protocol = Protocol::Gemini;
+        assert!(shown(&call).contains(&"x-goog-api-key: sk-upstream-secret".to_owned()));
+        call.protocol = Protocol::Anthropic;
+        let lines = shown(&call);
+        assert!(lines.contains(&"x-api-key: sk-upstream-secret".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"anthropic-version: 2023-06-01".to_owned()), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.starts_with("authorization")), "{lines:?}");
+    }
+
+    #[test]
+    fn nothing_but_our_own_headers_goes_out() {
+        let call = call("http://127.0.0.1:1/v1");
+        assert_eq!(
+            shown(&call),
+            [
+                "accept-encoding: identity",
+                "accept: application/json",
+                "authorization: Bearer sk-upstream-secret",
+                "content-type: application/json",
+                concat!("user-agent: tollgate/", env!("CARGO_PKG_VERSION")),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_channels_headers_win_but_never_over_framing() {
+        let mut call = call("http://127.0.0.1:1/v1");
+        let mut row = (*call.channel).clone();
+        row.headers = [("Anthropic-Version", "2026-10-21"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X-Org", "a")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
+        call.channel = row.into();
+        call.protocol = Protocol::Anthropic;
+        let headers = headers_for(&call).unwrap();
+        assert_eq!(headers["anthropic-version"], "2026-10-21");
+        assert_eq!(headers["x-org"], "a");
+        assert!(!headers.contains_key(HOST) && !headers.contains_key(TRANSFER_ENCODING));
+    }
+
+    #[test]
+    fn a_credential_that_cannot_be_a_header_is_a_fault_not_a_panic() {
+        let mut call = call("http://127.0.0.1:1/v1");
+        let mut account = (*call.account).clone();
+        account.credential = Some(tollgate_core::Secret::new("a\r\nx: y".to_owned()));
+        call.account = account.into();
+        assert_eq!(headers_for(&call).unwrap_err(), ConnectFault::BadHeader);
+    }
+}

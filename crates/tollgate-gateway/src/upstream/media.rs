@@ -1,0 +1,229 @@
+//! Remote media for upstreams that want bytes where a caller gave an address: fetched by the gateway where the channel
+//! allows it (translation reference, section 1.9).
+//!
+//! Bounds: `http` and `https` only, through the guard of the outbound client at every hop, 3 redirects, 20 MiB and 10 s
+//! an address, 16 addresses and 32 MiB a request, 64 fetches at once. What was fetched is remembered for 60 s, up to
+//! 64 MiB. A type is what the bytes begin like: what an address claims to serve counts for nothing.
+
+mod media_cache;
+mod sniff;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::header::{CONTENT_ENCODING, LOCATION};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use tokio::{sync::Semaphore, time::timeout};
+use tokio_util::task::TaskTracker;
+use tollgate_protocol::DownloadedMedia;
+use url::Url;
+
+use self::{media_cache::MediaCache, sniff::mime_of};
+use crate::{
+    clock::Clock,
+    request::BodyMemory,
+    upstream::{
+        call::ConnectFault,
+        client::{AddressPolicy, Trust, fetch},
+    },
+};
+
+/// Most addresses of one request.
+pub(crate) const MOST_ADDRESSES: usize = 16;
+/// Largest file, in bytes.
+const MOST_BYTES: usize = 20 * 1024 * 1024;
+/// All files of one request together, in bytes.
+const MOST_BYTES_A_REQUEST: usize = 32 * 1024 * 1024;
+/// Time for one address, redirects and waiting for a turn included.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Fetches at once, over all cores.
+const MOST_AT_ONCE: usize = 64;
+/// Redirects that are followed.
+const MOST_REDIRECTS: usize = 3;
+
+/// Fetches media; one for the process.
+pub(crate) struct MediaFetcher {
+    trust: Trust,
+    tasks: TaskTracker,
+    turns: Semaphore,
+    media_cache: MediaCache,
+    clock: Arc<dyn Clock>,
+}
+
+/// Why there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FetchFault {
+    /// Not an address that may be fetched, nothing there, or not in time. Callers are not told which: the difference
+    /// would show them what stands in the gateway's network.
+    Unreachable(&'static str),
+    /// Larger than one file, or than all of one request, may be.
+    TooLarge,
+    /// The bytes begin like nothing that is known.
+    UnknownType,
+    /// More addresses than one request may have.
+    TooMany,
+    /// All bodies together need more memory than there is for them.
+    NoRoom,
+}
+
+impl FetchFault {
+    /// What the caller is told, in parentheses.
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Unreachable(_) | Self::NoRoom => "the address could not be fetched",
+            Self::TooLarge => "the file behind the address is too large: at most 20 MiB each, 32 MiB together",
+            Self::UnknownType => "the file behind the address is of an unknown type",
+            Self::TooMany => "at most 16 remote addresses",
+        }
+    }
+
+    /// What the log says.
+    const fn class(self) -> &'static str {
+        match self {
+            Self::Unreachable(class) => class,
+            Self::TooLarge => "too large",
+            Self::UnknownType => "unknown type",
+            Self::TooMany => "too many addresses",
+            Self::NoRoom => "no room for bodies",
+        }
+    }
+}
+
+impl From<ConnectFault> for FetchFault {
+    fn from(fault: ConnectFault) -> Self {
+        Self::Unreachable(match fault {
+            ConnectFault::BadUrl | ConnectFault::BadHeader => "bad address",
+            ConnectFault::Resolve => "name not resolved",
+            ConnectFault::Denied => "address not allowed for this channel",
+            ConnectFault::Tls | ConnectFault::CaFile => "TLS handshake failed",
+            ConnectFault::TimedOut => "not in time",
+            ConnectFault::Refused | ConnectFault::Proxy | ConnectFault::Closed => "connection refused or lost",
+        })
+    }
+}
+
+/// How many bytes one request may still fetch.
+pub(crate) struct Allowance {
+    left: AtomicUsize,
+    room: Option<BodyMemory>,
+}
+
+impl Allowance {
+    /// A request's; its bytes are counted in `room` beside its body.
+    pub(crate) const fn new(room: Option<BodyMemory>) -> Self {
+        Self { left: AtomicUsize::new(MOST_BYTES_A_REQUEST), room }
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), FetchFault> {
+        let taken = |left: usize| left.checked_sub(bytes);
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
+        match &self.room {
+            // Held once as base64, and once more in the body that is written with it.
+            Some(room) => room.take(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::NoRoom),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for MediaFetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MediaFetcher").finish_non_exhaustive()
+    }
+}
+
+impl MediaFetcher {
+    /// One that remembers nothing yet.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let (trust, tasks) = (Trust::default(), TaskTracker::new());
+        Self { trust, tasks, turns: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
+    }
+
+    /// What is behind an address.
+    ///
+    /// # Errors
+    /// Why there is nothing; it is logged, without the address, which may hold a secret.
+    pub(crate) async fn fetch(
+        &self,
+        address: &str,
+        reach: AddressPolicy,
+        allowance: &Allowance,
+    ) -> Result<Arc<DownloadedMedia>, FetchFault> {
+        if let Some(kept) = self.media_cache.find(address, reach, self.clock.instant()) {
+            allowance.take(kept.data.len() / 4 * 3)?;
+            return Ok(kept);
+        }
+        let outcome = match timeout(LIMIT, self.follow(address, reach, allowance)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(FetchFault::Unreachable("not in time")),
+        };
+        match outcome {
+            Ok(fetched) => {
+                let fetched = Arc::new(fetched);
+                self.media_cache.keep(address, reach, &fetched, self.clock.instant());
+                Ok(fetched)
+            }
+            Err(fault) => {
+                tracing::info!(class = fault.class(), "remote media could not be fetched");
+                Err(fault)
+            }
+        }
+    }
+
+    async fn follow(&self, address: &str, reach: AddressPolicy, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
+        const BAD: FetchFault = FetchFault::Unreachable("bad address");
+        let _turn = self.turns.acquire().await.map_err(|_| BAD)?;
+        let mut url = Url::parse(address).map_err(|_| BAD)?;
+        for _ in 0..=MOST_REDIRECTS {
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err(BAD);
+            }
+            let got = fetch::get(&url, reach, &self.trust, &self.tasks).await?;
+            match got.status {
+                200 => return read(got, allowance).await,
+                301 | 302 | 303 | 307 | 308 => {
+                    let next = got.headers.get(LOCATION).and_then(|next| next.to_str().ok()).ok_or(BAD)?;
+                    let next = url.join(next).map_err(|_| BAD)?;
+                    if url.scheme() == "https" && next.scheme() != "https" {
+                        return Err(FetchFault::Unreachable("redirected out of TLS"));
+                    }
+                    url = next;
+                }
+                _ => return Err(FetchFault::Unreachable("the address answered with an error")),
+            }
+        }
+        Err(FetchFault::Unreachable("too many redirects"))
+    }
+}
+
+/// Reads a file to its end, within the bounds.
+async fn read(mut got: fetch::FetchedResponse, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
+    if got.headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(FetchFault::Unreachable("packed although it was not to be"));
+    }
+    if got.body.size_hint().lower() > MOST_BYTES as u64 {
+        return Err(FetchFault::TooLarge);
+    }
+    let mut bytes = Vec::new();
+    while let Some(frame) = got.body.frame().await {
+        let frame = frame.map_err(|_| FetchFault::Unreachable("connection refused or lost"))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if bytes.len() + piece.len() > MOST_BYTES {
+            return Err(FetchFault::TooLarge);
+        }
+        allowance.take(piece.len())?;
+        bytes.extend_from_slice(&piece);
+    }
+    let mime = mime_of(&bytes).ok_or(FetchFault::UnknownType)?;
+    Ok(DownloadedMedia { mime: mime.to_owned(), data: STANDARD.encode(&bytes) })
+}
+
+#[cfg(test)]
+mod tests;
