@@ -1,0 +1,70 @@
+//! Rules about documentation that lists what the code defines: error ids and metrics.
+
+use super::source_tree::SourceTree;
+
+const METRICS: &str = "crates/tollgate-gateway/src/metrics.rs";
+
+/// `docs/errors.md` has a row for each error id of the gateway's refusals.
+pub(crate) fn errors_documented(tree: &SourceTree) -> Vec<String> {
+    let docs = tree.text("docs/errors.md");
+    let refusals = tree.rust_files().filter(|file| file.package() == "crates/tollgate-gateway" && file.path.contains("refusal"));
+    let mut ids: Vec<&str> = refusals.flat_map(|file| error_ids(&file.text)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.is_empty() {
+        return vec![
+            "no error id was found in crates/tollgate-gateway/src/**/refusal*: this rule reads the wrong files".to_owned(),
+        ];
+    }
+    let missing = ids.into_iter().filter(|id| !docs.contains(&format!("| {id} ")));
+    missing.map(|id| format!("docs/errors.md does not explain {id}")).collect()
+}
+
+/// `docs/operating.md` explains each metric.
+pub(crate) fn metrics_documented(tree: &SourceTree) -> Vec<String> {
+    let docs = tree.text("docs/operating.md");
+    let names = first_literals(tree.text(METRICS), "registry.register(");
+    if names.is_empty() {
+        return vec![format!("no metric is registered in {METRICS}: this rule reads the wrong file")];
+    }
+    // Counters and infos get a suffix when they are written.
+    let explained = |name: &str| ["`", "_total`", "_info`"].iter().any(|end| docs.contains(&format!("`tollgate_{name}{end}")));
+    let missing = names.into_iter().filter(|name| !explained(name));
+    missing.map(|name| format!("docs/operating.md does not explain the metric tollgate_{name}")).collect()
+}
+
+/// The first argument of each call of `call`, where it is a string literal.
+fn first_literals<'a>(text: &'a str, call: &str) -> Vec<&'a str> {
+    let arguments = text.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+    arguments.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+/// String literals such as `"E40"`.
+fn error_ids(text: &str) -> impl Iterator<Item = &str> {
+    text.split('"').filter(|piece| {
+        let digits = piece.strip_prefix('E').unwrap_or_default();
+        (1..=2).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undocumented_error_is_found() {
+        let source = r#"Self::KeyMissing => "E1", Self::X => "E40", "Ex" "E123""#;
+        let tree =
+            SourceTree::of(&[("crates/tollgate-gateway/src/refusal.rs", source), ("docs/errors.md", "| E1 | key missing |")]);
+        assert_eq!(errors_documented(&tree), ["docs/errors.md does not explain E40"]);
+        assert_eq!(errors_documented(&SourceTree::of(&[])).len(), 1);
+    }
+
+    #[test]
+    fn undocumented_metric_is_found() {
+        let source = "registry.register(\"requests\", a);\nregistry.register(\n    \"queue.depth\",\n);\nregister(name)";
+        let tree = SourceTree::of(&[(METRICS, source), ("docs/operating.md", "`tollgate_requests_total`")]);
+        assert_eq!(metrics_documented(&tree), ["docs/operating.md does not explain the metric tollgate_queue.depth"]);
+        assert_eq!(metrics_documented(&SourceTree::of(&[])).len(), 1);
+    }
+}

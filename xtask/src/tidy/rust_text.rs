@@ -1,0 +1,155 @@
+//! Rust source reduced to what a rule looks at: code without comments and literals, or comments and literals alone. Line
+//! numbers stay, because everything left out is replaced by spaces.
+
+/// Code with comments, string literals and character literals blanked out.
+pub(crate) fn code(source: &str) -> String {
+    blank(source, |part| part == Part::Code)
+}
+
+/// Code with comments blanked out; literals stay.
+pub(crate) fn code_and_literals(source: &str) -> String {
+    blank(source, |part| part != Part::Comment)
+}
+
+/// Code without the inline test modules (`#[cfg(test)] mod tests { … }`) that stand in it. Takes what [`code`] gives.
+pub(crate) fn without_tests(code: &str) -> String {
+    let mut left = code.to_owned();
+    let mut from = 0;
+    while let Some(at) = left[from..].find("#[cfg(test)]").map(|at| from + at) {
+        let item = left[at + "#[cfg(test)]".len()..].trim_start();
+        let item_at = left.len() - item.len();
+        from = item_at;
+        if !item.starts_with("mod ") {
+            continue;
+        }
+        let Some(open) = item.find(['{', ';']).filter(|open| item[*open..].starts_with('{')) else { continue };
+        let end = item_at + open + matching_brace(&item[open..]);
+        let blanked: String = left[at..end].chars().map(|character| if character == '\n' { '\n' } else { ' ' }).collect();
+        left.replace_range(at..end, &blanked);
+        from = at;
+    }
+    left
+}
+
+pub(crate) fn is_identifier(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// Length of the block that begins with a brace, both braces included.
+fn matching_brace(text: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, character) in text.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    text.len()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Code,
+    Comment,
+    Literal,
+}
+
+/// Replaces the parts that are not kept by spaces; line ends stay.
+fn blank(source: &str, keep: impl Fn(Part) -> bool) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    let mut previous = ' ';
+    while !rest.is_empty() {
+        let (part, length) = next_part(rest, previous);
+        let (text, behind) = rest.split_at(length);
+        if keep(part) {
+            out.push_str(text);
+        } else {
+            out.extend(text.chars().map(|character| if character == '\n' { '\n' } else { ' ' }));
+        }
+        previous = text.chars().next_back().unwrap_or(' ');
+        rest = behind;
+    }
+    out
+}
+
+/// The part a text begins with and its length in bytes; code comes one character at a time.
+fn next_part(text: &str, previous: char) -> (Part, usize) {
+    if text.starts_with("//") {
+        return (Part::Comment, text.find('\n').unwrap_or(text.len()));
+    }
+    if text.starts_with("/*") {
+        return (Part::Comment, text.find("*/").map_or(text.len(), |end| end + 2));
+    }
+    if text.starts_with('"') {
+        return (Part::Literal, string_length(text));
+    }
+    let raw = text.strip_prefix('r').filter(|_| !is_identifier(previous) || previous == 'b');
+    if let Some(raw) = raw {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        if raw[hashes..].starts_with('"') {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let body = 1 + hashes + 1;
+            return (Part::Literal, text[body..].find(&end).map_or(text.len(), |at| body + at + end.len()));
+        }
+    }
+    if text.starts_with('\'')
+        && let Some(length) = character_length(text)
+    {
+        return (Part::Literal, length);
+    }
+    (Part::Code, text.chars().next().map_or(1, char::len_utf8))
+}
+
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, character) in text.char_indices().skip(1) {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Length of a character literal; `None` for a lifetime.
+fn character_length(text: &str) -> Option<usize> {
+    let mut characters = text.char_indices().skip(1);
+    let (_, first) = characters.next()?;
+    if first != '\\' {
+        return characters.next().filter(|(_, next)| *next == '\'').map(|(at, _)| at + 1);
+    }
+    characters.next()?;
+    characters.find(|(_, next)| *next == '\'').map(|(at, _)| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_blanked() {
+        let source = "let a = \"x // \\\" y\"; // note\nlet b: &'a str = r#\"q\"z\"#; let c = '\\''; /* d\n e */ f('\"', 'g');\n";
+        let expected = ["let a =            ;", "let b: &'a str =         ; let c =     ;", "      f(   ,    );"];
+        assert_eq!(code(source).lines().map(str::trim_end).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn literals_stay_when_only_comments_are_blanked() {
+        assert_eq!(code_and_literals("a(\"//\") // b").trim_end(), "a(\"//\")");
+    }
+
+    #[test]
+    fn inline_test_modules_are_removed() {
+        let source = "struct A;\n#[cfg(test)]\nmod tests {\n    struct B;\n}\n#[cfg(test)]\nmod more;\nstruct C;\n";
+        let left = without_tests(source);
+        assert!(left.contains("struct A") && left.contains("struct C") && !left.contains("struct B"));
+        assert_eq!(left.lines().count(), source.lines().count());
+    }
+}
