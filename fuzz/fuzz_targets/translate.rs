@@ -55,7 +55,7 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
         hoist: flags & 4 != 0,
         server_tools: flags & 8 != 0,
         pass_user: flags & 16 != 0,
-        media: if flags & 32 == 0 { RemoteMedia::Refused } else { RemoteMedia::Later },
+        media: if flags & 32 == 0 { RemoteMedia::Refused } else { RemoteMedia::Deferred },
     };
     let model = MODELS[usize::from(model) % MODELS.len()];
     for to in PROTOCOLS {

@@ -1,87 +1,105 @@
-//! `cargo xtask docs`: writes the parts of the documentation that are made from the code. Today that is the loss matrix of
-//! `docs/translation.md`, which stands behind a mark; what is in front of it is written by hand.
+//! `cargo xtask docs`: writes the generated part of `docs/translation.md`, the loss matrix, from `fixtures/translation`
+//! of `tollgate-protocol`. Everything above the marker line of that page is written by hand and kept.
 
 use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context, Result};
-use tollgate_protocol::{Protocol, neutral::loss_matrix};
+use serde::Deserialize;
 
 use crate::shell;
 
 const FILE: &str = "docs/translation.md";
+const FIXTURES: &str = "crates/tollgate-protocol/fixtures/translation";
 
-/// Everything behind the end of this line is generated.
-const MARK: &str = "do not edit below this line -->\n";
+/// Everything after this marker is generated.
+const MARKER: &str = "do not edit below this line -->\n";
 
-/// `cargo xtask docs`.
+/// Caller protocol and upstream protocol of each table, in the order of the page.
+const DIRECTIONS: [(&str, &str); 6] = [
+    ("openai", "gemini"),
+    ("openai", "anthropic"),
+    ("gemini", "openai"),
+    ("gemini", "anthropic"),
+    ("anthropic", "openai"),
+    ("anthropic", "gemini"),
+];
+
+/// A fixture file. Members that the page does not show are ignored.
+#[derive(Deserialize)]
+struct Matrix {
+    row: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    field: String,
+    verdict: String,
+    #[serde(default)]
+    note: String,
+}
+
 pub(crate) fn run() -> Result<()> {
     let path = shell::root().join(FILE);
     let current = fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
-    let wanted = renewed(&current)?;
-    if wanted == current {
+    let generated = regenerate(&current)?;
+    if generated == current {
         println!("{FILE} is current");
         return Ok(());
     }
-    fs::write(&path, wanted)?;
+    fs::write(&path, generated)?;
     println!("{FILE} written");
     Ok(())
 }
 
-/// The file with what is generated made anew.
-fn renewed(current: &str) -> Result<String> {
-    let (by_hand, _) = current.split_once(MARK).with_context(|| format!("{FILE} has lost the mark `{}`", MARK.trim_end()))?;
-    Ok(format!("{by_hand}{MARK}{}", matrix()))
+/// The page with its generated part replaced.
+fn regenerate(current: &str) -> Result<String> {
+    let (by_hand, _) = current.split_once(MARKER).with_context(|| format!("{FILE} lacks the marker `{}`", MARKER.trim_end()))?;
+    Ok(format!("{by_hand}{MARKER}{}", tables()?))
 }
 
-/// One table a direction.
-fn matrix() -> String {
+/// One Markdown table per direction.
+fn tables() -> Result<String> {
     let mut text = String::new();
-    let mut direction = None;
-    for row in loss_matrix() {
-        if direction != Some(row.direction) {
-            direction = Some(row.direction);
-            let (from, to) = row.direction;
-            write!(
-                text,
-                "\n### {} caller, {} upstream\n\n| field | what becomes of it | how |\n|---|---|---|\n",
-                name(from),
-                name(to)
-            )
-            .expect("writing to a string cannot fail");
+    for (from, to) in DIRECTIONS {
+        let path = shell::root().join(FIXTURES).join(format!("{from}_to_{to}.toml"));
+        let matrix = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let matrix: Matrix = toml::from_str(&matrix).with_context(|| path.display().to_string())?;
+        let (from, to) = (title(from), title(to));
+        write!(text, "\n### {from} caller, {to} upstream\n\n| field | what becomes of it | how |\n|---|---|---|\n")?;
+        for row in matrix.row {
+            writeln!(text, "| {} | {} | {} |", field(&row.field), row.verdict, escape_cell(&row.note))?;
         }
-        writeln!(text, "| {} | {} | {} |", field(row.field), row.verdict.as_str(), cell(row.note))
-            .expect("writing to a string cannot fail");
     }
-    text
+    Ok(text)
 }
 
-const fn name(protocol: Protocol) -> &'static str {
+fn title(protocol: &str) -> &'static str {
     match protocol {
-        Protocol::OpenAi => "Chat completions",
-        Protocol::Gemini => "Native (Gemini)",
-        Protocol::Anthropic => "Anthropic",
+        "openai" => "Chat completions",
+        "gemini" => "Native (Gemini)",
+        _ => "Anthropic",
     }
 }
 
-/// A field's words, those that stand on the wire set as code.
+/// A field's description as Markdown, wire names set as code.
 fn field(words: &str) -> String {
     let sentence = ["any ", "values "].iter().any(|begin| words.starts_with(begin));
     let shown = words.split(' ').enumerate().map(|(index, word)| {
         let (bare, comma) = word.strip_suffix(',').map_or((word, ""), |bare| (bare, ","));
-        let on_the_wire = bare.contains(['_', '[', '.', '/']) || bare.chars().skip(1).any(char::is_uppercase) && !is_acronym(bare);
-        if on_the_wire || index == 0 && !sentence { format!("`{bare}`{comma}") } else { word.to_owned() }
+        let is_wire_name = bare.contains(['_', '[', '.', '/']) || bare.chars().skip(1).any(char::is_uppercase) && !is_acronym(bare);
+        if is_wire_name || index == 0 && !sentence { format!("`{bare}`{comma}") } else { word.to_owned() }
     });
-    cell(&shown.collect::<Vec<_>>().join(" "))
+    escape_cell(&shown.collect::<Vec<_>>().join(" "))
 }
 
-/// `PDF`, `JSON`, `URL`; values such as `TEXT` are read as such too, which does no harm.
+/// True for `PDF`, `JSON`, `URL`, and for wire values such as `TEXT`, which are then not set as code.
 fn is_acronym(word: &str) -> bool {
     word.chars().all(char::is_uppercase)
 }
 
-/// Text that may stand in a cell.
-fn cell(text: &str) -> String {
+/// Escapes the column separator.
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -90,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checked_in_file_is_current() {
+    fn checked_in_page_is_current() {
         let current = fs::read_to_string(shell::root().join(FILE)).unwrap();
-        assert!(renewed(&current).unwrap() == current, "{FILE} is not what the code says: run `cargo xtask docs`");
+        assert!(regenerate(&current).unwrap() == current, "{FILE} differs from the fixtures: run `cargo xtask docs`");
     }
 
     #[test]
-    fn words_of_the_wire_are_set_as_code() {
+    fn wire_names_are_set_as_code() {
         for (words, shown) in [
             ("n above 1", "`n` above 1"),
             ("messages[].content[] image_url, data URL", "`messages[].content[]` `image_url`, data URL"),

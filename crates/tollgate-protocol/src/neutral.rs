@@ -10,7 +10,6 @@ pub(crate) mod compatibility;
 pub(crate) mod effort;
 mod embed;
 pub(crate) mod encode_context;
-mod loss;
 pub(crate) mod media;
 pub(crate) mod names;
 pub(crate) mod normalise;
@@ -26,7 +25,6 @@ mod stream;
 mod text_map;
 
 pub use embed::EmbedRequest;
-pub use loss::{LossRow, LossVerdict, loss_matrix};
 pub use options::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use params::{Format, GoogleParams, Located, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};

@@ -117,10 +117,10 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// A whole number of at least `least`.
     pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Located<u64>>, Malformed> {
-        let Some(Located { value, src }) = self.integer(name)? else { return Ok(None) };
+        let Some(Located { value, path }) = self.integer(name)? else { return Ok(None) };
         let value = u64::try_from(value).ok().filter(|_| value >= least);
-        let value = value.ok_or_else(|| Malformed::invalid(self.from, &src, &format!("must be at least {least}")))?;
-        Ok(Some(Located { value, src }))
+        let value = value.ok_or_else(|| Malformed::invalid(self.from, &path, &format!("must be at least {least}")))?;
+        Ok(Some(Located { value, path }))
     }
 
     /// A list.
@@ -132,13 +132,13 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// A list of strings.
     pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Located<Vec<String>>>, Malformed> {
-        let Some((items, src)) = self.list(name)? else { return Ok(None) };
+        let Some((items, path)) = self.list(name)? else { return Ok(None) };
         let mut value = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            let text = item.str().ok_or_else(|| Malformed::wrong_type(self.from, &format!("{src}[{index}]"), "a string"))?;
+            let text = item.str().ok_or_else(|| Malformed::wrong_type(self.from, &format!("{path}[{index}]"), "a string"))?;
             value.push(text.to_owned());
         }
-        Ok(Some(Located { value, src }))
+        Ok(Some(Located { value, path }))
     }
 
     /// An object, ready to be read.

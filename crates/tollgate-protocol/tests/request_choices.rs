@@ -126,7 +126,7 @@ fn remote_media_is_named_fetched_and_sent_inline() {
     assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&failed))), (fields.clone(), because));
     assert_eq!(unsupported(outcome(RemoteMedia::Refused)).0, fields);
     let sent = |media| written(&outcome(media).unwrap())["contents"][0]["parts"][1]["inlineData"].clone();
-    assert_eq!(sent(RemoteMedia::Later), json!({"mimeType": "image/png", "data": ""}), "stands for what is to come");
+    assert_eq!(sent(RemoteMedia::Deferred), json!({"mimeType": "image/png", "data": ""}), "stands for what is to come");
     let fetched = FetchedMedia::from([(address.to_owned(), found("image/webp"))]);
     assert_eq!(sent(RemoteMedia::Fetched(&fetched)), json!({"mimeType": "image/webp", "data": "AAAA"}));
 }

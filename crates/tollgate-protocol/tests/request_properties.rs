@@ -1,14 +1,14 @@
 //! Properties of request translation: nothing panics, the same protocol on both sides keeps the meaning, and what is
 //! written for an upstream is what that upstream's schema takes.
 
-mod talk;
+mod conversation;
 
 use std::sync::LazyLock;
 
+use conversation::{Conversation, conversations};
 use jsonschema::Validator;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use talk::{Conversation, talk};
 use tollgate_protocol::{
     CanDisableThinking, Framing, Method, Profile, Protocol, Target, Thinking, TranslateOptions, decode_request, effective_profile,
     encode_request, neutral, pending_media,
@@ -63,15 +63,16 @@ fn able(to: Protocol) -> Profile {
     }
 }
 
-fn decoded(from: Protocol, talk: &Conversation) -> neutral::Request {
-    let body = talk.written_for(from);
-    decode_request(from, &target(from, talk.stream), body.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}: {body}"))
+fn decoded(from: Protocol, conversation: &Conversation) -> neutral::Request {
+    let body = conversation.written_for(from);
+    decode_request(from, &target(from, conversation.stream), body.to_string().as_bytes())
+        .unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
 /// The meaning alone: paths in the caller's body differ between two spellings of it.
 fn meaning(request: &neutral::Request) -> String {
     let told = format!("{request:#?}");
-    told.lines().filter(|line| !line.trim_start().starts_with("src: ")).collect::<Vec<_>>().join("\n")
+    told.lines().filter(|line| !line.trim_start().starts_with("path: ")).collect::<Vec<_>>().join("\n")
 }
 
 /// Member names that mean something somewhere.
@@ -182,9 +183,9 @@ fn replace(tree: &mut Value, index: &mut usize, value: &Value) {
 
 /// A sound request with one value replaced by any other.
 fn damaged_request() -> impl Strategy<Value = Value> {
-    (talk(), proptest::sample::select(&PROTOCOLS[..]), 1_usize..60, arbitrary_json()).prop_map(
-        |(talk, protocol, mut index, value)| {
-            let mut body = talk.written_for(protocol);
+    (conversations(), proptest::sample::select(&PROTOCOLS[..]), 1_usize..60, arbitrary_json()).prop_map(
+        |(conversation, protocol, mut index, value)| {
+            let mut body = conversation.written_for(protocol);
             replace(&mut body, &mut index, &value);
             body
         },
@@ -231,13 +232,13 @@ proptest! {
     }
 
     #[test]
-    fn the_same_protocol_on_both_sides_keeps_the_meaning(talk in talk()) {
+    fn the_same_protocol_on_both_sides_keeps_the_meaning(conversation in conversations()) {
         for protocol in PROTOCOLS {
-            let first = decoded(protocol, &talk);
+            let first = decoded(protocol, &conversation);
             let encoded = encode_request(protocol, &first, "m", &able(protocol), &TranslateOptions::default())
-                .unwrap_or_else(|error| panic!("{error}: {}", talk.written_for(protocol)));
+                .unwrap_or_else(|error| panic!("{error}: {}", conversation.written_for(protocol)));
             prop_assert_eq!(&encoded.dropped, &Vec::<String>::new());
-            let mut again = decode_request(protocol, &target(protocol, talk.stream), &encoded.body).unwrap();
+            let mut again = decode_request(protocol, &target(protocol, conversation.stream), &encoded.body).unwrap();
             // Asked of every upstream, wanted by the caller or not.
             again.params.include_usage = first.params.include_usage;
             prop_assert_eq!(meaning(&again), meaning(&first));
@@ -245,9 +246,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_validates_against_the_upstreams_schema(talk in talk()) {
+    fn what_is_written_validates_against_the_upstreams_schema(conversation in conversations()) {
         for from in PROTOCOLS {
-            let request = decoded(from, &talk);
+            let request = decoded(from, &conversation);
             for to in PROTOCOLS {
                 let profiles = [able(to), effective_profile("", to, "claude-3", &Profile::default()), effective_profile("", to, "gemini-2.0", &Profile::default())];
                 for profile in profiles {
@@ -262,9 +263,9 @@ proptest! {
     }
 
     #[test]
-    fn one_conversation_reads_the_same_from_every_protocol(talk in talk()) {
+    fn one_conversation_reads_the_same_from_every_protocol(conversation in conversations()) {
         let told = |from: Protocol| {
-            let request = decoded(from, &talk);
+            let request = decoded(from, &conversation);
             let say = |turn: &neutral::Turn| {
                 let parts = turn.parts.iter().map(|part| match &part.kind {
                     neutral::PartKind::Call { name, args, .. } => format!("call {name} {args}"),
@@ -285,10 +286,10 @@ proptest! {
     }
 
     #[test]
-    fn a_history_taken_by_one_upstream_is_taken_by_all(talk in talk()) {
+    fn a_history_taken_by_one_upstream_is_taken_by_all(conversation in conversations()) {
         // The caller changes nothing but the model: every upstream gets the whole conversation or a refusal by name.
         for from in PROTOCOLS {
-            let request = decoded(from, &talk);
+            let request = decoded(from, &conversation);
             for to in PROTOCOLS {
                 let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
                 let outcome = encode_request(to, &request, "m", &able(to), &options);

@@ -35,7 +35,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     }
     let finish = native.as_deref().map_or(FinishReason::Stop, finish::read);
     let message = answer.stop_details.and_then(|details| LenientText::filled(details.explanation));
-    out.push(Event::Finish { c: 0, finish, native, message });
+    out.push(Event::Finish { candidate: 0, finish, native, message });
     out.push(Event::End);
     Ok(())
 }
@@ -59,31 +59,31 @@ fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Re
             let text = block.text.unwrap_or_default().0;
             let start = at.text;
             at.text += text.len();
-            out.push(Event::Text { c: 0, text, signature: None });
+            out.push(Event::Text { candidate: 0, text, signature: None });
             if let Some(citations) = block.citations {
                 let list = serde_json::from_str::<Option<Vec<&RawValue>>>(citations.get()).ok().flatten().unwrap_or_default();
                 let citations: Vec<_> = list.into_iter().filter_map(|raw| wire::citation(raw, start, at.text)).collect();
                 if !citations.is_empty() {
-                    out.push(Event::Citations { c: 0, citations });
+                    out.push(Event::Citations { candidate: 0, citations });
                 }
             }
         }
         "thinking" => {
             let text = block.thinking.unwrap_or_default().0;
-            out.push(Event::Think { c: 0, text, redacted: None, signature: signature(block.signature) });
+            out.push(Event::Think { candidate: 0, text, redacted: None, signature: signature(block.signature) });
         }
         "redacted_thinking" => out.extend(redacted(block.data)),
         "tool_use" => {
-            let k = at.calls;
+            let call = at.calls;
             at.calls = at.calls.wrapping_add(1);
             let id = block.id.unwrap_or_default().0;
             let name = LenientText::filled(block.name).ok_or(InvalidReply::Unreadable("a call without a name"))?;
             let fragment = wire::input(block.input)?.unwrap_or_else(|| "{}".to_owned());
-            out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
-            out.push(Event::CallArgs { c: 0, k, fragment });
-            out.push(Event::CallDone { c: 0, k });
+            out.push(Event::CallOpen { candidate: 0, call, id, name, custom: false, signature: None });
+            out.push(Event::CallArgs { candidate: 0, call, fragment });
+            out.push(Event::CallDone { candidate: 0, call });
         }
-        _ => out.push(Event::Unknown { c: 0 }),
+        _ => out.push(Event::Unknown { candidate: 0 }),
     }
     Ok(())
 }
@@ -96,5 +96,5 @@ pub(super) fn signature(value: Option<LenientText>) -> Option<Signature> {
 /// A redacted block.
 pub(super) fn redacted(data: Option<&RawValue>) -> Option<Event> {
     let data = data.and_then(text_of)?;
-    Some(Event::Think { c: 0, text: String::new(), redacted: Some(data), signature: None })
+    Some(Event::Think { candidate: 0, text: String::new(), redacted: Some(data), signature: None })
 }

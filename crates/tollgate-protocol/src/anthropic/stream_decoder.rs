@@ -47,7 +47,7 @@ enum Kind {
     },
     /// A call; `input` stood whole in its start, `begun` once a piece of it came.
     Call {
-        k: u32,
+        call: u32,
         input: Option<String>,
         begun: bool,
     },
@@ -79,7 +79,7 @@ impl StreamDecoder for MessagesStreamDecoder {
                 {
                     self.close_all(out);
                     let message = delta.stop_details.and_then(|details| LenientText::filled(details.explanation));
-                    out.push(Event::Finish { c: 0, finish: finish::read(&native), native: Some(native), message });
+                    out.push(Event::Finish { candidate: 0, finish: finish::read(&native), native: Some(native), message });
                 }
             }
             Some("message_stop") => out.push(Event::End),
@@ -117,15 +117,15 @@ impl MessagesStreamDecoder {
                 return Ok(());
             }
             "tool_use" => {
-                let k = self.next_call;
+                let call = self.next_call;
                 self.next_call = self.next_call.wrapping_add(1);
                 let id = block.id.unwrap_or_default().0;
                 let name = LenientText::filled(block.name).ok_or(StreamError::Malformed("a call without a name"))?;
-                out.push(Event::CallOpen { c: 0, k, id, name, custom: false, signature: None });
-                Kind::Call { k, input: wire::input(block.input)?, begun: false }
+                out.push(Event::CallOpen { candidate: 0, call, id, name, custom: false, signature: None });
+                Kind::Call { call, input: wire::input(block.input)?, begun: false }
             }
             _ => {
-                out.push(Event::Unknown { c: 0 });
+                out.push(Event::Unknown { candidate: 0 });
                 return Ok(());
             }
         };
@@ -139,7 +139,7 @@ impl MessagesStreamDecoder {
     fn text(&mut self, text: Option<LenientText>, out: &mut Vec<Event>) {
         if let Some(text) = LenientText::filled(text) {
             self.text += text.len();
-            out.push(Event::Text { c: 0, text, signature: None });
+            out.push(Event::Text { candidate: 0, text, signature: None });
         }
     }
 
@@ -156,10 +156,10 @@ impl MessagesStreamDecoder {
             }
             (Some("thinking_delta"), Kind::Thinking { .. }) => thinking(delta.thinking, out),
             (Some("signature_delta"), Kind::Thinking { signature }) => *signature = delta.signature,
-            (Some("input_json_delta"), Kind::Call { k, begun, .. }) => {
+            (Some("input_json_delta"), Kind::Call { call, begun, .. }) => {
                 if let Some(fragment) = LenientText::filled(delta.partial_json) {
                     *begun = true;
-                    out.push(Event::CallArgs { c: 0, k: *k, fragment });
+                    out.push(Event::CallArgs { candidate: 0, call: *call, fragment });
                 }
             }
             _ => {}
@@ -186,19 +186,19 @@ impl MessagesStreamDecoder {
                     citation.end = self.text;
                 }
                 if !citations.is_empty() {
-                    out.push(Event::Citations { c: 0, citations });
+                    out.push(Event::Citations { candidate: 0, citations });
                 }
             }
             Kind::Thinking { signature: value } => {
                 if let Some(signature) = signature(value) {
-                    out.push(Event::Think { c: 0, text: String::new(), redacted: None, signature: Some(signature) });
+                    out.push(Event::Think { candidate: 0, text: String::new(), redacted: None, signature: Some(signature) });
                 }
             }
-            Kind::Call { k, input, begun } => {
+            Kind::Call { call, input, begun } => {
                 if let Some(fragment) = input.filter(|_| !begun) {
-                    out.push(Event::CallArgs { c: 0, k, fragment });
+                    out.push(Event::CallArgs { candidate: 0, call, fragment });
                 }
-                out.push(Event::CallDone { c: 0, k });
+                out.push(Event::CallDone { candidate: 0, call });
             }
         }
     }
@@ -206,6 +206,6 @@ impl MessagesStreamDecoder {
 
 fn thinking(text: Option<LenientText>, out: &mut Vec<Event>) {
     if let Some(text) = LenientText::filled(text) {
-        out.push(Event::Think { c: 0, text, redacted: None, signature: None });
+        out.push(Event::Think { candidate: 0, text, redacted: None, signature: None });
     }
 }

@@ -41,7 +41,7 @@ enum Block {
 
 #[derive(Debug)]
 struct Call {
-    k: u32,
+    call: u32,
     id: String,
     name: String,
     args: String,
@@ -68,8 +68,8 @@ impl MessagesStreamEncoder {
     }
 
     /// Whether an event is of the one candidate that is shown.
-    fn shows(&mut self, c: u32) -> bool {
-        *self.candidate.get_or_insert(c) == c
+    fn shows(&mut self, candidate: u32) -> bool {
+        *self.candidate.get_or_insert(candidate) == candidate
     }
 
     fn start(&mut self, out: &mut BytesMut) {
@@ -176,33 +176,33 @@ fn begin(out: &mut BytesMut, kind: &str) {
 impl StreamEncoder for MessagesStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
-            Event::Text { c, text, .. } if self.shows(c) => self.text(out, &text),
-            Event::Think { c, text, .. } if self.shows(c) && self.include_thoughts && !text.is_empty() => {
+            Event::Text { candidate, text, .. } if self.shows(candidate) => self.text(out, &text),
+            Event::Think { candidate, text, .. } if self.shows(candidate) && self.include_thoughts && !text.is_empty() => {
                 self.open_block(out, Block::Thinking);
                 self.delta(out, "thinking_delta", "thinking", &text);
             }
-            Event::Refusal { c, text } if self.shows(c) => {
+            Event::Refusal { candidate, text } if self.shows(candidate) => {
                 let room = REFUSAL_LIMIT.saturating_sub(self.refusal.len());
                 self.refusal.push_str(&text[..text.floor_char_boundary(room)]);
                 self.text(out, &text);
             }
-            Event::CallOpen { c, k, id, name, signature, .. } if self.shows(c) => {
-                self.calls.push(Call { k, id, name, args: String::new(), signature });
+            Event::CallOpen { candidate, call, id, name, signature, .. } if self.shows(candidate) => {
+                self.calls.push(Call { call, id, name, args: String::new(), signature });
             }
-            Event::CallArgs { c, k, fragment } if self.shows(c) => {
-                if let Some(call) = self.calls.iter_mut().rfind(|call| call.k == k) {
-                    call.args.push_str(&fragment);
+            Event::CallArgs { candidate, call, fragment } if self.shows(candidate) => {
+                if let Some(open) = self.calls.iter_mut().rfind(|open| open.call == call) {
+                    open.args.push_str(&fragment);
                 }
             }
-            Event::CallDone { c, k } if self.shows(c) => {
+            Event::CallDone { candidate, call } if self.shows(candidate) => {
                 // A call that is no object may have been cut by the token limit; the finish will tell.
-                let sound = |call: &Call| call.k == k && crate::json_text::arguments_object(&call.args).is_some();
+                let sound = |open: &Call| open.call == call && crate::json_text::arguments_object(&open.args).is_some();
                 if self.calls.first().is_some_and(sound) {
                     let call = self.calls.remove(0);
                     self.call(out, &call, FinishReason::Tool);
                 }
             }
-            Event::Finish { c, finish, message, .. } if self.shows(c) => self.finish = Some((finish, message)),
+            Event::Finish { candidate, finish, message, .. } if self.shows(candidate) => self.finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => {
                 let sentence = blocked_sentence(&blocked.reason, blocked.message.as_deref());
                 self.finish = Some((FinishReason::Filter, Some(sentence)));

@@ -34,15 +34,15 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
 }
 
 /// A candidate whose reason is missing has ended all the same, if there is anything in it.
-fn close(c: u32, begin: usize, progress: &mut events::DecodeState, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+fn close(candidate: u32, begin: usize, progress: &mut events::DecodeState, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
         return Ok(());
     }
     if out[begin..].iter().all(|event| !event.is_content()) {
         return Err(InvalidReply::Unreadable("a candidate with nothing in it"));
     }
-    progress.close(c, out);
-    out.push(Event::Finish { c, finish: crate::FinishReason::Stop, native: None, message: None });
+    progress.close(candidate, out);
+    out.push(Event::Finish { candidate, finish: crate::FinishReason::Stop, native: None, message: None });
     Ok(())
 }
 

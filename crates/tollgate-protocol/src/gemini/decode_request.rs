@@ -70,12 +70,12 @@ fn rest(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
     if let Some(tier) = fields.text("serviceTier")? {
         match tier.value.to_ascii_lowercase().as_str() {
             "unspecified" | "standard" | "service_tier_unspecified" => {}
-            lower @ ("flex" | "priority") => request.params.tier = Some(Located::new(lower, tier.src)),
-            _ => request.refuse(tier.src),
+            lower @ ("flex" | "priority") => request.params.tier = Some(Located::new(lower, tier.path)),
+            _ => request.refuse(tier.path),
         }
     }
     if let Some(store) = fields.bool("store")?.filter(|store| store.value) {
-        request.refuse(store.src);
+        request.refuse(store.path);
     }
     request.dropped.extend(fields.paths(&["labels"]));
     fields.ignore(&["model"]);

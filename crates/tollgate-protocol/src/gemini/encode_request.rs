@@ -32,7 +32,7 @@ fn generate(out: &mut EncodeContext<'_>) -> JsonObject {
     body.put_some("cachedContent", params.google.cached_content.as_ref().map(|given| Json::text(&given.value)));
     body.put_some("serviceTier", params.tier.as_ref().map(|given| Json::text(&given.value)));
     if let Some(user) = &params.user {
-        out.report.drop_field(&user.src);
+        out.report.drop_field(&user.path);
     }
     body
 }
@@ -71,7 +71,7 @@ fn resource(model: &str) -> String {
 /// One text by `:embedContent` where the caller did so, a batch otherwise.
 fn embed_contents(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> (Method, Json) {
     if let Some(user) = &embed.user {
-        out.report.drop_field(&user.src);
+        out.report.drop_field(&user.path);
     }
     let mut requests: Vec<JsonObject> = Vec::with_capacity(embed.inputs.len());
     for input in &embed.inputs {

@@ -32,10 +32,10 @@ struct Calls {
 
 impl DecodeState {
     /// Appends the sources of a candidate that is about to end.
-    pub(super) fn close(&mut self, c: u32, out: &mut Vec<Event>) {
-        let citations = self.sources.take(c);
+    pub(super) fn close(&mut self, candidate: u32, out: &mut Vec<Event>) {
+        let citations = self.sources.take(candidate);
         if !citations.is_empty() {
-            out.push(Event::Citations { c, citations });
+            out.push(Event::Citations { candidate, citations });
         }
     }
 }
@@ -43,30 +43,30 @@ impl DecodeState {
 /// Appends the events of one candidate of an answer or of a stream's event.
 pub(super) fn candidate(
     position: usize,
-    candidate: ResponseCandidate<'_>,
+    response: ResponseCandidate<'_>,
     progress: &mut DecodeState,
     out: &mut Vec<Event>,
 ) -> Result<(), StreamError> {
-    let c = index(position, &candidate)?;
+    let candidate = index(position, &response)?;
     let DecodeState { calls, sources } = progress;
-    if let Some(tokens) = candidate.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
-        out.push(Event::Logprobs { c, tokens });
+    if let Some(tokens) = response.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
+        out.push(Event::Logprobs { candidate, tokens });
     }
-    for (at, part) in candidate.content.and_then(|content| content.parts).unwrap_or_default().into_iter().enumerate() {
+    for (at, part) in response.content.and_then(|content| content.parts).unwrap_or_default().into_iter().enumerate() {
         let begin = out.len();
         let code = part.code.is_some() || part.code_result.is_some();
-        self::part(c, part, calls, out)?;
-        sources.part(c, at == 0, code, &out[begin..]);
+        self::part(candidate, part, calls, out)?;
+        sources.part(candidate, at == 0, code, &out[begin..]);
     }
-    if let Some(raw) = candidate.grounding {
-        sources.read(c, raw);
+    if let Some(raw) = response.grounding {
+        sources.read(candidate, raw);
     }
-    if let Some(native) = LenientText::filled(candidate.finish) {
-        let open = calls.partial.close(c);
-        calls.push(c, open, out);
-        progress.close(c, out);
+    if let Some(native) = LenientText::filled(response.finish) {
+        let open = calls.partial.close(candidate);
+        calls.push(candidate, open, out);
+        progress.close(candidate, out);
         let finish = super::finish::read(&native);
-        out.push(Event::Finish { c, finish, native: Some(native), message: LenientText::filled(candidate.message) });
+        out.push(Event::Finish { candidate, finish, native: Some(native), message: LenientText::filled(response.message) });
     }
     Ok(())
 }
@@ -77,47 +77,47 @@ pub(super) fn index(position: usize, candidate: &ResponseCandidate<'_>) -> Resul
     u32::try_from(index).map_err(|_| StreamError::Malformed("a candidate index out of bounds"))
 }
 
-fn part(c: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamError> {
+fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamError> {
     let signature = LenientText::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
     if let Some(call) = part.call {
-        let whole = if calls.partial.is_part_of_call(c, &call) {
-            calls.partial.take(c, call, signature)?
+        let whole = if calls.partial.is_part_of_call(candidate, &call) {
+            calls.partial.take(candidate, call, signature)?
         } else {
             Some(whole_call(call, signature)?)
         };
-        calls.push(c, whole, out);
+        calls.push(candidate, whole, out);
     } else if let Some(blob) = part.inline {
         let data = standard_base64(&blob.data.0).ok_or(StreamError::Malformed("inline data that is not base64"))?;
-        out.push(Event::Media { c, media: self::media(blob.mime, MediaSource::Inline(data)) });
+        out.push(Event::Media { candidate, media: self::media(blob.mime, MediaSource::Inline(data)) });
     } else if let Some(file) = part.file {
         let uri = file.uri.0;
         let source = media::address(&uri).unwrap_or(MediaSource::Uri(uri));
-        out.push(Event::Media { c, media: self::media(file.mime, source) });
+        out.push(Event::Media { candidate, media: self::media(file.mime, source) });
     } else if let Some(code) = part.code {
         let language = code.language.map(|language| language.0.to_lowercase()).unwrap_or_default();
         let text = fenced(&language, &code.code.unwrap_or_default().0);
-        out.push(Event::Text { c, text, signature });
+        out.push(Event::Text { candidate, text, signature });
     } else if let Some(result) = part.code_result {
-        out.push(Event::Text { c, text: fenced("", &result.output.unwrap_or_default().0), signature });
+        out.push(Event::Text { candidate, text: fenced("", &result.output.unwrap_or_default().0), signature });
     } else if part.thought == Some(true) {
         let text = part.text.unwrap_or_default().0;
-        out.push(Event::Think { c, text, redacted: None, signature });
+        out.push(Event::Think { candidate, text, redacted: None, signature });
     } else if part.text.is_some() || signature.is_some() {
-        out.push(Event::Text { c, text: part.text.unwrap_or_default().0, signature });
+        out.push(Event::Text { candidate, text: part.text.unwrap_or_default().0, signature });
     } else {
-        out.push(Event::Unknown { c });
+        out.push(Event::Unknown { candidate });
     }
     Ok(())
 }
 
 impl Calls {
-    fn push(&mut self, c: u32, call: Option<WholeCall>, out: &mut Vec<Event>) {
+    fn push(&mut self, candidate: u32, call: Option<WholeCall>, out: &mut Vec<Event>) {
         let Some(WholeCall { id, name, args, signature }) = call else { return };
-        let k = self.next;
-        self.next = k.wrapping_add(1);
-        out.push(Event::CallOpen { c, k, id, name, custom: false, signature });
-        out.push(Event::CallArgs { c, k, fragment: args });
-        out.push(Event::CallDone { c, k });
+        let call = self.next;
+        self.next = call.wrapping_add(1);
+        out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature });
+        out.push(Event::CallArgs { candidate, call, fragment: args });
+        out.push(Event::CallDone { candidate, call });
     }
 }
 
@@ -136,7 +136,7 @@ fn arguments(raw: Option<&RawValue>) -> Result<String, StreamError> {
 
 fn media(mime: Option<LenientText>, source: MediaSource) -> Media {
     let mime = mime.map(|mime| media::mime_type(&mime.0)).unwrap_or_default();
-    Media { mime, source, name: None, detail: None, src: String::new() }
+    Media { mime, source, name: None, detail: None, path: String::new() }
 }
 
 /// Code between fences that are longer than any in it.

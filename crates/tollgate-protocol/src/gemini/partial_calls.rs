@@ -43,26 +43,26 @@ struct Collected {
 }
 
 impl PartialCalls {
-    /// Whether a call of candidate `c` belongs here: it comes in pieces, or goes on with one.
-    pub(super) fn is_part_of_call(&self, c: u32, call: &FunctionCall<'_>) -> bool {
-        call.partial.is_some() || call.will_continue == Some(true) || self.open.iter().any(|(index, _)| *index == c)
+    /// Whether a call of candidate `candidate` belongs here: it comes in pieces, or goes on with one.
+    pub(super) fn is_part_of_call(&self, candidate: u32, call: &FunctionCall<'_>) -> bool {
+        call.partial.is_some() || call.will_continue == Some(true) || self.open.iter().any(|(index, _)| *index == candidate)
     }
 
     /// Takes a piece; returns the call when it is whole.
     pub(super) fn take(
         &mut self,
-        c: u32,
+        candidate: u32,
         call: FunctionCall<'_>,
         signature: Option<Signature>,
     ) -> Result<Option<WholeCall>, StreamError> {
-        let at = if let Some(at) = self.open.iter().position(|(index, _)| *index == c) {
+        let at = if let Some(at) = self.open.iter().position(|(index, _)| *index == candidate) {
             at
         } else {
             let name = LenientText::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
             let id = call.id.map(|id| id.0).unwrap_or_default();
             let args = call.args.and_then(|raw| serde_json::from_str(raw.get()).ok()).filter(Value::is_object);
             let args = args.unwrap_or_else(|| Value::Object(Map::new()));
-            self.open.push((c, Collected { id, name, signature: None, args, bytes: 0 }));
+            self.open.push((candidate, Collected { id, name, signature: None, args, bytes: 0 }));
             self.open.len() - 1
         };
         let collected = &mut self.open[at].1;
@@ -70,12 +70,12 @@ impl PartialCalls {
         for piece in call.partial.unwrap_or_default() {
             collected.put(piece)?;
         }
-        Ok(if call.will_continue == Some(true) { None } else { self.close(c) })
+        Ok(if call.will_continue == Some(true) { None } else { self.close(candidate) })
     }
 
     /// The call that is open, as far as it came: its candidate ended.
-    pub(super) fn close(&mut self, c: u32) -> Option<WholeCall> {
-        let at = self.open.iter().position(|(index, _)| *index == c)?;
+    pub(super) fn close(&mut self, candidate: u32) -> Option<WholeCall> {
+        let at = self.open.iter().position(|(index, _)| *index == candidate)?;
         let (_, collected) = self.open.swap_remove(at);
         let Collected { id, name, signature, args, .. } = collected;
         Some(WholeCall { id, name, args: args.to_string(), signature })

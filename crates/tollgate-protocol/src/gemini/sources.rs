@@ -19,7 +19,7 @@ pub(super) struct GroundingSources {
 
 #[derive(Debug)]
 struct CandidateSources {
-    c: u32,
+    candidate: u32,
     /// Bytes of visible text so far.
     bytes: usize,
     /// For each part the byte of the joined text where it begins.
@@ -36,9 +36,15 @@ enum Kind {
 }
 
 impl GroundingSources {
-    fn sources(&mut self, c: u32) -> &mut CandidateSources {
-        let at = self.candidates.iter().position(|sources| sources.c == c).unwrap_or_else(|| {
-            self.candidates.push(CandidateSources { c, bytes: 0, starts: Vec::new(), last: Kind::Other, found: Vec::new() });
+    fn sources(&mut self, candidate: u32) -> &mut CandidateSources {
+        let at = self.candidates.iter().position(|sources| sources.candidate == candidate).unwrap_or_else(|| {
+            self.candidates.push(CandidateSources {
+                candidate,
+                bytes: 0,
+                starts: Vec::new(),
+                last: Kind::Other,
+                found: Vec::new(),
+            });
             self.candidates.len() - 1
         });
         &mut self.candidates[at]
@@ -46,8 +52,8 @@ impl GroundingSources {
 
     /// A part came, which means `events`. `first`: it is the first one of its event, so that it may go on with the part
     /// before it; `code` never does.
-    pub(super) fn part(&mut self, c: u32, first: bool, code: bool, events: &[Event]) {
-        let sources = self.sources(c);
+    pub(super) fn part(&mut self, candidate: u32, first: bool, code: bool, events: &[Event]) {
+        let sources = self.sources(candidate);
         let kind = match events {
             [Event::Text { .. }] if !code => Kind::Text,
             [Event::Think { .. }] => Kind::Thought,
@@ -64,8 +70,8 @@ impl GroundingSources {
     }
 
     /// Metadata came: it replaces what was said before, unless it says nothing.
-    pub(super) fn read(&mut self, c: u32, raw: &RawValue) {
-        let sources = self.sources(c);
+    pub(super) fn read(&mut self, candidate: u32, raw: &RawValue) {
+        let sources = self.sources(candidate);
         let found = citations(raw, if sources.starts.is_empty() { &[0] } else { &sources.starts });
         if !found.is_empty() {
             sources.found = found;
@@ -73,8 +79,8 @@ impl GroundingSources {
     }
 
     /// The sources of a candidate, once.
-    pub(super) fn take(&mut self, c: u32) -> Vec<Citation> {
-        std::mem::take(&mut self.sources(c).found)
+    pub(super) fn take(&mut self, candidate: u32) -> Vec<Citation> {
+        std::mem::take(&mut self.sources(candidate).found)
     }
 }
 

@@ -50,7 +50,7 @@ struct Held {
 
 #[derive(Debug)]
 struct HeldCall {
-    k: u32,
+    call: u32,
     id: String,
     name: String,
     args: String,
@@ -79,10 +79,10 @@ impl GeminiStreamEncoder {
         }
     }
 
-    fn held(&mut self, c: u32) -> &mut Held {
-        let at = self.candidates.iter().position(|held| held.index == c).unwrap_or_else(|| {
+    fn held(&mut self, candidate: u32) -> &mut Held {
+        let at = self.candidates.iter().position(|held| held.index == candidate).unwrap_or_else(|| {
             self.candidates.push(Held {
-                index: c,
+                index: candidate,
                 parts: PartBuffer::new(&self.context),
                 calls: Vec::new(),
                 finish: None,
@@ -97,12 +97,12 @@ impl GeminiStreamEncoder {
     }
 
     /// An event of the parts a candidate has ready, if there are any.
-    fn ready(&mut self, c: u32, out: &mut BytesMut) {
-        if self.held(c).parts.is_empty() {
+    fn ready(&mut self, candidate: u32, out: &mut BytesMut) {
+        if self.held(candidate).parts.is_empty() {
             return;
         }
         self.begin(out);
-        let held = self.held(c);
+        let held = self.held(candidate);
         out.put_slice(b"{\"candidates\":[{");
         write_content(out, &held.parts.take());
         out.put_slice(format!(",\"index\":{}", held.index).as_bytes());
@@ -183,59 +183,59 @@ fn last_event(out: &mut BytesMut, mut held: Held) {
 impl StreamEncoder for GeminiStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
-            Event::Text { c, text, .. } => {
-                let held = self.held(c);
+            Event::Text { candidate, text, .. } => {
+                let held = self.held(candidate);
                 if !text.is_empty() {
                     held.release_calls();
                 }
                 held.parts.text(&text);
-                self.ready(c, out);
+                self.ready(candidate, out);
             }
-            Event::Think { c, text, redacted, signature } => {
-                let held = self.held(c);
+            Event::Think { candidate, text, redacted, signature } => {
+                let held = self.held(candidate);
                 // Even where the text is not shown: the block's signature must not ride on a call in front of it.
                 held.release_calls();
                 held.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
-                self.ready(c, out);
+                self.ready(candidate, out);
             }
-            Event::Refusal { c, text } => {
-                let held = self.held(c);
+            Event::Refusal { candidate, text } => {
+                let held = self.held(candidate);
                 let room = REFUSAL_LIMIT.saturating_sub(held.refusal.len());
                 held.refusal.push_str(&text[..text.floor_char_boundary(room)]);
                 held.parts.text(&text);
-                self.ready(c, out);
+                self.ready(candidate, out);
             }
-            Event::Media { c, media } => {
-                let held = self.held(c);
+            Event::Media { candidate, media } => {
+                let held = self.held(candidate);
                 held.release_calls();
                 held.parts.media(&media);
-                self.ready(c, out);
+                self.ready(candidate, out);
             }
-            Event::CallOpen { c, k, id, name, .. } => {
-                self.held(c).calls.push(HeldCall { k, id, name, args: String::new(), done: false });
+            Event::CallOpen { candidate, call, id, name, .. } => {
+                self.held(candidate).calls.push(HeldCall { call, id, name, args: String::new(), done: false });
             }
-            Event::CallArgs { c, k, fragment } => {
-                if let Some(call) = self.held(c).calls.iter_mut().rfind(|call| call.k == k) {
-                    call.args.push_str(&fragment);
+            Event::CallArgs { candidate, call, fragment } => {
+                if let Some(held) = self.held(candidate).calls.iter_mut().rfind(|held| held.call == call) {
+                    held.args.push_str(&fragment);
                 }
             }
-            Event::CallDone { c, k } => {
-                if let Some(call) = self.held(c).calls.iter_mut().rfind(|call| call.k == k) {
-                    call.done = true;
+            Event::CallDone { candidate, call } => {
+                if let Some(held) = self.held(candidate).calls.iter_mut().rfind(|held| held.call == call) {
+                    held.done = true;
                 }
             }
-            Event::Logprobs { c, tokens } => {
-                let held = self.held(c);
+            Event::Logprobs { candidate, tokens } => {
+                let held = self.held(candidate);
                 held.mean.add(&tokens);
                 let room = LOGPROB_LIMIT.saturating_sub(held.logprobs.len());
                 held.logprobs.extend(tokens.into_iter().take(room));
             }
-            Event::Citations { c, citations } => {
-                let held = self.held(c);
+            Event::Citations { candidate, citations } => {
+                let held = self.held(candidate);
                 let room = CITATION_LIMIT.saturating_sub(held.citations.len());
                 held.citations.extend(citations.into_iter().take(room));
             }
-            Event::Finish { c, finish, message, .. } => self.held(c).finish = Some((finish, message)),
+            Event::Finish { candidate, finish, message, .. } => self.held(candidate).finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => self.blocked = Some(blocked.reason),
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Unknown { .. } => {}

@@ -49,7 +49,7 @@ struct CandidateState {
 /// A call that is not whole yet and is handed on.
 #[derive(Debug)]
 struct OpenCall {
-    k: u32,
+    call: u32,
     /// Arguments of a custom tool, which can only be unwrapped when they are whole.
     wrapped: Option<String>,
 }
@@ -99,8 +99,8 @@ impl AnswerPipeline {
                 out.push(Event::Usage(usage));
             }
             Event::BlockedPrompt(blocked) => self.blocked(blocked, out),
-            Event::Unknown { c } => self.lose(c)?,
-            Event::Media { c, ref media } if !(self.carries)(media) => self.lose(c)?,
+            Event::Unknown { candidate } => self.lose(candidate)?,
+            Event::Media { candidate, ref media } if !(self.carries)(media) => self.lose(candidate)?,
             Event::End => {
                 if !self.finished() {
                     return Err(StreamError::Truncated);
@@ -108,10 +108,10 @@ impl AnswerPipeline {
                 self.ended = true;
                 out.push(Event::End);
             }
-            Event::Finish { c, finish, native, message } => self.finish(c, finish, native, message, out)?,
+            Event::Finish { candidate, finish, native, message } => self.finish(candidate, finish, native, message, out)?,
             Event::CallOpen { .. } => self.open_call(event, out)?,
-            Event::CallArgs { c, k, fragment } => self.call_arguments(c, k, fragment, out)?,
-            Event::CallDone { c, k } => self.call_done(c, k, out),
+            Event::CallArgs { candidate, call, fragment } => self.call_arguments(candidate, call, fragment, out)?,
+            Event::CallDone { candidate, call } => self.call_done(candidate, call, out),
             Event::Text { .. }
             | Event::Think { .. }
             | Event::Media { .. }
@@ -133,26 +133,28 @@ impl AnswerPipeline {
     }
 
     /// The candidate, unless it has ended or the prompt was blocked.
-    fn candidate(&mut self, c: u32) -> Result<Option<&mut CandidateState>, StreamError> {
-        if c >= CANDIDATE_LIMIT {
+    fn candidate(&mut self, candidate: u32) -> Result<Option<&mut CandidateState>, StreamError> {
+        if candidate >= CANDIDATE_LIMIT {
             return Err(StreamError::Malformed("a candidate index out of bounds"));
         }
         if self.blocked {
             return Ok(None);
         }
-        let at = self.candidates.iter().position(|state| state.index == c).unwrap_or_else(|| {
-            self.candidates.push(CandidateState { index: c, usable: false, called: false, lost: false, finished: false });
+        let at = self.candidates.iter().position(|state| state.index == candidate).unwrap_or_else(|| {
+            self.candidates.push(CandidateState { index: candidate, usable: false, called: false, lost: false, finished: false });
             self.candidates.len() - 1
         });
         Ok(Some(&mut self.candidates[at]).filter(|state| !state.finished))
     }
 
     fn content(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let (c, bytes, media, usable) = match &event {
-            Event::Text { c, text, .. } | Event::Refusal { c, text } => (*c, text.len(), 0, !text.is_empty()),
-            Event::Think { c, text, .. } => (*c, text.len(), 0, false),
-            Event::Media { c, .. } => (*c, 0, 1, true),
-            Event::Logprobs { c, .. } | Event::Citations { c, .. } => (*c, 0, 0, false),
+        let (candidate, bytes, media, usable) = match &event {
+            Event::Text { candidate, text, .. } | Event::Refusal { candidate, text } => {
+                (*candidate, text.len(), 0, !text.is_empty())
+            }
+            Event::Think { candidate, text, .. } => (*candidate, text.len(), 0, false),
+            Event::Media { candidate, .. } => (*candidate, 0, 1, true),
+            Event::Logprobs { candidate, .. } | Event::Citations { candidate, .. } => (*candidate, 0, 0, false),
             Event::CallOpen { .. }
             | Event::CallArgs { .. }
             | Event::CallDone { .. }
@@ -162,7 +164,7 @@ impl AnswerPipeline {
             | Event::Unknown { .. }
             | Event::End => return Ok(()),
         };
-        let Some(state) = self.candidate(c)? else { return Ok(()) };
+        let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         state.usable |= usable;
         self.reading.content |= bytes > 0 || media > 0;
         self.reading.text_bytes += bytes as u64;
@@ -172,8 +174,8 @@ impl AnswerPipeline {
     }
 
     /// Content without a form in the caller's protocol is counted and not handed on.
-    fn lose(&mut self, c: u32) -> Result<(), StreamError> {
-        if let Some(state) = self.candidate(c)? {
+    fn lose(&mut self, candidate: u32) -> Result<(), StreamError> {
+        if let Some(state) = self.candidate(candidate)? {
             state.lost = true;
             self.reading.unknown = self.reading.unknown.saturating_add(1);
         }
@@ -181,9 +183,9 @@ impl AnswerPipeline {
     }
 
     fn open_call(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let Event::CallOpen { c, k, mut id, mut name, custom: _, signature } = event else { return Ok(()) };
+        let Event::CallOpen { candidate, call, mut id, mut name, custom: _, signature } = event else { return Ok(()) };
         let parallel = self.parallel;
-        let Some(state) = self.candidate(c)? else { return Ok(()) };
+        let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         if state.called && !parallel {
             return Ok(());
         }
@@ -202,13 +204,13 @@ impl AnswerPipeline {
         }
         self.count_call_bytes(id.len() + name.len())?;
         let custom = self.custom_tools.contains(&name);
-        self.open.push(OpenCall { k, wrapped: custom.then(String::new) });
-        out.push(Event::CallOpen { c, k, id, name, custom, signature });
+        self.open.push(OpenCall { call, wrapped: custom.then(String::new) });
+        out.push(Event::CallOpen { candidate, call, id, name, custom, signature });
         Ok(())
     }
 
-    fn call_arguments(&mut self, c: u32, k: u32, fragment: String, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let Some(at) = self.open.iter().rposition(|call| call.k == k) else { return Ok(()) };
+    fn call_arguments(&mut self, candidate: u32, call: u32, fragment: String, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        let Some(at) = self.open.iter().rposition(|open| open.call == call) else { return Ok(()) };
         if fragment.is_empty() {
             return Ok(());
         }
@@ -216,21 +218,21 @@ impl AnswerPipeline {
         self.reading.text_bytes += fragment.len() as u64;
         match &mut self.open[at].wrapped {
             Some(wrapped) => wrapped.push_str(&fragment),
-            None => out.push(Event::CallArgs { c, k, fragment }),
+            None => out.push(Event::CallArgs { candidate, call, fragment }),
         }
         Ok(())
     }
 
-    fn call_done(&mut self, c: u32, k: u32, out: &mut Vec<Event>) {
-        let Some(at) = self.open.iter().rposition(|call| call.k == k) else { return };
-        let call = self.open.remove(at);
-        if let Some(wrapped) = call.wrapped {
+    fn call_done(&mut self, candidate: u32, call: u32, out: &mut Vec<Event>) {
+        let Some(at) = self.open.iter().rposition(|open| open.call == call) else { return };
+        let open = self.open.remove(at);
+        if let Some(wrapped) = open.wrapped {
             let fragment = unwrap_input(wrapped);
             if !fragment.is_empty() {
-                out.push(Event::CallArgs { c, k, fragment });
+                out.push(Event::CallArgs { candidate, call, fragment });
             }
         }
-        out.push(Event::CallDone { c, k });
+        out.push(Event::CallDone { candidate, call });
     }
 
     fn count_call_bytes(&mut self, bytes: usize) -> Result<(), StreamError> {
@@ -240,13 +242,13 @@ impl AnswerPipeline {
 
     fn finish(
         &mut self,
-        c: u32,
+        candidate: u32,
         finish: FinishReason,
         native: Option<String>,
         message: Option<String>,
         out: &mut Vec<Event>,
     ) -> Result<(), StreamError> {
-        let Some(state) = self.candidate(c)? else { return Ok(()) };
+        let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         let limited = finish == FinishReason::Fail && native.as_deref() == Some(ACCOUNT_LIMITED);
         let finish = match finish {
             FinishReason::Fail if !state.usable => return Err(failure(native.as_deref())),
@@ -263,11 +265,11 @@ impl AnswerPipeline {
         state.finished = true;
         // What came is the answer; the account gives no other.
         self.reading.account_refused |= limited;
-        let first = self.candidates.first().is_some_and(|state| state.index == c);
+        let first = self.candidates.first().is_some_and(|state| state.index == candidate);
         if first {
             self.reading.finish = Some(finish);
         }
-        out.push(Event::Finish { c, finish, native, message });
+        out.push(Event::Finish { candidate, finish, native, message });
         Ok(())
     }
 }

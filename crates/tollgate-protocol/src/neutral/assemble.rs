@@ -11,25 +11,27 @@ impl Reply {
         let mut calls: Vec<(u32, u32, usize)> = Vec::new();
         for event in events {
             match event {
-                Event::Text { c, text, signature } => reply.part(c, PartKind::Text(text), signature),
-                Event::Think { c, text, redacted, signature } => reply.part(c, PartKind::Think { text, redacted }, signature),
-                Event::Media { c, media } => reply.part(c, PartKind::Media(media), None),
-                Event::CallOpen { c, k, id, name, custom, signature } => {
-                    calls.push((k, c, reply.candidate(c).parts.len()));
-                    reply.part(c, PartKind::Call { id, name, args: String::new(), custom }, signature);
+                Event::Text { candidate, text, signature } => reply.part(candidate, PartKind::Text(text), signature),
+                Event::Think { candidate, text, redacted, signature } => {
+                    reply.part(candidate, PartKind::Think { text, redacted }, signature)
                 }
-                Event::CallArgs { c, k, fragment } => {
-                    if let Some((_, _, at)) = calls.iter().rfind(|(call, _, _)| *call == k)
-                        && let Some(Part { kind: PartKind::Call { args, .. }, .. }) = reply.candidate(c).parts.get_mut(*at)
+                Event::Media { candidate, media } => reply.part(candidate, PartKind::Media(media), None),
+                Event::CallOpen { candidate, call, id, name, custom, signature } => {
+                    calls.push((call, candidate, reply.candidate(candidate).parts.len()));
+                    reply.part(candidate, PartKind::Call { id, name, args: String::new(), custom }, signature);
+                }
+                Event::CallArgs { candidate, call, fragment } => {
+                    if let Some((_, _, at)) = calls.iter().rfind(|(open, _, _)| *open == call)
+                        && let Some(Part { kind: PartKind::Call { args, .. }, .. }) = reply.candidate(candidate).parts.get_mut(*at)
                     {
                         args.push_str(&fragment);
                     }
                 }
-                Event::Refusal { c, text } => reply.candidate(c).refusal.get_or_insert_default().push_str(&text),
-                Event::Logprobs { c, tokens } => reply.candidate(c).logprobs.get_or_insert_default().extend(tokens),
-                Event::Citations { c, citations } => reply.candidate(c).citations.extend(citations),
-                Event::Finish { c, finish, native, message } => {
-                    let candidate = reply.candidate(c);
+                Event::Refusal { candidate, text } => reply.candidate(candidate).refusal.get_or_insert_default().push_str(&text),
+                Event::Logprobs { candidate, tokens } => reply.candidate(candidate).logprobs.get_or_insert_default().extend(tokens),
+                Event::Citations { candidate, citations } => reply.candidate(candidate).citations.extend(citations),
+                Event::Finish { candidate, finish, native, message } => {
+                    let candidate = reply.candidate(candidate);
                     candidate.finish = Some(finish);
                     candidate.native = native;
                     candidate.message = message;
@@ -61,7 +63,7 @@ impl Reply {
     }
 
     fn part(&mut self, index: u32, kind: PartKind, signature: Option<super::Signature>) {
-        self.candidate(index).parts.push(Part { kind, signature, src: String::new() });
+        self.candidate(index).parts.push(Part { kind, signature, path: String::new() });
     }
 }
 

@@ -56,21 +56,21 @@ impl SettingSource<'_> {
 /// Reads the caller's setting out of a request.
 pub(crate) fn thinking_setting(request: &Request) -> ThinkingSetting<'_> {
     let thinking = &request.params.thinking;
-    if let Some(Located { value, src }) = &thinking.effort {
+    if let Some(Located { value, path }) = &thinking.effort {
         return if value == "none" {
-            ThinkingSetting::Off(SettingSource::Effort(src))
+            ThinkingSetting::Off(SettingSource::Effort(path))
         } else {
-            ThinkingSetting::Effort(value, SettingSource::Effort(src))
+            ThinkingSetting::Effort(value, SettingSource::Effort(path))
         };
     }
-    if let Some(Located { value, src }) = &thinking.level {
-        return ThinkingSetting::Effort(value, SettingSource::Level(src));
+    if let Some(Located { value, path }) = &thinking.level {
+        return ThinkingSetting::Effort(value, SettingSource::Level(path));
     }
-    if let Some(Located { value, src }) = &thinking.budget {
+    if let Some(Located { value, path }) = &thinking.budget {
         return match *value {
-            0 => ThinkingSetting::Off(SettingSource::Budget(src)),
+            0 => ThinkingSetting::Off(SettingSource::Budget(path)),
             value if value < 0 => ThinkingSetting::Open,
-            value => ThinkingSetting::Budget(value, SettingSource::Budget(src)),
+            value => ThinkingSetting::Budget(value, SettingSource::Budget(path)),
         };
     }
     if thinking.adaptive.is_some() { ThinkingSetting::Open } else { ThinkingSetting::Unspecified }

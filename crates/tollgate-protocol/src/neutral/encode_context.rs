@@ -87,18 +87,18 @@ impl<'a> EncodeContext<'a> {
         let mut allowed = SupportedParams::default();
         let sampling = profile.sampling.unwrap_or(true);
         for (given, slot) in [(&params.temperature, &mut allowed.temperature), (&params.top_p, &mut allowed.top_p)] {
-            let Some(Located { value, src }) = given else { continue };
+            let Some(Located { value, path }) = given else { continue };
             if sampling {
                 *slot = Some(value);
             } else if value.as_f64() != Some(1.0) {
-                self.report.refuse(src);
+                self.report.refuse(path);
             }
         }
-        if let (Some(Located { value, src }), Some(max)) = (&params.temperature, profile.temperature_max)
+        if let (Some(Located { value, path }), Some(max)) = (&params.temperature, profile.temperature_max)
             && sampling
             && value.as_f64().is_some_and(|value| value > max.0)
         {
-            self.report.refuse_because(src, format!("at most {}", max.0));
+            self.report.refuse_because(path, format!("at most {}", max.0));
             allowed.temperature = None;
         }
         let top_k = profile.top_k.unwrap_or(self.to != Protocol::OpenAi);
@@ -110,10 +110,10 @@ impl<'a> EncodeContext<'a> {
         allowed.logprobs = self.taken(params.logprobs.as_ref(), logprobs).is_some();
         let alternatives = params.top_logprobs.as_ref().filter(|given| logprobs || given.value > 0);
         allowed.top_logprobs = self.taken(alternatives, logprobs).copied();
-        if let Some(Located { value, src }) = &params.n {
+        if let Some(Located { value, path }) = &params.n {
             let most = profile.n_max.unwrap_or(u32::MAX);
             if *value > most {
-                self.report.refuse_because(src, format!("at most {most}"));
+                self.report.refuse_because(path, format!("at most {most}"));
             } else {
                 allowed.n = Some(*value);
             }
@@ -128,16 +128,16 @@ impl<'a> EncodeContext<'a> {
         if takes {
             return Some(&given.value);
         }
-        self.report.refuse(&given.src);
+        self.report.refuse(&given.path);
         None
     }
 
     fn stops(&mut self) -> Option<&'a [String]> {
-        let Located { value, src } = self.request.params.stop.as_ref()?;
+        let Located { value, path } = self.request.params.stop.as_ref()?;
         match self.profile.stop_max {
-            Some(0) => self.report.refuse(src),
+            Some(0) => self.report.refuse(path),
             Some(most) if value.len() > most as usize => {
-                self.report.refuse_because(src, format!("at most {most} stop sequences"));
+                self.report.refuse_because(path, format!("at most {most} stop sequences"));
             }
             _ => return Some(value),
         }
@@ -149,7 +149,7 @@ impl<'a> EncodeContext<'a> {
     pub(crate) fn drop_thought(&mut self, part: &Part) {
         let PartKind::Think { text, .. } = &part.kind else { return };
         if self.request.origin != Protocol::Anthropic && !text.is_empty() {
-            self.report.drop_field(&part.src);
+            self.report.drop_field(&part.path);
         }
     }
 
@@ -162,7 +162,7 @@ impl<'a> EncodeContext<'a> {
         if !request.server_tools.is_empty() || choice.names.iter().all(offered) {
             return true;
         }
-        let fault = Malformed::invalid(request.origin, &choice.src, "names a tool that is not among the tools given");
+        let fault = Malformed::invalid(request.origin, &choice.path, "names a tool that is not among the tools given");
         self.report.fault(fault);
         false
     }
@@ -183,13 +183,13 @@ impl<'a> EncodeContext<'a> {
             },
             MediaSource::Uri(_) => None,
         };
-        self.report.refuse_part(&media.src, reason);
+        self.report.refuse_part(&media.path, reason);
         None
     }
 
     /// Media that the upstream has no form for.
     pub(crate) fn refuse_media(&mut self, media: &Media) {
-        self.report.refuse_part(&media.src, None);
+        self.report.refuse_part(&media.path, None);
     }
 
     /// The facts of an encoded request that its answer needs, `body` and `method` aside.

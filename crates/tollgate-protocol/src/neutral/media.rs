@@ -16,13 +16,13 @@ pub(crate) enum BadMedia {
 }
 
 /// Media behind the `url` of a caller: a data URL, a provider's own file, or a public address.
-pub(crate) fn from_url(url: &str, src: FieldPath) -> Result<Media, BadMedia> {
+pub(crate) fn from_url(url: &str, path: FieldPath) -> Result<Media, BadMedia> {
     if let Some(rest) = strip_prefix_ignoring_case(url, "data:") {
-        return from_data_url(rest, src);
+        return from_data_url(rest, path);
     }
     let source = address(url).ok_or(BadMedia::Address)?;
     let mime = mime_by_name(url).unwrap_or_default().to_owned();
-    Ok(Media { mime, source, name: None, detail: None, src })
+    Ok(Media { mime, source, name: None, detail: None, path })
 }
 
 /// What kind of address this is.
@@ -39,9 +39,9 @@ pub(crate) fn address(url: &str) -> Option<MediaSource> {
 }
 
 /// Bytes given as base64 with a mime type.
-pub(crate) fn inline(mime: &str, base64: &str, src: FieldPath) -> Result<Media, BadMedia> {
+pub(crate) fn inline(mime: &str, base64: &str, path: FieldPath) -> Result<Media, BadMedia> {
     let data = standard_base64(base64).ok_or(BadMedia::Base64)?;
-    Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, src })
+    Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })
 }
 
 /// A remote address as bytes: what was fetched, under the type found, or what stands for it until then.
@@ -53,8 +53,8 @@ pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media
     let MediaSource::Remote(url) = &media.source else { return Err(SWITCHED_OFF) };
     let (mime, data) = match remote {
         RemoteMedia::Refused => return Err(SWITCHED_OFF),
-        RemoteMedia::Later if media.mime.is_empty() => ("image/png".to_owned(), String::new()),
-        RemoteMedia::Later => (media.mime.clone(), String::new()),
+        RemoteMedia::Deferred if media.mime.is_empty() => ("image/png".to_owned(), String::new()),
+        RemoteMedia::Deferred => (media.mime.clone(), String::new()),
         RemoteMedia::Fetched(fetched) => {
             let found = fetched.get(url).ok_or(SWITCHED_OFF)?.as_ref().map_err(|reason| *reason)?;
             let data = standard_base64(&found.data).ok_or("what the address gave is not base64")?;
@@ -64,15 +64,15 @@ pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media
     Ok(Media { mime, source: MediaSource::Inline(data), ..media.clone() })
 }
 
-fn from_data_url(rest: &str, src: FieldPath) -> Result<Media, BadMedia> {
+fn from_data_url(rest: &str, path: FieldPath) -> Result<Media, BadMedia> {
     let (head, payload) = rest.split_once(',').ok_or(BadMedia::Address)?;
     let mime = if head.is_empty() || head.starts_with(';') { "text/plain" } else { head };
     let is_base64 = head.rsplit(';').next().is_some_and(|last| last.trim().eq_ignore_ascii_case("base64"));
     if is_base64 {
-        return inline(mime, payload, src);
+        return inline(mime, payload, path);
     }
     let data = STANDARD.encode(percent_decoded(payload));
-    Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, src })
+    Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })
 }
 
 fn percent_decoded(text: &str) -> Vec<u8> {

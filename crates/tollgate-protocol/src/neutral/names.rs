@@ -153,7 +153,7 @@ mod tests {
             schema: None,
             strict: None,
             custom: false,
-            src: String::new(),
+            path: String::new(),
         };
         Request { tools: names.iter().map(tool).collect(), ..Request::new("m", Protocol::Gemini, Operation::Generate) }
     }

@@ -22,14 +22,14 @@ pub(crate) fn normalise(request: &mut Request) -> Result<(), Malformed> {
     name_calls(&mut turns);
     request.turns = pair_results(turns, request.origin)?;
     if request.turns.is_empty() {
-        let (parts, src) = match request.system.pop() {
+        let (parts, path) = match request.system.pop() {
             Some(text) => {
-                let src = text.src.clone();
-                (vec![text], src)
+                let path = text.path.clone();
+                (vec![text], path)
             }
             None => (vec![blank(String::new())], String::new()),
         };
-        request.turns.push(Turn { role: Role::User, parts, src });
+        request.turns.push(Turn { role: Role::User, parts, path });
     }
     Ok(())
 }
@@ -49,8 +49,8 @@ fn is_empty_text(part: &Part) -> bool {
     matches!(&part.kind, PartKind::Text(text) if text.is_empty()) && part.signature.is_none()
 }
 
-fn blank(src: String) -> Part {
-    Part { kind: PartKind::Text(" ".to_owned()), signature: None, src }
+fn blank(path: String) -> Part {
+    Part { kind: PartKind::Text(" ".to_owned()), signature: None, path }
 }
 
 /// Drops empty texts and the turns that have nothing else; a user turn without a neighbour to stand in for it becomes one
@@ -69,7 +69,7 @@ fn without_empty(mut turns: Vec<Turn>) -> Vec<Turn> {
             if followed || spoken(out.last()) {
                 continue;
             }
-            turn.parts.push(blank(turn.src.clone()));
+            turn.parts.push(blank(turn.path.clone()));
         }
         out.push(turn);
     }
@@ -99,7 +99,7 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
     let mut out = Vec::with_capacity(turns.len());
     let mut rest = turns.into_iter().peekable();
     while let Some(turn) = rest.next() {
-        if turn.role == Role::Results {
+        if turn.role == Role::ToolResults {
             return Err(orphan(turn.parts.first(), origin));
         }
         if turn.role != Role::Model {
@@ -107,10 +107,10 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
             continue;
         }
         let (mut results, mut others) = (Vec::new(), Vec::new());
-        let mut src = None;
+        let mut path = None;
         while let Some(next) = rest.next_if(|next| next.role != Role::Model) {
-            if next.role == Role::Results {
-                src.get_or_insert(next.src);
+            if next.role == Role::ToolResults {
+                path.get_or_insert(next.path);
                 results.extend(next.parts);
             } else {
                 others.push(next);
@@ -122,7 +122,7 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
         } else {
             let parts = in_order_of_calls(&turn, results, origin)?;
             out.push(turn);
-            out.push(Turn { role: Role::Results, parts, src: src.unwrap_or_default() });
+            out.push(Turn { role: Role::ToolResults, parts, path: path.unwrap_or_default() });
         }
         out.append(&mut others);
     }
@@ -136,7 +136,7 @@ fn in_order_of_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Resul
         .iter()
         .filter_map(|part| {
             let PartKind::Call { id, name, .. } = &part.kind else { return None };
-            Some((id.as_str(), name.as_str(), part.src.as_str()))
+            Some((id.as_str(), name.as_str(), part.path.as_str()))
         })
         .collect();
     let (mut by_id, mut by_name) = (HashMap::<&str, VecDeque<usize>>::new(), HashMap::<&str, VecDeque<usize>>::new());
@@ -165,8 +165,8 @@ fn in_order_of_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Resul
         answers[index] = Some(result);
     }
     let mut ordered = Vec::with_capacity(calls.len());
-    for ((id, name, src), answer) in calls.into_iter().zip(answers) {
-        let mut answer = answer.ok_or_else(|| unanswered(id, src, origin))?;
+    for ((id, name, path), answer) in calls.into_iter().zip(answers) {
+        let mut answer = answer.ok_or_else(|| unanswered(id, path, origin))?;
         if let PartKind::Result { call_id, name: known, .. } = &mut answer.kind {
             id.clone_into(call_id);
             name.clone_into(known);
@@ -184,24 +184,24 @@ fn result_name(part: &Part) -> &str {
     if let PartKind::Result { name, .. } = &part.kind { name } else { "" }
 }
 
-fn unanswered(id: &str, src: &str, origin: Protocol) -> Malformed {
+fn unanswered(id: &str, path: &str, origin: Protocol) -> Malformed {
     let why = match origin {
         Protocol::Gemini => format!("functionCall '{id}' has no functionResponse"),
         Protocol::OpenAi => format!("tool call '{id}' has no result"),
         Protocol::Anthropic => format!("tool_use '{id}' has no tool_result"),
     };
-    Malformed::invalid(origin, src, &why)
+    Malformed::invalid(origin, path, &why)
 }
 
 fn orphan(part: Option<&Part>, origin: Protocol) -> Malformed {
-    let src = part.map_or("", |part| part.src.as_str());
+    let path = part.map_or("", |part| part.path.as_str());
     let named = part.map_or("", |part| if result_id(part).is_empty() { result_name(part) } else { result_id(part) });
     let why = match origin {
         Protocol::Gemini => format!("functionResponse '{named}' does not answer a preceding functionCall"),
         Protocol::OpenAi => format!("tool result '{named}' does not answer a preceding tool call"),
         Protocol::Anthropic => format!("tool_result '{named}' does not answer a preceding tool_use"),
     };
-    Malformed::invalid(origin, src, &why)
+    Malformed::invalid(origin, path, &why)
 }
 
 #[cfg(test)]
@@ -210,13 +210,13 @@ mod tests {
     use crate::{MalformedKind, neutral::Operation};
 
     fn text(role: Role, text: &str) -> Turn {
-        let part = Part { kind: PartKind::Text(text.into()), signature: None, src: "p".into() };
-        Turn { role, parts: vec![part], src: "t".into() }
+        let part = Part { kind: PartKind::Text(text.into()), signature: None, path: "p".into() };
+        Turn { role, parts: vec![part], path: "t".into() }
     }
 
     fn call(id: &str, name: &str) -> Part {
         let kind = PartKind::Call { id: id.into(), name: name.into(), args: "{}".into(), custom: false };
-        Part { kind, signature: None, src: format!("call {name}") }
+        Part { kind, signature: None, path: format!("call {name}") }
     }
 
     fn result(id: &str, name: &str) -> Part {
@@ -228,11 +228,11 @@ mod tests {
             media: Vec::new(),
             is_error: false,
         };
-        Part { kind, signature: None, src: format!("result {id}{name}") }
+        Part { kind, signature: None, path: format!("result {id}{name}") }
     }
 
     fn turn(role: Role, parts: Vec<Part>) -> Turn {
-        Turn { role, parts, src: "t".into() }
+        Turn { role, parts, path: "t".into() }
     }
 
     fn normal(turns: Vec<Turn>) -> Result<Vec<String>, Malformed> {
@@ -255,9 +255,9 @@ mod tests {
         let turns = vec![
             turn(Role::Model, vec![call("a", "f"), call("b", "g")]),
             text(Role::System, "note"),
-            turn(Role::Results, vec![result("b", "")]),
+            turn(Role::ToolResults, vec![result("b", "")]),
             text(Role::User, "x"),
-            turn(Role::Results, vec![result("a", "")]),
+            turn(Role::ToolResults, vec![result("a", "")]),
         ];
         assert_eq!(normal(turns).unwrap(), ["f(a) g(b)", "f=a g=b", "note", "x"]);
     }
@@ -266,7 +266,7 @@ mod tests {
     fn missing_ids_are_drawn_around_given_ones() {
         let turns = vec![
             turn(Role::Model, vec![call("", "f"), call("call_0", "f"), call("", "f")]),
-            turn(Role::Results, vec![result("", "f"), result("call_0", ""), result("", "f")]),
+            turn(Role::ToolResults, vec![result("", "f"), result("call_0", ""), result("", "f")]),
         ];
         assert_eq!(normal(turns).unwrap(), ["f(call_1) f(call_0) f(call_2)", "f=call_1 f=call_0 f=call_2"]);
     }
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn a_result_answers_once() {
-        let turns = vec![turn(Role::Model, vec![call("a", "f")]), turn(Role::Results, vec![result("a", ""), result("a", "")])];
+        let turns = vec![turn(Role::Model, vec![call("a", "f")]), turn(Role::ToolResults, vec![result("a", ""), result("a", "")])];
         assert_eq!(normal(turns).unwrap_err().violations[0].field, "result a");
-        assert!(normal(vec![turn(Role::Results, vec![result("a", "")])]).is_err());
+        assert!(normal(vec![turn(Role::ToolResults, vec![result("a", "")])]).is_err());
     }
 
     #[test]

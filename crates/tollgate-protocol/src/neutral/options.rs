@@ -43,7 +43,7 @@ pub enum RemoteMedia<'a> {
     Refused,
     /// They will be fetched when an attempt needs them. Until then something empty stands for them in what is written,
     /// which shows whether all the rest can be expressed and must not be sent.
-    Later,
+    Deferred,
     /// This was fetched; what is missing here is refused by name.
     Fetched(&'a FetchedMedia),
 }

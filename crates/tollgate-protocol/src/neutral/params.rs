@@ -10,13 +10,13 @@ pub struct Located<T> {
     /// The value.
     pub value: T,
     /// Where it stood.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 impl<T> Located<T> {
     /// A value and where it stood.
-    pub fn new(value: impl Into<T>, src: impl Into<FieldPath>) -> Self {
-        Self { value: value.into(), src: src.into() }
+    pub fn new(value: impl Into<T>, path: impl Into<FieldPath>) -> Self {
+        Self { value: value.into(), path: path.into() }
     }
 }
 

@@ -10,7 +10,7 @@ pub struct Part {
     /// Opaque state that must travel with it.
     pub signature: Option<Signature>,
     /// Path in the caller's body, for error messages; empty in answers.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 /// What a part is.
@@ -89,7 +89,7 @@ pub struct Media {
     /// Resolution asked for, lower case: `low`, `medium`, `high`… `None` leaves it to the model.
     pub detail: Option<String>,
     /// Path a refusal of this item names, in the caller's spelling; empty in answers.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 /// Where media comes from.
@@ -113,9 +113,9 @@ pub struct Signature {
 }
 
 impl Part {
-    /// A text that stood at `src`.
-    pub(crate) fn text(text: impl Into<String>, src: impl Into<FieldPath>) -> Self {
-        Self::of(PartKind::Text(text.into()), src)
+    /// A text that stood at `path`.
+    pub(crate) fn text(text: impl Into<String>, path: impl Into<FieldPath>) -> Self {
+        Self::of(PartKind::Text(text.into()), path)
     }
 
     /// The text of a text part.
@@ -128,8 +128,8 @@ impl Part {
         matches!(self.kind, PartKind::Call { .. })
     }
 
-    /// Anything unsigned that stood at `src`.
-    pub(crate) fn of(kind: PartKind, src: impl Into<FieldPath>) -> Self {
-        Self { kind, signature: None, src: src.into() }
+    /// Anything unsigned that stood at `path`.
+    pub(crate) fn of(kind: PartKind, path: impl Into<FieldPath>) -> Self {
+        Self { kind, signature: None, path: path.into() }
     }
 }

@@ -77,13 +77,13 @@ pub struct Citation {
     pub title: String,
 }
 
-/// One event of an answer, streamed or not. `c` is the candidate's index, `k` counts the calls of the whole answer.
+/// One event of an answer, streamed or not. `candidate` is the candidate's index, `call` counts the calls of the whole answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Text.
     Text {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// The text; empty where only a signature came.
         text: String,
         /// State that travels with it.
@@ -93,7 +93,7 @@ pub enum Event {
     /// block of its own when none came.
     Think {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// The text, possibly empty.
         text: String,
         /// Opaque data instead of text.
@@ -104,9 +104,9 @@ pub enum Event {
     /// A call begins.
     CallOpen {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// Call.
-        k: u32,
+        call: u32,
         /// Id, empty when the wire had none.
         id: String,
         /// Name.
@@ -119,51 +119,51 @@ pub enum Event {
     /// A piece of its arguments.
     CallArgs {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// Call.
-        k: u32,
+        call: u32,
         /// The piece.
         fragment: String,
     },
     /// A call is whole.
     CallDone {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// Call.
-        k: u32,
+        call: u32,
     },
     /// Media.
     Media {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// What and where.
         media: Media,
     },
     /// Refusal text (chat completions).
     Refusal {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// The text.
         text: String,
     },
     /// Log probabilities of text that follows.
     Logprobs {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// The tokens.
         tokens: Vec<TokenLogprob>,
     },
     /// Sources of text that came before.
     Citations {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// The sources.
         citations: Vec<Citation>,
     },
     /// A candidate ended.
     Finish {
         /// Candidate.
-        c: u32,
+        candidate: u32,
         /// Why.
         finish: FinishReason,
         /// The upstream's own word.
@@ -178,7 +178,7 @@ pub enum Event {
     /// Content of a kind nobody here knows: it is counted and not handed on.
     Unknown {
         /// Candidate.
-        c: u32,
+        candidate: u32,
     },
     /// The end: the stream's own mark, or the end of a body.
     End,

@@ -98,7 +98,7 @@ pub struct Turn {
     /// What is said.
     pub parts: Vec<Part>,
     /// Path of the turn in the caller's body.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 /// Who speaks in a turn.
@@ -111,7 +111,7 @@ pub enum Role {
     /// The model.
     Model,
     /// Tool results that belong to the model turn before.
-    Results,
+    ToolResults,
 }
 
 /// A tool offered.
@@ -128,7 +128,7 @@ pub struct Tool {
     /// Free-text tool of chat completions.
     pub custom: bool,
     /// Path in the caller's body.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 /// A tool only its own protocol can carry.
@@ -139,7 +139,7 @@ pub struct ServerTool {
     /// The whole tool entry, compact JSON.
     pub raw: String,
     /// Path in the caller's body, such as `tools[0].googleSearch`.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 /// A schema: real JSON Schema, or Google's `OpenAPI` subset. Member order is kept.
@@ -159,7 +159,7 @@ pub struct ToolChoice {
     /// Restricts to these names when not empty.
     pub names: Vec<String>,
     /// Path in the caller's body.
-    pub src: FieldPath,
+    pub path: FieldPath,
 }
 
 /// Mode of tool choice.

@@ -87,7 +87,7 @@ pub(crate) fn unwrap_carried(parts: Vec<Part>) -> Vec<Part> {
             close_block(carried, part, &mut open, &mut out);
         } else {
             out.append(&mut open);
-            out.extend(carried.into_iter().map(|item| block(item, String::new(), &part.src)));
+            out.extend(carried.into_iter().map(|item| block(item, String::new(), &part.path)));
             out.push(part);
         }
     }
@@ -105,7 +105,7 @@ fn close_block(carried: Vec<Item>, part: Part, open: &mut Vec<Part>, out: &mut V
     text.push_str(thought_text(&part));
     for (index, item) in carried.into_iter().enumerate() {
         let words = if Some(index) == own { std::mem::take(&mut text) } else { String::new() };
-        out.push(block(item, words, &part.src));
+        out.push(block(item, words, &part.path));
     }
     if own.is_none() && !text.is_empty() {
         out.push(part);
@@ -116,12 +116,12 @@ fn thought_text(part: &Part) -> &str {
     if let PartKind::Think { text, .. } = &part.kind { text } else { "" }
 }
 
-fn block(item: Item, text: String, src: &str) -> Part {
+fn block(item: Item, text: String, path: &str) -> Part {
     let (redacted, signature) = match item {
         Item::Signature(value) => (None, Some(Signature { owner: Protocol::Anthropic, value })),
         Item::Redacted(data) => (Some(data), None),
     };
-    Part { kind: PartKind::Think { text, redacted }, signature, src: src.to_owned() }
+    Part { kind: PartKind::Think { text, redacted }, signature, path: path.to_owned() }
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
 
     fn thought(text: &str, signature: Option<&str>) -> Part {
         let signature = signature.map(|value| Signature { owner: Protocol::Gemini, value: carried(value) });
-        Part { kind: PartKind::Think { text: text.into(), redacted: None }, signature, src: String::new() }
+        Part { kind: PartKind::Think { text: text.into(), redacted: None }, signature, path: String::new() }
     }
 
     fn carried(plain: &str) -> String {

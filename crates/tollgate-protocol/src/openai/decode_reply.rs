@@ -43,22 +43,22 @@ pub(super) fn read_usage(raw: &serde_json::value::RawValue) -> Option<crate::Usa
 }
 
 fn choice(position: usize, choice: CompletionChoice<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
-    let c = u32::try_from(choice.index.given().unwrap_or(position as u64))
+    let candidate = u32::try_from(choice.index.given().unwrap_or(position as u64))
         .map_err(|_| InvalidReply::Unreadable("a choice index out of bounds"))?;
     let mut message = choice.message.or(choice.delta).ok_or(InvalidReply::Unreadable("a choice without a message"))?;
     let begin = out.len();
-    events::content(c, &mut message, choice.logprobs, &mut TextMap::default(), out);
-    self::calls(c, &message, calls, out)?;
+    events::content(candidate, &mut message, choice.logprobs, &mut TextMap::default(), out);
+    self::calls(candidate, &message, calls, out)?;
     let native = LenientText::filled(choice.finish_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
         return Err(InvalidReply::Unreadable("a choice with nothing in it"));
     }
     let finish = native.as_deref().map_or(FinishReason::Stop, finish::read);
-    out.push(Event::Finish { c, finish, native, message: None });
+    out.push(Event::Finish { candidate, finish, native, message: None });
     Ok(())
 }
 
-fn calls(c: u32, message: &ChoiceMessage<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+fn calls(candidate: u32, message: &ChoiceMessage<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let listed = message.tool_calls.iter().flatten().map(|call| {
         let id = call.id.as_ref().map(|id| id.0.clone()).unwrap_or_default();
         match (&call.function, &call.custom) {
@@ -70,11 +70,11 @@ fn calls(c: u32, message: &ChoiceMessage<'_>, calls: &mut u32, out: &mut Vec<Eve
     let single = message.function_call.iter().map(|call| (String::new(), call.name.as_ref(), call.arguments()));
     for (id, name, fragment) in listed.chain(single) {
         let name = name.filter(|name| !name.0.is_empty()).ok_or(InvalidReply::Unreadable("a call without a name"))?;
-        let k = *calls;
+        let call = *calls;
         *calls = calls.wrapping_add(1);
-        out.push(Event::CallOpen { c, k, id, name: name.0.clone(), custom: false, signature: None });
-        out.push(Event::CallArgs { c, k, fragment });
-        out.push(Event::CallDone { c, k });
+        out.push(Event::CallOpen { candidate, call, id, name: name.0.clone(), custom: false, signature: None });
+        out.push(Event::CallArgs { candidate, call, fragment });
+        out.push(Event::CallDone { candidate, call });
     }
     Ok(())
 }

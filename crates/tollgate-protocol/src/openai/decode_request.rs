@@ -55,7 +55,7 @@ pub(crate) fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
     let format = fields.text("encoding_format")?;
     let base64 = format.as_ref().is_some_and(|format| format.value == "base64");
     if let Some(format) = format.filter(|format| !matches!(format.value.as_str(), "float" | "base64")) {
-        refused.push(format.src);
+        refused.push(format.path);
     }
     let user = fields.text("user")?;
     refused.extend(fields.rest());
@@ -87,7 +87,7 @@ fn no_messages(contents: bool) -> Malformed {
 
 fn narrow(given: Located<u64>) -> Result<Located<u32>, Malformed> {
     let Ok(value) = u32::try_from(given.value) else {
-        return Err(Malformed::invalid(FROM, &given.src, "is too large"));
+        return Err(Malformed::invalid(FROM, &given.path, "is too large"));
     };
-    Ok(Located { value, src: given.src })
+    Ok(Located { value, path: given.path })
 }

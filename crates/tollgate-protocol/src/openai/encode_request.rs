@@ -41,7 +41,7 @@ fn wants_the_word_json(out: &EncodeContext<'_>) -> bool {
 
 fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
     for given in [&embed.task, &embed.title].into_iter().flatten() {
-        out.report.refuse(&given.src);
+        out.report.refuse(&given.path);
     }
     let mut body = JsonObject(vec![("model", Json::text(out.model)), ("input", Json::texts(&embed.inputs))]);
     body.put_some("dimensions", embed.dimensions.as_ref().map(|given| Json::Int(given.value.into())));
@@ -51,7 +51,7 @@ fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
         if out.request.origin == Protocol::OpenAi {
             body.put("user", Json::text(&user.value));
         } else {
-            out.report.drop_field(&user.src);
+            out.report.drop_field(&user.path);
         }
     }
     body.json()

@@ -10,7 +10,7 @@ use crate::{
 
 /// Appends everything of a message but its calls, reasoning first. `map` follows the text for annotations.
 pub(super) fn content(
-    c: u32,
+    candidate: u32,
     message: &mut ChoiceMessage<'_>,
     logprobs: Option<&RawValue>,
     map: &mut TextMap,
@@ -18,30 +18,30 @@ pub(super) fn content(
 ) {
     let reasoning = filled_text_of(message.reasoning_content).or_else(|| filled_text_of(message.reasoning));
     if let Some(text) = reasoning {
-        out.push(Event::Think { c, text, redacted: None, signature: None });
+        out.push(Event::Think { candidate, text, redacted: None, signature: None });
     }
     if let Some(tokens) = logprobs.map(self::logprobs).filter(|tokens| !tokens.is_empty()) {
-        out.push(Event::Logprobs { c, tokens });
+        out.push(Event::Logprobs { candidate, tokens });
     }
     if let Some(MessageContent { text, unknown }) = message.content.take() {
-        out.extend(std::iter::repeat_n(Event::Unknown { c }, unknown));
+        out.extend(std::iter::repeat_n(Event::Unknown { candidate }, unknown));
         if !text.is_empty() {
             map.push(&text);
-            out.push(Event::Text { c, text, signature: None });
+            out.push(Event::Text { candidate, text, signature: None });
         }
     }
     if let Some(text) = message.refusal.and_then(text_of).filter(|text| !text.is_empty()) {
-        out.push(Event::Refusal { c, text });
+        out.push(Event::Refusal { candidate, text });
     }
     // Speech has no form in any other protocol.
     if message.audio.is_some_and(has_audio) {
-        out.push(Event::Unknown { c });
+        out.push(Event::Unknown { candidate });
     }
     for media in message.images.map(images).unwrap_or_default() {
-        out.push(Event::Media { c, media });
+        out.push(Event::Media { candidate, media });
     }
     if let Some(citations) = message.annotations.map(|raw| citations(raw, map)).filter(|found| !found.is_empty()) {
-        out.push(Event::Citations { c, citations });
+        out.push(Event::Citations { candidate, citations });
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct ChatStreamDecoder {
 
 #[derive(Debug, Default)]
 struct Open {
-    c: u32,
+    candidate: u32,
     ended: bool,
     /// An empty word stood where the reason belongs: some upstreams send it with every chunk, some at the end.
     blank: bool,
@@ -32,10 +32,10 @@ struct Open {
 
 #[derive(Debug)]
 struct Call {
-    c: u32,
+    candidate: u32,
     /// Index on the wire; `None` for an upstream that sends none.
     index: Option<u64>,
-    k: u32,
+    call: u32,
     id: String,
     name: String,
     /// Arguments that came before the call could be opened.
@@ -54,8 +54,10 @@ struct Fragment {
 impl StreamDecoder for ChatStreamDecoder {
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data.trim_ascii() == b"[DONE]" {
-            for c in self.choices.iter().filter(|open| open.blank && !open.ended).map(|open| open.c).collect::<Vec<_>>() {
-                self.end(c, FinishReason::Stop, None, out)?;
+            for candidate in
+                self.choices.iter().filter(|open| open.blank && !open.ended).map(|open| open.candidate).collect::<Vec<_>>()
+            {
+                self.end(candidate, FinishReason::Stop, None, out)?;
             }
             out.push(Event::End);
             return Ok(());
@@ -80,34 +82,34 @@ impl StreamDecoder for ChatStreamDecoder {
 
 impl ChatStreamDecoder {
     fn choice(&mut self, position: usize, choice: CompletionChoice<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let c = choice.index.given().unwrap_or(position as u64);
-        let c = u32::try_from(c).ok().filter(|c| *c < CANDIDATE_LIMIT);
-        let c = c.ok_or(StreamError::Malformed("a choice index out of bounds"))?;
+        let candidate = choice.index.given().unwrap_or(position as u64);
+        let candidate = u32::try_from(candidate).ok().filter(|candidate| *candidate < CANDIDATE_LIMIT);
+        let candidate = candidate.ok_or(StreamError::Malformed("a choice index out of bounds"))?;
         if let Some(mut message) = choice.delta.or(choice.message) {
-            let open = self.open(c);
+            let open = self.open(candidate);
             if open.ended {
                 return Ok(());
             }
-            events::content(c, &mut message, choice.logprobs, &mut open.text, out);
-            self.calls(c, message, out)?;
+            events::content(candidate, &mut message, choice.logprobs, &mut open.text, out);
+            self.calls(candidate, message, out)?;
         }
         match choice.finish_reason {
-            Some(native) if native.0.is_empty() => self.open(c).blank = true,
-            Some(native) => self.end(c, finish::read(&native.0), Some(native.0), out)?,
+            Some(native) if native.0.is_empty() => self.open(candidate).blank = true,
+            Some(native) => self.end(candidate, finish::read(&native.0), Some(native.0), out)?,
             None => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, c: u32) -> &mut Open {
-        let at = self.choices.iter().position(|open| open.c == c).unwrap_or_else(|| {
-            self.choices.push(Open { c, ..Open::default() });
+    fn open(&mut self, candidate: u32) -> &mut Open {
+        let at = self.choices.iter().position(|open| open.candidate == candidate).unwrap_or_else(|| {
+            self.choices.push(Open { candidate, ..Open::default() });
             self.choices.len() - 1
         });
         &mut self.choices[at]
     }
 
-    fn calls(&mut self, c: u32, message: ChoiceMessage<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
+    fn calls(&mut self, candidate: u32, message: ChoiceMessage<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let filled = |text: Option<LenientText>| text.map(|text| text.0).unwrap_or_default();
         for call in message.tool_calls.unwrap_or_default() {
             let index = call.index.given();
@@ -119,18 +121,18 @@ impl ChatStreamDecoder {
                 }
                 (None, None) => Fragment { index, id, args: String::new(), name: String::new() },
             };
-            self.fragment(c, fragment, out)?;
+            self.fragment(candidate, fragment, out)?;
         }
         if let Some(function) = message.function_call {
             let args = function.arguments();
-            self.fragment(c, Fragment { index: Some(0), id: String::new(), args, name: filled(function.name) }, out)?;
+            self.fragment(candidate, Fragment { index: Some(0), id: String::new(), args, name: filled(function.name) }, out)?;
         }
         Ok(())
     }
 
     /// A piece of a call: id and name count once, the first ones that are not empty; arguments are joined.
-    fn fragment(&mut self, c: u32, fragment: Fragment, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let at = self.call_at(c, &fragment)?;
+    fn fragment(&mut self, candidate: u32, fragment: Fragment, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        let at = self.call_at(candidate, &fragment)?;
         let call = &mut self.calls[at];
         if call.id.is_empty() {
             call.id = fragment.id;
@@ -139,7 +141,7 @@ impl ChatStreamDecoder {
             call.name = fragment.name;
         }
         if call.opened {
-            out.push(Event::CallArgs { c, k: call.k, fragment: fragment.args });
+            out.push(Event::CallArgs { candidate, call: call.call, fragment: fragment.args });
             return Ok(());
         }
         self.waiting += fragment.args.len();
@@ -148,7 +150,7 @@ impl ChatStreamDecoder {
         }
         call.waiting.push_str(&fragment.args);
         // In order: a call is not opened in front of an earlier one whose id or name may still come.
-        for call in self.calls.iter_mut().filter(|call| call.c == c && !call.opened) {
+        for call in self.calls.iter_mut().filter(|call| call.candidate == candidate && !call.opened) {
             if call.id.is_empty() || call.name.is_empty() {
                 break;
             }
@@ -158,11 +160,11 @@ impl ChatStreamDecoder {
     }
 
     /// Which call a fragment belongs to. Without an index: the one of its id, a new one for a new id, else the last.
-    fn call_at(&mut self, c: u32, fragment: &Fragment) -> Result<usize, StreamError> {
+    fn call_at(&mut self, candidate: u32, fragment: &Fragment) -> Result<usize, StreamError> {
         let found = match fragment.index {
-            Some(index) => self.calls.iter().position(|call| call.c == c && call.index == Some(index)),
-            None if fragment.id.is_empty() => self.calls.iter().rposition(|call| call.c == c),
-            None => self.calls.iter().rposition(|call| call.c == c && call.id == fragment.id),
+            Some(index) => self.calls.iter().position(|call| call.candidate == candidate && call.index == Some(index)),
+            None if fragment.id.is_empty() => self.calls.iter().rposition(|call| call.candidate == candidate),
+            None => self.calls.iter().rposition(|call| call.candidate == candidate && call.id == fragment.id),
         };
         if let Some(at) = found {
             return Ok(at);
@@ -171,9 +173,9 @@ impl ChatStreamDecoder {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
         self.calls.push(Call {
-            c,
+            candidate,
             index: fragment.index,
-            k: self.next_call,
+            call: self.next_call,
             id: String::new(),
             name: String::new(),
             waiting: String::new(),
@@ -184,13 +186,19 @@ impl ChatStreamDecoder {
     }
 
     /// A choice ended: its calls are whole.
-    fn end(&mut self, c: u32, finish: FinishReason, native: Option<String>, out: &mut Vec<Event>) -> Result<(), StreamError> {
-        let open = self.open(c);
+    fn end(
+        &mut self,
+        candidate: u32,
+        finish: FinishReason,
+        native: Option<String>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), StreamError> {
+        let open = self.open(candidate);
         if open.ended {
             return Ok(());
         }
         open.ended = true;
-        let (own, others) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.c == c);
+        let (own, others) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.candidate == candidate);
         self.calls = others;
         let own: Vec<Call> = own;
         for mut call in own {
@@ -200,9 +208,9 @@ impl ChatStreamDecoder {
             if !call.opened {
                 call.release(out);
             }
-            out.push(Event::CallDone { c, k: call.k });
+            out.push(Event::CallDone { candidate, call: call.call });
         }
-        out.push(Event::Finish { c, finish, native, message: None });
+        out.push(Event::Finish { candidate, finish, native, message: None });
         Ok(())
     }
 }
@@ -211,9 +219,9 @@ impl Call {
     /// Opens the call and hands out what waited for it.
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
-        let (c, k) = (self.c, self.k);
+        let (candidate, call) = (self.candidate, self.call);
         let (id, name) = (self.id.clone(), self.name.clone());
-        out.push(Event::CallOpen { c, k, id, name, custom: false, signature: None });
-        out.push(Event::CallArgs { c, k, fragment: std::mem::take(&mut self.waiting) });
+        out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature: None });
+        out.push(Event::CallArgs { candidate, call, fragment: std::mem::take(&mut self.waiting) });
     }
 }

@@ -69,7 +69,7 @@ impl Choice {
 
 #[derive(Debug)]
 struct OpenCall {
-    k: u32,
+    call: u32,
     index: u32,
     custom: bool,
     /// Some of the arguments went out.
@@ -89,9 +89,9 @@ impl ChatStreamEncoder {
         Self { frame, choices: Vec::new(), usage: None, include_usage: context.include_usage }
     }
 
-    fn choice(&mut self, c: u32) -> (&Frame, &mut Choice) {
-        let at = self.choices.iter().position(|choice| choice.index == c).unwrap_or_else(|| {
-            self.choices.push(Choice { index: c, ..Choice::default() });
+    fn choice(&mut self, candidate: u32) -> (&Frame, &mut Choice) {
+        let at = self.choices.iter().position(|choice| choice.index == candidate).unwrap_or_else(|| {
+            self.choices.push(Choice { index: candidate, ..Choice::default() });
             self.choices.len() - 1
         });
         (&self.frame, &mut self.choices[at])
@@ -203,33 +203,33 @@ impl Frame {
     }
 
     /// The opening chunk of a call: the only one with id, type and name.
-    fn open_call(&self, out: &mut BytesMut, choice: &mut Choice, k: u32, call: &Opening<'_>) {
+    fn open_call(&self, out: &mut BytesMut, choice: &mut Choice, call: u32, opening: &Opening<'_>) {
         self.role(out, choice, false);
         choice.other = true;
         let index = choice.next_call;
         choice.next_call += 1;
-        choice.open.push(OpenCall { k, index, custom: call.custom, begun: false });
+        choice.open.push(OpenCall { call, index, custom: opening.custom, begun: false });
         self.chunk(out, choice.index, &[], |out| {
             out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},\"id\":").as_bytes());
-            write_string(out, &signed_id(call.id, call.signature.filter(|_| self.id_signatures)));
-            if call.custom {
+            write_string(out, &signed_id(opening.id, opening.signature.filter(|_| self.id_signatures)));
+            if opening.custom {
                 out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
-                write_string(out, call.name);
+                write_string(out, opening.name);
                 out.put_slice(b",\"input\":\"\"}}]");
             } else {
                 out.put_slice(b",\"type\":\"function\",\"function\":{\"name\":");
-                write_string(out, call.name);
+                write_string(out, opening.name);
                 out.put_slice(b",\"arguments\":\"\"}");
-                write_extra_content(out, call.signature);
+                write_extra_content(out, opening.signature);
                 out.put_slice(b"}]");
             }
         });
     }
 
-    fn arguments(&self, out: &mut BytesMut, choice: &mut Choice, k: u32, fragment: &str) {
-        let Some(call) = choice.open.iter_mut().rfind(|call| call.k == k) else { return };
-        call.begun = true;
-        let (index, custom) = (call.index, call.custom);
+    fn arguments(&self, out: &mut BytesMut, choice: &mut Choice, call: u32, fragment: &str) {
+        let Some(open) = choice.open.iter_mut().rfind(|open| open.call == call) else { return };
+        open.begun = true;
+        let (index, custom) = (open.index, open.custom);
         self.chunk(out, choice.index, &[], |out| {
             let member = if custom { "\"custom\":{\"input\":" } else { "\"function\":{\"arguments\":" };
             out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},{member}").as_bytes());
@@ -238,10 +238,10 @@ impl Frame {
         });
     }
 
-    fn close_call(&self, out: &mut BytesMut, choice: &mut Choice, k: u32) {
-        let Some(at) = choice.open.iter().rposition(|call| call.k == k) else { return };
+    fn close_call(&self, out: &mut BytesMut, choice: &mut Choice, call: u32) {
+        let Some(at) = choice.open.iter().rposition(|open| open.call == call) else { return };
         if !choice.open[at].begun && !choice.open[at].custom {
-            self.arguments(out, choice, k, "{}");
+            self.arguments(out, choice, call, "{}");
         }
         choice.open.remove(at);
     }
@@ -297,44 +297,44 @@ struct Opening<'a> {
 impl StreamEncoder for ChatStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
-            Event::Text { c, text, signature } => {
-                let (frame, choice) = self.choice(c);
+            Event::Text { candidate, text, signature } => {
+                let (frame, choice) = self.choice(candidate);
                 frame.text(out, choice, &text, signature.as_ref());
             }
-            Event::Think { c, text, .. } if !text.is_empty() => {
-                let (frame, choice) = self.choice(c);
+            Event::Think { candidate, text, .. } if !text.is_empty() => {
+                let (frame, choice) = self.choice(candidate);
                 frame.role(out, choice, false);
                 frame.member(out, choice, "reasoning_content", &text, None);
             }
-            Event::CallOpen { c, k, id, name, custom, signature } => {
-                let (frame, choice) = self.choice(c);
-                frame.open_call(out, choice, k, &Opening { id: &id, name: &name, custom, signature: signature.as_ref() });
+            Event::CallOpen { candidate, call, id, name, custom, signature } => {
+                let (frame, choice) = self.choice(candidate);
+                frame.open_call(out, choice, call, &Opening { id: &id, name: &name, custom, signature: signature.as_ref() });
             }
-            Event::CallArgs { c, k, fragment } => {
-                let (frame, choice) = self.choice(c);
-                frame.arguments(out, choice, k, &fragment);
+            Event::CallArgs { candidate, call, fragment } => {
+                let (frame, choice) = self.choice(candidate);
+                frame.arguments(out, choice, call, &fragment);
             }
-            Event::CallDone { c, k } => {
-                let (frame, choice) = self.choice(c);
-                frame.close_call(out, choice, k);
+            Event::CallDone { candidate, call } => {
+                let (frame, choice) = self.choice(candidate);
+                frame.close_call(out, choice, call);
             }
-            Event::Media { c, media } => {
-                let (frame, choice) = self.choice(c);
+            Event::Media { candidate, media } => {
+                let (frame, choice) = self.choice(candidate);
                 frame.image(out, choice, &media);
             }
-            Event::Refusal { c, text } => {
-                let (frame, choice) = self.choice(c);
+            Event::Refusal { candidate, text } => {
+                let (frame, choice) = self.choice(candidate);
                 frame.refusal(out, choice, &text);
             }
-            Event::Logprobs { c, tokens } => {
-                let (frame, choice) = self.choice(c);
+            Event::Logprobs { candidate, tokens } => {
+                let (frame, choice) = self.choice(candidate);
                 if !choice.logprobs.is_empty() {
                     frame.flush_logprobs(out, choice);
                 }
                 choice.logprobs = tokens;
             }
-            Event::Finish { c, finish, native, message } => {
-                let (frame, choice) = self.choice(c);
+            Event::Finish { candidate, finish, native, message } => {
+                let (frame, choice) = self.choice(candidate);
                 frame.end_choice(out, choice, finish, native.as_deref(), message.as_deref());
             }
             Event::BlockedPrompt(blocked) => {
@@ -344,7 +344,7 @@ impl StreamEncoder for ChatStreamEncoder {
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
-            Event::Citations { c, citations } => self.choice(c).1.keep(citations),
+            Event::Citations { candidate, citations } => self.choice(candidate).1.keep(citations),
             Event::Think { .. } | Event::Unknown { .. } => {}
         }
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tollgate_protocol::{InvalidReply, Protocol, StreamError, neutral::ReplyContext, translate_reply};
 
 use crate::{
-    WAYS,
+    DIRECTIONS,
     answers::answer,
     framed, relay,
     schemas::{check_reply, check_stream},
@@ -87,7 +87,7 @@ fn no_answers(upstream: Protocol) -> Vec<Vec<u8>> {
 
 #[test]
 fn what_is_no_answer_is_a_fault() {
-    for way in WAYS {
+    for way in DIRECTIONS {
         for body in no_answers(way.0) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
             let result = translate_reply(way.0, way.1, &Bytes::from(body), &context());
@@ -98,7 +98,7 @@ fn what_is_no_answer_is_a_fault() {
 
 #[test]
 fn what_is_no_stream_is_a_fault() {
-    for way in WAYS {
+    for way in DIRECTIONS {
         for body in no_answers(way.0) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
             let (out, fault) = relay(way, &context(), [&body[..]]);
@@ -117,7 +117,7 @@ fn what_is_no_stream_is_a_fault() {
 
 #[test]
 fn an_error_inside_a_200_is_the_upstreams_problem() {
-    for way in WAYS {
+    for way in DIRECTIONS {
         let error = json!({ "type": "error", "error": { "code": 429, "type": "rate_limit_error", "status": "RESOURCE_EXHAUSTED",
             "message": "slow down" } });
         let result = translate_reply(way.0, way.1, &Bytes::from(error.to_string()), &context());
@@ -134,7 +134,7 @@ fn an_error_inside_a_200_is_the_upstreams_problem() {
 #[test]
 fn impossible_usage_loses_the_usage_not_the_answer() {
     for figure in ["null", "-1", "1.5", "9223372036854775808", "\"x\"", "[]", "1e400", "true"] {
-        for way in WAYS {
+        for way in DIRECTIONS {
             let body = match way.0 {
                 Protocol::OpenAi => format!(
                     r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":{figure},"completion_tokens":{figure}}}}}"#
@@ -226,7 +226,7 @@ proptest! {
         answer in answer(),
         damage in proptest::collection::vec((any::<u32>(), any::<usize>(), anything()), 1..4),
     ) {
-        for way in WAYS {
+        for way in DIRECTIONS {
             let mut whole = answer.whole(way.0);
             let mut events = answer.streamed(way.0);
             for (event, at, with) in &damage {
@@ -244,7 +244,7 @@ proptest! {
 
     #[test]
     fn bytes_of_any_kind_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        for way in WAYS {
+        for way in DIRECTIONS {
             prop_assert!(translate_reply(way.0, way.1, &Bytes::copy_from_slice(&bytes), &context()).is_err());
             let (_, fault) = relay(way, &context(), [&bytes[..]]);
             prop_assert!(fault.is_some());

@@ -6,17 +6,18 @@ mod assembled;
 mod details;
 mod empty;
 mod hostile;
-mod losses;
+mod loss_matrix;
 mod properties;
 mod round_trips;
 mod schemas;
 mod sources;
+mod unsupported;
 
 use bytes::Bytes;
 use tollgate_protocol::{Protocol, StreamError, neutral::ReplyContext, translating_relay};
 
-/// Every way an answer can take.
-const WAYS: [(Protocol, Protocol); 6] = [
+/// Every pair of upstream and caller protocol.
+const DIRECTIONS: [(Protocol, Protocol); 6] = [
     (Protocol::Gemini, Protocol::OpenAi),
     (Protocol::OpenAi, Protocol::Gemini),
     (Protocol::Anthropic, Protocol::OpenAi),

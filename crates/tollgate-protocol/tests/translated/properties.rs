@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate_protocol::{Protocol, neutral::ReplyContext, translate_reply};
 
 use crate::{
-    WAYS,
+    DIRECTIONS,
     answers::{CollectedAnswer, answer},
     assembled::{assemble, normalised},
     framed, relay,
@@ -44,7 +44,7 @@ proptest! {
     #[test]
     fn a_streamed_answer_comes_to_the_whole_one(answer in answer(), thoughts in any::<bool>(), parallel in any::<bool>()) {
         let context = context(thoughts, parallel);
-        for way in WAYS {
+        for way in DIRECTIONS {
             same(way, &answer, &context)?;
         }
     }
@@ -52,7 +52,7 @@ proptest! {
     #[test]
     fn cuts_change_nothing(answer in answer(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12)) {
         let context = ReplyContext { stream: true, ..context(true, true) };
-        for way in WAYS {
+        for way in DIRECTIONS {
             let bytes = framed(way.0, &answer.streamed(way.0));
             let expected = relay(way, &context, [&bytes[..]]);
             let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
@@ -66,7 +66,7 @@ proptest! {
 
     #[test]
     fn a_stream_cut_short_is_never_complete(answer in answer(), share in 0.0..1.0_f64) {
-        for way in WAYS {
+        for way in DIRECTIONS {
             let events = answer.streamed(way.0);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a few")]
             let kept = (events.len() as f64 * share) as usize;

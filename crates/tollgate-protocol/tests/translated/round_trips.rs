@@ -10,7 +10,7 @@ use tollgate_protocol::{
 };
 
 use crate::{
-    WAYS,
+    DIRECTIONS,
     answers::{CollectedAnswer, Item, answer},
     assembled::{assemble, normalised},
     framed, relay,
@@ -206,7 +206,7 @@ proptest! {
     #[test]
     fn a_history_of_any_upstream_goes_to_every_other(answer in answer()) {
         let answer = distinct_ids(answer);
-        for way in WAYS {
+        for way in DIRECTIONS {
             let reply = normalised(way.1, whole(way, &answer, &context(true)));
             let history = match way.1 {
                 Protocol::OpenAi => chat_history(&reply["choices"][0]["message"]),

@@ -280,7 +280,7 @@ impl<'a> Bodies<'a> {
         let media = if !fetch_media {
             RemoteMedia::Refused
         } else if unfetched {
-            RemoteMedia::Later
+            RemoteMedia::Deferred
         } else {
             RemoteMedia::Fetched(&fetched)
         };
@@ -305,7 +305,7 @@ impl<'a> Bodies<'a> {
 
 /// Fields of a request that a channel of another protocol cannot express. Remote media counts as fetched later.
 pub(crate) fn inexpressible(channel: &Channel, serves: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
-    let options = options_of(channel, lenient, RemoteMedia::Later);
+    let options = options_of(channel, lenient, RemoteMedia::Deferred);
     match encode_request(channel.protocol, request, &serves.upstream, &profile_of(channel, serves), &options) {
         Err(TranslateError::Unsupported { fields, .. }) => fields,
         Ok(_) | Err(_) => Vec::new(),

@@ -23,7 +23,7 @@ pub(super) fn system(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
         match part.as_text() {
             Some("") => {}
             Some(_) => request.system.push(part),
-            None => request.refuse_part(part.src),
+            None => request.refuse_part(part.path),
         }
     }
     Ok(())
@@ -32,26 +32,26 @@ pub(super) fn system(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
 /// Reads all messages. Tool results become turns of their own.
 pub(super) fn read(messages: &[Tree<'_>], path: &str, request: &mut Request) -> Result<(), Malformed> {
     for (index, message) in messages.iter().enumerate() {
-        let src = format!("{path}[{index}]");
-        let mut fields = Fields::new(message, &src, FROM)?;
+        let path = format!("{path}[{index}]");
+        let mut fields = Fields::new(message, &path, FROM)?;
         let role = match fields.required_text("role")?.as_str() {
             "user" => Role::User,
             "assistant" => Role::Model,
             "system" => Role::System,
             other => {
                 let why = format!("'{other}' is not one of 'user', 'assistant', 'system'");
-                return Err(Malformed::invalid(FROM, &format!("{src}.role"), &why));
+                return Err(Malformed::invalid(FROM, &format!("{path}.role"), &why));
             }
         };
-        let Some(field) = fields.take("content") else { return Err(Malformed::missing(FROM, &format!("{src}.content"))) };
+        let Some(field) = fields.take("content") else { return Err(Malformed::missing(FROM, &format!("{path}.content"))) };
         let (results, said): (Vec<Part>, Vec<Part>) =
             content(&field, request)?.into_iter().partition(|part| matches!(part.kind, PartKind::Result { .. }));
         let has_results = !results.is_empty();
         if has_results {
-            request.turns.push(Turn { role: Role::Results, parts: results, src: src.clone() });
+            request.turns.push(Turn { role: Role::ToolResults, parts: results, path: path.clone() });
         }
         if !said.is_empty() || !has_results {
-            request.turns.push(Turn { role, parts: said, src });
+            request.turns.push(Turn { role, parts: said, path });
         }
     }
     Ok(())
@@ -103,28 +103,28 @@ fn block(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Pa
         "tool_result" => result(&mut fields, request)?,
         _ => PartKind::Opaque { protocol: FROM, raw: item.compact() },
     };
-    Ok(Some(Part { kind, signature, src: path.to_owned() }))
+    Ok(Some(Part { kind, signature, path: path.to_owned() }))
 }
 
 /// The bytes or address of an image or document; nothing for files and blocks only the vendor can read.
 fn source(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malformed> {
-    let src = format!("{path}.source");
+    let path = format!("{path}.source");
     let name = fields.text("title")?.map(|title| title.value);
-    let mut source = fields.object("source")?.ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let mut source = fields.object("source")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
     let kind = source.required_text("type")?;
     let bad = |fault: BadMedia| {
         let why = match fault {
             BadMedia::Base64 => "the data is not base64",
             BadMedia::Address => "is not an https: address",
         };
-        Malformed::invalid(FROM, &src, why)
+        Malformed::invalid(FROM, &path, why)
     };
     let media = match kind.as_str() {
         "base64" => {
-            media::inline(&source.required_text("media_type")?, &source.required_text("data")?, src.clone()).map_err(bad)?
+            media::inline(&source.required_text("media_type")?, &source.required_text("data")?, path.clone()).map_err(bad)?
         }
         "url" => {
-            let media = media::from_url(&source.required_text("url")?, src.clone()).map_err(bad)?;
+            let media = media::from_url(&source.required_text("url")?, path.clone()).map_err(bad)?;
             let is_document = fields.required_text("type")? == "document";
             let mime = if is_document { "application/pdf".to_owned() } else { media.mime };
             Media { mime, ..media }
@@ -145,7 +145,7 @@ fn result(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<PartKind
             } else if let PartKind::Media(item) = part.kind {
                 media.push(item);
             } else {
-                request.refuse_part(part.src);
+                request.refuse_part(part.path);
             }
         }
     }

@@ -17,16 +17,16 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     params.stop = fields.texts("stop_sequences")?.filter(|stop| !stop.value.is_empty());
     params.stream = fields.bool("stream")?.is_some_and(|stream| stream.value);
     if let Some(mut metadata) = fields.object("metadata")? {
-        let src = metadata.path().to_owned();
-        params.user = metadata.text("user_id")?.map(|user| Located { value: user.value, src });
+        let path = metadata.path().to_owned();
+        params.user = metadata.text("user_id")?.map(|user| Located { value: user.value, path });
     }
     if let Some(tier) = fields.text("service_tier")?
         && !matches!(tier.value.as_str(), "auto" | "standard_only")
     {
-        request.refuse(tier.src);
+        request.refuse(tier.path);
     }
     if let Some(speed) = fields.text("speed")?.filter(|speed| speed.value != "standard") {
-        request.refuse(speed.src);
+        request.refuse(speed.path);
     }
     thinking(fields, request)?;
     fields.ignore(&["cache_control"]);
@@ -40,17 +40,17 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     if let Some(mut output) = fields.object("output_config")? {
         effort = output.text("effort")?;
         if let Some(effort) = effort.as_ref().filter(|effort| !is_effort(&effort.value)) {
-            return Err(Malformed::invalid(FROM, &effort.src, "is not an effort"));
+            return Err(Malformed::invalid(FROM, &effort.path, "is not an effort"));
         }
         if let Some(mut format) = output.object("format")? {
-            let src = format.path().to_owned();
+            let path = format.path().to_owned();
             let known = format.required_text("type")? == "json_schema";
             match format.take("schema").filter(|_| known) {
                 Some(field) => {
                     let schema = Schema::Json(field.value.value());
-                    request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, src));
+                    request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, path));
                 }
-                None => request.refuse(src),
+                None => request.refuse(path),
             }
         }
         for field in output.rest() {
@@ -62,22 +62,22 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         wishes.effort = effort;
         return Ok(());
     };
-    let src = thinking.path().to_owned();
+    let path = thinking.path().to_owned();
     let shows = thinking.text("display")?.is_none_or(|display| display.value != "omitted");
-    let include = Located::new(shows, src.clone());
+    let include = Located::new(shows, path.clone());
     match thinking.required_text("type")?.as_str() {
         "enabled" => {
-            let missing = || Malformed::missing(FROM, &format!("{src}.budget_tokens"));
+            let missing = || Malformed::missing(FROM, &format!("{path}.budget_tokens"));
             wishes.budget = Some(thinking.integer("budget_tokens")?.ok_or_else(missing)?);
             wishes.include = Some(include);
         }
         "adaptive" => {
-            wishes.adaptive = effort.is_none().then(|| Located::new((), src));
+            wishes.adaptive = effort.is_none().then(|| Located::new((), path));
             wishes.effort = effort;
             wishes.include = Some(include);
         }
-        "disabled" | "between_tools" => wishes.effort = Some(Located::new("none", src)),
-        _ => return Err(Malformed::invalid(FROM, &format!("{src}.type"), "is not a kind of thinking")),
+        "disabled" | "between_tools" => wishes.effort = Some(Located::new("none", path)),
+        _ => return Err(Malformed::invalid(FROM, &format!("{path}.type"), "is not a kind of thinking")),
     }
     Ok(())
 }

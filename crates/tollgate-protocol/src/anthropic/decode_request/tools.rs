@@ -16,20 +16,20 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
         }
     }
     let Some(mut choice) = fields.object("tool_choice")? else { return Ok(()) };
-    let src = choice.path().to_owned();
+    let path = choice.path().to_owned();
     let kind = choice.required_text("type")?;
     if let Some(single) = choice.bool("disable_parallel_tool_use")?.filter(|single| single.value) {
-        request.params.parallel = Some(Located::new(false, single.src));
+        request.params.parallel = Some(Located::new(false, single.path));
     }
     let (mode, names) = match kind.as_str() {
         "auto" => (ToolChoiceMode::Auto, Vec::new()),
         "none" => (ToolChoiceMode::None, Vec::new()),
         "any" => (ToolChoiceMode::Any, Vec::new()),
         "tool" => (ToolChoiceMode::Any, vec![choice.required_text("name")?]),
-        _ => return Err(Malformed::invalid(FROM, &format!("{src}.type"), "is not a tool choice")),
+        _ => return Err(Malformed::invalid(FROM, &format!("{path}.type"), "is not a tool choice")),
     };
     if !request.tools.is_empty() || mode == ToolChoiceMode::Any {
-        request.choice = Some(ToolChoice { mode, names, src });
+        request.choice = Some(ToolChoice { mode, names, path });
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
 fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     if fields.text("type")?.is_some_and(|kind| kind.value != "custom") {
-        request.server_tools.push(ServerTool { owner: FROM, raw: item.compact(), src: path.to_owned() });
+        request.server_tools.push(ServerTool { owner: FROM, raw: item.compact(), path: path.to_owned() });
         return Ok(());
     }
     let name = fields.required_text("name")?;
@@ -47,6 +47,6 @@ fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malfor
         Some(field) if field.value.members().is_none() => return Err(Malformed::wrong_type(FROM, &field.path, "an object")),
         field => field.map(|field| Schema::Json(field.value.value())),
     };
-    request.tools.push(Tool { name, description, schema, strict: None, custom: false, src: path.to_owned() });
+    request.tools.push(Tool { name, description, schema, strict: None, custom: false, path: path.to_owned() });
     Ok(())
 }

@@ -32,7 +32,7 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     for turn in out.turns() {
         let (role, blocks) = match turn.role {
             Role::System | Role::User => ("user", turn.parts.iter().filter_map(|part| authored(out, part)).collect()),
-            Role::Results => ("user", turn.parts.iter().filter_map(|part| result(out, part)).collect()),
+            Role::ToolResults => ("user", turn.parts.iter().filter_map(|part| result(out, part)).collect()),
             Role::Model => ("assistant", model(out, turn)),
         };
         match messages.last_mut() {
@@ -44,7 +44,7 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     if let (Some(("assistant", _)), Some(turn)) = (messages.last(), out.turns().last())
         && out.profile.prefill == Some(false)
     {
-        out.report.refuse_part(&turn.src, Some("the last message may not be the assistant's"));
+        out.report.refuse_part(&turn.path, Some("the last message may not be the assistant's"));
     }
     let write =
         |(role, blocks): (&'static str, Vec<Json>)| Json::object([("role", Json::text(role)), ("content", content(blocks))]);
@@ -74,7 +74,7 @@ fn authored(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
             None
         }
         PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => {
-            out.report.refuse_part(&part.src, None);
+            out.report.refuse_part(&part.path, None);
             None
         }
     }
@@ -116,7 +116,7 @@ fn model(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
                 None
             }
             PartKind::Result { .. } | PartKind::Opaque { .. } => {
-                out.report.refuse_part(&part.src, None);
+                out.report.refuse_part(&part.path, None);
                 None
             }
         };

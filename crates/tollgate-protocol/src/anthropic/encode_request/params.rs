@@ -29,7 +29,7 @@ pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, thinking
                 return None;
             }
             *number = None;
-            Some(given.src.clone())
+            Some(given.path.clone())
         };
         let refused = [
             restrict(&mut allowed.temperature, &params.temperature, &is_one),
@@ -50,7 +50,7 @@ pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, thinking
     body.put_some("top_k", allowed.top_k.map(Json::number));
     if let (Some(stop), Some(given)) = (allowed.stop, &params.stop) {
         if stop.iter().any(|sequence| sequence.trim().is_empty()) {
-            out.report.refuse_because(&given.src, "a stop sequence must not be blank");
+            out.report.refuse_because(&given.path, "a stop sequence must not be blank");
         } else {
             body.put("stop_sequences", Json::texts(stop));
         }
@@ -67,17 +67,17 @@ fn refuse_foreign(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;
     let foreign = [
-        params.seed.as_ref().map(|given| &given.src),
-        params.tier.as_ref().map(|given| &given.src),
-        params.web_search.as_ref().map(|given| &given.src),
-        google.cached_content.as_ref().map(|given| &given.src),
-        params.media_resolution.as_ref().map(|given| &given.src),
+        params.seed.as_ref().map(|given| &given.path),
+        params.tier.as_ref().map(|given| &given.path),
+        params.web_search.as_ref().map(|given| &given.path),
+        google.cached_content.as_ref().map(|given| &given.path),
+        params.media_resolution.as_ref().map(|given| &given.path),
     ];
     for field in foreign.into_iter().flatten() {
         out.report.refuse(field);
     }
     if let Some(safety) = &google.safety_settings {
-        out.report.drop_field(&safety.src);
+        out.report.drop_field(&safety.path);
     }
 }
 
@@ -87,14 +87,14 @@ fn user(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     if out.options.pass_user || out.request.origin == Protocol::Anthropic {
         body.put("metadata", Json::object([("user_id", Json::text(&user.value))]));
     } else {
-        out.report.drop_field(&user.src);
+        out.report.drop_field(&user.path);
     }
 }
 
 fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
-    let Located { value, src } = out.request.params.format.as_ref()?;
+    let Located { value, path } = out.request.params.format.as_ref()?;
     let Format::Schema { schema, .. } = value else {
-        out.report.refuse(src);
+        out.report.refuse(path);
         return None;
     };
     let schema = Json::value(&schema::to_json(schema));

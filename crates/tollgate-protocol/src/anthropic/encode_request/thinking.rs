@@ -136,7 +136,7 @@ fn budgeted(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [
 fn report_include(out: &mut EncodeContext<'_>) {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) = include.filter(|include| include.value && out.request.origin != Protocol::Anthropic) {
-        out.report.drop_field(&include.src);
+        out.report.drop_field(&include.path);
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted
         if tool.owner == Protocol::Anthropic {
             tools.push(Json::Raw(tool.raw.clone()));
         } else {
-            out.report.refuse(&tool.src);
+            out.report.refuse(&tool.path);
         }
     }
     let offered = !tools.is_empty();
@@ -53,8 +53,8 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
 fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, offered: bool, budgeted: bool) -> Option<Json> {
     let single = out.request.params.parallel.is_some();
     if !offered {
-        if let Some(ToolChoice { mode: ToolChoiceMode::Any, src, .. }) = choice {
-            out.report.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+        if let Some(ToolChoice { mode: ToolChoiceMode::Any, path, .. }) = choice {
+            out.report.fault(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
         }
         return None;
     }
@@ -63,8 +63,8 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, offered
         None => return None,
         Some(ToolChoice { mode: ToolChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
         Some(ToolChoice { mode: ToolChoiceMode::Auto, .. }) => JsonObject(vec![("type", Json::text("auto"))]),
-        Some(ToolChoice { src, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
-            out.report.refuse(src);
+        Some(ToolChoice { path, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
+            out.report.refuse(path);
             return None;
         }
         Some(ToolChoice { names, .. }) => match names.as_slice() {

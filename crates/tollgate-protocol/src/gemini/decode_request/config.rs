@@ -31,11 +31,11 @@ pub(super) fn read(mut config: Fields<'_, '_>, request: &mut Request) -> Result<
     if let Some(modalities) = config.texts("responseModalities")?
         && !modalities.value.iter().all(|modality| modality.eq_ignore_ascii_case("TEXT"))
     {
-        request.refuse(modalities.src);
+        request.refuse(modalities.path);
     }
     for name in ["enableAffectiveDialog", "enableEnhancedCivicAnswers"] {
         if let Some(enabled) = config.bool(name)?.filter(|enabled| enabled.value) {
-            request.refuse(enabled.src);
+            request.refuse(enabled.path);
         }
     }
     for field in config.rest() {
@@ -50,9 +50,9 @@ fn not_zero(number: &Located<Number>) -> bool {
 
 pub(super) fn narrow(given: Located<u64>) -> Result<Located<u32>, Malformed> {
     let Ok(value) = u32::try_from(given.value) else {
-        return Err(Malformed::invalid(FROM, &given.src, "is too large"));
+        return Err(Malformed::invalid(FROM, &given.path, "is too large"));
     };
-    Ok(Located { value, src: given.src })
+    Ok(Located { value, path: given.path })
 }
 
 fn media_resolution(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
@@ -60,8 +60,8 @@ fn media_resolution(config: &mut Fields<'_, '_>, request: &mut Request) -> Resul
     let lower = given.value.to_ascii_lowercase();
     match lower.strip_prefix("media_resolution_").unwrap_or(&lower) {
         "unspecified" => {}
-        word @ ("low" | "medium" | "high") => request.params.media_resolution = Some(Located::new(word, given.src)),
-        _ => return Err(Malformed::invalid(FROM, &given.src, "is not a media resolution")),
+        word @ ("low" | "medium" | "high") => request.params.media_resolution = Some(Located::new(word, given.path)),
+        _ => return Err(Malformed::invalid(FROM, &given.path, "is not a media resolution")),
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ fn format(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
             "application/json" => true,
             "text/plain" | "" => false,
             _ => {
-                request.refuse(mime.src.clone());
+                request.refuse(mime.path.clone());
                 return Ok(());
             }
         },
@@ -91,13 +91,13 @@ fn format(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
         (None, None) => None,
     };
     match (schema, mime) {
-        (Some((_, src)), _) if !wants_json => Err(Malformed::invalid(FROM, &src, "needs 'responseMimeType' application/json")),
-        (Some((schema, src)), _) => {
-            request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, src));
+        (Some((_, path)), _) if !wants_json => Err(Malformed::invalid(FROM, &path, "needs 'responseMimeType' application/json")),
+        (Some((schema, path)), _) => {
+            request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, path));
             Ok(())
         }
         (None, Some(mime)) if wants_json => {
-            request.params.format = Some(Located::new(Format::Json, mime.src));
+            request.params.format = Some(Located::new(Format::Json, mime.path));
             Ok(())
         }
         (None, _) => Ok(()),
@@ -112,12 +112,12 @@ fn thinking(mut config: Fields<'_, '_>, request: &mut Request) -> Result<(), Mal
         let word = level.value.to_ascii_lowercase();
         if word != "thinking_level_unspecified" {
             if !is_effort(&word) || word == "none" {
-                return Err(Malformed::invalid(FROM, &level.src, "is not a thinking level"));
+                return Err(Malformed::invalid(FROM, &level.path, "is not a thinking level"));
             }
             if thinking.budget.is_some() {
-                return Err(Malformed::invalid(FROM, &level.src, "cannot be given together with 'thinkingBudget'"));
+                return Err(Malformed::invalid(FROM, &level.path, "cannot be given together with 'thinkingBudget'"));
             }
-            thinking.level = Some(Located::new(word, level.src));
+            thinking.level = Some(Located::new(word, level.path));
         }
     }
     for field in config.rest() {

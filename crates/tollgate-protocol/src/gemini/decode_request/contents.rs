@@ -48,8 +48,8 @@ fn push_system(part: Part, request: &mut Request) {
 /// Reads all contents. Function responses become turns of their own.
 pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> Result<(), Malformed> {
     for (index, content) in contents.iter().enumerate() {
-        let src = format!("{path}[{index}]");
-        let mut fields = Fields::new(content, &src, FROM)?;
+        let path = format!("{path}[{index}]");
+        let mut fields = Fields::new(content, &path, FROM)?;
         let role = role(&mut fields)?;
         let (mut said, mut results) = (Vec::new(), Vec::new());
         if let Some((parts, path)) = fields.list("parts")? {
@@ -72,10 +72,10 @@ pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> 
             continue;
         }
         if !said.is_empty() || results.is_empty() {
-            request.turns.push(Turn { role, parts: said, src: src.clone() });
+            request.turns.push(Turn { role, parts: said, path: path.clone() });
         }
         if !results.is_empty() {
-            request.turns.push(Turn { role: Role::Results, parts: results, src });
+            request.turns.push(Turn { role: Role::ToolResults, parts: results, path });
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ fn role(fields: &mut Fields<'_, '_>) -> Result<Role, Malformed> {
         "system" => Ok(Role::System),
         other => {
             let why = format!("'{other}' is not a valid role; use 'user' or 'model'");
-            Err(Malformed::invalid(FROM, &role.src, &why))
+            Err(Malformed::invalid(FROM, &role.path, &why))
         }
     }
 }
@@ -131,7 +131,7 @@ fn part(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Par
         request.refuse_part(path);
         return Ok(None);
     }
-    Ok(Some(Part { kind, signature, src: path.to_owned() }))
+    Ok(Some(Part { kind, signature, path: path.to_owned() }))
 }
 
 /// `{"level": "MEDIA_RESOLUTION_LOW"}` as `low`.
@@ -141,12 +141,12 @@ fn resolution(value: &Tree<'_>) -> Option<String> {
     (word != "unspecified").then(|| word.to_owned())
 }
 
-fn bad_media(fault: BadMedia, src: &str) -> Malformed {
+fn bad_media(fault: BadMedia, path: &str) -> Malformed {
     let why = match fault {
         BadMedia::Base64 => "the data is not base64",
         BadMedia::Address => "is not an address that can be followed",
     };
-    Malformed::invalid(FROM, src, why)
+    Malformed::invalid(FROM, path, why)
 }
 
 fn inline(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
@@ -163,7 +163,7 @@ fn file(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
         // Anything else is a name of Google's own.
         Err(BadMedia::Address) => {
             let source = crate::neutral::MediaSource::Uri(address);
-            Media { mime: String::new(), source, name: None, detail: None, src: path.to_owned() }
+            Media { mime: String::new(), source, name: None, detail: None, path: path.to_owned() }
         }
         Err(fault) => return Err(bad_media(fault, path)),
     };
@@ -201,12 +201,12 @@ fn function_response(mut fields: Fields<'_, '_>, path: &str) -> Result<PartKind,
     let mut media = Vec::new();
     if let Some((parts, inner)) = fields.list("parts")? {
         for (index, item) in parts.iter().enumerate() {
-            let src = format!("{inner}[{index}]");
-            let mut part = Fields::new(item, &src, FROM)?;
+            let item_path = format!("{inner}[{index}]");
+            let mut part = Fields::new(item, &item_path, FROM)?;
             if let Some(data) = part.object("inlineData")? {
-                media.push(inline(data, &src)?);
+                media.push(inline(data, &item_path)?);
             } else if let Some(data) = part.object("fileData")? {
-                media.push(file(data, &src)?);
+                media.push(file(data, &item_path)?);
             } else {
                 return Err(Malformed::invalid(FROM, path, "a functionResponse takes inlineData parts only"));
             }

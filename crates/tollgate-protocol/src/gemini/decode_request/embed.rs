@@ -28,8 +28,8 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
     let Some((items, path)) = fields.list("requests")? else { return Err(Malformed::missing(FROM, "requests")) };
     let (mut refused, mut inputs, mut first) = (Vec::new(), Vec::with_capacity(items.len()), None::<EmbedContent>);
     for (index, item) in items.iter().enumerate() {
-        let src = format!("{path}[{index}]");
-        let mut one = read(&mut Fields::new(item, &src, FROM)?, &mut refused)?;
+        let path = format!("{path}[{index}]");
+        let mut one = read(&mut Fields::new(item, &path, FROM)?, &mut refused)?;
         inputs.push(std::mem::take(&mut one.text));
         match &first {
             None => first = Some(one),
@@ -37,7 +37,7 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
                 if same(known.task.as_ref(), one.task.as_ref())
                     && same(known.title.as_ref(), one.title.as_ref())
                     && same(known.dimensions.as_ref(), one.dimensions.as_ref()) => {}
-            Some(_) => refused.push(src),
+            Some(_) => refused.push(path),
         }
     }
     let Some(EmbedContent { task, title, dimensions, .. }) = first else {
@@ -67,10 +67,10 @@ fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<EmbedC
     let mut texts = Vec::new();
     if let Some((parts, path)) = content.list("parts")? {
         for (index, item) in parts.iter().enumerate() {
-            let src = format!("{path}[{index}]");
-            match Fields::new(item, &src, FROM)?.text("text")? {
+            let path = format!("{path}[{index}]");
+            match Fields::new(item, &path, FROM)?.text("text")? {
                 Some(text) => texts.push(text.value),
-                None => refused.push(src),
+                None => refused.push(path),
             }
         }
     }
@@ -85,7 +85,7 @@ fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<EmbedC
         };
         for name in ["autoTruncate", "documentOcr", "audioTrackExtraction"] {
             if let Some(enabled) = config.bool(name)?.filter(|enabled| enabled.value) {
-                refused.push(enabled.src);
+                refused.push(enabled.path);
             }
         }
         refused.extend(config.rest());
@@ -96,7 +96,7 @@ fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<EmbedC
 }
 
 fn settings(fields: &mut Fields<'_, '_>) -> Result<EmbedContent, Malformed> {
-    let task = fields.text("taskType")?.map(|task| Located::new(task.value.to_ascii_uppercase(), task.src));
+    let task = fields.text("taskType")?.map(|task| Located::new(task.value.to_ascii_uppercase(), task.path));
     Ok(EmbedContent {
         text: String::new(),
         task: task.filter(|task| task.value != "TASK_TYPE_UNSPECIFIED"),

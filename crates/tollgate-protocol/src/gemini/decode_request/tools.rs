@@ -20,7 +20,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
         choice(calling, request)?;
     }
     if let Some(included) = config.bool("includeServerSideToolInvocations")?.filter(|included| included.value) {
-        request.refuse(included.src);
+        request.refuse(included.path);
     }
     for field in config.rest() {
         request.refuse(field);
@@ -39,7 +39,7 @@ fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malfor
     }
     for (key, value) in fields.unread() {
         let raw = format!("{{{}:{}}}", serde_json::Value::from(key), value.compact());
-        request.server_tools.push(ServerTool { owner: FROM, raw, src: format!("{path}.{key}") });
+        request.server_tools.push(ServerTool { owner: FROM, raw, path: format!("{path}.{key}") });
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ fn declaration(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     let json = fields.take("parametersJsonSchema").map(|field| Schema::Json(field.value.value()));
     let own = fields.take("parameters").map(|field| google_schema(&field)).transpose()?;
     let schema = json.or(own).filter(|given| !schema::has_no_parameters(&schema::to_json(given)));
-    Ok(Tool { name, description, schema, strict: None, custom: false, src: path.to_owned() })
+    Ok(Tool { name, description, schema, strict: None, custom: false, path: path.to_owned() })
 }
 
 /// Google's `Schema` message.
@@ -63,7 +63,7 @@ pub(super) fn google_schema(field: &Field<'_, '_>) -> Result<Schema, Malformed> 
 }
 
 fn choice(mut calling: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
-    let src = calling.path().to_owned();
+    let path = calling.path().to_owned();
     let names = calling.texts("allowedFunctionNames")?.map(|names| names.value).unwrap_or_default();
     let word = match calling.take("mode") {
         None => String::new(),
@@ -85,10 +85,10 @@ fn choice(mut calling: Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
         "" | "MODE_UNSPECIFIED" | "AUTO" | "VALIDATED" => ToolChoiceMode::Auto,
         "ANY" => ToolChoiceMode::Any,
         "NONE" => ToolChoiceMode::None,
-        _ => return Err(Malformed::invalid(FROM, &format!("{src}.mode"), "is not a function calling mode")),
+        _ => return Err(Malformed::invalid(FROM, &format!("{path}.mode"), "is not a function calling mode")),
     };
     if !request.tools.is_empty() || mode == ToolChoiceMode::Any {
-        request.choice = Some(ToolChoice { mode, names, src });
+        request.choice = Some(ToolChoice { mode, names, path });
     }
     Ok(())
 }

@@ -40,9 +40,9 @@ pub(super) fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
 }
 
 fn format(out: &mut EncodeContext<'_>, config: &mut JsonObject) {
-    let Some(Located { value, src }) = &out.request.params.format else { return };
+    let Some(Located { value, path }) = &out.request.params.format else { return };
     if !out.request.tools.is_empty() && out.profile.tools_with_json == Some(false) {
-        out.report.refuse_because(src, "cannot be combined with 'tools'");
+        out.report.refuse_because(path, "cannot be combined with 'tools'");
         return;
     }
     config.put("responseMimeType", Json::text("application/json"));
@@ -65,7 +65,7 @@ fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
             if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
                 out.report.refuse(source.path());
             } else if let Some(include) = out.request.params.thinking.include.as_ref().filter(|include| include.value) {
-                out.report.drop_field(&include.src);
+                out.report.drop_field(&include.path);
             }
             return config;
         }

@@ -36,7 +36,7 @@ pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
                     contents.push(Content { role: "model", results: false, parts });
                 }
             }
-            Role::Results => {
+            Role::ToolResults => {
                 let (parts, media) = results(out, turn);
                 contents.push(Content { role: "user", results: true, parts });
                 add(&mut contents, media);
@@ -117,7 +117,7 @@ fn part_of(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
         }
         PartKind::Opaque { protocol: Protocol::Gemini, raw } => Some(raw_part(raw)),
         PartKind::Opaque { .. } | PartKind::Result { .. } => {
-            out.report.refuse_part(&part.src, None);
+            out.report.refuse_part(&part.path, None);
             None
         }
     }

@@ -24,14 +24,14 @@ pub(super) fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
         if tool.owner == Protocol::Gemini {
             tools.push(Json::Raw(tool.raw.clone()));
         } else {
-            out.report.refuse(&tool.src);
+            out.report.refuse(&tool.path);
         }
     }
     if let Some(search) = &request.params.web_search {
         if out.options.server_tools {
             tools.push(Json::object([("googleSearch", Json::Object(Vec::new()))]));
         } else {
-            out.report.refuse(&search.src);
+            out.report.refuse(&search.path);
         }
     }
     tools
@@ -75,13 +75,13 @@ pub(super) fn fitting(out: &EncodeContext<'_>, schema: &Schema, plain: &'static 
 
 /// How functions may be chosen.
 pub(super) fn tool_config(out: &mut EncodeContext<'_>) -> Option<Json> {
-    let ToolChoice { mode, names, src } = out.request.choice.as_ref()?;
+    let ToolChoice { mode, names, path } = out.request.choice.as_ref()?;
     if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
-        out.report.refuse(src);
+        out.report.refuse(path);
         return None;
     }
     if *mode == ToolChoiceMode::Any && out.request.tools.is_empty() {
-        out.report.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+        out.report.fault(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
         return None;
     }
     let validated = !names.is_empty() && out.profile.validated_mode.unwrap_or(true);

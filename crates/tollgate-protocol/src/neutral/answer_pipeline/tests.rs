@@ -11,24 +11,26 @@ fn run(context: &ReplyContext, events: Vec<Event>) -> Result<(Vec<Event>, ReplyS
     Ok((out, pipeline.reading()))
 }
 
-fn open(k: u32, id: &str, name: &str) -> Event {
-    Event::CallOpen { c: 0, k, id: id.to_owned(), name: name.to_owned(), custom: false, signature: None }
+fn open(call: u32, id: &str, name: &str) -> Event {
+    Event::CallOpen { candidate: 0, call, id: id.to_owned(), name: name.to_owned(), custom: false, signature: None }
 }
 
-fn args(k: u32, fragment: &str) -> Event {
-    Event::CallArgs { c: 0, k, fragment: fragment.to_owned() }
+fn args(call: u32, fragment: &str) -> Event {
+    Event::CallArgs { candidate: 0, call, fragment: fragment.to_owned() }
 }
 
 fn end(finish: FinishReason, native: &str) -> Event {
-    Event::Finish { c: 0, finish, native: Some(native.to_owned()), message: None }
+    Event::Finish { candidate: 0, finish, native: Some(native.to_owned()), message: None }
 }
 
 #[test]
 fn custom_tools_are_unwrapped_when_whole() {
     let context = ReplyContext { custom_tools: vec!["sh".to_owned()], ..ReplyContext::new("r", 0, "m") };
-    let (out, reading) =
-        run(&context, vec![open(0, "", "sh"), args(0, "{\"input\":"), args(0, "\"ls \\u00e9\"}"), Event::CallDone { c: 0, k: 0 }])
-            .unwrap();
+    let (out, reading) = run(
+        &context,
+        vec![open(0, "", "sh"), args(0, "{\"input\":"), args(0, "\"ls \\u00e9\"}"), Event::CallDone { candidate: 0, call: 0 }],
+    )
+    .unwrap();
     assert!(matches!(&out[0], Event::CallOpen { id, custom: true, .. } if id == "call_r_0"));
     assert_eq!(out[1], args(0, "ls é"));
     assert_eq!(reading.text_bytes, 21);
@@ -41,10 +43,10 @@ fn only_the_first_call_passes_where_parallel_calls_are_off() {
         &context,
         vec![
             open(0, "a", "f"),
-            Event::CallDone { c: 0, k: 0 },
+            Event::CallDone { candidate: 0, call: 0 },
             open(1, "b", "f"),
             args(1, "{}"),
-            Event::CallDone { c: 0, k: 1 },
+            Event::CallDone { candidate: 0, call: 1 },
             end(FinishReason::Stop, "STOP"),
         ],
     )
@@ -56,8 +58,8 @@ fn only_the_first_call_passes_where_parallel_calls_are_off() {
 #[test]
 fn a_failure_counts_only_where_nothing_usable_came() {
     let context = ReplyContext::new("r", 0, "m");
-    let think = Event::Think { c: 0, text: "hm".to_owned(), redacted: None, signature: None };
-    let text = Event::Text { c: 0, text: "a".to_owned(), signature: None };
+    let think = Event::Think { candidate: 0, text: "hm".to_owned(), redacted: None, signature: None };
+    let text = Event::Text { candidate: 0, text: "a".to_owned(), signature: None };
     assert_eq!(
         run(&context, vec![think.clone(), end(FinishReason::Fail, "NO_IMAGE")]).unwrap_err(),
         StreamError::Malformed("NO_IMAGE")
@@ -66,7 +68,7 @@ fn a_failure_counts_only_where_nothing_usable_came() {
     assert!(matches!(out[2], Event::Finish { finish: FinishReason::Stop, .. }));
     assert_eq!(reading.finish, Some(FinishReason::Stop));
     assert!(!reading.account_refused);
-    let last = Event::Text { c: 0, text: "a".to_owned(), signature: None };
+    let last = Event::Text { candidate: 0, text: "a".to_owned(), signature: None };
     let (_, reading) = run(&context, vec![last, end(FinishReason::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
     assert!(reading.account_refused && reading.finish == Some(FinishReason::Stop), "an answer, and the account's last");
     let refused = run(&context, vec![end(FinishReason::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
@@ -76,8 +78,8 @@ fn a_failure_counts_only_where_nothing_usable_came() {
 #[test]
 fn an_end_before_every_candidate_ended_is_a_truncation() {
     let context = ReplyContext::new("r", 0, "m");
-    let text = |c| Event::Text { c, text: "a".to_owned(), signature: None };
-    let finish = |c| Event::Finish { c, finish: FinishReason::Stop, native: None, message: None };
+    let text = |candidate| Event::Text { candidate, text: "a".to_owned(), signature: None };
+    let finish = |candidate| Event::Finish { candidate, finish: FinishReason::Stop, native: None, message: None };
     assert_eq!(run(&context, vec![Event::End]).unwrap_err(), StreamError::Truncated);
     assert_eq!(run(&context, vec![text(0), text(1), finish(1), Event::End]).unwrap_err(), StreamError::Truncated);
     let (out, _) = run(&context, vec![text(0), finish(0), text(0), finish(0), Event::End, text(0)]).unwrap();
@@ -87,10 +89,10 @@ fn an_end_before_every_candidate_ended_is_a_truncation() {
 #[test]
 fn open_calls_and_their_bytes_are_bounded() {
     let context = ReplyContext::new("r", 0, "m");
-    let many = (0..=1024).map(|k| open(k, "a", "f")).collect();
+    let many = (0..=1024).map(|call| open(call, "a", "f")).collect();
     assert_eq!(run(&context, many).unwrap_err(), StreamError::Malformed("too many calls open at once"));
     let large = vec![open(0, "a", "f"), args(0, &"x".repeat(CALL_BYTES_LIMIT))];
     assert_eq!(run(&context, large).unwrap_err(), StreamError::Malformed("calls larger than the limit"));
-    let beyond = Event::Text { c: 128, text: "a".to_owned(), signature: None };
+    let beyond = Event::Text { candidate: 128, text: "a".to_owned(), signature: None };
     assert!(matches!(run(&context, vec![beyond]), Err(StreamError::Malformed(_))));
 }

@@ -15,28 +15,28 @@ use crate::{
 /// Reads all messages. System texts before the first other turn are the request's system texts.
 pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), Malformed> {
     for (index, message) in messages.iter().enumerate() {
-        let src = format!("messages[{index}]");
-        let mut fields = Fields::new(message, &src, FROM)?;
+        let path = format!("messages[{index}]");
+        let mut fields = Fields::new(message, &path, FROM)?;
         let name = fields.required_text("role")?;
         let role = match name.as_str() {
             "system" | "developer" => Role::System,
             "user" => Role::User,
             "assistant" => Role::Model,
-            "tool" | "function" => Role::Results,
+            "tool" | "function" => Role::ToolResults,
             _ => {
                 let why = format!("'{name}' is not one of 'system', 'developer', 'user', 'assistant', 'tool', 'function'");
-                return Err(Malformed::invalid(FROM, &format!("{src}.role"), &why));
+                return Err(Malformed::invalid(FROM, &format!("{path}.role"), &why));
             }
         };
         let parts = match role {
             Role::System | Role::User => content(&mut fields, role, request)?,
             Role::Model => assistant(&mut fields, request)?,
-            Role::Results => vec![result(&mut fields, name == "function", request)?],
+            Role::ToolResults => vec![result(&mut fields, name == "function", request)?],
         };
         if role == Role::System && request.turns.is_empty() {
             request.system.extend(parts.into_iter().filter(|part| part.as_text() != Some("")));
         } else {
-            request.turns.push(Turn { role, parts, src });
+            request.turns.push(Turn { role, parts, path });
         }
     }
     Ok(())
@@ -80,48 +80,48 @@ fn media_part(media: Media, path: &str) -> Part {
 
 /// `image_url` as an object or (a common mistake) as a bare string.
 fn image(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
-    let src = format!("{path}.image_url");
-    let field = fields.take("image_url").ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let path = format!("{path}.image_url");
+    let field = fields.take("image_url").ok_or_else(|| Malformed::missing(FROM, &path))?;
     let (url, detail) = if let Some(url) = field.value.str() {
         (url.to_owned(), None)
     } else {
-        let mut fields = Fields::new(field.value, &src, FROM)?;
+        let mut fields = Fields::new(field.value, &path, FROM)?;
         let url = fields.required_text("url")?;
         (url, fields.text("detail")?.map(|detail| detail.value).filter(|detail| detail != "auto"))
     };
-    let media = media::from_url(&url, src.clone()).map_err(|fault| bad_media(fault, &src))?;
+    let media = media::from_url(&url, path.clone()).map_err(|fault| bad_media(fault, &path))?;
     Ok(Media { detail, ..media })
 }
 
 fn audio(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
-    let src = format!("{path}.input_audio");
-    let mut fields = fields.object("input_audio")?.ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let path = format!("{path}.input_audio");
+    let mut fields = fields.object("input_audio")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
     let data = fields.required_text("data")?;
     let format = fields.required_text("format")?;
-    media::inline(&format!("audio/{format}"), &data, src.clone()).map_err(|fault| bad_media(fault, &src))
+    media::inline(&format!("audio/{format}"), &data, path.clone()).map_err(|fault| bad_media(fault, &path))
 }
 
 /// A file with its bytes; `None` for one that only its own provider can read.
 fn file(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malformed> {
-    let src = format!("{path}.file");
-    let mut fields = fields.object("file")?.ok_or_else(|| Malformed::missing(FROM, &src))?;
+    let path = format!("{path}.file");
+    let mut fields = fields.object("file")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
     let name = fields.text("filename")?.map(|name| name.value);
     let Some(data) = fields.text("file_data")? else { return Ok(None) };
     let media = if data.value.contains(':') {
-        media::from_url(&data.value, src.clone())
+        media::from_url(&data.value, path.clone())
     } else {
         let by_name = name.as_deref().and_then(media::mime_by_name);
-        media::inline(media::mime_by_beginning(&data.value).or(by_name).unwrap_or_default(), &data.value, src.clone())
+        media::inline(media::mime_by_beginning(&data.value).or(by_name).unwrap_or_default(), &data.value, path.clone())
     };
-    Ok(Some(Media { name, ..media.map_err(|fault| bad_media(fault, &src))? }))
+    Ok(Some(Media { name, ..media.map_err(|fault| bad_media(fault, &path))? }))
 }
 
-fn bad_media(fault: BadMedia, src: &str) -> Malformed {
+fn bad_media(fault: BadMedia, path: &str) -> Malformed {
     let why = match fault {
         BadMedia::Base64 => "is not base64",
         BadMedia::Address => "is neither a data: nor an https: address",
     };
-    Malformed::invalid(FROM, src, why)
+    Malformed::invalid(FROM, path, why)
 }
 
 /// Thoughts, texts, then calls.
@@ -137,7 +137,7 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     }
     parts.extend(content(fields, Role::Model, request)?);
     if let Some(refusal) = fields.text("refusal")? {
-        parts.push(Part::text(refusal.value, refusal.src));
+        parts.push(Part::text(refusal.value, refusal.path));
     }
     if let Some(signature) = extra_signature(fields) {
         sign_text(&mut parts, signature, fields.path());
@@ -145,9 +145,9 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     // Where our own answers have them.
     if let Some((images, path)) = fields.list("images")? {
         for (index, item) in images.iter().enumerate() {
-            let src = format!("{path}[{index}]");
-            let mut fields = Fields::new(item, &src, FROM)?;
-            parts.push(media_part(image(&mut fields, &src)?, &src));
+            let path = format!("{path}[{index}]");
+            let mut fields = Fields::new(item, &path, FROM)?;
+            parts.push(media_part(image(&mut fields, &path)?, &path));
         }
     }
     if let Some(audio) = fields.take("audio") {
@@ -159,9 +159,9 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
         }
     }
     if let Some(mut function) = fields.object("function_call")? {
-        let src = function.path().to_owned();
+        let path = function.path().to_owned();
         let (name, args) = (function.required_text("name")?, arguments(&mut function)?);
-        parts.push(Part::of(PartKind::Call { id: String::new(), name, args, custom: false }, src));
+        parts.push(Part::of(PartKind::Call { id: String::new(), name, args, custom: false }, path));
     }
     Ok(parts)
 }
@@ -174,11 +174,11 @@ fn extra_signature(fields: &mut Fields<'_, '_>) -> Option<Signature> {
 }
 
 /// Puts a text's signature on the last text, or on an empty one where there is none.
-fn sign_text(parts: &mut Vec<Part>, signature: Signature, src: &str) {
+fn sign_text(parts: &mut Vec<Part>, signature: Signature, path: &str) {
     if let Some(part) = parts.iter_mut().rev().find(|part| matches!(part.kind, PartKind::Text(_))) {
         part.signature = Some(signature);
     } else {
-        parts.push(Part { signature: Some(signature), ..Part::text("", src) });
+        parts.push(Part { signature: Some(signature), ..Part::text("", path) });
     }
 }
 
@@ -195,7 +195,7 @@ fn call(item: &Tree<'_>, path: &str) -> Result<Part, Malformed> {
         let name = function.required_text("name")?;
         PartKind::Call { id: id.to_owned(), name, args: arguments(&mut function)?, custom: false }
     };
-    Ok(Part { kind, signature, src: path.to_owned() })
+    Ok(Part { kind, signature, path: path.to_owned() })
 }
 
 /// Arguments as the caller wrote them; an object in place of a string (a common mistake) as its text.
@@ -210,11 +210,11 @@ fn arguments(function: &mut Fields<'_, '_>) -> Result<String, Malformed> {
 
 /// A `tool` or (deprecated) `function` message.
 fn result(fields: &mut Fields<'_, '_>, by_name: bool, request: &mut Request) -> Result<Part, Malformed> {
-    let src = fields.path().to_owned();
+    let path = fields.path().to_owned();
     let name = if by_name { fields.required_text("name")? } else { String::new() };
     let call_id = if by_name { String::new() } else { fields.required_text("tool_call_id")? };
     let (mut texts, mut media) = (Vec::new(), Vec::new());
-    for part in content(fields, Role::Results, request)? {
+    for part in content(fields, Role::ToolResults, request)? {
         if let PartKind::Text(text) = part.kind {
             texts.push(text);
         } else if let PartKind::Media(item) = part.kind {
@@ -223,5 +223,5 @@ fn result(fields: &mut Fields<'_, '_>, by_name: bool, request: &mut Request) -> 
     }
     let call_id = split_id(&call_id).0.to_owned();
     let kind = PartKind::Result { call_id, name, content: texts.join("\n"), json: false, media, is_error: false };
-    Ok(Part::of(kind, src))
+    Ok(Part::of(kind, path))
 }

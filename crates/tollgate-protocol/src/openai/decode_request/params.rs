@@ -67,12 +67,12 @@ fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Located<Vec<String>>>, Mal
 
 fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let Some(mut format) = fields.object("response_format")? else { return Ok(()) };
-    let src = format.path().to_owned();
+    let path = format.path().to_owned();
     let value = match format.required_text("type")?.as_str() {
         "text" => return Ok(()),
         "json_object" => Format::Json,
         "json_schema" => {
-            let path = format!("{src}.json_schema");
+            let path = format!("{path}.json_schema");
             let mut named = format.object("json_schema")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
             let name = Some(named.required_text("name")?);
             let strict = named.bool("strict")?.map(|strict| strict.value);
@@ -84,11 +84,11 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
             schema.map_or(Format::Json, |schema| Format::Schema { schema: Schema::Json(schema), name, strict })
         }
         _ => {
-            request.refuse(src);
+            request.refuse(path);
             return Ok(());
         }
     };
-    request.params.format = Some(Located::new(value, src));
+    request.params.format = Some(Located::new(value, path));
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn described(schema: Option<Value>, description: Option<Located<String>>) -> (Op
             root.insert("description".to_owned(), description.value.into());
             (Some(Value::Object(root)), None)
         }
-        schema => (schema, Some(description.src)),
+        schema => (schema, Some(description.path)),
     }
 }
 
@@ -110,7 +110,7 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     if let Some(effort) = fields.text("reasoning_effort")? {
         if !is_effort(&effort.value) {
             let why = "is not one of 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'";
-            return Err(Malformed::invalid(FROM, &effort.src, why));
+            return Err(Malformed::invalid(FROM, &effort.path, why));
         }
         request.params.thinking.effort = Some(effort);
     }
@@ -144,23 +144,23 @@ fn google_thinking(config: &Tree<'_>, path: &str, request: &mut Request) -> Resu
         format!("{path}.{key}")
     };
     if let Some(level) = config.get_proto("thinkingLevel") {
-        let src = named("thinkingLevel");
+        let path = named("thinkingLevel");
         let word = level.str().map(str::to_ascii_lowercase).filter(|word| is_effort(word) && word != "none");
-        let word = word.ok_or_else(|| Malformed::invalid(FROM, &src, "is not a thinking level"))?;
-        thinking.level = Some(Located::new(word, src));
+        let word = word.ok_or_else(|| Malformed::invalid(FROM, &path, "is not a thinking level"))?;
+        thinking.level = Some(Located::new(word, path));
     }
     if let Some(budget) = config.get_proto("thinkingBudget") {
-        let src = named("thinkingBudget");
+        let path = named("thinkingBudget");
         if thinking.level.is_some() {
-            return Err(Malformed::invalid(FROM, &src, "cannot be given together with a level"));
+            return Err(Malformed::invalid(FROM, &path, "cannot be given together with a level"));
         }
-        let number = budget.integer().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a whole number"))?;
-        thinking.budget = Some(Located::new(number, src));
+        let number = budget.integer().ok_or_else(|| Malformed::wrong_type(FROM, &path, "a whole number"))?;
+        thinking.budget = Some(Located::new(number, path));
     }
     if let Some(include) = config.get_proto("includeThoughts") {
-        let src = named("includeThoughts");
-        let value = include.bool().ok_or_else(|| Malformed::wrong_type(FROM, &src, "a boolean"))?;
-        thinking.include = Some(Located::new(value, src));
+        let path = named("includeThoughts");
+        let value = include.bool().ok_or_else(|| Malformed::wrong_type(FROM, &path, "a boolean"))?;
+        thinking.include = Some(Located::new(value, path));
     }
     let known = ["thinkingLevel", "thinkingBudget", "includeThoughts"];
     for (key, value) in members {
@@ -176,7 +176,7 @@ fn tier(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
     match tier.value.as_str() {
         "auto" | "default" => {}
         "flex" | "priority" => request.params.tier = Some(tier),
-        _ => request.refuse(tier.src),
+        _ => request.refuse(tier.path),
     }
     Ok(())
 }
@@ -187,10 +187,10 @@ fn harmless(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         request.refuse(bias.path);
     }
     if let Some(store) = fields.bool("store")?.filter(|store| store.value) {
-        request.refuse(store.src);
+        request.refuse(store.path);
     }
     if let Some(verbosity) = fields.text("verbosity")?.filter(|verbosity| verbosity.value != "medium") {
-        request.refuse(verbosity.src);
+        request.refuse(verbosity.path);
     }
     if let Some(modalities) = fields.take("modalities") {
         let only_text =

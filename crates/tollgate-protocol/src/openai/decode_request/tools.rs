@@ -27,7 +27,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
         if !request.tools.is_empty() {
             request.choice = Some(choice);
         } else if choice.mode == ToolChoiceMode::Any {
-            return Err(Malformed::invalid(FROM, &choice.src, "is only allowed when 'tools' are given"));
+            return Err(Malformed::invalid(FROM, &choice.path, "is only allowed when 'tools' are given"));
         }
     }
     Ok(())
@@ -51,7 +51,7 @@ fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malfor
             {
                 request.refuse(format.path);
             }
-            request.tools.push(Tool { name, description, schema: None, strict: None, custom: true, src: path.to_owned() });
+            request.tools.push(Tool { name, description, schema: None, strict: None, custom: true, path: path.to_owned() });
         }
         _ => request.refuse(path),
     }
@@ -68,7 +68,7 @@ fn function(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
         Some(field) => Some(field.value.value()).filter(|schema| !has_no_parameters(schema)).map(Schema::Json),
         None => None,
     };
-    Ok(Tool { name, description, schema, strict, custom: false, src: path.to_owned() })
+    Ok(Tool { name, description, schema, strict, custom: false, path: path.to_owned() })
 }
 
 fn plain_mode(word: &str) -> Option<ToolChoiceMode> {
@@ -85,45 +85,45 @@ fn unknown_choice(path: &str) -> Malformed {
 }
 
 fn tool_choice(field: &Field<'_, '_>) -> Result<Option<ToolChoice>, Malformed> {
-    let src = field.path.clone();
+    let path = field.path.clone();
     if let Some(word) = field.value.str() {
-        let mode = plain_mode(word).ok_or_else(|| unknown_choice(&src))?;
-        return Ok(Some(ToolChoice { mode, names: Vec::new(), src }));
+        let mode = plain_mode(word).ok_or_else(|| unknown_choice(&path))?;
+        return Ok(Some(ToolChoice { mode, names: Vec::new(), path }));
     }
-    let mut fields = Fields::new(field.value, &src, FROM)?;
+    let mut fields = Fields::new(field.value, &path, FROM)?;
     let kind = fields.required_text("type")?;
     let named = |fields: &mut Fields<'_, '_>| -> Result<String, Malformed> {
         let path = format!("{}.{kind}", fields.path());
         fields.object(&kind)?.ok_or_else(|| Malformed::missing(FROM, &path))?.required_text("name")
     };
     match kind.as_str() {
-        "function" | "custom" => Ok(Some(ToolChoice { mode: ToolChoiceMode::Any, names: vec![named(&mut fields)?], src })),
+        "function" | "custom" => Ok(Some(ToolChoice { mode: ToolChoiceMode::Any, names: vec![named(&mut fields)?], path })),
         "allowed_tools" => {
             let mut allowed =
-                fields.object("allowed_tools")?.ok_or_else(|| Malformed::missing(FROM, &format!("{src}.allowed_tools")))?;
-            let mode = plain_mode(&allowed.required_text("mode")?).ok_or_else(|| unknown_choice(&src))?;
-            let Some((tools, path)) = allowed.list("tools")? else {
-                return Err(Malformed::missing(FROM, &format!("{src}.allowed_tools.tools")));
+                fields.object("allowed_tools")?.ok_or_else(|| Malformed::missing(FROM, &format!("{path}.allowed_tools")))?;
+            let mode = plain_mode(&allowed.required_text("mode")?).ok_or_else(|| unknown_choice(&path))?;
+            let Some((tools, list_path)) = allowed.list("tools")? else {
+                return Err(Malformed::missing(FROM, &format!("{path}.allowed_tools.tools")));
             };
             let name = |(index, tool): (usize, &Tree<'_>)| {
                 let entry =
                     tool.get("function").or_else(|| tool.get("custom")).and_then(|inner| inner.get("name")).and_then(Tree::str);
-                entry.map(str::to_owned).ok_or_else(|| Malformed::missing(FROM, &format!("{path}[{index}].function.name")))
+                entry.map(str::to_owned).ok_or_else(|| Malformed::missing(FROM, &format!("{list_path}[{index}].function.name")))
             };
             let names = tools.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?;
-            Ok(Some(ToolChoice { mode, names, src }))
+            Ok(Some(ToolChoice { mode, names, path }))
         }
-        _ => Err(unknown_choice(&src)),
+        _ => Err(unknown_choice(&path)),
     }
 }
 
 /// The deprecated form: `"none"`, `"auto"` or `{"name": …}`.
 fn function_call(field: &Field<'_, '_>) -> Result<Option<ToolChoice>, Malformed> {
-    let src = field.path.clone();
+    let path = field.path.clone();
     if let Some(word) = field.value.str() {
-        let mode = plain_mode(word).ok_or_else(|| unknown_choice(&src))?;
-        return Ok(Some(ToolChoice { mode, names: Vec::new(), src }));
+        let mode = plain_mode(word).ok_or_else(|| unknown_choice(&path))?;
+        return Ok(Some(ToolChoice { mode, names: Vec::new(), path }));
     }
-    let name = Fields::new(field.value, &src, FROM)?.required_text("name")?;
-    Ok(Some(ToolChoice { mode: ToolChoiceMode::Any, names: vec![name], src }))
+    let name = Fields::new(field.value, &path, FROM)?.required_text("name")?;
+    Ok(Some(ToolChoice { mode: ToolChoiceMode::Any, names: vec![name], path }))
 }

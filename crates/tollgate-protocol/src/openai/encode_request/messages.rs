@@ -60,7 +60,7 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
             }
             Role::User => messages.extend(user(out, turn)),
             Role::Model => messages.extend(assistant(out, turn)),
-            Role::Results => results(out, turn, &mut messages),
+            Role::ToolResults => results(out, turn, &mut messages),
         }
     }
     messages
@@ -82,7 +82,7 @@ fn user(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
             PartKind::Code { language, text } => parts.push(text_part(&fenced(language, text))),
             PartKind::CodeOutput { text, .. } => parts.push(text_part(&fenced("", text))),
             PartKind::Think { .. } => out.drop_thought(part),
-            PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.src, None),
+            PartKind::Call { .. } | PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.path, None),
         }
     }
     (!parts.is_empty()).then(|| user_message(Json::List(parts)))
@@ -104,7 +104,7 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
             PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
             PartKind::Call { id, name, args, custom } => calls.push(call(out, id, name, args, *custom)),
             PartKind::Media(media) => out.refuse_media(media),
-            PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.src, None),
+            PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.path, None),
         }
     }
     if content.is_empty() && calls.is_empty() {

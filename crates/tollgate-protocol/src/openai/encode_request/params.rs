@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
         if request.origin == Protocol::OpenAi {
             body.put("user", Json::text(&user.value));
         } else {
-            out.report.drop_field(&user.src);
+            out.report.drop_field(&user.path);
         }
     }
     google(out);
@@ -58,24 +58,24 @@ fn google(out: &mut EncodeContext<'_>) {
     let google = &params.google;
     // Images have a detail `low` or `high`, nothing between.
     if let Some(resolution) = params.media_resolution.as_ref().filter(|given| !matches!(given.value.as_str(), "low" | "high")) {
-        out.report.refuse(&resolution.src);
+        out.report.refuse(&resolution.path);
     }
     if let Some(cached) = &google.cached_content {
-        out.report.refuse(&cached.src);
+        out.report.refuse(&cached.path);
     }
     if let Some(safety) = &google.safety_settings {
-        out.report.drop_field(&safety.src);
+        out.report.drop_field(&safety.path);
     }
 }
 
 fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
-    let Located { value, src } = out.request.params.format.as_ref()?;
+    let Located { value, path } = out.request.params.format.as_ref()?;
     let Format::Schema { schema, name, strict } = value else {
         return Some(Json::object([("type", Json::text("json_object"))]));
     };
     let json = schema::to_json(schema);
     if !schema::root_is_object(&json) {
-        out.report.refuse_because(src, "the root type must be object");
+        out.report.refuse_because(path, "the root type must be object");
         return None;
     }
     let mut named = JsonObject(vec![("name", Json::text(name.as_deref().unwrap_or("response")))]);
@@ -89,7 +89,7 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
 fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) = include.filter(|include| include.value && out.request.origin == Protocol::Gemini) {
-        out.report.drop_field(&include.src);
+        out.report.drop_field(&include.path);
     }
     let setting = thinking_setting(out.request);
     let offered: Vec<String> = match &out.profile.thinking {

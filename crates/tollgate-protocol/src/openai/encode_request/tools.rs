@@ -10,7 +10,7 @@ use crate::{
 pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let request = out.request;
     for tool in &request.server_tools {
-        out.report.refuse(&tool.src);
+        out.report.refuse(&tool.path);
     }
     if !request.tools.is_empty() {
         body.put("tools", Json::List(request.tools.iter().map(|tool| declaration(out, tool)).collect()));
@@ -33,15 +33,15 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
 }
 
 fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json> {
-    let ToolChoice { mode, names, src } = choice;
+    let ToolChoice { mode, names, path } = choice;
     if out.request.tools.is_empty() {
         if *mode == ToolChoiceMode::Any {
-            out.report.fault(Malformed::invalid(out.request.origin, src, "is only allowed when tools are given"));
+            out.report.fault(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
         }
         return None;
     }
     if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
-        out.report.refuse(src);
+        out.report.refuse(path);
         return None;
     }
     let named = |out: &EncodeContext<'_>, name: &String| {

@@ -77,7 +77,7 @@ fn params() -> impl Strategy<Value = Params> {
 }
 
 /// Any conversation.
-pub(crate) fn talk() -> impl Strategy<Value = Conversation> {
+pub(crate) fn conversations() -> impl Strategy<Value = Conversation> {
     let choice = proptest::option::of(proptest::sample::select(&["auto", "none", "any", "named"][..]));
     let exchanges = proptest::collection::vec(exchange(), 0..4);
     (proptest::option::of(words()), exchanges, said(), any::<bool>(), choice, any::<bool>(), params()).prop_map(
