@@ -1,6 +1,5 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
-mod check;
 mod idempotency;
 mod keys;
 
@@ -13,19 +12,14 @@ use tollgate_core::{
 
 use crate::{
     AccountSpec, Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, ChannelSpec, FieldProblem,
-    GroupSpec, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle,
+    GroupSpec, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
+    fields::{AccountInput, check_row},
     proxy::ProxyPassword,
     rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret, spec_text},
-    seal::{SealContext, Sealer},
+    seal::Sealer,
 };
 
-pub(crate) use check::Check;
 pub(crate) use keys::OWNER;
-
-/// Where a credential stands, for sealing.
-pub(crate) const fn credential_place(row: &str) -> SealContext<'_> {
-    SealContext { table: "catalog_rows", column: "credential", row }
-}
 
 /// Writes a batch. The caller commits when this is `Ok`, and rolls back otherwise.
 pub(crate) async fn apply(
@@ -134,20 +128,20 @@ impl Batch<'_> {
                 let row = self.need(RowKind::Account, &parent.id, account).await?;
                 self.remove_row(row, "remove").await
             }
-            Change::PutServes { channel, serves } => {
-                checked(RowKind::Channel, channel, serves.check())?;
-                let put = |spec: &mut ChannelSpec| match spec.serves.iter_mut().find(|it| it.model == serves.model) {
-                    Some(there) => there.clone_from(serves),
-                    None => spec.serves.push(serves.as_ref().clone()),
+            Change::PutModelMapping { channel, mapping } => {
+                checked(RowKind::Channel, channel, check_row(mapping.as_ref()))?;
+                let put = |spec: &mut ChannelSpec| match spec.serves.iter_mut().find(|it| it.model == mapping.model) {
+                    Some(there) => there.clone_from(mapping),
+                    None => spec.serves.push(mapping.as_ref().clone()),
                 };
                 self.edit(RowKind::Channel, "", channel, "serve", put).await
             }
-            Change::RemoveServes { channel, model } => {
+            Change::RemoveModelMapping { channel, model } => {
                 let remove = |spec: &mut ChannelSpec| spec.serves.retain(|serves| serves.model != *model);
                 self.edit(RowKind::Channel, "", channel, "unserve", remove).await
             }
             Change::PutModel(spec) => {
-                checked(RowKind::Model, &spec.name, spec.check())?;
+                checked(RowKind::Model, &spec.name, check_row(spec.as_ref()))?;
                 self.put(RowKind::Model, "", &spec.name, spec.as_ref(), SecretInput::Keep(SecretRequirement::NeedsNone)).await
             }
             Change::RemoveModel { model } => self.remove(RowKind::Model, model).await,
@@ -169,7 +163,7 @@ impl Batch<'_> {
     }
 
     async fn put_channel(&mut self, spec: &ChannelSpec) -> Result<(), StoreError> {
-        checked(RowKind::Channel, &spec.name, spec.check())?;
+        checked(RowKind::Channel, &spec.name, check_row(spec))?;
         let mut spec = spec.clone();
         match ProxyPassword::take_from(&mut spec) {
             ProxyPassword::None => self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::NoSecret).await,
@@ -191,7 +185,7 @@ impl Batch<'_> {
         let parent = self.need(RowKind::Channel, "", channel).await?;
         self.may_write(&parent, channel)?;
         let shown = format!("{channel}/{}", spec.name);
-        let mut problems = spec.check();
+        let mut problems = check_row(&AccountInput { spec: spec.clone(), credential: None });
         if credential.is_some_and(|secret| !can_be_sent(secret.expose())) {
             let message =
                 "must be ASCII without control characters or blanks at its ends, as headers are; look for a pasted dash or quote";
@@ -209,18 +203,18 @@ impl Batch<'_> {
     /// The credential of a row, opened for comparison only.
     fn has_credential(&self, row: &Row, secret: &Secret) -> bool {
         let RowSecret::Sealed(sealed) = &row.secret else { return false };
-        let opened = self.sealer.open(credential_place(&row.id), sealed);
+        let opened = self.sealer.open(credential::context(&row.id), sealed);
         opened.is_ok_and(|there| there.as_slice().ct_eq(secret.expose().as_bytes()).into())
     }
 
     async fn put_group(&mut self, spec: &GroupSpec) -> Result<(), StoreError> {
-        checked(RowKind::Group, &spec.name, spec.check())?;
+        checked(RowKind::Group, &spec.name, check_row(spec))?;
         self.names(RowKind::Group, &spec.name, RowKind::Channel, &spec.channels);
         self.put(RowKind::Group, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
     }
 
     async fn put_member(&mut self, spec: &MemberSpec) -> Result<(), StoreError> {
-        checked(RowKind::Member, &spec.name, spec.check())?;
+        checked(RowKind::Member, &spec.name, check_row(spec))?;
         self.names(RowKind::Member, &spec.name, RowKind::Group, &spec.groups);
         self.names(RowKind::Member, &spec.name, RowKind::Group, spec.default_group.as_slice());
         self.put(RowKind::Member, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
@@ -308,7 +302,7 @@ impl Batch<'_> {
             SecretInput::NoSecret => Some(RowSecret::None).filter(|none| *none != row.secret),
             SecretInput::Credential(secret) if self.has_credential(&row, secret) => None,
             SecretInput::Credential(secret) => {
-                Some(RowSecret::Sealed(self.sealer.seal(credential_place(&row.id), secret.expose().as_bytes())))
+                Some(RowSecret::Sealed(self.sealer.seal(credential::context(&row.id), secret.expose().as_bytes())))
             }
             SecretInput::Key(secret) => Some(RowSecret::Key(secret.clone())).filter(|secret| *secret != row.secret),
         };

@@ -3,15 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tollgate_core::{
-    Account, AccountId, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Member, MemberId, Model, ModelMapping, Revision,
-    Secret,
+    Account, AccountId, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Member, MemberId, Model, Revision, Secret,
 };
 use uuid::Uuid;
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError,
-    apply::credential_place,
-    proxy,
+    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential, proxy,
     rows::{Row, RowSecret},
     seal::Sealer,
 };
@@ -49,12 +46,6 @@ fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Resul
     let spec: ChannelSpec = row.read()?;
     let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
-    let serves = |serves: crate::ServesSpec| ModelMapping {
-        model: serves.model,
-        upstream: serves.upstream,
-        cost: serves.cost,
-        profile: serves.profile,
-    };
     Ok(Channel {
         id: id!(ChannelId, row, &row.id)?,
         name: spec.name,
@@ -77,7 +68,7 @@ fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Resul
         ca_file: spec.ca_file,
         budgets: spec.budgets,
         accounts,
-        mappings: spec.serves.into_iter().map(serves).collect(),
+        mappings: spec.serves,
     })
 }
 
@@ -86,21 +77,13 @@ fn account(row: &Row, sealer: &Sealer) -> Result<Account, StoreError> {
     Ok(Account {
         id: id!(AccountId, row, &row.id)?,
         name: spec.name,
-        credential: credential(row, sealer)?,
+        credential: credential::open(row, sealer)?,
         on: spec.on,
         concurrency: spec.concurrency,
         rpm: spec.rpm,
         tpm: spec.tpm,
         cost_multiplier: spec.cost_multiplier,
     })
-}
-
-/// The opened credential of an account's row, or the whole address of a channel's proxy.
-pub(crate) fn credential(row: &Row, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
-    let RowSecret::Sealed(sealed) = &row.secret else { return Ok(None) };
-    let opened = sealer.open(credential_place(&row.id), sealed)?;
-    let text = std::str::from_utf8(&opened).map_err(|_| row.broken("its credential is not text"))?;
-    Ok(Some(Secret::new(text.to_owned())))
 }
 
 fn group(row: &Row, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreError> {

@@ -1,10 +1,7 @@
 //! The catalog file: the whole catalog as one TOML text. Reading it ([`parse`]), what it would change ([`plan`]), and
 //! the current catalog in its form ([`render`]).
 
-mod nearest;
 mod plan;
-mod price;
-mod profile;
 mod reader;
 mod render;
 mod rows;
@@ -151,17 +148,17 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
         file.channels.push(rows::channel(&table, sources, &mut names));
     }
     for table in root.tables("model", "[[model]]") {
-        let row = rows::model(&table);
+        let row = rows::row::<ModelSpec>(&table, "name", sources);
         names.add(&table, RowKind::Model, &row.spec.name, row.place);
         file.models.push(row);
     }
     for table in root.tables("group", "[[group]]") {
-        let row = rows::group(&table);
+        let row = rows::row::<GroupSpec>(&table, "channels", sources);
         names.add(&table, RowKind::Group, &row.spec.name, row.place);
         file.groups.push(row);
     }
     for table in root.tables("member", "[[member]]") {
-        let row = rows::member(&table);
+        let row = rows::row::<MemberSpec>(&table, "groups", sources);
         names.add(&table, RowKind::Member, &row.spec.name, row.place);
         file.members.push(row);
     }
@@ -174,7 +171,7 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
         names.add(&table, RowKind::Key, &shown, key.row.place);
         file.keys.push(key);
     }
-    root.finish();
+    root.only(&["channel", "model", "group", "member", "key"]);
     file
 }
 

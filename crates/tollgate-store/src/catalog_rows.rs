@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tollgate_core::{KeyId, Owner, Revision, Secret};
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, assemble,
+    AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential,
     proxy,
     rows::{Row, RowSecret},
     seal::Sealer,
@@ -114,7 +114,7 @@ impl CatalogRows {
     pub(crate) fn from_rows(revision: Revision, rows: &[Row], sealer: &Sealer, hasher: KeyHasher) -> Result<Self, StoreError> {
         let mut accounts: HashMap<&str, Vec<AccountRow>> = HashMap::new();
         for row in of(rows, RowKind::Account) {
-            let credential = assemble::credential(row, sealer)?;
+            let credential = credential::open(row, sealer)?;
             let account = AccountRow { id: row.id.clone(), spec: row.read()?, credential };
             accounts.entry(&row.parent).or_default().push(account);
         }

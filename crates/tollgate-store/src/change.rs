@@ -4,9 +4,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, Owner, Revision, Secret, Timestamp};
+use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, ModelMapping, Owner, Revision, Secret, Timestamp};
 
-use crate::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeyHash, KeySpec, MemberSpec, ModelSpec, ServesSpec};
+use crate::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeyHash, KeySpec, MemberSpec, ModelSpec};
 
 /// One mutation. `Put…` writes a row by name, whole: it is made when it is not there. Removing is soft: names stay
 /// resolvable in usage records.
@@ -80,14 +80,14 @@ pub enum Change {
         account: String,
     },
     /// Writes one model that a channel serves.
-    PutServes {
+    PutModelMapping {
         /// Channel name.
         channel: String,
         /// The model.
-        serves: Box<ServesSpec>,
+        mapping: Box<ModelMapping>,
     },
     /// Ends serving a model.
-    RemoveServes {
+    RemoveModelMapping {
         /// Channel name.
         channel: String,
         /// Public name.
@@ -178,8 +178,8 @@ impl Change {
             | Self::PutAccount { .. }
             | Self::SwitchAccount { .. }
             | Self::RemoveAccount { .. }
-            | Self::PutServes { .. }
-            | Self::RemoveServes { .. }
+            | Self::PutModelMapping { .. }
+            | Self::RemoveModelMapping { .. }
             | Self::PutModel(_)
             | Self::RemoveModel { .. }
             | Self::PutGroup(_)

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::{Connection as _, Executor as _};
 use tempfile::TempDir;
-use tollgate_core::{Budget, BudgetAction, NanoUsd, Provider, Secret, Window};
+use tollgate_core::{Budget, BudgetAction, ModelMapping, NanoUsd, Provider, Secret, Window};
 
 use crate::{
     AccessMode, AccountSpec, Actor, Change, ChangeOrigin, ChannelSpec, ErrorClass, GroupSpec, KeySpec, MasterKeySource,
-    OpenOptions, RandomSource, ServesSpec, Store, StoreError, StoreUrl, open, samples::NOON,
+    OpenOptions, RandomSource, Store, StoreError, StoreUrl, open, samples::NOON,
 };
 
 /// Options that open a database in a folder.
@@ -46,7 +46,7 @@ pub(crate) fn channel(name: &str) -> ChannelSpec {
         name: name.to_owned(),
         provider: Provider::Compatible,
         base_url: "http://127.0.0.1:4010/v1".to_owned(),
-        serves: vec![ServesSpec { model: "fast".to_owned(), upstream: "fast-1".to_owned(), ..ServesSpec::default() }],
+        serves: vec![ModelMapping { model: "fast".to_owned(), upstream: "fast-1".to_owned(), ..ModelMapping::default() }],
         budgets: vec![Budget { amount: NanoUsd(5_000_000_000), window: Window::Day, action: BudgetAction::Block }],
         ..ChannelSpec::default()
     }

@@ -14,7 +14,9 @@ mod change;
 #[cfg(test)]
 mod conformance;
 mod counters;
+mod credential;
 mod error;
+pub mod fields;
 mod folder;
 mod journal;
 mod keys;
@@ -65,9 +67,7 @@ pub use preview::{Preview, PreviewError, likely_mode, preview, preview_changes};
 pub use proxy::redacted_proxy;
 pub use random::RandomSource;
 pub use seal::MasterKeySource;
-pub use spec::{
-    AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, ServesSpec, provider_defaults,
-};
+pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, provider_defaults};
 pub use sql::transfer::{TransferProgress, TransferredTable};
 pub use usage::{Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};

@@ -4,7 +4,7 @@
 use tollgate_core::Secret;
 use url::Url;
 
-use crate::{ChannelSpec, StoreError, assemble::credential, rows::Row, seal::Sealer};
+use crate::{ChannelSpec, StoreError, credential, rows::Row, seal::Sealer};
 
 /// What stands for a password.
 const STARS: &str = "***";
@@ -47,7 +47,7 @@ impl ProxyPassword {
 
 /// The whole address of a channel's proxy, where it has a password.
 pub(crate) fn whole(row: &Row, spec: &ChannelSpec, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
-    if spec.proxy.is_some() { credential(row, sealer) } else { Ok(None) }
+    if spec.proxy.is_some() { credential::open(row, sealer) } else { Ok(None) }
 }
 
 #[cfg(test)]

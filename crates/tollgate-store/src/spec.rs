@@ -4,10 +4,11 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, OnUnsupported, ParameterRule, PriceLimit,
-    PriceSchedule, Provider, Role, Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
+    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, ModelMapping, Multiplier, OnUnsupported, ParameterRule,
+    PriceLimit, PriceSchedule, Provider, Role, Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches,
+    Visibility,
 };
-use tollgate_protocol::{Profile, Protocol};
+use tollgate_protocol::Protocol;
 
 /// A channel without its accounts. A field that a later version adds needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +51,7 @@ pub struct ChannelSpec {
     /// Budgets on cost.
     pub budgets: Vec<Budget>,
     /// The models it serves.
-    pub serves: Vec<ServesSpec>,
+    pub serves: Vec<ModelMapping>,
 }
 
 impl Default for ChannelSpec {
@@ -88,20 +89,6 @@ pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
         Provider::Anthropic => (Protocol::Anthropic, "https://api.anthropic.com/v1"),
         Provider::Compatible | Provider::Echo => (Protocol::OpenAi, ""),
     }
-}
-
-/// A model as a channel serves it; unique by public name within the channel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ServesSpec {
-    /// Public name.
-    pub model: String,
-    /// Name sent upstream.
-    pub upstream: String,
-    /// What the provider charges; `None`: not known.
-    pub cost: Option<PriceSchedule>,
-    /// Facts about the upstream model, as stated.
-    pub profile: Profile,
 }
 
 /// An account without its credential.

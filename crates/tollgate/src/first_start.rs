@@ -1,10 +1,12 @@
 //! A first start without a catalog file: the echo channel, the group `default` and the key `first` (the store
 //! made the member `owner`). Ordinary rows, deletable; never made again.
 
-use tollgate_core::{Glob, KeyStatus, Limits, Multiplier, Price, PriceSchedule, Provider, ScheduledPrice, Visibility};
+use tollgate_core::{
+    Glob, KeyStatus, Limits, ModelMapping, Multiplier, Price, PriceSchedule, Provider, ScheduledPrice, Visibility,
+};
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
-    AccountSpec, Actor, Change, ChangeOrigin, ChannelSpec, GroupSpec, KeySpec, ModelSpec, NewKey, RandomSource, ServesSpec, Store,
+    AccountSpec, Actor, Change, ChangeOrigin, ChannelSpec, GroupSpec, KeySpec, ModelSpec, NewKey, RandomSource, Store,
 };
 
 use crate::{compose, failure::Failure};
@@ -35,7 +37,8 @@ fn actor() -> Actor {
 }
 
 fn channel() -> ChannelSpec {
-    let serves = ServesSpec { model: ECHO.to_owned(), upstream: ECHO.to_owned(), cost: Some(free()), profile: Profile::default() };
+    let serves =
+        ModelMapping { model: ECHO.to_owned(), upstream: ECHO.to_owned(), cost: Some(free()), profile: Profile::default() };
     ChannelSpec {
         name: ECHO.to_owned(),
         provider: Provider::Echo,

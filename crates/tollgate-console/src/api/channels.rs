@@ -3,11 +3,9 @@
 use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{Secret, Timeouts, TranslationSwitches};
+use tollgate_core::{ModelMapping, Secret, Timeouts, TranslationSwitches};
 use tollgate_protocol::{Profile, Protocol};
-use tollgate_store::{
-    AdminScope, Change, ChannelSpec, RowFilter, RowKind, ServesSpec, StoredRow, provider_defaults, redacted_proxy,
-};
+use tollgate_store::{AdminScope, Change, ChannelSpec, RowFilter, RowKind, StoredRow, provider_defaults, redacted_proxy};
 
 use super::{
     accounts,
@@ -282,15 +280,15 @@ fn literal(url: &str) -> Option<IpAddr> {
     }
 }
 
-fn show_serves(serves: &ServesSpec) -> Value {
-    let ServesSpec { model, upstream, cost, profile } = serves;
+fn show_serves(serves: &ModelMapping) -> Value {
+    let ModelMapping { model, upstream, cost, profile } = serves;
     json!({"model": model, "upstream": upstream, "cost": shared_fields::show_schedule(cost.as_ref()), "profile": profile})
 }
 
-fn read_serves(i: usize, item: &Value) -> Result<ServesSpec, ApiError> {
+fn read_serves(i: usize, item: &Value) -> Result<ModelMapping, ApiError> {
     let sent = InputFields::of(item);
     let model = sent.text("model").unwrap_or_default().to_owned();
-    let mut serves = ServesSpec { upstream: model.clone(), model, cost: None, profile: Profile::default() };
+    let mut serves = ModelMapping { upstream: model.clone(), model, cost: None, profile: Profile::default() };
     sent.set_text("upstream", &mut serves.upstream);
     if let Some(items) = sent.list("cost") {
         serves.cost = shared_fields::read_schedule(items, &format!("serves[{i}].cost"))?;

@@ -127,7 +127,8 @@ pub struct Account {
 }
 
 /// A model as a channel serves it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelMapping {
     /// Public name.
     pub model: String,

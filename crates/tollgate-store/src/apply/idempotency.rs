@@ -2,8 +2,8 @@
 
 use tollgate_core::{AdminKeyId, Revision};
 
-use super::{Batch, Check as _, SecretInput, checked, keys::OWNER, refused};
-use crate::{AdminKeySpec, ChangeRefusal, KeySecret, RowKind, StoreError};
+use super::{Batch, SecretInput, checked, keys::OWNER, refused};
+use crate::{AdminKeySpec, ChangeRefusal, KeySecret, RowKind, StoreError, fields::check_row};
 
 impl Batch<'_> {
     pub(super) async fn expect_row(&mut self, kind: RowKind, id: &str, expected: Revision) -> Result<(), StoreError> {
@@ -44,7 +44,7 @@ impl Batch<'_> {
     }
 
     pub(super) async fn make_admin_key(&mut self, spec: &AdminKeySpec, secret: &KeySecret) -> Result<(), StoreError> {
-        checked(RowKind::AdminKey, &spec.name, spec.check())?;
+        checked(RowKind::AdminKey, &spec.name, check_row(spec))?;
         self.expect_new(RowKind::AdminKey, "", &spec.name).await?;
         self.put(RowKind::AdminKey, "", &spec.name, spec, SecretInput::Key(secret)).await
     }

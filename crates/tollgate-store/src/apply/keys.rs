@@ -2,11 +2,19 @@
 
 use tollgate_core::{Budget, KeyId, KeyStatus, MemberStatus, Role};
 
-use super::{Batch, Check as _, SecretInput, SecretRequirement, checked, refused};
-use crate::{ChangeRefusal, KeySecret, KeySpec, MemberSpec, RowKind, StoreError, rows::Row};
+use super::{Batch, SecretInput, SecretRequirement, checked, refused};
+use crate::{
+    ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, RowKind, StoreError,
+    fields::{KeyInput, check_row},
+    rows::Row,
+};
 
 /// The member that keys without one belong to.
 pub(crate) const OWNER: &str = "owner";
+
+fn check_key(spec: &KeySpec) -> Vec<FieldProblem> {
+    check_row(&KeyInput { spec: spec.clone(), secret: None })
+}
 
 impl Batch<'_> {
     pub(super) async fn set_key_status(&mut self, key: KeyId, status: KeyStatus) -> Result<(), StoreError> {
@@ -21,7 +29,7 @@ impl Batch<'_> {
     pub(super) async fn set_key_budgets(&mut self, key: KeyId, budgets: &[Budget]) -> Result<(), StoreError> {
         let row = self.need_live_key(key).await?;
         let spec = KeySpec { budgets: budgets.to_vec(), ..row.read()? };
-        checked(RowKind::Key, &spec.name, spec.check())?;
+        checked(RowKind::Key, &spec.name, check_key(&spec))?;
         self.edit_row::<KeySpec>(row, "budgets", |before| *before = spec).await
     }
 
@@ -31,7 +39,7 @@ impl Batch<'_> {
             spec.member = self.first_admin().await?;
         }
         let shown = format!("{}/{}", spec.member, spec.name);
-        checked(RowKind::Key, &shown, spec.check())?;
+        checked(RowKind::Key, &shown, check_key(&spec))?;
         let Some(member) = self.rows.by_name(RowKind::Member, "", &spec.member).await? else {
             return Err(refused(RowKind::Key, &spec.name, ChangeRefusal::Unknown { kind: RowKind::Member, name: spec.member }));
         };

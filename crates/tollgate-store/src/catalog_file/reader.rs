@@ -1,23 +1,25 @@
-//! Reading TOML tables field by field, collecting every problem with its place instead of stopping at the first.
+//! Reading TOML tables as rows. Values are checked by the tables of [`crate::fields`]; every problem gets its place, instead of
+//! stopping at the first.
 
 use std::{cell::RefCell, ops::Range, path::Path};
 
+use serde_json::{Map, Value};
 use tollgate_core::Secret;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::{FileError, FilePosition, Sources, nearest::hint};
-use crate::FieldProblem;
-
-/// A value with its place.
-pub(super) type SpannedValue<'i> = Spanned<DeValue<'i>>;
+use super::{FileError, FilePosition, Sources};
+use crate::{
+    FieldProblem,
+    fields::{self, Fault, Problem, Row, Step, WriteMode, hint, nearest},
+};
 
 /// The problems found so far.
 pub(super) struct FileProblems<'t> {
     text: &'t str,
-    /// Where each line begins: every row is asked for its place, and files have tens of thousands.
+    /// Offsets of the lines: every row needs its place, and files have tens of thousands.
     lines: Vec<usize>,
     found: RefCell<Vec<FileError>>,
 }
@@ -46,16 +48,20 @@ impl<'t> FileProblems<'t> {
     }
 }
 
-/// One table being read. Fields that were never asked for are unknown ones.
+/// One table of the file.
 pub(super) struct TableReader<'a> {
     fields: &'a DeTable<'a>,
     span: Range<usize>,
     /// What it is, for messages: `[[channel]]`.
     what: &'static str,
-    asked: RefCell<Vec<&'static str>>,
-    /// Fields with a problem already.
-    bad: RefCell<Vec<&'static str>>,
     problems: &'a FileProblems<'a>,
+}
+
+/// A row that was read.
+pub(super) struct ReadRow<R> {
+    pub(super) row: R,
+    /// Fields with a problem.
+    pub(super) bad: Vec<String>,
 }
 
 impl<'a> TableReader<'a> {
@@ -65,7 +71,7 @@ impl<'a> TableReader<'a> {
         what: &'static str,
         problems: &'a FileProblems<'a>,
     ) -> Self {
-        Self { fields, span, what, asked: RefCell::new(Vec::new()), bad: RefCell::new(Vec::new()), problems }
+        Self { fields, span, what, problems }
     }
 
     /// Where it begins.
@@ -83,230 +89,179 @@ impl<'a> TableReader<'a> {
         self.problems.add(self.span.start, message.into());
     }
 
-    /// A problem of a field.
-    pub(super) fn field_problem(&self, field: &'static str, message: &str) {
-        self.bad.borrow_mut().push(field);
-        let at = self.fields.get(field).map_or(self.span.start, |value| value.span().start);
-        self.problems.add(at, format!("{field} in {}: {message}", self.what));
+    /// A field as it stands, unchecked.
+    pub(super) fn value(&self, field: &str) -> Option<Value> {
+        self.fields.get(field).map(|value| json(value.get_ref()))
     }
 
-    /// Whether no field had a problem so far.
-    pub(super) fn is_sound(&self) -> bool {
-        self.bad.borrow().is_empty()
-    }
-
-    /// Problems that the row as a whole has, at the fields they name; a field with a problem already is passed over.
-    pub(super) fn row_problems(&self, problems: Vec<FieldProblem>) {
-        for FieldProblem { field, message } in problems {
-            if !self.bad.borrow().contains(&field) {
-                self.field_problem(field, &message);
-            }
-        }
-    }
-
-    /// Reports the fields nobody asked for.
-    pub(super) fn finish(&self) {
-        let asked = self.asked.borrow();
-        for (name, _) in self.fields.iter().filter(|(name, _)| !asked.contains(&name.get_ref().as_ref())) {
-            let hint = hint(name.get_ref(), asked.iter().copied());
+    /// Reports fields that are none of these.
+    pub(super) fn only(&self, known: &[&str]) {
+        for (name, _) in self.fields.iter().filter(|(name, _)| !known.contains(&name.get_ref().as_ref())) {
+            let hint = hint(name.get_ref(), known.iter().copied());
             self.problems.add(name.span().start, format!("{} has no field '{}'{hint}", self.what, name.get_ref()));
         }
     }
 
-    pub(super) fn get(&self, field: &'static str) -> Option<&'a SpannedValue<'a>> {
-        let mut asked = self.asked.borrow_mut();
-        if !asked.contains(&field) {
-            asked.push(field);
-        }
-        self.fields.get(field)
-    }
-
-    fn wrong<T>(&self, field: &'static str, expected: &str, found: &DeValue<'_>) -> Option<T> {
-        self.field_problem(field, &format!("expected {expected}, found {}", article(found)));
-        None
-    }
-
-    pub(super) fn text(&self, field: &'static str) -> Option<String> {
-        let value = self.get(field)?.get_ref();
-        let Some(text) = value.as_str() else { return self.wrong(field, "a string", value) };
-        Some(text.to_owned())
-    }
-
-    /// The name every row has.
-    pub(super) fn name(&self, field: &'static str) -> String {
-        if self.get(field).is_none() {
-            self.problem(format!("{} needs a {field}", self.what));
-            self.bad.borrow_mut().push(field);
-        }
-        self.text(field).unwrap_or_default()
-    }
-
-    pub(super) fn flag(&self, field: &'static str) -> Option<bool> {
-        let value = self.get(field)?.get_ref();
-        value.as_bool().or_else(|| self.wrong(field, "true or false", value))
-    }
-
-    /// A whole number that fits into `T`.
-    pub(super) fn whole<T: TryFrom<i64>>(&self, field: &'static str) -> Option<T> {
-        let value = self.get(field)?.get_ref();
-        let Some(number) = value.as_integer() else { return self.wrong(field, "a whole number", value) };
-        let number = i64::from_str_radix(number.as_str(), number.radix()).ok().and_then(|number| T::try_from(number).ok());
-        number.or_else(|| self.wrong_number(field))
-    }
-
-    /// One of some words.
-    pub(super) fn word<T: Copy>(&self, field: &'static str, words: &[(&str, T)]) -> Option<T> {
-        let text = self.text(field)?;
-        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-        if found.is_none() {
-            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            let hint = hint(&text, known.iter().copied());
-            self.field_problem(field, &format!("'{text}' is none of {}{hint}", known.join(", ")));
-        }
-        found
-    }
-
-    /// A decimal: a string as it is, a number in its shortest form.
-    pub(super) fn decimal<T>(&self, field: &'static str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        let value = self.get(field)?.get_ref();
-        let text = if let Some(text) = value.as_str() {
-            text.to_owned()
-        } else if let Some(number) = value.as_integer() {
-            let Ok(number) = i64::from_str_radix(number.as_str(), number.radix()) else { return self.wrong_number(field) };
-            number.to_string()
-        } else if let Some(number) = value.as_float() {
-            let number = number.as_str().parse::<f64>().ok().filter(|number| number.is_finite());
-            let Some(number) = number else { return self.wrong_number(field) };
-            number.to_string()
-        } else {
-            return self.wrong(field, "a decimal string or a number", value);
-        };
-        match read(&text) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.field_problem(field, &message);
-                None
-            }
-        }
-    }
-
-    fn wrong_number<T>(&self, field: &'static str) -> Option<T> {
-        self.field_problem(field, "the number is out of range");
-        None
-    }
-
-    /// A point in time: a string or a TOML date-time, with its offset.
-    pub(super) fn time(&self, field: &'static str) -> Option<tollgate_core::Timestamp> {
-        let value = self.get(field)?.get_ref();
-        let text = match (value.as_str(), value.as_datetime()) {
-            (Some(text), _) => text.to_owned(),
-            (None, Some(time)) => time.to_string(),
-            (None, None) => return self.wrong(field, "a time like \"2027-01-01T00:00:00Z\"", value),
-        };
-        let Ok(time) = text.parse::<jiff::Timestamp>() else {
-            self.field_problem(field, &format!("'{text}' is not a time like 2027-01-01T00:00:00Z, with its offset"));
-            return None;
-        };
-        Some(tollgate_core::Timestamp(time.as_microsecond()))
-    }
-
-    /// A list of strings.
-    pub(super) fn texts(&self, field: &'static str) -> Option<Vec<String>> {
-        let value = self.get(field)?.get_ref();
-        let Some(values) = value.as_array() else { return self.wrong(field, "a list of strings", value) };
-        let mut texts = Vec::with_capacity(values.len());
-        for value in values {
-            let value = value.get_ref();
-            let Some(text) = value.as_str() else { return self.wrong(field, "a list of strings", value) };
-            texts.push(text.to_owned());
-        }
-        Some(texts)
-    }
-
-    /// A table in a field.
-    pub(super) fn table(&self, field: &'static str) -> Option<TableReader<'a>> {
-        let value = self.get(field)?;
-        let Some(fields) = value.get_ref().as_table() else { return self.wrong(field, "a table", value.get_ref()) };
-        Some(TableReader::new(fields, value.span(), field, self.problems))
-    }
-
     /// An array of tables (`[[…]]`).
-    pub(super) fn tables(&self, field: &'static str, what: &'static str) -> Vec<TableReader<'a>> {
-        let Some(value) = self.get(field) else { return Vec::new() };
-        if value.get_ref().is_array() {
-            return self.one_or_more(field, what);
-        }
-        self.field_problem(field, &format!("expected {what}, found {}", article(value.get_ref())));
-        Vec::new()
-    }
-
-    /// One table, or an array of them.
-    pub(super) fn one_or_more(&self, field: &'static str, what: &'static str) -> Vec<TableReader<'a>> {
-        let Some(value) = self.get(field) else { return Vec::new() };
-        let values = value.get_ref().as_array().map_or(std::slice::from_ref(value), |values| &**values);
+    pub(super) fn tables(&self, field: &str, what: &'static str) -> Vec<TableReader<'a>> {
+        let Some(value) = self.fields.get(field) else { return Vec::new() };
+        let Some(items) = value.get_ref().as_array() else {
+            let found = fields::article(&json(value.get_ref()));
+            self.problems.add(value.span().start, format!("{field} in {}: expected {what}, found {found}", self.what));
+            return Vec::new();
+        };
         let mut tables = Vec::new();
-        for value in values {
-            if let Some(fields) = value.get_ref().as_table() {
-                tables.push(TableReader::new(fields, value.span(), what, self.problems));
+        for item in items.iter() {
+            if let Some(fields) = item.get_ref().as_table() {
+                tables.push(TableReader::new(fields, item.span(), what, self.problems));
             } else {
-                let found = article(value.get_ref());
-                self.field_problem(field, &format!("expected a table or a list of tables, found {found}"));
+                let found = fields::article(&json(item.get_ref()));
+                self.problems.add(item.span().start, format!("{field} in {}: expected a table, found {found}", self.what));
             }
         }
         tables
     }
 
-    /// Strings by name, in order of name.
-    pub(super) fn text_map(&self, field: &'static str) -> Option<Vec<(String, String)>> {
-        let value = self.get(field)?.get_ref();
-        let Some(fields) = value.as_table() else { return self.wrong(field, "a table of strings", value) };
-        let mut map = Vec::with_capacity(fields.len());
-        for (name, value) in fields {
-            let value = value.get_ref();
-            let Some(text) = value.as_str() else { return self.wrong(field, "a table of strings", value) };
-            map.push((name.get_ref().as_ref().to_owned(), text.to_owned()));
+    /// Reads the table into a row that has its defaults. Tables named in `apart` are read by themselves.
+    pub(super) fn read<R: Row>(&self, mut row: R, apart: &[&str], sources: &Sources<'_>) -> ReadRow<R> {
+        let mut members = Map::new();
+        let mut problems = Vec::new();
+        for (name, value) in self.fields.iter().filter(|(name, _)| !apart.contains(&name.get_ref().as_ref())) {
+            let name = name.get_ref().as_ref();
+            let mut value = json(value.get_ref());
+            if R::OBJECT.field(name).is_some_and(|field| field.secret)
+                && let Some(text) = value.as_str()
+            {
+                match secret(text, sources) {
+                    Ok(secret) => value = secret.expose().into(),
+                    Err(message) => {
+                        problems.push(Problem::at(name, Fault::Value(message)));
+                        continue;
+                    }
+                }
+            }
+            members.insert(name.to_owned(), value);
         }
-        map.sort();
-        Some(map)
+        let missing_secret =
+            |problem: &Problem| problem.fault == Fault::Missing && problems.iter().any(|it: &Problem| it.path == problem.path);
+        let mut found = Vec::new();
+        fields::check_object(R::OBJECT, &members, WriteMode::File, &mut Vec::new(), &mut found);
+        found.retain(|problem| !missing_secret(problem));
+        problems.extend(found);
+        fields::assign(&mut row, &members, &mut problems);
+        let mut bad = Vec::new();
+        for problem in problems {
+            if let Some(Step::Member(name)) = problem.path.first() {
+                bad.push(name.clone());
+            }
+            self.report(&problem, apart);
+        }
+        ReadRow { row, bad }
     }
 
-    /// A secret: the text itself, or where to find it. Messages never hold it.
-    pub(super) fn secret(&self, field: &'static str, sources: &Sources<'_>) -> Option<Secret> {
-        let value = self.get(field)?.get_ref();
-        let Some(text) = value.as_str() else {
-            return self.wrong(field, "a string (env:NAME, file:PATH or the secret itself)", value);
-        };
-        let found = if let Some(name) = text.strip_prefix("env:") {
-            (sources.env)(name).ok_or_else(|| format!("the environment variable {name} is not set"))
-        } else if let Some(path) = text.strip_prefix("file:") {
-            let read = (sources.read_file)(Path::new(path));
-            read.map(|text| text.trim_end_matches(['\n', '\r']).to_owned()).map_err(|error| format!("cannot read {path}: {error}"))
-        } else {
-            Ok(text.to_owned())
-        };
-        match found {
-            Ok(secret) if !secret.is_empty() => Some(Secret::new(secret)),
-            Ok(_) => {
-                self.field_problem(field, "the secret is empty");
-                None
-            }
-            Err(message) => {
-                self.field_problem(field, &message);
-                None
+    /// Reports what is wrong with a row as a whole, at the fields at fault; fields with a problem already are passed over.
+    pub(super) fn review<R: Row>(&self, read: &ReadRow<R>) {
+        for FieldProblem { field, message } in read.row.problems() {
+            if !read.bad.iter().any(|bad| bad == field) {
+                self.report(&Problem::at(field, Fault::Value(message)), &[]);
             }
         }
+    }
+
+    fn report(&self, problem: &Problem, apart: &[&str]) {
+        let members: Vec<&str> =
+            problem.path.iter().filter_map(|step| if let Step::Member(name) = step { Some(name.as_str()) } else { None }).collect();
+        let field = members.last().copied().unwrap_or_default();
+        let what = members.iter().rev().nth(1).copied().unwrap_or(self.what);
+        let parent = &problem.path[..problem.path.len().saturating_sub(1)];
+        let (at, message) = match &problem.fault {
+            Fault::Unknown(instead) => {
+                let instead = if instead.is_empty() && members.len() == 1 {
+                    nearest(field, apart.iter().copied()).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+                } else {
+                    instead.clone()
+                };
+                (self.key_offset(parent, field), format!("{what} has no field '{field}'{instead}"))
+            }
+            Fault::Missing => {
+                let article = if field.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+                (self.offset(parent), format!("{what} needs {article} {field}"))
+            }
+            Fault::CreateOnly | Fault::ReadOnly => (self.key_offset(parent, field), format!("{field} in {what} cannot be set")),
+            Fault::Type { expected, found } => {
+                (self.offset(&problem.path), format!("{field} in {what}: expected {expected}, found {found}"))
+            }
+            Fault::Value(message) => (self.offset(&problem.path), format!("{field} in {what}: {message}")),
+        };
+        self.problems.add(at, message);
+    }
+
+    /// Where a path leads: to a table of a list, or to the value of the last field.
+    fn offset(&self, path: &[Step]) -> usize {
+        let mut at = self.span.start;
+        let mut value = None;
+        for step in path {
+            value = match step {
+                Step::Member(name) => self.table(value).and_then(|table| table.get(name.as_str())),
+                Step::Item(i) => value.and_then(|value: &Spanned<DeValue<'_>>| value.get_ref().as_array()?.get(*i)),
+            };
+            let Some(value) = value else { break };
+            if matches!(step, Step::Member(_)) || value.get_ref().is_table() {
+                at = value.span().start;
+            }
+        }
+        at
+    }
+
+    /// Where a key stands in the table that a path leads to.
+    fn key_offset(&self, path: &[Step], key: &str) -> usize {
+        let mut value = None;
+        for step in path {
+            value = match step {
+                Step::Member(name) => self.table(value).and_then(|table| table.get(name.as_str())),
+                Step::Item(i) => value.and_then(|value: &Spanned<DeValue<'_>>| value.get_ref().as_array()?.get(*i)),
+            };
+        }
+        let table = self.table(value).into_iter().flatten();
+        table.into_iter().find(|(name, _)| name.get_ref() == key).map_or_else(|| self.offset(path), |(name, _)| name.span().start)
+    }
+
+    /// The table a value is, this one where there is no value.
+    fn table(&self, value: Option<&'a Spanned<DeValue<'a>>>) -> Option<&'a DeTable<'a>> {
+        value.map_or(Some(self.fields), |value| value.get_ref().as_table())
     }
 }
 
-/// What a value is, for people.
-fn article(value: &DeValue<'_>) -> &'static str {
+/// A secret: the text itself, or where to find it. Messages never hold it.
+fn secret(text: &str, sources: &Sources<'_>) -> Result<Secret, String> {
+    let secret = if let Some(name) = text.strip_prefix("env:") {
+        (sources.env)(name).ok_or_else(|| format!("the environment variable {name} is not set"))?
+    } else if let Some(path) = text.strip_prefix("file:") {
+        let read = (sources.read_file)(Path::new(path)).map_err(|error| format!("cannot read {path}: {error}"))?;
+        read.trim_end_matches(['\n', '\r']).to_owned()
+    } else {
+        text.to_owned()
+    };
+    if secret.is_empty() { Err("the secret is empty".to_owned()) } else { Ok(Secret::new(secret)) }
+}
+
+/// A TOML value as JSON; what JSON has no form for is text.
+fn json(value: &DeValue<'_>) -> Value {
     match value {
-        DeValue::String(_) => "a string",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date-time",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => number.into(),
+            Err(_) => number.as_str().parse::<f64>().map_or_else(|_| number.as_str().into(), Value::from),
+        },
+        DeValue::Float(number) => {
+            let finite = number.as_str().parse::<f64>().ok().and_then(serde_json::Number::from_f64);
+            finite.map_or_else(|| number.as_str().into(), Value::Number)
+        }
+        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(members) => {
+            members.iter().map(|(name, value)| (name.get_ref().to_string(), json(value.get_ref()))).collect::<Map<_, _>>().into()
+        }
     }
 }

@@ -148,7 +148,7 @@ ip_allow = ["10.0.0.0/33"]
             "line 9, column 16: credential in [[channel.account]]: the environment variable NOT_SET is not set",
             "line 12, column 20: input in cost: not a decimal amount with at most 9 decimals: '0.25x'",
             "line 12, column 29: cost has no field 'ouput'; did you mean 'output'?",
-            "line 13, column 23: n_max in profile: invalid type: string \"two\", expected u32",
+            "line 13, column 23: n_max in profile: expected a whole number, found a string",
             "line 15, column 1: [[group]] needs a name",
             "line 16, column 14: visibility in [[group]]: 'open' is none of public, private",
             "line 17, column 15: price_limit in [[group]]: a ceiling needs max_input, max_output or both",
@@ -193,7 +193,7 @@ fn prices_take_strings_and_numbers_tiers_times_and_free() {
     assert_eq!(input("0.1"), Some(100_000_000), "a number is read in its shortest decimal form");
     assert_eq!(input("3"), Some(3_000_000_000));
     assert_eq!(input("\"0.000000001\""), Some(1));
-    assert_eq!(price("{ free = true }")[0].price, price::free());
+    assert_eq!(price("{ free = true }")[0].price, crate::fields::FREE);
     let tiers = price("{ input = \"1.25\", tiers = [{ above = 200000, input = \"2.50\" }, { above = 400000, output = 3 }] }");
     assert_eq!((tiers[0].price.tiers.len(), tiers[0].price.tiers[0].above), (2, 200_000));
     let times = price(

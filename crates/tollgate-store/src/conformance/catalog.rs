@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate_core::{MemberStatus, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role};
+use tollgate_core::{MemberStatus, ModelMapping, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role};
 
 use super::{actor, channel, put_account, put_channel, put_group, put_key};
 use crate::{
-    AccountSpec, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, ModelSpec, RowKind, ServesSpec, Store, StoreError,
-    Toggle, samples::NOON,
+    AccountSpec, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, ModelSpec, RowKind, Store, StoreError, Toggle,
+    samples::NOON,
 };
 
 pub(super) async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
@@ -23,11 +23,11 @@ fn reason(error: StoreError) -> ChangeRefusal {
 
 pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
     let model = ModelSpec { name: "fast".to_owned(), max_output: Some(4_096), ..ModelSpec::default() };
-    let served = ServesSpec { model: "slow".to_owned(), upstream: "slow-1".to_owned(), ..ServesSpec::default() };
+    let served = ModelMapping { model: "slow".to_owned(), upstream: "slow-1".to_owned(), ..ModelMapping::default() };
     let batch = [
         put_channel("main"),
         put_account("main", "team-a", Some("sk-upstream-secret")),
-        Change::PutServes { channel: "main".to_owned(), serves: Box::new(served) },
+        Change::PutModelMapping { channel: "main".to_owned(), mapping: Box::new(served) },
         Change::PutModel(Box::new(model)),
         put_group("default", &["main"]),
         Change::SwitchAccount { channel: "main".to_owned(), account: "team-a".to_owned(), to: Toggle::Off },
@@ -43,7 +43,7 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
     assert_eq!(catalog.group_by_name("default").unwrap().channels, [main.id]);
     assert_eq!(catalog.models["fast"].max_output, Some(4_096));
 
-    let unserve = Change::RemoveServes { channel: "main".to_owned(), model: "slow".to_owned() };
+    let unserve = Change::RemoveModelMapping { channel: "main".to_owned(), model: "slow".to_owned() };
     apply(store, &[unserve, Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off }]).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
     let main = catalog.channel_by_name("main").unwrap();
@@ -103,7 +103,7 @@ pub(super) async fn rows_of_a_served_file_are_changed_by_the_file_only(store: &S
         Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off },
         Change::PutAccount { channel: "main".to_owned(), account, credential: None },
         Change::RemoveChannel { channel: "main".to_owned() },
-        Change::RemoveServes { channel: "main".to_owned(), model: "fast".to_owned() },
+        Change::RemoveModelMapping { channel: "main".to_owned(), model: "fast".to_owned() },
     ];
     for change in tries {
         assert_eq!(

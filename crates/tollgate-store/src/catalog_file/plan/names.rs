@@ -3,10 +3,7 @@
 use std::collections::HashSet;
 
 use super::{PlanAction, Planner};
-use crate::{
-    RowKind,
-    catalog_file::{FilePosition, nearest::hint},
-};
+use crate::{RowKind, catalog_file::FilePosition, fields::hint};
 
 impl Planner<'_> {
     pub(super) fn check_names(&mut self) {

@@ -1,7 +1,8 @@
-//! The name that was probably meant.
+//! Suggestions for misspelt names.
 
 /// The known name nearest to a wrong one, if it is near enough for a typing error.
-pub(super) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let allowed = (wrong.chars().count() / 3).clamp(1, 3);
     known
@@ -13,7 +14,7 @@ pub(super) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 /// `; did you mean 'x'?`, or nothing.
-pub(super) fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(wrong, known).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typing_errors_find_their_name_and_strangers_find_none() {
+    fn misspelt_names_are_matched_and_unrelated_ones_are_not() {
         let known = ["base_url", "protocol", "priority", "rpm", "tpm"];
         assert_eq!(nearest("base_ulr", known), Some("base_url"));
         assert_eq!(nearest("baseurl", known), Some("base_url"));

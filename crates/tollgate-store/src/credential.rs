@@ -1,0 +1,22 @@
+//! Sealed secrets of rows: credentials of accounts, and proxy addresses with a password.
+
+use tollgate_core::Secret;
+
+use crate::{
+    StoreError,
+    rows::{Row, RowSecret},
+    seal::{SealContext, Sealer},
+};
+
+/// The place of a row's secret, which the seal is bound to.
+pub(crate) const fn context(row: &str) -> SealContext<'_> {
+    SealContext { table: "catalog_rows", column: "credential", row }
+}
+
+/// The opened secret of a row.
+pub(crate) fn open(row: &Row, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
+    let RowSecret::Sealed(sealed) = &row.secret else { return Ok(None) };
+    let opened = sealer.open(context(&row.id), sealed)?;
+    let text = std::str::from_utf8(&opened).map_err(|_| row.broken("its credential is not text"))?;
+    Ok(Some(Secret::new(text.to_owned())))
+}

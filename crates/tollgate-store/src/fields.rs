@@ -1,0 +1,217 @@
+//! One table for each kind of row. An entry names a field, the kind of value it takes, who may set it and what it is for, and
+//! converts between the field and its JSON form. The catalog file, the admin API with its OpenAPI document, `NAME FIELD=VALUE`
+//! on the command line and the tables of `docs/catalog.md` are made from these tables.
+
+mod account;
+mod admin_key;
+mod channel;
+mod check;
+mod docs;
+mod group;
+mod key;
+mod member;
+mod model;
+mod nearest;
+mod price;
+mod profile;
+mod schema;
+mod text;
+mod toml_text;
+mod value;
+
+use serde_json::{Map, Value};
+
+use crate::FieldProblem;
+
+pub use account::AccountInput;
+pub use check::{Fault, Problem, Step, article, check_field, check_object};
+pub use docs::field_table;
+pub use key::KeyInput;
+pub(crate) use nearest::hint;
+pub use nearest::nearest;
+pub use price::FREE;
+pub use schema::{Access, FieldShape, Kind, Object, Review, Rule, WriteMode};
+pub use text::parse_text;
+pub(crate) use toml_text::{is_written, string as toml_string, value as toml_value};
+pub use value::{FieldValue, time_text};
+
+/// A kind of row, or a value made of fields, such as a price.
+pub trait Row: Sized + 'static {
+    /// The table: what each field is, and how it is read from and written to a row.
+    const FIELDS: &'static [Field<Self>];
+    /// The same without the row's type.
+    const OBJECT: &'static Object;
+
+    /// A row with the default of every field.
+    fn blank() -> Self;
+
+    /// What is wrong with fields in combination.
+    fn problems(&self) -> Vec<FieldProblem> {
+        Vec::new()
+    }
+}
+
+/// One entry of a table.
+pub struct Field<R: 'static> {
+    /// What it is.
+    pub shape: FieldShape,
+    /// Its value in JSON; null where there is none.
+    pub get: fn(&R) -> Value,
+    /// Writes a value that fits `shape`. The error is the end of a sentence.
+    pub set: fn(&mut R, &Value) -> Result<(), String>,
+}
+
+impl<R> std::fmt::Debug for Field<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shape.fmt(f)
+    }
+}
+
+impl<R> Field<R> {
+    /// With another kind of value, such as narrower bounds.
+    const fn kind(mut self, kind: Kind) -> Self {
+        self.shape.kind = kind;
+        self
+    }
+
+    /// A whole number within bounds.
+    const fn within(self, least: i64, most: i64) -> Self {
+        self.kind(Kind::Integer { least, most })
+    }
+
+    const fn access(mut self, access: Access) -> Self {
+        self.shape.access = access;
+        self
+    }
+
+    /// Set by admins only.
+    const fn admin_only(mut self) -> Self {
+        self.shape.admin_only = true;
+        self
+    }
+
+    /// Never shown; in a catalog file it may be `env:NAME` or `file:PATH`.
+    const fn secret(mut self) -> Self {
+        self.shape.secret = true;
+        self
+    }
+
+    const fn rule(mut self, rule: Rule) -> Self {
+        self.shape.rule = Some(rule);
+        self
+    }
+
+    /// What stands for the default in the documentation, where the value does not say it.
+    const fn default_text(mut self, text: &'static str) -> Self {
+        self.shape.default_text = Some(text);
+        self
+    }
+}
+
+/// The shapes of a table, for [`Object::fields`].
+pub(crate) const fn shapes<R, const N: usize>(fields: &[Field<R>]) -> [FieldShape; N] {
+    let mut shapes = [fields[0].shape; N];
+    let mut i = 0;
+    while i < N {
+        shapes[i] = fields[i].shape;
+        i += 1;
+    }
+    shapes
+}
+
+/// The table of one type: `table!(Type, "Name", blank, [entries], more methods)`.
+macro_rules! table {
+    ($row:ty, $name:literal, $blank:expr, $fields:expr $(, example $example:literal)? $(, short $short:expr)?
+        $(, review $review:expr)? $(, problems $problems:expr)?) => {
+        impl $crate::fields::Row for $row {
+            const FIELDS: &'static [$crate::fields::Field<Self>] = $fields;
+            const OBJECT: &'static $crate::fields::Object = &{
+                const SHAPES: &[$crate::fields::FieldShape] = &$crate::fields::shapes::<$row, {
+                    <$row as $crate::fields::Row>::FIELDS.len()
+                }>(<$row as $crate::fields::Row>::FIELDS);
+                $crate::fields::Object {
+                    blank: || $crate::fields::whole(&$blank),
+                    $(example: $example,)?
+                    $(short: Some($short),)?
+                    $(review: Some($review),)?
+                    ..$crate::fields::Object::of($name, SHAPES)
+                }
+            };
+
+            fn blank() -> Self {
+                $blank
+            }
+
+            $(fn problems(&self) -> Vec<$crate::FieldProblem> {
+                $problems(self)
+            })?
+        }
+    };
+}
+
+/// An entry whose value stands in one field of the row: `field!("name", path.to.field: Type, "What it is.")`.
+macro_rules! field {
+    ($name:literal, $($path:ident).+ : $type:ty, $doc:literal) => {
+        $crate::fields::Field {
+            shape: $crate::fields::FieldShape {
+                nullable: <$type as $crate::fields::FieldValue>::NULLABLE,
+                ..$crate::fields::FieldShape::new($name, <$type as $crate::fields::FieldValue>::KIND, $doc)
+            },
+            get: |row: &Self| <$type as $crate::fields::FieldValue>::show(&row.$($path).+),
+            set: |row: &mut Self, value| {
+                row.$($path).+ = <$type as $crate::fields::FieldValue>::read(value)?;
+                Ok(())
+            },
+        }
+    };
+}
+use {field, table};
+
+/// Every field of a row that answers show, null included.
+pub fn whole<R: Row>(row: &R) -> Map<String, Value> {
+    let shown = R::FIELDS.iter().filter(|field| field.shape.access.is_shown() && !field.shape.secret);
+    shown.map(|field| (field.shape.name.to_owned(), (field.get)(row))).collect()
+}
+
+/// The fields of a value that are there: nested values leave out what they do not have.
+pub(crate) fn sparse<R: Row>(row: &R) -> Value {
+    let mut members = whole(row);
+    members.retain(|_, value| !value.is_null());
+    Value::Object(members)
+}
+
+/// Writes members into a row, in the order of its table; the others stay. Members that `problems` names are passed over, and
+/// what a member itself is refused for is added.
+pub fn assign<R: Row>(row: &mut R, members: &Map<String, Value>, problems: &mut Vec<Problem>) {
+    for field in R::FIELDS {
+        let name = field.shape.name;
+        let Some(value) = members.get(name) else { continue };
+        if problems.iter().any(|problem| problem.begins_at(name)) {
+            continue;
+        }
+        if let Err(message) = (field.set)(row, value) {
+            problems.push(Problem::at(name, Fault::Value(message)));
+        }
+    }
+}
+
+/// What is wrong with a row, field by field: every value against its kind, then fields in combination.
+pub fn check_row<R: Row>(row: &R) -> Vec<FieldProblem> {
+    let mut found = Vec::new();
+    for field in R::FIELDS.iter().filter(|field| !field.shape.secret) {
+        let mut problems = Vec::new();
+        check_field(&field.shape, &(field.get)(row), WriteMode::File, &mut Vec::new(), &mut problems);
+        found.extend(problems.iter().map(|problem| FieldProblem { field: field.shape.name, message: problem.below(1) }));
+    }
+    found.extend(row.problems());
+    found
+}
+
+/// The fields only admins may set that differ between two rows.
+pub fn admin_changes<R: Row>(before: &R, after: &R) -> Vec<&'static str> {
+    let differing = R::FIELDS.iter().filter(|field| field.shape.admin_only && (field.get)(before) != (field.get)(after));
+    differing.map(|field| field.shape.name).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! Checks a JSON value against its description and collects every problem with its path.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+use tollgate_core::{Multiplier, NanoUsd};
+
+use super::{
+    FieldShape, Kind, Object, WriteMode, hint,
+    value::{decimal_text, parse_network, parse_time},
+};
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A member of an object.
+    Member(String),
+    /// An entry of a list, from 0.
+    Item(usize),
+}
+
+/// A problem of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it is; for a missing or an unknown member: where that would be.
+    pub path: Vec<Step>,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// What is wrong with a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No member has this name; what to write instead, as the end of the sentence: `; did you mean 'rpm'?`.
+    Unknown(String),
+    /// It is required.
+    Missing,
+    /// It is fixed when the row is made.
+    CreateOnly,
+    /// It cannot be set.
+    ReadOnly,
+    /// It is of another type.
+    Type {
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        found: &'static str,
+    },
+    /// It is of the right type and cannot be, as the end of a sentence.
+    Value(String),
+}
+
+impl Problem {
+    /// A problem of a member.
+    pub(crate) fn at(name: &str, fault: Fault) -> Self {
+        Self { path: vec![Step::Member(name.to_owned())], fault }
+    }
+
+    /// Whether it is in or below this member.
+    pub(crate) fn begins_at(&self, name: &str) -> bool {
+        matches!(self.path.first(), Some(Step::Member(first)) if first == name)
+    }
+
+    /// The path as text, such as `serves[1].cost.input`.
+    #[must_use]
+    pub fn path_text(&self) -> String {
+        path_text(&self.path)
+    }
+
+    /// The message with the part of the path behind the first `steps`.
+    pub(crate) fn below(&self, steps: usize) -> String {
+        let message = match &self.fault {
+            Fault::Unknown(instead) => format!("unknown field{instead}"),
+            Fault::Missing => "is missing".to_owned(),
+            Fault::CreateOnly | Fault::ReadOnly => "cannot be set".to_owned(),
+            Fault::Type { expected, found } => format!("expected {expected}, found {found}"),
+            Fault::Value(message) => message.clone(),
+        };
+        match self.path.get(steps..) {
+            None | Some([]) => message,
+            Some(rest) => format!("{}: {message}", path_text(rest)),
+        }
+    }
+}
+
+fn path_text(path: &[Step]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Step::Member(name) if text.is_empty() => text.push_str(name),
+            Step::Member(name) => write!(text, ".{name}").expect("writing to a string cannot fail"),
+            Step::Item(i) => write!(text, "[{i}]").expect("writing to a string cannot fail"),
+        }
+    }
+    text
+}
+
+/// Checks the members of an object. `path` is where it is; problems are added in the order of its members.
+pub fn check_object(
+    object: &Object,
+    members: &Map<String, Value>,
+    mode: WriteMode,
+    path: &mut Vec<Step>,
+    problems: &mut Vec<Problem>,
+) {
+    let before = problems.len();
+    for (name, value) in members {
+        path.push(Step::Member(name.clone()));
+        match object.field(name) {
+            Some(field) if field.access.is_written(mode) => check_field(field, value, mode, path, problems),
+            Some(field) if field.access.is_written(WriteMode::Create) => add(problems, path, Fault::CreateOnly),
+            Some(field) if field.access.is_shown() => add(problems, path, Fault::ReadOnly),
+            Some(_) | None => add(problems, path, Fault::Unknown(instead(object, name, mode))),
+        }
+        path.pop();
+    }
+    for field in object.fields.iter().filter(|field| field.access.is_needed(mode) && !members.contains_key(field.name)) {
+        path.push(Step::Member(field.name.to_owned()));
+        add(problems, path, Fault::Missing);
+        path.pop();
+    }
+    if problems.len() == before
+        && let Some((member, fault)) = object.review.and_then(|review| review(members))
+    {
+        let depth = path.len();
+        if !member.is_empty() {
+            path.push(Step::Member(member.to_owned()));
+        }
+        add(problems, path, fault);
+        path.truncate(depth);
+    }
+}
+
+fn add(problems: &mut Vec<Problem>, path: &[Step], fault: Fault) {
+    problems.push(Problem { path: path.to_vec(), fault });
+}
+
+/// What to write instead of an unknown member.
+fn instead(object: &Object, name: &str, mode: WriteMode) -> String {
+    const PLURALS: [(&str, &str, &str); 2] =
+        [("budgets", "budget", "{\"amount\": \"5\", \"window\": \"month\"}"), ("prices", "price", "{\"input\": \"0.30\"}")];
+    let known = |name: &str| object.field(name).is_some_and(|field| field.access.is_written(mode));
+    if let Some((_, now, example)) = PLURALS.iter().find(|(old, now, _)| *old == name && known(now)) {
+        return format!("; `{name}` is now `{now}`, such as {example}");
+    }
+    let amount = name.strip_suffix("_nano_usd").or_else(|| name.strip_suffix("_usd"));
+    if let Some(now) = amount.filter(|now| known(now)) {
+        return format!("; `{name}` is now `{now}`, in USD, such as \"5.00\"");
+    }
+    hint(name, object.fields.iter().filter(|field| field.access.is_written(mode)).map(|field| field.name))
+}
+
+/// Checks the value of a field.
+pub fn check_field(field: &FieldShape, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
+    if value.is_null() && field.nullable {
+        return;
+    }
+    let before = problems.len();
+    check(&field.kind, value, mode, path, problems);
+    if problems.len() == before
+        && let Some(Err(message)) = field.rule.map(|rule| rule(value))
+    {
+        add(problems, path, Fault::Value(message));
+    }
+}
+
+fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
+    match kind {
+        Kind::List { of, most } => {
+            let Some(items) = value.as_array() else { return add(problems, path, wrong_type(kind, value)) };
+            if items.len() > *most {
+                return add(problems, path, Fault::Value(format!("more than {most} entries")));
+            }
+            for (i, item) in items.iter().enumerate() {
+                path.push(Step::Item(i));
+                check(of, item, mode, path, problems);
+                path.pop();
+            }
+        }
+        Kind::OneOrMore { of, least, most } => match value {
+            Value::Object(members) => check_object(of, members, mode, path, problems),
+            Value::Array(items) if (*least..=*most).contains(&items.len()) => {
+                for (i, item) in items.iter().enumerate() {
+                    path.push(Step::Item(i));
+                    check(&Kind::Object(of), item, mode, path, problems);
+                    path.pop();
+                }
+            }
+            Value::Array(items) if items.is_empty() => add(problems, path, Fault::Value("an empty list".to_owned())),
+            Value::Array(_) => add(problems, path, Fault::Value(format!("more than {most} entries"))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => add(problems, path, wrong_type(kind, value)),
+        },
+        Kind::Object(object) => match value {
+            Value::Object(members) => check_object(object, members, mode, path, problems),
+            _ => add(problems, path, wrong_type(kind, value)),
+        },
+        Kind::TextMap { most } => check_text_map(*most, value, path, problems),
+        _ => {
+            if let Err(fault) = check_plain(kind, value) {
+                add(problems, path, fault);
+            }
+        }
+    }
+}
+
+fn check_text_map(most: usize, value: &Value, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
+    let kind = Kind::TextMap { most };
+    let Some(members) = value.as_object() else { return add(problems, path, wrong_type(&kind, value)) };
+    if members.len() > most {
+        return add(problems, path, Fault::Value(format!("more than {most} entries")));
+    }
+    for (name, value) in members {
+        path.push(Step::Member(name.clone()));
+        if let Err(fault) = check_plain(&Kind::Text { least: 0, most: 10_000 }, value) {
+            add(problems, path, fault);
+        }
+        path.pop();
+    }
+}
+
+/// Checks a value without parts.
+fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
+    let text = || value.as_str().ok_or_else(|| wrong_type(kind, value));
+    let fits = |good: bool| if good { Ok(()) } else { Err(Fault::Value(format!("expected {}", expected(kind)))) };
+    match kind {
+        Kind::Id(prefix) => fits(text()?.strip_prefix(prefix).is_some_and(|digits| digits.len() == 26)),
+        Kind::Text { least, most } => {
+            let text = text()?;
+            // Only long texts have lines.
+            let lines = *most > 500;
+            let bad = |c: char| c.is_control() && !(lines && matches!(c, '\n' | '\r' | '\t'));
+            fits((*least..=*most).contains(&text.chars().count()) && !text.chars().any(bad))
+        }
+        Kind::Name { most } => check_name(text()?, *most).map_err(Fault::Value),
+        Kind::Time => parse_time(text()?).map(drop).map_err(Fault::Value),
+        Kind::Network => parse_network(text()?).map(drop).map_err(Fault::Value),
+        Kind::Flag => value.as_bool().map(drop).ok_or_else(|| wrong_type(kind, value)),
+        Kind::Number => value.as_f64().map(drop).ok_or_else(|| wrong_type(kind, value)),
+        Kind::Any => value.as_object().map(drop).ok_or_else(|| wrong_type(kind, value)),
+        Kind::Integer { least, most } => fits(integer(kind, value)?.is_some_and(|number| (*least..=*most).contains(&number))),
+        Kind::ZeroOr { least, most } => {
+            fits(integer(kind, value)?.is_some_and(|number| number == 0 || (*least..=*most).contains(&number)))
+        }
+        Kind::Usd { least, most } => {
+            let text = decimal_text(value).ok_or_else(|| wrong_type(kind, value))?;
+            let amount = if *least < 0 { NanoUsd::parse(&text) } else { tollgate_core::parse_usd(&text).map(NanoUsd) };
+            let amount = amount.map_err(|error| Fault::Value(error.to_string()))?;
+            fits((*least..=*most).contains(&amount.0))
+        }
+        Kind::Factor { most } => {
+            let text = decimal_text(value).ok_or_else(|| wrong_type(kind, value))?;
+            fits(Multiplier::parse(&text).map_err(|error| Fault::Value(error.to_string()))?.0 <= *most)
+        }
+        Kind::Word(words) => {
+            let text = text()?;
+            if words.contains(&text) {
+                return Ok(());
+            }
+            let shown: String = text.chars().filter(|c| !c.is_control()).take(100).collect();
+            Err(Fault::Value(format!("'{shown}' is none of {}{}", words.join(", "), hint(text, words.iter().copied()))))
+        }
+        Kind::Form { .. } | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::Object(_) | Kind::TextMap { .. } => Ok(()),
+    }
+}
+
+/// The number, if it fits 64 bits.
+fn integer(kind: &Kind, value: &Value) -> Result<Option<i64>, Fault> {
+    if value.is_number() { Ok(value.as_i64()) } else { Err(wrong_type(kind, value)) }
+}
+
+fn check_name(name: &str, most: usize) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("must not be empty".to_owned());
+    }
+    if name.len() > most {
+        return Err(format!("is longer than {most} bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("holds control characters".to_owned());
+    }
+    if name.trim() != name {
+        return Err("begins or ends with a blank".to_owned());
+    }
+    if name.chars().any(is_invisible) {
+        return Err("holds invisible characters".to_owned());
+    }
+    Ok(())
+}
+
+/// Characters that make two names look alike, or that reverse the direction of what follows them.
+const fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+fn wrong_type(kind: &Kind, found: &Value) -> Fault {
+    let expected = match kind {
+        Kind::Id(_) | Kind::Text { .. } | Kind::Name { .. } | Kind::Network | Kind::Word(_) => "a string",
+        Kind::Time => "a time such as \"2027-01-01T00:00:00Z\"",
+        Kind::Flag => "true or false",
+        Kind::Integer { .. } | Kind::ZeroOr { .. } => "a whole number",
+        Kind::Usd { .. } | Kind::Factor { .. } => "a decimal string or a number",
+        Kind::Number => "a number",
+        Kind::List { .. } => "a list",
+        Kind::OneOrMore { .. } => "a table or a list of tables",
+        Kind::TextMap { .. } => "a table of strings",
+        Kind::Object(_) | Kind::Any => "a table",
+        Kind::Form { expected } => expected,
+    };
+    Fault::Type { expected: expected.to_owned(), found: article(found) }
+}
+
+/// What fits a kind, for people.
+fn expected(kind: &Kind) -> String {
+    match kind {
+        Kind::Id(prefix) => format!("an id that begins with '{prefix}'"),
+        Kind::Text { least: 0, most } => format!("a text of at most {most} characters"),
+        Kind::Text { least, most } => format!("a text of {least} to {most} characters"),
+        Kind::Integer { least: i64::MIN, .. } => "a whole number of 64 bits".to_owned(),
+        Kind::Integer { least, most: i64::MAX } => format!("a whole number of at least {least}"),
+        Kind::Integer { least, most } => format!("a whole number of {least} to {most}"),
+        Kind::ZeroOr { least, most } => format!("0, or a whole number of {least} to {most}"),
+        Kind::Usd { least: 1, most: i64::MAX } => "an amount above 0 USD".to_owned(),
+        Kind::Usd { least, most } => {
+            format!("an amount of {} to {} USD", NanoUsd(*least).to_decimal(), NanoUsd(*most).to_decimal())
+        }
+        Kind::Factor { most } => format!("a factor of 0 to {}", Multiplier(*most).to_decimal()),
+        Kind::Form { expected } => (*expected).to_owned(),
+        Kind::Name { .. }
+        | Kind::Time
+        | Kind::Flag
+        | Kind::Number
+        | Kind::Word(_)
+        | Kind::Network
+        | Kind::List { .. }
+        | Kind::OneOrMore { .. }
+        | Kind::TextMap { .. }
+        | Kind::Object(_)
+        | Kind::Any => "another value".to_owned(),
+    }
+}
+
+/// What a value is, with its article.
+#[must_use]
+pub fn article(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(number) if number.is_f64() => "a number",
+        Value::Number(_) => "a whole number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a table",
+    }
+}

@@ -1,0 +1,82 @@
+//! The tables of fields in `docs/catalog.md`.
+
+use std::fmt::Write as _;
+
+use super::{Access, FieldShape, Kind, Object, toml_text};
+
+/// The fields of an object that a catalog file may have, as a Markdown table.
+#[must_use]
+pub fn field_table(object: &Object) -> String {
+    let blank = (object.blank)();
+    let mut text = "| field | value | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for field in object.fields.iter().filter(|field| field.access.is_written(super::WriteMode::File)) {
+        let default = match (field.default_text, blank.get(field.name)) {
+            _ if field.access.is_needed(super::WriteMode::File) => "required".to_owned(),
+            (Some(text), _) => text.to_owned(),
+            (None, None | Some(serde_json::Value::Null)) => String::new(),
+            (None, Some(value)) => match toml_text::value(&field.kind, value) {
+                empty if empty == "\"\"" => String::new(),
+                shown => format!("`{shown}`"),
+            },
+        };
+        let (name, value, doc) = (field.name, cell(&kind(&field.kind)), cell(&doc(field)));
+        writeln!(text, "| `{name}` | {value} | {default} | {doc} |").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+fn doc(field: &FieldShape) -> String {
+    let mut doc = field.doc.to_owned();
+    if field.admin_only {
+        doc.push_str(" Admins only.");
+    }
+    if field.access == Access::FileOnly {
+        doc.push_str(" In files only.");
+    }
+    if field.secret {
+        doc.push_str(" `env:NAME`, `file:PATH` or the text itself; never shown.");
+    }
+    doc
+}
+
+fn kind(kind: &Kind) -> String {
+    let number = |number: i64| {
+        let digits = number.unsigned_abs().to_string();
+        let mut text = String::new();
+        for (i, digit) in digits.chars().enumerate() {
+            if i > 0 && (digits.len() - i) % 3 == 0 {
+                text.push(',');
+            }
+            text.push(digit);
+        }
+        if number < 0 { format!("-{text}") } else { text }
+    };
+    match kind {
+        Kind::Id(_) | Kind::Text { .. } | Kind::Name { .. } => "text".to_owned(),
+        Kind::Time => "time".to_owned(),
+        Kind::Flag => "`true`, `false`".to_owned(),
+        Kind::Integer { least, most: i64::MAX } => format!("{} or more", number(*least)),
+        Kind::Integer { most, .. } if *most == i64::from(u32::MAX) => "0 or more".to_owned(),
+        Kind::Integer { least, .. } if *least == i64::from(i32::MIN) => "number".to_owned(),
+        Kind::Integer { least, most } => format!("{} to {}", number(*least), number(*most)),
+        Kind::ZeroOr { least, most } => format!("0, {} to {}", number(*least), number(*most)),
+        Kind::Usd { .. } => "USD".to_owned(),
+        Kind::Factor { .. } => "factor".to_owned(),
+        Kind::Number => "number".to_owned(),
+        Kind::Word(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
+        Kind::Network => "address or network".to_owned(),
+        Kind::List { of: Kind::Object(_), .. } => "tables".to_owned(),
+        Kind::List { .. } => "list".to_owned(),
+        Kind::OneOrMore { .. } => "table or list".to_owned(),
+        Kind::TextMap { .. } => "table of texts".to_owned(),
+        Kind::Object(_) | Kind::Any => "table".to_owned(),
+        Kind::Form { expected } => {
+            format!("`{}`", expected.replace(" or ", "`, `").replace("}, {", "}`, `{").replace("\", {", "\"`, `{"))
+        }
+    }
+}
+
+/// A text that may stand in a cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,123 @@
+//! The fields of a profile: facts about an upstream model that translation needs. What is not stated is taken from the name of
+//! the model where it is known, else from the provider.
+
+use serde_json::Value;
+use tollgate_protocol::{CanDisableThinking, F64, Profile, Thinking};
+
+use super::{Field, FieldShape, FieldValue, Kind, field, table};
+
+impl FieldValue for F64 {
+    const KIND: Kind = Kind::Number;
+
+    fn show(&self) -> Value {
+        self.0.into()
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        value.as_f64().map(Self).ok_or_else(|| "expected a number".to_owned())
+    }
+}
+
+fn read_thinking(value: &Value) -> Result<Thinking, String> {
+    serde_json::from_value(value.clone()).map_err(|error| error.to_string())
+}
+
+fn read_can_disable(value: &Value) -> Result<CanDisableThinking, String> {
+    match value {
+        Value::Bool(true) => Ok(CanDisableThinking::Yes),
+        Value::Bool(false) => Ok(CanDisableThinking::No),
+        Value::String(word) if word == "between_tools" => Ok(CanDisableThinking::BetweenTools),
+        _ => Err("expected true, false or \"between_tools\"".to_owned()),
+    }
+}
+
+table!(
+    Profile,
+    "Profile",
+    Profile::default(),
+    &[
+        Field {
+            shape: FieldShape::new(
+                "thinking",
+                Kind::Form { expected: "\"none\", { level = [\"low\", \"high\"] }, { budget = [1024, 32000] }, { effort = [\"low\"] } or { adaptive = [\"low\"] }" },
+                "How thinking is steered: not at all; by Gemini's levels, lowest first; by a token budget between two bounds; by \
+                 `reasoning_effort`; by the model itself under an effort (newer Claude).",
+            )
+            .or_null(),
+            get: |profile: &Self| profile.thinking.as_ref().map_or(Value::Null, |it| serde_json::to_value(it).unwrap_or_default()),
+            set: |profile: &mut Self, value| {
+                profile.thinking = if value.is_null() { None } else { Some(read_thinking(value)?) };
+                Ok(())
+            },
+        }
+        .rule(|value| read_thinking(value).map(drop)),
+        Field {
+            shape: FieldShape::new(
+                "can_disable_thinking",
+                Kind::Form { expected: "true, false or \"between_tools\"" },
+                "Whether thinking can be switched off, or between tool calls only.",
+            )
+            .or_null(),
+            get: |profile: &Self| match profile.can_disable_thinking {
+                None => Value::Null,
+                Some(CanDisableThinking::No) => false.into(),
+                Some(CanDisableThinking::Yes) => true.into(),
+                Some(CanDisableThinking::BetweenTools) => "between_tools".into(),
+            },
+            set: |profile: &mut Self, value| {
+                profile.can_disable_thinking = if value.is_null() { None } else { Some(read_can_disable(value)?) };
+                Ok(())
+            },
+        }
+        .rule(|value| read_can_disable(value).map(drop)),
+        field!("thinking_display", thinking_display: Option<bool>, "Knows `display` of thinking (Anthropic)."),
+        field!("prefill", prefill: Option<bool>, "The last turn may be the model's."),
+        field!("forced_tools", forced_tools: Option<bool>, "Takes `tool_choice` any, required or named."),
+        field!(
+            "signature_required",
+            signature_required: Option<bool>,
+            "Function calls must come back signed (Gemini 3); on a chat channel: a Gemini model stands behind it, leave its \
+             signatures in histories."
+        ),
+        field!("call_ids", call_ids: Option<bool>, "Function calls carry ids."),
+        field!("sampling", sampling: Option<bool>, "Takes `temperature`, `top_p` and `top_k`."),
+        field!("top_k", top_k: Option<bool>, "Takes `top_k`."),
+        field!("temperature_max", temperature_max: Option<F64>, "Highest temperature."),
+        field!("penalties", penalties: Option<bool>, "Takes presence and frequency penalties."),
+        field!("logprobs", logprobs: Option<bool>, "Gives log probabilities."),
+        field!("n_max", n_max: Option<u32>, "Most answers to one request."),
+        field!("stop_max", stop_max: Option<u32>, "Most stop sequences; 0: none."),
+        field!(
+            "json_schema_fields",
+            json_schema_fields: Option<bool>,
+            "Takes JSON Schema as it is (`parametersJsonSchema`); else Google's subset is written."
+        ),
+        field!("tools_with_json", tools_with_json: Option<bool>, "Takes tools and a JSON format in one request."),
+        field!("media_in_results", media_in_results: Option<bool>, "Takes media inside results of functions."),
+        field!("part_media_resolution", part_media_resolution: Option<bool>, "Takes a resolution for each part."),
+        field!("validated_mode", validated_mode: Option<bool>, "Knows the function calling mode `VALIDATED`."),
+        field!("fetches_urls", fetches_urls: Option<bool>, "Fetches public addresses itself."),
+        field!("max_tokens_field", max_tokens_field: Option<String>, "The field the output limit goes to: `max_tokens` or `max_completion_tokens`."),
+        field!(
+            "default_max_tokens",
+            default_max_tokens: Option<u64>,
+            "Sent where the protocol insists on a limit and the caller gave none."
+        ),
+        field!("system_role", system_role: Option<String>, "The role of system texts: `system` or `developer`."),
+    ]
+);
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Row as _, *};
+
+    #[test]
+    fn every_field_of_a_profile_is_in_the_table() {
+        let unknown = serde_json::from_str::<Profile>(r#"{"no_such_field": 1}"#).unwrap_err().to_string();
+        for field in Profile::FIELDS {
+            assert!(unknown.contains(&format!("`{}`", field.shape.name)), "{} is no field: {unknown}", field.shape.name);
+        }
+        let names = unknown.split(" at line").next().unwrap().matches('`').count();
+        assert_eq!(names, 2 * (Profile::FIELDS.len() + 1), "a field is missing in the table: {unknown}");
+    }
+}

@@ -1,0 +1,242 @@
+//! What fields of rows, members of requests and answers, and parameters of queries are: one description for checks,
+//! conversions and documents.
+
+use serde_json::{Map, Value};
+
+use super::Fault;
+
+/// What a value is. Amounts and factors are decimal strings; a number is accepted and read through its shortest decimal form.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// An id with this prefix.
+    Id(&'static str),
+    /// A text of so many characters.
+    Text {
+        /// Fewest characters.
+        least: usize,
+        /// Most characters.
+        most: usize,
+    },
+    /// The name of a row: visible, without blanks at its ends, of at most so many bytes.
+    Name {
+        /// Most bytes.
+        most: usize,
+    },
+    /// RFC 3339 with its offset.
+    Time,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number within bounds.
+    Integer {
+        /// Least.
+        least: i64,
+        /// Most.
+        most: i64,
+    },
+    /// 0, or a whole number within bounds.
+    ZeroOr {
+        /// Least besides 0.
+        least: i64,
+        /// Most.
+        most: i64,
+    },
+    /// An amount or a price in USD with at most 9 decimals; bounds in nano-USD.
+    Usd {
+        /// Least, in nano-USD.
+        least: i64,
+        /// Most, in nano-USD.
+        most: i64,
+    },
+    /// A factor with at most 6 decimals; the bound in millionths.
+    Factor {
+        /// Most, in millionths.
+        most: i64,
+    },
+    /// Any number.
+    Number,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// An IP address or a network such as `10.0.0.0/8`.
+    Network,
+    /// A list.
+    List {
+        /// What its entries are.
+        of: &'static Kind,
+        /// Most entries.
+        most: usize,
+    },
+    /// One object, or a list of them.
+    OneOrMore {
+        /// What they are.
+        of: &'static Object,
+        /// Fewest in a list.
+        least: usize,
+        /// Most in a list.
+        most: usize,
+    },
+    /// Texts by name.
+    TextMap {
+        /// Most entries.
+        most: usize,
+    },
+    /// An object.
+    Object(&'static Object),
+    /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`.
+    Form {
+        /// What it may be, for people.
+        expected: &'static str,
+    },
+    /// An object whose members are not described.
+    Any,
+}
+
+/// A rule of a value beyond its kind. The error is the end of a sentence.
+pub type Rule = fn(&Value) -> Result<(), String>;
+
+/// Rules between the members of an object: the member at fault (empty: the object) and the fault.
+pub type Review = fn(&Map<String, Value>) -> Option<(&'static str, Fault)>;
+
+/// An object with a name of its own in the OpenAPI document.
+#[derive(Debug)]
+pub struct Object {
+    /// Its name.
+    pub name: &'static str,
+    /// Its fields.
+    pub fields: &'static [FieldShape],
+    /// The defaults of its fields; a catalog file leaves them out.
+    pub blank: fn() -> Map<String, Value>,
+    /// Rules between its members.
+    pub review: Option<Review>,
+    /// Its short form on a command line, such as `5/month`; `None` for a text that is not one.
+    pub short: Option<fn(&str) -> Option<Value>>,
+    /// Right examples for a command line.
+    pub example: &'static str,
+}
+
+impl Object {
+    /// An object without defaults and rules.
+    #[must_use]
+    pub const fn of(name: &'static str, fields: &'static [FieldShape]) -> Self {
+        Self { name, fields, blank: Map::new, review: None, short: None, example: "" }
+    }
+
+    /// The field of a name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&'static FieldShape> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+/// What a field is.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldShape {
+    /// Its name in files, requests, answers and on the command line.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// Where it occurs.
+    pub access: Access,
+    /// Whether it may be null: there is none.
+    pub nullable: bool,
+    /// Whether only admins may set it.
+    pub admin_only: bool,
+    /// Whether it is never shown.
+    pub secret: bool,
+    /// A rule beyond its kind.
+    pub rule: Option<Rule>,
+    /// What stands for its default in the documentation.
+    pub default_text: Option<&'static str>,
+    /// One sentence about it.
+    pub doc: &'static str,
+}
+
+impl FieldShape {
+    /// A field that may be set and is shown.
+    #[must_use]
+    pub const fn new(name: &'static str, kind: Kind, doc: &'static str) -> Self {
+        Self {
+            name,
+            kind,
+            access: Access::ReadWrite,
+            nullable: false,
+            admin_only: false,
+            secret: false,
+            rule: None,
+            default_text: None,
+            doc,
+        }
+    }
+
+    /// The same where there may be none.
+    #[must_use]
+    pub const fn or_null(mut self) -> Self {
+        self.nullable = true;
+        self
+    }
+
+    /// The same with another access.
+    #[must_use]
+    pub const fn with(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+}
+
+/// Where a field occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// In requests, where it may be left out, and in answers.
+    ReadWrite,
+    /// As `ReadWrite`, but a new row needs it.
+    Required,
+    /// As `Required`, and it stays as it is afterwards.
+    Fixed,
+    /// As `ReadWrite`, but only a new row may have it.
+    CreateOnly,
+    /// In requests only.
+    WriteOnly,
+    /// In requests for a new row only.
+    CreateWriteOnly,
+    /// In catalog files only.
+    FileOnly,
+    /// In answers only.
+    ReadOnly,
+    /// In the one answer that made the row.
+    ShownOnce,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// A new row: required fields must be there.
+    Create,
+    /// Some fields of a row that is there.
+    Update,
+    /// A row of a catalog file.
+    File,
+}
+
+impl Access {
+    /// Whether it may be written.
+    #[must_use]
+    pub const fn is_written(self, mode: WriteMode) -> bool {
+        match self {
+            Self::ReadWrite | Self::Required | Self::WriteOnly => true,
+            Self::Fixed | Self::CreateOnly | Self::CreateWriteOnly => matches!(mode, WriteMode::Create | WriteMode::File),
+            Self::FileOnly => matches!(mode, WriteMode::File),
+            Self::ReadOnly | Self::ShownOnce => false,
+        }
+    }
+
+    /// Whether it must be written.
+    #[must_use]
+    pub const fn is_needed(self, mode: WriteMode) -> bool {
+        matches!((self, mode), (Self::Fixed | Self::Required, WriteMode::Create | WriteMode::File))
+    }
+
+    /// Whether answers have it.
+    #[must_use]
+    pub const fn is_shown(self) -> bool {
+        matches!(self, Self::ReadWrite | Self::Fixed | Self::Required | Self::CreateOnly | Self::ReadOnly | Self::ShownOnce)
+    }
+}

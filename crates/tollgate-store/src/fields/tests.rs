@@ -1,0 +1,134 @@
+//! Tables against the types they describe.
+
+use serde_json::{Value, json};
+use tollgate_core::{ModelMapping, Price, PriceTier, ScheduledPrice};
+use tollgate_protocol::Profile;
+
+use super::*;
+use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
+
+fn problems<R: Row>(members: Value) -> Vec<String> {
+    let (mut row, mut problems) = (R::blank(), Vec::new());
+    let members = members.as_object().unwrap();
+    check_object(R::OBJECT, members, WriteMode::Create, &mut Vec::new(), &mut problems);
+    assign(&mut row, members, &mut problems);
+    problems.iter().map(|problem| format!("{}: {}", problem.path_text(), problem.below(problem.path.len()))).collect()
+}
+
+fn round_trip<R: Row>() {
+    let mut blank = R::blank();
+    for field in R::FIELDS {
+        let shown = (field.get)(&blank);
+        if !field.shape.secret && !(shown.is_null() && !field.shape.nullable) {
+            (field.set)(&mut blank, &shown).unwrap_or_else(|error| panic!("{}: {error}", field.shape.name));
+            assert_eq!((field.get)(&blank), shown, "{} of {}", field.shape.name, R::OBJECT.name);
+        }
+        assert!(field.shape.doc.ends_with('.'), "{}: the doc is a sentence", field.shape.name);
+    }
+    let names: std::collections::HashSet<_> = R::FIELDS.iter().map(|field| field.shape.name).collect();
+    assert_eq!(names.len(), R::FIELDS.len(), "{}", R::OBJECT.name);
+}
+
+#[test]
+fn every_default_is_read_back_as_it_is_shown() {
+    round_trip::<ChannelSpec>();
+    round_trip::<ModelMapping>();
+    round_trip::<AccountInput>();
+    round_trip::<ModelSpec>();
+    round_trip::<GroupSpec>();
+    round_trip::<MemberSpec>();
+    round_trip::<KeyInput>();
+    round_trip::<Profile>();
+    round_trip::<ScheduledPrice>();
+    round_trip::<PriceTier>();
+}
+
+#[test]
+fn names_are_visible_and_not_ids() {
+    let faults = |name: &str| check_row(&GroupSpec { name: name.to_owned(), ..GroupSpec::blank() }).len();
+    for good in ["default", "größe 組 😀", "a/b", "..", "grp_short", "👨\u{200d}👩\u{200d}👧"] {
+        assert_eq!(faults(good), 0, "{good:?}");
+    }
+    for bad in ["a\u{202e}b", "a\u{200b}", "\u{feff}a", "a\u{2066}b", "grp_01m7zpcfdnf1frvedh0bp3pf6m", "a\nb", " a", ""] {
+        assert!(faults(bad) > 0, "{bad:?}");
+    }
+}
+
+#[test]
+fn header_given_twice_in_another_case_is_refused() {
+    let headers = ["X-A", "x-a"].map(|name| (name.to_owned(), "1".to_owned())).to_vec();
+    let spec = ChannelSpec { name: "c".to_owned(), base_url: "https://x/v1".to_owned(), headers, ..ChannelSpec::default() };
+    assert!(check_row(&spec).iter().any(|it| it.field == "headers" && it.message.contains("twice")));
+}
+
+#[test]
+fn mistyped_price_is_refused() {
+    const MOST: i64 = 100_000_000_000_000;
+    let problems = |price| {
+        let schedule = tollgate_core::PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]);
+        check_row(&ModelSpec { name: "m".to_owned(), price: Some(schedule), ..ModelSpec::default() }).len()
+    };
+    let dear = Price { output: Some(MOST), per_request: Some(10_000_000_000_000), ..Price::default() };
+    assert_eq!(problems(dear.clone()), 0);
+    assert_eq!(problems(Price { audio: Some(MOST + 1), ..dear.clone() }), 1);
+    assert_eq!(problems(Price { per_request: Some(10_000_000_000_001), ..dear.clone() }), 1);
+    let tier = PriceTier { above: 1, price: Price { input: Some(-1), ..Price::default() } };
+    assert_eq!(problems(Price { tiers: vec![tier], ..dear }), 1);
+}
+
+#[test]
+fn every_problem_of_a_row_is_reported() {
+    let channel = ChannelSpec { name: " x".to_owned(), base_url: "nowhere".to_owned(), weight: 0, ..ChannelSpec::default() };
+    let fields: Vec<_> = check_row(&channel).iter().map(|problem| problem.field).collect();
+    assert_eq!(fields, ["name", "weight", "base_url"]);
+}
+
+#[test]
+fn problems_name_their_path() {
+    assert_eq!(
+        problems::<ChannelSpec>(json!({
+            "name": "c", "weight": 0, "probe_interval_s": 5, "serves": [{"model": "m", "cost": {"ouput": 1, "input": "x"}}],
+            "budget": [{"amount": 1, "window": "day"}, {"amount": 2, "window": "day"}],
+        })),
+        [
+            "weight: expected a whole number of 1 to 1000000",
+            "probe_interval_s: expected 0, or a whole number of 10 to 86400",
+            "serves[0].cost.ouput: unknown field; did you mean 'output'?",
+            "serves[0].cost.input: not a decimal amount with at most 9 decimals: 'x'",
+            "budget: two budgets have the same window and action",
+        ]
+    );
+}
+
+#[test]
+fn old_spellings_name_the_new_one() {
+    assert_eq!(
+        problems::<KeyInput>(json!({"name": "k", "budgets": [], "budget": {"amount_nano_usd": 1, "window": "day"}})),
+        [
+            "budgets: unknown field; `budgets` is now `budget`, such as {\"amount\": \"5\", \"window\": \"month\"}",
+            "budget.amount_nano_usd: unknown field; `amount_nano_usd` is now `amount`, in USD, such as \"5.00\"",
+            "budget.amount: is missing",
+        ]
+    );
+}
+
+#[test]
+fn short_forms_are_read() {
+    let of = |name: &str, text: &str| {
+        let fields = KeyInput::OBJECT.fields.iter().chain(ModelSpec::OBJECT.fields).chain(GroupSpec::OBJECT.fields);
+        parse_text(fields.into_iter().find(|field| field.name == name).unwrap(), text)
+    };
+    let month = json!({"amount": "5", "window": "month"});
+    assert_eq!(of("budget", "5/month"), Ok(month.clone()));
+    assert_eq!(of("budget", "{ amount = \"5\", window = \"month\" }"), Ok(month.clone()));
+    assert_eq!(of("budget", "{\"amount\":\"5\",\"window\":\"month\"}"), Ok(month.clone()));
+    assert_eq!(of("budget", "5/month,0.50/day:alert"), Ok(json!([month, {"amount": "0.50", "window": "day", "action": "alert"}])));
+    assert_eq!(of("budget", "null"), Ok(Value::Null));
+    assert_eq!(of("price", "input:0.30,output:2.40"), Ok(json!({"input": "0.30", "output": "2.40"})));
+    assert_eq!(of("price", "free"), Ok(json!({"free": true})));
+    assert_eq!(of("price_limit", "mode:ceiling,max_input:1.5"), Ok(json!({"mode": "ceiling", "max_input": "1.5"})));
+    assert_eq!(of("hedge", "cost_cap:1.00"), Ok(json!({"cost_cap": "1.00"})));
+    assert_eq!(of("channels", "a, b"), Ok(json!(["a", "b"])));
+    assert_eq!(of("rpm", "many"), Ok(json!("many")));
+    assert!(of("budget", "5").unwrap_err().contains("such as 5/month"));
+}
