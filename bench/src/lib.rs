@@ -1,5 +1,5 @@
-//! What the programs share: a clock the load client and the fast upstream both can read, just enough HTTP/1.1, and the way to
-//! the database that books are made in.
+//! Shared by the benchmark programs: a clock for load client and fast upstream, minimal HTTP/1.1 parsing, and opening the
+//! database that the fill programs use.
 
 use std::{
     path::PathBuf,
@@ -9,11 +9,11 @@ use std::{
 use tollgate_core::Timestamp;
 use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, open};
 
-/// Opens the database that a generator of books works on, from its arguments `FOLDER COUNT [DATABASE_URL]`; gives the count too.
+/// Opens the database of a fill program from its arguments `FOLDER COUNT [DATABASE_URL]`, and returns it with the count.
 ///
 /// # Errors
-/// Arguments that are missing or cannot be read (`usage` is said), and whatever keeps the database shut.
-pub async fn books(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn std::error::Error>> {
+/// Missing or invalid arguments (reported as `usage`), or a database that cannot be opened.
+pub async fn open_database(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else { return Err(usage.into()) };
     let data = PathBuf::from(folder);
@@ -26,8 +26,7 @@ pub async fn books(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn 
     Ok((store, count.parse()?))
 }
 
-/// Nanoseconds since 1970. Both programs run on one machine, so a stamp written by one and read by the other gives
-/// a one-way delay.
+/// Nanoseconds since 1970. Both programs run on one machine, so the difference of two timestamps is a one-way delay.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "a measuring program reads the clock itself")]
 pub fn now_ns() -> u64 {
@@ -48,7 +47,7 @@ pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
-/// A header's value inside a head; `name` in lower case.
+/// Value of a header in a message head; `name` in lower case.
 #[must_use]
 pub fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     head.split(|byte| *byte == b'\n').skip(1).find_map(|line| {
@@ -58,7 +57,7 @@ pub fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     })
 }
 
-/// Where a chunked body that begins at `from` ends, once all of it is there.
+/// End of a chunked body that starts at `from`; `None` until it is complete.
 #[must_use]
 pub fn chunked_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     loop {
@@ -74,7 +73,7 @@ pub fn chunked_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
-/// Where the request or answer that begins a buffer ends: (end of head, end of body).
+/// End of head and end of body of the first message in a buffer; `None` until it is complete.
 #[must_use]
 pub fn message_end(bytes: &[u8]) -> Option<(usize, usize)> {
     let head = find(bytes, b"\r\n\r\n")?;
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_end_where_their_heads_say() {
+    fn message_end_follows_length_or_chunks() {
         assert_eq!(message_end(b"GET / HTTP/1.1\r\nhost: a\r\n\r\nrest"), Some((23, 27)));
         assert_eq!(message_end(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nab"), None);
         assert_eq!(message_end(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcd"), Some((34, 41)));

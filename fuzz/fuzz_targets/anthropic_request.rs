@@ -1,24 +1,24 @@
-//! Bodies of Anthropic Messages: the full reading, and the edits on the way to an upstream of the same protocol.
+//! Bodies of Anthropic Messages: full decoding, and the edits when forwarding to an upstream of the same protocol.
 //!
-//! Input: one byte that chooses the method, then the body.
+//! Input: one byte selecting the method, then the body.
 
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use tollgate_fuzz::{choices, is_json, request};
+use tollgate_fuzz::{is_json, request, selectors};
 use tollgate_protocol::{Framing, Method, Protocol, RequestEdits, Target, codec};
 
 const METHODS: [Method; 2] = [Method::Chat, Method::CountTokens];
 
 fuzz_target!(|input: &[u8]| {
-    let Some(([method], body)) = choices(input) else { return };
+    let Some(([method], body)) = selectors(input) else { return };
     request(Protocol::Anthropic, METHODS[usize::from(method) % METHODS.len()], body);
-    pass(&Bytes::copy_from_slice(body));
+    forward(&Bytes::copy_from_slice(body));
 });
 
-/// There are no callers of this protocol yet, so nothing has a summary; the edits look at the body alone.
-fn pass(body: &Bytes) {
+/// This protocol has no callers and thus no summaries; the edits use only the body.
+fn forward(body: &Bytes) {
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
     let plain = br#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
     let summary = codec(Protocol::OpenAi).summarise(&target, plain).expect("a plain body has a summary");

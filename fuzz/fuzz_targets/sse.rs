@@ -1,25 +1,25 @@
-//! Event-stream framing against a plain reading of the whole text, wherever the network cut.
+//! Event-stream framing compared with a simple parser of the whole text, for any chunk boundaries.
 //!
-//! Input: one byte that seeds the cuts, then the stream.
+//! Input: one seed byte for the cuts, then the stream.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate_fuzz::{choices, cut};
+use tollgate_fuzz::{cut, selectors};
 use tollgate_protocol::{StreamError, sse::SseParser};
 
 /// Name and data of an event.
 type Event = (Vec<u8>, Vec<u8>);
 
 fuzz_target!(|input: &[u8]| {
-    let Some(([seed], stream)) = choices(input) else { return };
-    let expected = read_whole(stream);
+    let Some(([seed], stream)) = selectors(input) else { return };
+    let expected = parse_whole(stream);
     for seed in [0, 1, seed] {
         assert_eq!(parsed(stream, seed), expected);
     }
 });
 
-/// What the parser hands out, and that what can be forwarded as it is really is the event.
+/// Events from the parser. Checks that bytes marked as forwardable are exactly the event.
 fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
     let mut events = Vec::new();
     let mut parser = SseParser::new();
@@ -47,8 +47,8 @@ fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
     events
 }
 
-/// The rules of the event-stream format, applied to a whole text; an unfinished last event counts.
-fn read_whole(stream: &[u8]) -> Vec<Event> {
+/// A simple parser of the whole text by the rules of the event-stream format; an unfinished last event counts.
+fn parse_whole(stream: &[u8]) -> Vec<Event> {
     let mut events = Vec::new();
     let (mut name, mut data) = (Vec::new(), Vec::new());
     let mut dispatch = |name: &mut Vec<u8>, data: &mut Vec<Vec<u8>>| {
@@ -76,7 +76,7 @@ fn read_whole(stream: &[u8]) -> Vec<Event> {
     events
 }
 
-/// The lines of a text, by all three line ends.
+/// The lines of a text, for all three line endings.
 fn lines(mut text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     while let Some(at) = text.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {

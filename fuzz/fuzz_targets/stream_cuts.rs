@@ -1,20 +1,20 @@
-//! Streamed answers, passed on and translated: the same bytes cut differently come to the same, fault included, and
-//! what a caller is sent is always whole events.
+//! Streamed answers, forwarded and translated: the result, errors included, does not depend on how the bytes are cut, and callers
+//! are sent only complete events.
 //!
-//! Input: a byte that chooses the way (upstream, caller), a byte that seeds the cuts, a byte of flags, then the
+//! Input: a byte selecting the upstream's and the caller's protocol, a seed byte for the cuts, a byte of flags, then the
 //! upstream's bytes.
 
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use tollgate_fuzz::{PROTOCOLS, choices, context, cut, written_events};
-use tollgate_protocol::{Framing, Protocol, ReplySummary, ReplyEdits, StreamError, StreamRelay, codec, translating_relay};
+use tollgate_fuzz::{PROTOCOLS, context, cut, selectors, written_events};
+use tollgate_protocol::{Framing, Protocol, ReplyEdits, ReplySummary, StreamError, StreamRelay, codec, translating_relay};
 
 fuzz_target!(|input: &[u8]| {
-    let Some(([way, seed, flags], stream)) = choices(input) else { return };
-    let way = usize::from(way) % (PROTOCOLS.len() * PROTOCOLS.len());
-    let (upstream, caller) = (PROTOCOLS[way / PROTOCOLS.len()], PROTOCOLS[way % PROTOCOLS.len()]);
+    let Some(([pair, seed, flags], stream)) = selectors(input) else { return };
+    let pair = usize::from(pair) % (PROTOCOLS.len() * PROTOCOLS.len());
+    let (upstream, caller) = (PROTOCOLS[pair / PROTOCOLS.len()], PROTOCOLS[pair % PROTOCOLS.len()]);
     let whole = relayed(relay(upstream, caller, flags), stream, 0);
     for seed in [1, seed] {
         let cut = relayed(relay(upstream, caller, flags), stream, seed);
@@ -34,23 +34,23 @@ fn relay(upstream: Protocol, caller: Protocol, flags: u8) -> Box<dyn StreamRelay
     codec(upstream).relay(context.framing, &ReplyEdits { caller_model, hide_usage: !context.include_usage })
 }
 
-/// How a stream went.
+/// Result of relaying a stream.
 #[derive(PartialEq)]
-struct Went {
+struct RelayResult {
     sent: Vec<u8>,
     fault: Option<StreamError>,
     reading: ReplySummary,
     complete: bool,
 }
 
-impl std::fmt::Debug for Went {
+impl std::fmt::Debug for RelayResult {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { sent, fault, reading, complete } = self;
         write!(to, "{fault:?}, {reading:?}, complete {complete}, sent:\n{}", String::from_utf8_lossy(sent))
     }
 }
 
-fn relayed(mut relay: Box<dyn StreamRelay>, stream: &[u8], seed: u8) -> Went {
+fn relayed(mut relay: Box<dyn StreamRelay>, stream: &[u8], seed: u8) -> RelayResult {
     let mut out: Vec<Bytes> = Vec::new();
     let mut fault = None;
     for chunk in cut(stream, seed) {
@@ -62,5 +62,5 @@ fn relayed(mut relay: Box<dyn StreamRelay>, stream: &[u8], seed: u8) -> Went {
     if fault.is_none() {
         fault = relay.finish(&mut out).err();
     }
-    Went { sent: out.concat(), fault, reading: relay.reading(), complete: relay.complete() }
+    RelayResult { sent: out.concat(), fault, reading: relay.reading(), complete: relay.complete() }
 }

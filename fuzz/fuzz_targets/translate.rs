@@ -1,22 +1,22 @@
-//! Any request through every emitter; any answer, error and stream through every encoder of a caller's protocol.
+//! Any request through every request encoder; any answer, error and stream through every reply encoder.
 //!
-//! Input: five bytes that choose what it is (request, answer, stream), whose protocol, which method or kind of answer, the
-//! flags, and the upstream model; then the body or the stream.
+//! Input: five bytes selecting the kind (request, answer, stream), the protocol, the method or kind of answer, the flags, and the
+//! upstream model; then the body or the stream.
 
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate_fuzz::{PROTOCOLS, choices, context, cut, protocol, written_events};
+use tollgate_fuzz::{PROTOCOLS, context, cut, protocol, selectors, written_events};
 use tollgate_protocol::{
-    Framing, Method, GeminiErrorFields, OpenAiErrorFields, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions, codec,
-    decode_request, effective_profile, encode_request,
+    Framing, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Profile, Protocol, RemoteMedia, Target, TranslateOptions,
+    codec, decode_request, effective_profile, encode_request,
     neutral::{AnswerKind, EncodedRequest, ReplyContext, Request},
     pending_media, translate_problem, translate_reply, translating_relay,
 };
 
-/// Models whose known facts differ in everything that translation looks at.
+/// Models whose known facts differ in every way that translation depends on.
 const MODELS: [&str; 8] = [
     "gpt-4o",
     "gpt-5.1",
@@ -32,12 +32,12 @@ const NATIVE: [Method; 5] =
     [Method::Generate, Method::StreamGenerate, Method::CountTokens, Method::EmbedContent, Method::BatchEmbedContents];
 
 fuzz_target!(|input: &[u8]| {
-    let Some(([what, whose, method, flags, model], body)) = choices(input) else { return };
-    let whose = protocol(whose);
+    let Some(([what, from, method, flags, model], body)) = selectors(input) else { return };
+    let from = protocol(from);
     match what % 3 {
-        0 => request(whose, method, flags, model, body),
-        1 => answer(whose, method, flags, body),
-        _ => stream(whose, flags, body),
+        0 => request(from, method, flags, model, body),
+        1 => answer(from, method, flags, body),
+        _ => stream(from, flags, body),
     }
 });
 
@@ -64,13 +64,13 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
         let outcome = encode_request(to, &request, model, &profile, &options);
         assert_eq!(outcome, encode_request(to, &request, model, &profile, &options), "the same history gives the same bytes");
         if let Ok(encoded) = outcome {
-            written(to, &request, &encoded);
+            check_encoded(to, &request, &encoded);
         }
     }
 }
 
-/// What is written for an upstream is JSON that our own reader of that protocol takes, and nothing of ours leaks into it.
-fn written(to: Protocol, request: &Request, encoded: &EncodedRequest) {
+/// A request encoded for an upstream is JSON that our own decoder of that protocol accepts.
+fn check_encoded(to: Protocol, request: &Request, encoded: &EncodedRequest) {
     let value: Value = serde_json::from_slice(&encoded.body).expect("a request of ours is JSON");
     assert!(value.is_object());
     assert!(encoded.dropped.is_sorted(), "the list of dropped fields is sorted");
@@ -87,7 +87,7 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
         _ => AnswerKind::Generated,
     };
     let problem = codec(upstream).decode_problem(400, &body);
-    // Callers of chat completions have no way to ask for a count, those of Anthropic Messages for vectors.
+    // OpenAI chat callers cannot request token counts, Anthropic callers cannot request embeddings.
     let callers: &[Protocol] = match kind {
         AnswerKind::Generated => &PROTOCOLS,
         AnswerKind::Count => &[Protocol::Gemini],
@@ -121,9 +121,9 @@ fn stream(upstream: Protocol, flags: u8, bytes: &[u8]) {
             None => fault = relay.finish(&mut out).err(),
         }
         assert_eq!(relay.complete(), fault.is_none(), "an answer is complete or has a fault");
-        let said = String::from_utf8(out.concat()).expect("what we write is UTF-8");
+        let text = String::from_utf8(out.concat()).expect("what we write is UTF-8");
         if fault.is_some() {
-            assert!(!said.contains("data: [DONE]\n"), "a broken stream never looks whole");
+            assert!(!text.contains("data: [DONE]\n"), "a broken stream never looks whole");
             out.push(relay.problem(&problem()));
         }
         let sent = out.concat();

@@ -1,31 +1,31 @@
-//! What the fuzz targets share: an input is a few bytes that choose, then the bytes of a body or a stream as they
-//! stand on the wire. `cargo xtask fuzz` writes its seeds in this form.
+//! Shared by the fuzz targets. An input is a few selector bytes, then the bytes of a body or a stream as on the wire. `cargo
+//! xtask fuzz` writes its seeds in this form.
 
 use bytes::Bytes;
 use serde_json::Value;
 use tollgate_protocol::{
-    Framing, Malformed, MalformedKind, Method, RequestSummary, Protocol, RequestEdits, Target, codec, decode_request,
+    Framing, Malformed, MalformedKind, Method, Protocol, RequestEdits, RequestSummary, Target, codec, decode_request,
     neutral::ReplyContext, remove_fields,
 };
 
-/// Every protocol, in the order in which inputs count them.
+/// All protocols, in the order of the selector byte.
 pub const PROTOCOLS: [Protocol; 3] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
 
-/// The first bytes of an input, and the rest.
-pub fn choices<const N: usize>(input: &[u8]) -> Option<([u8; N], &[u8])> {
+/// The selector bytes of an input, and the rest.
+pub fn selectors<const N: usize>(input: &[u8]) -> Option<([u8; N], &[u8])> {
     input.split_first_chunk().map(|(first, rest)| (*first, rest))
 }
 
-/// The protocol a byte chooses.
+/// The protocol selected by a byte.
 pub fn protocol(byte: u8) -> Protocol {
     PROTOCOLS[usize::from(byte) % PROTOCOLS.len()]
 }
 
-/// `stream` cut into pieces: 0 not at all, 1 behind every byte, any other seed at places of its own.
+/// Cuts `stream` into pieces: not at all for seed 0, after every byte for 1, at pseudo-random places for others.
 pub fn cut(stream: &[u8], seed: u8) -> Vec<Bytes> {
     let mut pieces = Vec::new();
     let mut rest = stream;
-    // xorshift32; never zero, because the seed's bit is set.
+    // xorshift32; never zero, because the lowest seed bit is set.
     let mut state = 0x9E37_79B9_u32 ^ (u32::from(seed) << 8 | 1);
     while !rest.is_empty() {
         state ^= state << 13;
@@ -34,18 +34,18 @@ pub fn cut(stream: &[u8], seed: u8) -> Vec<Bytes> {
         let length = match seed {
             0 => rest.len(),
             1 => 1,
-            // Small pieces are where the faults are; now and then a large one, now and then none.
+            // Mostly small pieces, where faults are likely; sometimes large or empty ones.
             _ if state.is_multiple_of(7) => 1 + (state >> 8) as usize % 200,
             _ => (state >> 8) as usize % 9,
         };
-        let (piece, behind) = rest.split_at(length.min(rest.len()));
+        let (piece, remaining) = rest.split_at(length.min(rest.len()));
         pieces.push(Bytes::copy_from_slice(piece));
-        rest = behind;
+        rest = remaining;
     }
     pieces
 }
 
-/// The facts of a request that an answer's translation needs, from one byte of flags.
+/// The request facts needed to translate an answer, from one byte of flags.
 pub fn context(flags: u8) -> ReplyContext {
     let on = |bit: u8| flags & (1 << bit) != 0;
     ReplyContext {
@@ -61,25 +61,25 @@ pub fn context(flags: u8) -> ReplyContext {
     }
 }
 
-/// Takes a caller's body along the whole way that a request on its own protocol goes, and reads it in full.
+/// Processes a caller's body as a request in its own protocol, and decodes it in full.
 pub fn request(protocol: Protocol, method: Method, body: &[u8]) {
     let model = (protocol == Protocol::Gemini).then(|| "m".to_owned());
     let target = Target { method, model, framing: Framing::Sse };
     let body = Bytes::copy_from_slice(body);
-    // Reading in full is asked only of bodies with a summary, but must not rely on it.
+    // The gateway decodes only bodies that have a summary; decoding must not rely on it.
     let _ = decode_request(protocol, &target, &body);
     if protocol == Protocol::Anthropic {
-        // No callers of its own yet, so there is nothing to scan for.
+        // This protocol has no callers, so it has no summaries.
         return;
     }
     match codec(protocol).summarise(&target, &body) {
-        Ok(summary) => record_summary(protocol, &target, &body, &summary),
-        Err(refusal) => refused(&body, &refusal),
+        Ok(summary) => check_summary(protocol, &target, &body, &summary),
+        Err(refusal) => check_malformed(&body, &refusal),
     }
 }
 
-/// A body with a summary is JSON, and stays JSON of the same shape whatever is edited.
-fn record_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &RequestSummary) {
+/// A body with a summary is JSON and stays JSON of the same shape after edits.
+fn check_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &RequestSummary) {
     assert!(is_json(body), "a body with a summary is JSON");
     let plain = codec(protocol).forward_request(body, summary, &RequestEdits::default());
     if summary.splices.markers {
@@ -107,7 +107,7 @@ fn record_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &R
     assert!(is_json(&bare), "a body without its fields is JSON");
 }
 
-fn refused(body: &Bytes, refusal: &Malformed) {
+fn check_malformed(body: &Bytes, refusal: &Malformed) {
     assert!(refusal.violations.len() <= 20, "the list of faults is bounded");
     assert!(!refusal.message.is_empty());
     if refusal.kind != MalformedKind::NotJson {
@@ -116,13 +116,13 @@ fn refused(body: &Bytes, refusal: &Malformed) {
     }
 }
 
-/// Whether the bytes are one JSON value, nested as deep as our own scanner allows.
+/// True for one JSON value, nested no deeper than the scanner allows.
 pub fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<&serde_json::value::RawValue>(bytes).is_ok()
 }
 
-/// The data of each event of a stream that we wrote. Panics where it is not what we write: one `data:` line of JSON, or
-/// the end mark of chat completions.
+/// The data of each event in an encoded stream. Panics unless each event has one `data:` line with JSON, or the end mark of chat
+/// completions.
 pub fn written_events(stream: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(stream).expect("what we write is UTF-8");
     if !text.is_empty() {

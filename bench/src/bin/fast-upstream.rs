@@ -1,8 +1,8 @@
-//! A model provider that costs next to nothing, so that what stands in front of it can be measured.
+//! A model provider with minimal overhead, for measuring what is in front of it.
 //!
-//! One thread, HTTP/1.1 with keep-alive. Chat completions and native generation, JSON and SSE. Each streamed piece
-//! of content is `@<nanoseconds since 1970> `, the moment it was written. `GET /set?delay=MS&chunks=N&interval=MS`
-//! changes the behaviour without a restart. `--listen ADDR`.
+//! One thread, HTTP/1.1 with keep-alive. Serves OpenAI chat completions and Gemini generation, JSON and SSE. Each streamed piece
+//! of content is `@<nanoseconds since 1970> `, the time it was written. `GET /set?delay=MS&chunks=N&interval=MS` changes the
+//! behaviour at run time. Option: `--listen ADDR`.
 
 use std::{
     io,

@@ -1,9 +1,8 @@
-//! Fills a gateway's database with keys that all spent something, then measures what a node does with them: reading what was
-//! spent at its start, counting from there, looking keys up, and reading what changed. Prints times, and memory as the
-//! system sees it.
+//! Fills a gateway's database with keys that all spent something, then measures a node's work with them: loading the spending at
+//! startup, counting, looking up keys, and reading changes. Prints durations and resident memory.
 //!
-//! `keys FOLDER COUNT [DATABASE_URL]`: the folder's own SQLite file without an address. A database that holds records already
-//! is only asked.
+//! `keys FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has records is
+//! only measured.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
@@ -16,22 +15,22 @@ use tollgate_core::{
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{Actor, Change, ChangeOrigin, KeySpec, MemberSpec, RandomSource, Store, UsageFilter};
 
-/// Records of one transaction, and keys of one.
+/// Records per transaction.
 const BATCH: u64 = 1_000;
 /// 2026-11-21T12:00:00Z.
 const NOW: Timestamp = Timestamp(1_795_262_400_000_000);
-/// Keys that are looked up, and subjects whose spending is asked for.
+/// Number of key lookups and of spending queries.
 const LOOKUPS: u64 = 10_000;
-/// Keys that spend something more.
+/// Number of keys that spend again.
 const CHANGED: u64 = 10_000;
-/// Keys a member has.
-const A_MEMBER: u64 = 100;
+/// Keys per member.
+const KEYS_PER_MEMBER: u64 = 100;
 
-type Failure = Box<dyn std::error::Error>;
+type BoxError = Box<dyn std::error::Error>;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let (store, count) = tollgate_bench::books("keys FOLDER COUNT [DATABASE_URL]", NOW).await?;
+        let (store, count) = tollgate_bench::open_database("keys FOLDER COUNT [DATABASE_URL]", NOW).await?;
         if store.usage.page(&UsageFilter::default()).await?.items.is_empty() {
             fill(&store, count).await?;
             println!("filled; run this again to measure with fresh memory");
@@ -43,65 +42,65 @@ fn main() -> Result<(), Failure> {
     })
 }
 
-/// Makes keys, and books a request of each.
-async fn fill(store: &Store, count: u64) -> Result<(), Failure> {
+/// Creates the keys and adds one usage record for each.
+async fn fill(store: &Store, count: u64) -> Result<(), BoxError> {
     let actor = Actor { door: ChangeOrigin::Cli, name: "bench".to_owned() };
     let begin = Instant::now();
-    for member in 0..count.div_ceil(A_MEMBER) {
+    for member in 0..count.div_ceil(KEYS_PER_MEMBER) {
         let mut changes = vec![Change::PutMember(Box::new(MemberSpec { name: member_name(member), ..MemberSpec::default() }))];
-        for number in member * A_MEMBER..count.min((member + 1) * A_MEMBER) {
+        for number in member * KEYS_PER_MEMBER..count.min((member + 1) * KEYS_PER_MEMBER) {
             let spec = KeySpec { name: format!("key {number}"), member: member_name(member), ..KeySpec::default() };
             let secret = store.hasher.import(&Secret::new(secret(number)))?;
             changes.push(Change::PutKey { key: Box::new(spec), secret: Some(secret) });
         }
         store.catalog.apply(&changes, &actor, NOW).await?;
     }
-    println!("made {count} keys in {:.1?}", begin.elapsed());
+    println!("created {count} keys in {:.1?}", begin.elapsed());
     let begin = Instant::now();
     store.usage.make_room(NOW).await?;
     for first in (0..count).step_by(usize::try_from(BATCH)?) {
         let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, number)).collect();
         store.usage.append(&records).await?;
     }
-    println!("booked a record of each in {:.1?}", begin.elapsed());
+    println!("inserted one record each in {:.1?}", begin.elapsed());
     Ok(())
 }
 
-async fn measure(store: &Store, count: u64) -> Result<(), Failure> {
+async fn measure(store: &Store, count: u64) -> Result<(), BoxError> {
     println!("memory before: {}", memory()?);
-    let watch = Instant::now();
-    let (counters, place) = store.counters(NOW, Duration::from_mins(11)).await?;
-    println!("counters that know what {count} keys spent: {:.2?}, {}", watch.elapsed(), memory()?);
+    let started = Instant::now();
+    let (counters, position) = store.counters(NOW, Duration::from_mins(11)).await?;
+    println!("counters with the spending of {count} keys: {:.2?}, {}", started.elapsed(), memory()?);
     let mut slowest = Duration::ZERO;
     let begin = Instant::now();
     for number in 0..LOOKUPS {
-        let watch = Instant::now();
+        let started = Instant::now();
         let of = number.wrapping_mul(7_919) % count;
         let hash = store.hasher.import(&Secret::new(secret(of)))?.hash;
         let found = store.keys.find(&hash).await?;
         assert!(found.is_some(), "key {of} is there");
-        slowest = slowest.max(watch.elapsed());
+        slowest = slowest.max(started.elapsed());
     }
     let each = begin.elapsed() / u32::try_from(LOOKUPS)?;
     println!("looking up one key of {count} in the database: {each:.1?} on average, at most {slowest:.1?}; {}", memory()?);
     let begin = Instant::now();
     let spent: i64 = (0..LOOKUPS).map(|number| counters.spent(Subject::Key(key(number % count)), Window::Month, NOW).0).sum();
-    println!("asking the counters {LOOKUPS} times: {:.2?}, {spent} nano-USD", begin.elapsed());
+    println!("reading the counters {LOOKUPS} times: {:.2?}, {spent} nano-USD", begin.elapsed());
 
-    // Of a few keys something changes.
+    // Add spending for some of the keys.
     let changed = CHANGED.min(count);
-    let draw: [u8; 8] = RandomSource::system().bytes();
+    let id_base: [u8; 8] = RandomSource::system().bytes();
     for first in (0..changed).step_by(usize::try_from(BATCH)?) {
         let last = changed.min(first + BATCH);
         let records: Vec<UsageRecord> =
-            (first..last).map(|number| record(u64::from_be_bytes(draw).wrapping_add(number), number)).collect();
+            (first..last).map(|number| record(u64::from_be_bytes(id_base).wrapping_add(number), number)).collect();
         store.usage.append(&records).await?;
     }
-    let (begin, mut from, mut subjects, mut slowest) = (Instant::now(), place, 0, Duration::ZERO);
+    let (begin, mut from, mut subjects, mut slowest) = (Instant::now(), position, 0, Duration::ZERO);
     loop {
-        let watch = Instant::now();
+        let started = Instant::now();
         let page = store.ledger.spending_since(from, NOW).await?;
-        slowest = slowest.max(watch.elapsed());
+        slowest = slowest.max(started.elapsed());
         subjects += page.spent.len() + page.added.len();
         from = page.until;
         if page.until >= page.ledger {
@@ -109,15 +108,15 @@ async fn measure(store: &Store, count: u64) -> Result<(), Failure> {
         }
     }
     println!(
-        "what changed for {changed} keys: {subjects} sums in {:.2?}, the slowest page {slowest:.2?}; {}",
+        "changes of {changed} keys: {subjects} sums in {:.2?}, the slowest page {slowest:.2?}; {}",
         begin.elapsed(),
         memory()?
     );
     Ok(())
 }
 
-/// What the system says this process holds.
-fn memory() -> Result<String, Failure> {
+/// Current and peak resident memory of this process.
+fn memory() -> Result<String, BoxError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let mib = |name: &str| -> Option<u64> {
         let line = status.lines().find(|line| line.starts_with(name))?;
@@ -126,14 +125,14 @@ fn memory() -> Result<String, Failure> {
     Ok(format!("{} MiB resident, at most {} MiB so far", mib("VmRSS").unwrap_or(0), mib("VmHWM").unwrap_or(0)))
 }
 
-fn ten(number: u64) -> [u8; 10] {
+fn id_bytes(number: u64) -> [u8; 10] {
     let mut bytes = [0; 10];
     bytes[2..].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
 fn key(number: u64) -> KeyId {
-    KeyId::from_parts(NOW, ten(number))
+    KeyId::from_parts(NOW, id_bytes(number))
 }
 
 fn member_name(number: u64) -> String {
@@ -144,15 +143,15 @@ fn secret(number: u64) -> String {
     format!("bench-key-{number:016}-0123456789")
 }
 
-/// A request of a key. The books know keys by ids of their own here, not by those of the rows above.
+/// The usage record of a request. Its key id is derived from the number and differs from that of the key's row.
 fn record(id: u64, of: u64) -> UsageRecord {
     UsageRecord {
-        id: RequestId::from_parts(NOW, ten(id)),
+        id: RequestId::from_parts(NOW, id_bytes(id)),
         at: NOW,
         key: key(of),
         key_name: format!("key {of}"),
-        member: MemberId::from_parts(NOW, ten(of / A_MEMBER)),
-        group: Some(GroupId::from_parts(NOW, ten(1))),
+        member: MemberId::from_parts(NOW, id_bytes(of / KEYS_PER_MEMBER)),
+        group: Some(GroupId::from_parts(NOW, id_bytes(1))),
         group_name: Some("default".to_owned()),
         protocol_in: Protocol::OpenAi,
         protocol_out: None,

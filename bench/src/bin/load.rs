@@ -1,11 +1,11 @@
-//! A load client that costs little: one thread, raw HTTP/1.1, one JSON line of figures at its end.
+//! A low-overhead load client: one thread, raw HTTP/1.1, results as one line of JSON.
 //!
 //! `load max|rate|stream --url http://HOST:PORT/PATH [--connections N] [--seconds S] [--warm S] [--rate R]
 //! [--ramp-ms MS] [--model M] [--native] [--header 'name: value'] [--pid P]`
 //!
-//! `max` is a closed loop; `rate` an open one, where latency counts from the moment a request was due, so that a
-//! stalled server is charged for what it held up; `stream` measures the time to the first content and each chunk's
-//! one-way delay, from the stamp the fast upstream puts into it.
+//! `max` is a closed loop. `rate` is an open loop: latency counts from the time a request was due, so delays caused by a stalled
+//! server are included. `stream` measures the time to the first content and the one-way delay of each chunk, using the timestamp
+//! that the fast upstream puts into it.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
@@ -43,78 +43,78 @@ struct LoadOptions {
 }
 
 fn main() {
-    let asked = read_arguments();
+    let options = read_arguments();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let figures = LocalSet::new().block_on(&runtime, measure(&asked));
+    let results = LocalSet::new().block_on(&runtime, measure(&options));
     #[expect(clippy::print_stdout, reason = "this line is what the program is for")]
     {
-        println!("{figures}");
+        println!("{results}");
     }
-    // Streams still open need no orderly end.
+    // Exit without closing the streams still open.
     std::process::exit(0);
 }
 
-async fn measure(asked: &LoadOptions) -> Value {
-    let figures = Rc::new(RefCell::new(Measurements::default()));
+async fn measure(options: &LoadOptions) -> Value {
+    let results = Rc::new(RefCell::new(Measurements::default()));
     let queue: Rc<RefCell<VecDeque<u64>>> = Rc::default();
-    let bell = Rc::new(Notify::new());
-    for number in 0..asked.connections {
-        let (asked, figures, queue, bell) = (asked.clone(), Rc::clone(&figures), Rc::clone(&queue), Rc::clone(&bell));
-        tokio::task::spawn_local(async move { connection(number, &asked, &figures, &queue, &bell).await });
+    let notify = Rc::new(Notify::new());
+    for number in 0..options.connections {
+        let (options, results, queue, notify) = (options.clone(), Rc::clone(&results), Rc::clone(&queue), Rc::clone(&notify));
+        tokio::task::spawn_local(async move { connection(number, &options, &results, &queue, &notify).await });
     }
-    if asked.mode == "rate" {
-        clockwork(asked.rate, Rc::clone(&queue), Rc::clone(&bell));
+    if options.mode == "rate" {
+        schedule_requests(options.rate, Rc::clone(&queue), Rc::clone(&notify));
     }
-    tokio::time::sleep(Duration::from_secs_f64(asked.warm)).await;
-    figures.borrow_mut().measuring = true;
-    let (begin, cpu) = (now_ns(), cpu_ns(&asked.pids));
+    tokio::time::sleep(Duration::from_secs_f64(options.warm)).await;
+    results.borrow_mut().measuring = true;
+    let (begin, cpu) = (now_ns(), cpu_ns(&options.pids));
     let mut memory = 0;
-    let mut left = asked.seconds;
+    let mut left = options.seconds;
     while left > 0.0 {
         tokio::time::sleep(Duration::from_secs_f64(left.min(1.0))).await;
         left -= 1.0;
-        memory = memory.max(resident_bytes(&asked.pids));
+        memory = memory.max(resident_bytes(&options.pids));
     }
     let seconds = seconds_of(now_ns() - begin);
-    let cpu = cpu_ns(&asked.pids) - cpu;
-    let mut figures = figures.borrow_mut();
-    figures.measuring = false;
-    let (done, chunks) = (figures.done, figures.chunk.len() as u64);
+    let cpu = cpu_ns(&options.pids) - cpu;
+    let mut results = results.borrow_mut();
+    results.measuring = false;
+    let (done, chunks) = (results.done, results.chunk.len() as u64);
     let micros = |per: u64| if per == 0 { Value::Null } else { json!(seconds_of(cpu) * 1e6 / count(per)) };
     json!({
-        "per_second": if asked.mode == "stream" { count(chunks) / seconds } else { count(done) / seconds },
-        "done": done, "errors": figures.errors, "last_error": figures.last_error,
+        "per_second": if options.mode == "stream" { count(chunks) / seconds } else { count(done) / seconds },
+        "done": done, "errors": results.errors, "last_error": results.last_error,
         "cpu_us_per_request": micros(done), "cpu_us_per_chunk": micros(chunks), "memory_bytes": memory,
-        "latency_ms": spread(&mut figures.whole), "first_ms": spread(&mut figures.first), "chunk_ms": spread(&mut figures.chunk),
+        "latency_ms": percentiles(&mut results.whole), "first_ms": percentiles(&mut results.first), "chunk_ms": percentiles(&mut results.chunk),
     })
 }
 
 async fn connection(
     number: usize,
-    asked: &LoadOptions,
-    figures: &RefCell<Measurements>,
+    options: &LoadOptions,
+    results: &RefCell<Measurements>,
     queue: &RefCell<VecDeque<u64>>,
-    bell: &Notify,
+    notify: &Notify,
 ) {
-    if asked.mode == "stream" {
-        let wait = asked.ramp_ms * number as u64 / asked.connections.max(1) as u64;
+    if options.mode == "stream" {
+        let wait = options.ramp_ms * number as u64 / options.connections.max(1) as u64;
         tokio::time::sleep(Duration::from_millis(wait)).await;
     }
     let mut socket: Option<TcpStream> = None;
     let mut buffer = Vec::with_capacity(8_192);
     loop {
-        let due = if asked.mode == "rate" {
+        let due = if options.mode == "rate" {
             let next = queue.borrow_mut().pop_front();
             let Some(due) = next else {
-                bell.notified().await;
+                notify.notified().await;
                 continue;
             };
             due
         } else {
             now_ns()
         };
-        let result = exchange(&mut socket, &mut buffer, asked, due, figures).await;
-        if note(result, due, &mut figures.borrow_mut()) {
+        let result = exchange(&mut socket, &mut buffer, options, due, results).await;
+        if record_result(result, due, &mut results.borrow_mut()) {
             continue;
         }
         socket = None;
@@ -122,19 +122,19 @@ async fn connection(
     }
 }
 
-/// Counts one exchange; `false` when it failed.
-fn note(result: Result<(), String>, due: u64, figures: &mut Measurements) -> bool {
+/// Counts one exchange; returns `false` when it failed.
+fn record_result(result: Result<(), String>, due: u64, results: &mut Measurements) -> bool {
     match result {
         Ok(()) => {
-            if figures.measuring {
-                figures.done += 1;
-                figures.whole.push(now_ns().saturating_sub(due));
+            if results.measuring {
+                results.done += 1;
+                results.whole.push(now_ns().saturating_sub(due));
             }
             true
         }
         Err(error) => {
-            figures.errors += u64::from(figures.measuring);
-            figures.last_error = error;
+            results.errors += u64::from(results.measuring);
+            results.last_error = error;
             false
         }
     }
@@ -143,60 +143,61 @@ fn note(result: Result<(), String>, due: u64, figures: &mut Measurements) -> boo
 async fn exchange(
     socket: &mut Option<TcpStream>,
     buffer: &mut Vec<u8>,
-    asked: &LoadOptions,
+    options: &LoadOptions,
     since: u64,
-    figures: &RefCell<Measurements>,
+    results: &RefCell<Measurements>,
 ) -> Result<(), String> {
     let stream = if let Some(stream) = socket {
         stream
     } else {
-        let opened = TcpStream::connect(&asked.address).await.map_err(|error| format!("connect: {error}"))?;
+        let opened = TcpStream::connect(&options.address).await.map_err(|error| format!("connect: {error}"))?;
         opened.set_nodelay(true).map_err(|error| error.to_string())?;
         socket.insert(opened)
     };
-    stream.write_all(&asked.request).await.map_err(|error| format!("write: {error}"))?;
+    stream.write_all(&options.request).await.map_err(|error| format!("write: {error}"))?;
     buffer.clear();
     let (mut scanned, mut pieces, mut ended) = (0, 0_u64, false);
     loop {
         if stream.read_buf(buffer).await.map_err(|error| format!("read: {error}"))? == 0 {
             return Err("closed inside an answer".to_owned());
         }
-        if asked.mode == "stream"
+        if options.mode == "stream"
             && let Some(line) = buffer[scanned..].iter().rposition(|byte| *byte == b'\n')
         {
             let lines = &buffer[scanned..=scanned + line];
-            pieces += stamps(lines, pieces, since, figures);
+            pieces += read_timestamps(lines, pieces, since, results);
             ended |= find(lines, b"[DONE]").is_some() || find(lines, b"\"STOP\"").is_some();
             scanned += line + 1;
         }
-        // Scanning for the end is linear in the answer only when it is worth trying.
-        if (asked.mode != "stream" || buffer.ends_with(b"0\r\n\r\n")) && message_end(buffer).is_some() {
+        // Search for the end only when the buffer may contain it; otherwise scanning would be quadratic in the answer.
+        if (options.mode != "stream" || buffer.ends_with(b"0\r\n\r\n")) && message_end(buffer).is_some() {
             break;
         }
     }
     if !buffer.starts_with(b"HTTP/1.1 200") {
         return Err(String::from_utf8_lossy(&buffer[..buffer.len().min(300)]).into_owned());
     }
-    if asked.mode == "stream" && (pieces == 0 || !ended) {
+    if options.mode == "stream" && (pieces == 0 || !ended) {
         return Err(format!("a stream of {pieces} pieces without its end"));
     }
     Ok(())
 }
 
-/// Reads the stamps of whole lines; gives how many there were.
-fn stamps(lines: &[u8], before: u64, since: u64, figures: &RefCell<Measurements>) -> u64 {
+/// Reads the timestamps in complete lines and returns their number.
+fn read_timestamps(lines: &[u8], before: u64, since: u64, results: &RefCell<Measurements>) -> u64 {
     let now = now_ns();
-    let mut figures = figures.borrow_mut();
+    let mut results = results.borrow_mut();
     let (mut from, mut found) = (0, 0);
     while let Some(at) = find(&lines[from..], b"\"@") {
         from += at + 2;
         let digits = lines[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let stamp: u64 = std::str::from_utf8(&lines[from..from + digits]).ok().and_then(|text| text.parse().ok()).unwrap_or(now);
-        if figures.measuring {
+        let timestamp: u64 =
+            std::str::from_utf8(&lines[from..from + digits]).ok().and_then(|text| text.parse().ok()).unwrap_or(now);
+        if results.measuring {
             if before + found == 0 {
-                figures.first.push(now.saturating_sub(since));
+                results.first.push(now.saturating_sub(since));
             }
-            figures.chunk.push(now.saturating_sub(stamp));
+            results.chunk.push(now.saturating_sub(timestamp));
         }
         found += 1;
         from += digits;
@@ -204,9 +205,9 @@ fn stamps(lines: &[u8], before: u64, since: u64, figures: &RefCell<Measurements>
     found
 }
 
-/// Puts requests on the queue on time, whatever the server does. A thread of its own sleeps more exactly than the
-/// runtime's timer.
-fn clockwork(rate: f64, queue: Rc<RefCell<VecDeque<u64>>>, bell: Rc<Notify>) {
+/// Queues requests on schedule, whatever the server does. A separate thread, because it sleeps more precisely than the runtime's
+/// timer.
+fn schedule_requests(rate: f64, queue: Rc<RefCell<VecDeque<u64>>>, notify: Rc<Notify>) {
     let (sender, mut receiver) = mpsc::channel(100_000);
     std::thread::spawn(move || {
         let begin = now_ns();
@@ -221,12 +222,12 @@ fn clockwork(rate: f64, queue: Rc<RefCell<VecDeque<u64>>>, bell: Rc<Notify>) {
     tokio::task::spawn_local(async move {
         while let Some(due) = receiver.recv().await {
             queue.borrow_mut().push_back(due);
-            bell.notify_one();
+            notify.notify_one();
         }
     });
 }
 
-fn spread(values: &mut [u64]) -> Value {
+fn percentiles(values: &mut [u64]) -> Value {
     values.sort_unstable();
     let at = |per_mille: usize| {
         values.get((values.len() * per_mille / 1_000).min(values.len().saturating_sub(1))).map(|value| seconds_of(*value) * 1e3)
@@ -234,7 +235,7 @@ fn spread(values: &mut [u64]) -> Value {
     json!({"count": values.len(), "p50": at(500), "p90": at(900), "p99": at(990), "max": at(1_000)})
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "results for people")]
 fn count(number: u64) -> f64 {
     number as f64
 }
@@ -248,8 +249,8 @@ fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// These processes and all that descend from them.
-fn tree(pids: &[u32]) -> Vec<u32> {
+/// These processes and all their descendants.
+fn process_tree(pids: &[u32]) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -267,9 +268,9 @@ fn tree(pids: &[u32]) -> Vec<u32> {
     wanted
 }
 
-/// Time on a CPU, in nanoseconds, as the scheduler counts it.
+/// CPU time in nanoseconds, as counted by the scheduler.
 fn cpu_ns(pids: &[u32]) -> u64 {
-    let tasks = tree(pids).into_iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let tasks = process_tree(pids).into_iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
     tasks
         .flat_map(|tasks| tasks.flatten().collect::<Vec<_>>())
         .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok()?.split(' ').next()?.parse::<u64>().ok())
@@ -277,7 +278,7 @@ fn cpu_ns(pids: &[u32]) -> u64 {
 }
 
 fn resident_bytes(pids: &[u32]) -> u64 {
-    let pages = tree(pids)
+    let pages = process_tree(pids)
         .into_iter()
         .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split(' ').nth(1)?.parse::<u64>().ok());
     pages.sum::<u64>() * 4_096
@@ -287,7 +288,7 @@ fn read_arguments() -> LoadOptions {
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next().expect("max, rate or stream");
     let (mut url, mut model, mut headers, mut native) = (String::new(), "bench-model".to_owned(), String::new(), false);
-    let mut asked = LoadOptions {
+    let mut options = LoadOptions {
         mode,
         address: String::new(),
         request: Rc::default(),
@@ -305,12 +306,12 @@ fn read_arguments() -> LoadOptions {
             "--model" => model = value(),
             "--header" => headers.extend([value(), "\r\n".to_owned()]),
             "--native" => native = true,
-            "--connections" => asked.connections = value().parse().expect("a number"),
-            "--seconds" => asked.seconds = value().parse().expect("a number"),
-            "--warm" => asked.warm = value().parse().expect("a number"),
-            "--rate" => asked.rate = value().parse().expect("a number"),
-            "--ramp-ms" => asked.ramp_ms = value().parse().expect("a number"),
-            "--pid" => asked.pids.push(value().parse().expect("a process id")),
+            "--connections" => options.connections = value().parse().expect("a number"),
+            "--seconds" => options.seconds = value().parse().expect("a number"),
+            "--warm" => options.warm = value().parse().expect("a number"),
+            "--rate" => options.rate = value().parse().expect("a number"),
+            "--ramp-ms" => options.ramp_ms = value().parse().expect("a number"),
+            "--pid" => options.pids.push(value().parse().expect("a process id")),
             other => panic!("unknown option {other}"),
         }
     }
@@ -318,7 +319,7 @@ fn read_arguments() -> LoadOptions {
     let text = "plain words of a prompt that is as long as usual prompts are ".repeat(5);
     let body = if native {
         json!({"contents": [{"role": "user", "parts": [{"text": text}]}], "generationConfig": {"temperature": 0.7, "maxOutputTokens": 256}})
-    } else if asked.mode == "stream" {
+    } else if options.mode == "stream" {
         json!({"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 256, "stream": true, "stream_options": {"include_usage": true}})
     } else {
         json!({"model": model, "messages": [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}], "temperature": 0.7, "max_tokens": 256})
@@ -328,7 +329,7 @@ fn read_arguments() -> LoadOptions {
         "POST /{path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n",
         body.len()
     );
-    asked.request = Rc::new((head + &body).into_bytes());
-    address.clone_into(&mut asked.address);
-    asked
+    options.request = Rc::new((head + &body).into_bytes());
+    address.clone_into(&mut options.address);
+    options
 }

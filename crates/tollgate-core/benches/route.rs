@@ -1,5 +1,5 @@
-//! What choosing costs among 1,000 accounts, with health in a plain map and nothing that bounds anybody: the aim is 20 µs.
-//! The gateway has the same bench with its own board and rooms.
+//! Cost of routing among 1,000 accounts, with health in a plain map and no limits; the target is 20 µs. The gateway has the same
+//! benchmark with its own health registry and account limiter.
 
 mod rows;
 
@@ -14,21 +14,21 @@ use tollgate_protocol::{FieldPath, Framing, Method, Protocol, Target, TranslateO
 
 use rows::{NOW, account, catalog, channel, key, random, summary};
 
-/// What a health board keeps: a map of accounts that are not plainly well.
+/// A minimal health registry: a map of the accounts that are not fully healthy.
 #[derive(Default)]
-struct Board(HashMap<AccountId, AccountHealth, IdHash>);
+struct HealthMap(HashMap<AccountId, AccountHealth, IdHash>);
 
-impl HealthView for Board {
+impl HealthView for HealthMap {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.0.get(&account).map_or(HealthStatus::HEALTHY, |health| health.status(now))
     }
 }
 
-fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affinity: Option<u64>) {
+fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, health: &HealthMap, affinity: Option<u64>) {
     let summary = summary(affinity);
     let key = key();
     let mut state = 1u32;
-    let mut dice = move || {
+    let mut random = move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         state
     };
@@ -43,25 +43,25 @@ fn measure(c: &mut Criterion, name: &str, catalog: &Catalog, board: &Board, affi
                 offer: &offer,
                 summary: &summary,
                 from: Protocol::OpenAi,
-                health: board,
+                health: health,
                 candidate_view: &UnlimitedView,
                 now: NOW,
                 request_limit: None,
                 translates: false,
                 history: &AttemptHistory::default(),
             };
-            black_box(route(&input, &mut dice).is_ok())
+            black_box(route(&input, &mut random).is_ok())
         });
     });
 }
 
-/// A request of 4 KiB that is read and written whole whenever a channel of another protocol is asked about it.
-struct Whole {
+/// A view that decodes and re-encodes a 4 KiB request for every translatability check.
+struct FullTranslation {
     body: String,
     target: Target,
 }
 
-impl Whole {
+impl FullTranslation {
     fn new() -> Self {
         let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "Nobody counts the cups of tea. ".repeat(12));
         let turns: Vec<String> = (0..10).map(|n| turn(if n % 2 == 0 { "user" } else { "assistant" })).collect();
@@ -70,22 +70,22 @@ impl Whole {
     }
 }
 
-impl CandidateView for Whole {
-    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
+impl CandidateView for FullTranslation {
+    fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
         let request = decode_request(Protocol::OpenAi, &self.target, self.body.as_bytes()).expect("a sound request");
-        let written = encode_request(channel.protocol, &request, &serves.upstream, &serves.profile, &TranslateOptions::default());
-        black_box(&written);
+        let encoded = encode_request(channel.protocol, &request, &mapping.upstream, &mapping.profile, &TranslateOptions::default());
+        black_box(&encoded);
         Vec::new()
     }
 }
 
-/// A model with a channel of the caller's protocol and one of another, the latter first or second.
+/// A model with a channel of the caller's protocol and one of another, in either order.
 fn measure_mixed(c: &mut Criterion) {
-    let whole = Whole::new();
-    for (name, foreign_at) in [("mixed, the caller's protocol first", 1), ("mixed, another protocol first", -1)] {
+    let translation = FullTranslation::new();
+    for (name, other_priority) in [("mixed, the caller's protocol first", 1), ("mixed, another protocol first", -1)] {
         let (own, mut other) = (channel(0, vec![account(0)]), channel(1, vec![account(1)]));
-        (other.protocol, other.priority) = (Protocol::Gemini, foreign_at);
-        let (catalog, summary, board) = (catalog(vec![own, other]), summary(None), Board::default());
+        (other.protocol, other.priority) = (Protocol::Gemini, other_priority);
+        let (catalog, summary, health) = (catalog(vec![own, other]), summary(None), HealthMap::default());
         let caller = Caller::of(&catalog, key());
         let offer = resolve(&catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
         let input = RouteInput {
@@ -95,8 +95,8 @@ fn measure_mixed(c: &mut Criterion) {
             offer: &offer,
             summary: &summary,
             from: Protocol::OpenAi,
-            health: &board,
-            candidate_view: &whole,
+            health: &health,
+            candidate_view: &translation,
             now: NOW,
             request_limit: None,
             translates: true,
@@ -111,18 +111,18 @@ fn benches(c: &mut Criterion) {
     let one = catalog(vec![channel(0, (0..1_000).map(account).collect())]);
     let many = catalog((0..1_000).map(|n| channel(n, vec![account(n)])).collect());
     let few = catalog(vec![channel(0, vec![account(0), account(1)])]);
-    let well = Board::default();
+    let healthy = HealthMap::default();
     let cooling = HealthState::Cooling { until: NOW.plus_ms(1_000), why: CoolingReason::RateLimited, since: NOW };
     let cooling = AccountHealth { state: cooling, ..AccountHealth::default() };
     let ids = || (0..1_000).map(|n| AccountId::from_parts(NOW, random(n)));
-    let tenth = Board(ids().step_by(10).map(|id| (id, cooling)).collect());
-    let all = Board(ids().map(|id| (id, cooling)).collect());
+    let tenth = HealthMap(ids().step_by(10).map(|id| (id, cooling)).collect());
+    let all = HealthMap(ids().map(|id| (id, cooling)).collect());
 
-    measure(c, "2 accounts", &few, &well, None);
-    measure(c, "1 channel of 1000 accounts, dice", &one, &well, None);
-    measure(c, "1 channel of 1000 accounts, affinity", &one, &well, Some(7));
-    measure(c, "1000 channels of 1 account, dice", &many, &well, None);
-    measure(c, "1000 channels of 1 account, affinity", &many, &well, Some(7));
+    measure(c, "2 accounts", &few, &healthy, None);
+    measure(c, "1 channel of 1000 accounts, random", &one, &healthy, None);
+    measure(c, "1 channel of 1000 accounts, affinity", &one, &healthy, Some(7));
+    measure(c, "1000 channels of 1 account, random", &many, &healthy, None);
+    measure(c, "1000 channels of 1 account, affinity", &many, &healthy, Some(7));
     measure(c, "1000 channels, a tenth cooling", &many, &tenth, None);
     measure(c, "1000 channels, all cooling", &many, &all, None);
 }

@@ -1,7 +1,7 @@
-//! What a request is measured against before it may go on, and what is set aside for it: the worst it can come to.
+//! Admission: the limits and budgets a request is checked against, and the reservation of its worst_case case.
 //!
-//! [`reservation_for`] says what to check; whoever counts (the store's `Counters`) takes all of it or nothing. The arithmetic of
-//! counting is here too ([`SpendTotals`], [`SlidingWindow`]), so that every backend counts alike.
+//! [`reservation_for`] lists what to check; a store's `Counters` reserves all of it or nothing. The arithmetic of counting is
+//! here too ([`SpendTotals`], [`SlidingWindow`]), so that every backend counts alike.
 
 mod counting;
 mod meter;
@@ -22,183 +22,184 @@ use crate::{
     route::cost_of,
 };
 
-/// The least output, in tokens, that a limit is lowered to; below it the request is refused (E33).
+/// Lowest output limit, in tokens, that a reservation may be lowered to. A request that cannot afford it is refused (E33).
 pub const MIN_OUTPUT_TOKENS: u64 = 256;
-/// Most holds of attempts that are asked for along with their request's.
+/// Most attempt reservations made together with their request's.
 pub const MAX_ATTEMPT_RESERVATIONS: usize = 6;
 
-/// Whose limit, whose money.
+/// The owner of a limit or a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Subject {
-    /// A key's.
+    /// One key.
     Key(KeyId),
-    /// A member's.
+    /// One member.
     Member(MemberId),
-    /// A group's.
+    /// One group.
     Group(GroupId),
-    /// A channel's; its money is cost, all others' is sale.
+    /// One channel. Its budgets are on cost, all others on the sale price.
     Channel(ChannelId),
-    /// Everybody's together.
+    /// All requests together.
     Gateway,
 }
 
-/// One rule a request is measured against.
+/// One limit of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Whose.
+    /// Owner of the limit.
     pub subject: Subject,
-    /// Which.
+    /// The limit itself.
     pub rule: LimitRule,
 }
 
-/// What is limited.
+/// A limit and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitRule {
-    /// Requests a minute.
+    /// Requests per minute.
     Requests(u64),
-    /// Tokens a minute.
+    /// Tokens per minute.
     Tokens(u64),
-    /// Requests at once.
+    /// Concurrent requests.
     Concurrency(u64),
     /// Money per period.
     Budget(Budget),
-    /// The member's balance, which must not go below zero.
+    /// A prepaid member's balance, which must not fall below zero.
     Balance,
 }
 
-/// What is limited by time, for messages and headers.
+/// The kind of an exceeded rate, for messages and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateKind {
-    /// Requests a minute.
+    /// Requests per minute.
     Requests,
-    /// Tokens a minute.
+    /// Tokens per minute.
     Tokens,
-    /// Requests at once.
+    /// Concurrent requests.
     Concurrency,
 }
 
-/// Capacity reserved for one request, or for one of its attempts. Given back when the request ends, however it does.
+/// Capacity reserved for one request or one of its attempts. It is settled or released when the request ends, whatever the
+/// outcome.
 #[derive(Clone, Debug)]
 pub struct Reservation {
-    /// The request.
+    /// Request id.
     pub id: RequestId,
-    /// Its arrival: the day and the month it counts for.
+    /// Arrival; it decides which day and month the money counts for.
     pub at: Timestamp,
-    /// What it is measured against: money first, then requests, tokens, concurrency.
+    /// Limits to check: money first, then requests, tokens, concurrency.
     pub limits: Vec<Limit>,
-    /// Tokens it may come to, input and output.
+    /// Reserved tokens, input and output.
     pub tokens: u64,
-    /// Money it may come to; zero when nothing bounds money.
+    /// Reserved money; zero when no limit bounds money.
     pub amount: NanoUsd,
-    /// The output limit, for each candidate answer, that `amount` rests on and the request must be given; `None`: what
-    /// the caller wrote stays.
+    /// Output limit per candidate answer that `amount` is based on and that must be written into the request; `None` keeps the
+    /// caller's own limit.
     pub output: Option<u64>,
-    worst: WorstCaseCost,
+    worst_case: WorstCaseCost,
 }
 
-/// All that admission looks at.
+/// Input of [`reservation_for`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitInput<'a> {
     /// Request id.
     pub id: RequestId,
-    /// Arrival.
+    /// Arrival of the request.
     pub at: Timestamp,
-    /// Who asks.
+    /// Authenticated caller.
     pub caller: &'a Caller,
-    /// What he gets.
+    /// The model as this caller gets it.
     pub offer: &'a Offer,
-    /// What he asks.
+    /// Summary of the request body.
     pub summary: &'a RequestSummary,
-    /// His protocol.
+    /// Protocol of the caller.
     pub from: Protocol,
     /// Budgets of the whole gateway.
     pub gateway: &'a [Budget],
 }
 
-/// How much of a rate is used, as the `x-ratelimit-*` headers say it.
+/// Usage of one rate, as reported by the `x-ratelimit-*` headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateStatus {
-    /// The limit.
+    /// Limit per minute.
     pub limit: u64,
-    /// Used of it.
+    /// Used in the last minute.
     pub used: u64,
-    /// Milliseconds until nothing of it is used any more.
+    /// Milliseconds until nothing counts any more.
     pub reset_ms: u64,
 }
 
-/// The rates that leave least room, of all that apply.
+/// Per kind, the rate with the least left of all that apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateStatuses {
-    /// Requests a minute.
+    /// Requests per minute.
     pub requests: Option<RateStatus>,
-    /// Tokens a minute.
+    /// Tokens per minute.
     pub tokens: Option<RateStatus>,
 }
 
-/// Why a hold was not taken. Nothing of it is.
+/// Why a reservation was refused. Nothing of it is reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitExceeded {
-    /// Money does not suffice.
+    /// A budget or balance does not cover the amount.
     Money(FundsStatus),
-    /// A rate is used up.
+    /// A rate or concurrency limit is exhausted.
     Rate(RateExceeded),
 }
 
-/// Money that does not suffice.
+/// State of a budget or balance that does not cover a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FundsStatus {
-    /// Whose.
+    /// Owner of the money.
     pub subject: Subject,
-    /// Which budget; `None`: the balance.
+    /// The budget; `None` for a balance.
     pub budget: Option<Budget>,
-    /// Spent of it, open holds included; for a balance what is left of it.
+    /// Spent so far including open reservations; for a balance, what is left of it.
     pub spent: NanoUsd,
-    /// What is left; zero or less: nothing.
+    /// What is left; may be negative.
     pub left: NanoUsd,
 }
 
-/// A rate that is used up.
+/// A rate or concurrency limit that is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateExceeded {
-    /// Whose.
+    /// Owner of the limit.
     pub subject: Subject,
-    /// Which.
+    /// Kind of the limit.
     pub kind: RateKind,
-    /// The limit.
+    /// The bound.
     pub limit: u64,
     /// Used of it.
     pub used: u64,
-    /// Milliseconds until the request would find room.
+    /// Milliseconds until the request fits, if nothing else arrives.
     pub wait_ms: u64,
-    /// All rates.
+    /// Status of all rates.
     pub rate_statuses: RateStatuses,
 }
 
-/// What was set aside.
+/// Result of a successful reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationReceipt {
-    /// The rates with least room.
+    /// Status of the rates with the least left.
     pub rate_statuses: RateStatuses,
-    /// The output limit that it rests on, where the request must be given one; lower than asked where less was left.
+    /// Output limit to write into the request; lower than reserved at first where less money was left.
     pub output: Option<u64>,
 }
 
-/// A budget that only alerts, at the moment it was spent.
+/// An alert-only budget at the moment it was exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetAlert {
-    /// Whose.
+    /// Owner of the budget.
     pub subject: Subject,
-    /// Which.
+    /// The budget.
     pub budget: Budget,
-    /// Spent of it now.
+    /// Spent so far.
     pub spent: NanoUsd,
 }
 
-/// What a request has to be measured against; `None`: nothing at all.
+/// The reservation a request needs; `None` when no limit applies.
 #[must_use]
 pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
     let AdmitInput { id, at, caller, offer, summary, from, gateway } = *input;
-    // Counting tokens costs nothing and uses none.
+    // Counting tokens is free and uses no tokens, but it is a request.
     let counts = summary.method == Method::CountTokens;
     let limits = limits_of(&caller.key, &offer.group, gateway, !counts);
     if limits.is_empty() {
@@ -212,24 +213,24 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
             tokens: 0,
             amount: NanoUsd::ZERO,
             output: None,
-            worst: WorstCaseCost::nothing(),
+            worst_case: WorstCaseCost::nothing(),
         });
     }
     let input_tokens = estimate_input(summary);
     let bounded = limits.iter().any(Limit::bounds_money);
-    let asked = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
-    let worst = match &offer.sale {
-        Some(price) if bounded => WorstCaseCost::of(price, offer.group.sale_multiplier, input_tokens, summary, asked),
-        Some(_) | None => WorstCaseCost::unpriced(input_tokens, summary, asked),
+    let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
+    let worst_case = match &offer.sale {
+        Some(price) if bounded => WorstCaseCost::of(price, offer.group.sale_multiplier, input_tokens, summary, output_tokens),
+        Some(_) | None => WorstCaseCost::unpriced(input_tokens, summary, output_tokens),
     };
-    let splices = worst.output_costs() && offer.takes_output_limit(from) && summary.method.generates();
-    let output = (splices && summary.max_output.is_none_or(|wanted| wanted > asked)).then_some(asked);
-    let lowers = splices && summary.max_output.is_none();
-    let worst = if lowers { worst.may_be_lowered() } else { worst };
-    Some(Reservation { id, at, limits, tokens: worst.tokens(), amount: worst.amount(), output, worst })
+    let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.generates();
+    let output = (limits_output && summary.max_output.is_none_or(|wanted| wanted > output_tokens)).then_some(output_tokens);
+    let lowerable = limits_output && summary.max_output.is_none();
+    let worst_case = if lowerable { worst_case.lowerable() } else { worst_case };
+    Some(Reservation { id, at, limits, tokens: worst_case.tokens(), amount: worst_case.amount(), output, worst_case })
 }
 
-/// What an attempt has to be measured against: the budgets of its channel, on cost. `None`: it has none.
+/// The reservation an attempt needs on its channel's budgets, in cost. `None` when the channel has no budget.
 #[must_use]
 pub fn reservation_for_attempt(
     id: RequestId,
@@ -245,41 +246,45 @@ pub fn reservation_for_attempt(
     Some(channel_reservation(id, at, channel, cost.as_ref(), account.cost_multiplier, summary, offer))
 }
 
-/// The most an attempt can be estimated to cost: its input and all the output it may give. `None`: its cost is not known.
+/// Highest estimated cost of an attempt: its input and all the output it may produce. `None` when the cost price is unknown.
 #[must_use]
 pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offer: &Offer) -> Option<NanoUsd> {
     let PlannedAttempt { account, cost, .. } = planned;
     cost.as_ref().map(|cost| worst_case_of_attempt(Some(cost), account.cost_multiplier, summary, offer).amount())
 }
 
-/// What attempts of a request may have to set aside, so that it can be asked for along with the request's own hold: for each
-/// channel that blocks by a budget the dearest of its accounts, then once more for each further account, since an attempt
-/// that failed may cost as well. At most [`MAX_ATTEMPT_RESERVATIONS`].
+/// Reservations the attempts of a request may need, so that they can be made together with the request's own: one per channel
+/// with a blocking budget, for its most expensive account, then one more for each further account, since a failed attempt may
+/// cost money too. At most [`MAX_ATTEMPT_RESERVATIONS`].
 #[must_use]
 pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Reservation> {
     let AdmitInput { id, at, offer, summary, .. } = *input;
     if summary.method == Method::CountTokens {
         return Vec::new();
     }
-    let mut firsts = Vec::new();
+    let mut first_per_channel = Vec::new();
     let mut further = Vec::new();
-    for served in &offer.candidates {
-        let Some(channel) = catalog.channel_at(served.channel) else { continue };
-        if firsts.len() >= MAX_ATTEMPT_RESERVATIONS || !channel.budgets.iter().any(|budget| budget.action == BudgetAction::Block) {
+    for mapping in &offer.candidates {
+        let Some(channel) = catalog.channel_at(mapping.channel) else { continue };
+        if first_per_channel.len() >= MAX_ATTEMPT_RESERVATIONS
+            || !channel.budgets.iter().any(|budget| budget.action == BudgetAction::Block)
+        {
             continue;
         }
         let accounts = channel.accounts.iter().filter(|account| account.on).count();
-        let Some(dearest) = channel.accounts.iter().filter(|it| it.on).map(|it| it.cost_multiplier).max() else { continue };
-        let cost = cost_of(channel, served.mapping as usize, at);
-        let hold = channel_reservation(id, at, channel, cost.as_deref(), dearest, summary, offer);
+        let Some(highest_multiplier) = channel.accounts.iter().filter(|it| it.on).map(|it| it.cost_multiplier).max() else {
+            continue;
+        };
+        let cost = cost_of(channel, mapping.mapping as usize, at);
+        let reservation = channel_reservation(id, at, channel, cost.as_deref(), highest_multiplier, summary, offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
-            further.push(hold.clone());
+            further.push(reservation.clone());
         }
-        firsts.push(hold);
+        first_per_channel.push(reservation);
     }
-    firsts.extend(further);
-    firsts.truncate(MAX_ATTEMPT_RESERVATIONS);
-    firsts
+    first_per_channel.extend(further);
+    first_per_channel.truncate(MAX_ATTEMPT_RESERVATIONS);
+    first_per_channel
 }
 
 fn channel_reservation(
@@ -293,20 +298,20 @@ fn channel_reservation(
 ) -> Reservation {
     let subject = Subject::Channel(channel.id);
     let limits = channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
-    let worst = worst_case_of_attempt(cost, multiplier, summary, offer);
-    Reservation { id, at, limits, tokens: 0, amount: worst.amount(), output: None, worst }
+    let worst_case = worst_case_of_attempt(cost, multiplier, summary, offer);
+    Reservation { id, at, limits, tokens: 0, amount: worst_case.amount(), output: None, worst_case }
 }
 
 fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: &RequestSummary, offer: &Offer) -> WorstCaseCost {
     let input_tokens = estimate_input(summary);
-    let asked = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
+    let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     match cost {
-        Some(price) => WorstCaseCost::of(price, multiplier, input_tokens, summary, asked),
-        None => WorstCaseCost::unpriced(input_tokens, summary, asked),
+        Some(price) => WorstCaseCost::of(price, multiplier, input_tokens, summary, output_tokens),
+        None => WorstCaseCost::unpriced(input_tokens, summary, output_tokens),
     }
 }
 
-/// The field an output limit is written to, in the caller's spelling: the one he used, else the usual one.
+/// The field that carries the output limit, in the caller's protocol: the one present in the request, else the default one.
 #[must_use]
 pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath {
     let (names, usual): (&[&str], _) = match from {
@@ -318,8 +323,8 @@ pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath
     (*used.unwrap_or(&usual)).to_owned()
 }
 
-/// Every rule on key, member, group and gateway, money first.
-fn limits_of(key: &Key, group: &Group, gateway: &[Budget], costs: bool) -> Vec<Limit> {
+/// All limits of key, member, group and gateway, money first.
+fn limits_of(key: &Key, group: &Group, gateway: &[Budget], money: bool) -> Vec<Limit> {
     let member = &key.member;
     let subjects: [(Subject, &[Budget], Limits); 4] = [
         (Subject::Key(key.id), &key.budgets, key.limits),
@@ -328,7 +333,7 @@ fn limits_of(key: &Key, group: &Group, gateway: &[Budget], costs: bool) -> Vec<L
         (Subject::Gateway, gateway, Limits::default()),
     ];
     let mut limits = Vec::new();
-    if costs {
+    if money {
         for (subject, budgets, _) in &subjects {
             limits.extend(budgets.iter().map(|budget| Limit { subject: *subject, rule: LimitRule::Budget(*budget) }));
         }
@@ -341,7 +346,7 @@ fn limits_of(key: &Key, group: &Group, gateway: &[Budget], costs: bool) -> Vec<L
     ];
     for rule in rates {
         let bound = subjects.iter().map(|(subject, _, limits)| Limit { subject: *subject, rule: rule(limits) });
-        limits.extend(bound.filter(|limit| limit.rule.binds()));
+        limits.extend(bound.filter(|limit| limit.rule.is_bounded()));
     }
     limits
 }
@@ -354,7 +359,7 @@ fn balance_of(member: &Member) -> Option<Limit> {
 // === impl Limit ===
 
 impl Limit {
-    /// Whether a request is refused for want of this money.
+    /// True when a request is refused if this money is insufficient.
     #[must_use]
     pub const fn bounds_money(&self) -> bool {
         match self.rule {
@@ -366,8 +371,8 @@ impl Limit {
 }
 
 impl LimitRule {
-    /// Whether it bounds anything: zero stands for no bound.
-    const fn binds(self) -> bool {
+    /// True when it sets a bound: zero means unbounded.
+    const fn is_bounded(self) -> bool {
         match self {
             Self::Requests(most) | Self::Tokens(most) | Self::Concurrency(most) => most > 0,
             Self::Budget(_) | Self::Balance => true,
@@ -378,29 +383,29 @@ impl LimitRule {
 // === impl Reservation ===
 
 impl Reservation {
-    /// The same hold with as much output as this money affords; `None` when that is less than [`MIN_OUTPUT_TOKENS`] tokens an
-    /// answer, or when the caller set the limit himself.
+    /// The same reservation with as much output as `left` affords. `None` when that is below [`MIN_OUTPUT_TOKENS`] per candidate
+    /// answer, or when the caller set the limit.
     #[must_use]
     pub fn lowered_to(&self, left: NanoUsd) -> Option<Self> {
-        let worst = self.worst.lowered_to(left)?;
+        let worst_case = self.worst_case.lowered_to(left)?;
         Some(Self {
             limits: self.limits.clone(),
-            tokens: worst.tokens(),
-            amount: worst.amount(),
-            output: Some(worst.output()),
-            worst,
+            tokens: worst_case.tokens(),
+            amount: worst_case.amount(),
+            output: Some(worst_case.output()),
+            worst_case,
             ..*self
         })
     }
 
-    /// The same hold with the least output it may be lowered to; `None`: it may not be.
+    /// The same reservation with the lowest output limit allowed; `None` when the output may not be lowered.
     #[must_use]
     pub fn lowered_to_min(&self) -> Option<Self> {
-        self.lowered_to(self.worst.with_least_output()?)
+        self.lowered_to(self.worst_case.amount_at_min_output()?)
     }
 
-    /// What this hold asks for beyond one that the same request has already, on other terms; `None`: nothing. A rate that
-    /// the request counts in is not counted again; money is set aside where more of it may be spent, or by other bounds.
+    /// What this reservation needs beyond an `earlier` one of the same request; `None` when that covers it. A rate the request
+    /// already counts against is not counted again. Money is reserved again where the amount or the budget changed.
     #[must_use]
     pub fn exceeding(&self, earlier: &Self) -> Option<Self> {
         let dearer = self.amount > earlier.amount;
@@ -417,24 +422,24 @@ impl Reservation {
         (!limits.is_empty()).then(|| Self { limits, ..self.clone() })
     }
 
-    /// The money that does not suffice, of several the one with least left; `None`: all of it does. `left_of` knows what
-    /// is left.
+    /// The insufficient money, of several the one with the least left; `None` when all of it suffices. `left_of` returns the
+    /// state of a limit.
     #[must_use]
     pub fn insufficient_funds(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
         let mut least: Option<FundsStatus> = None;
         for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
-            if let Some(short) = left_of(limit)
-                && self.amount > short.left
-                && least.is_none_or(|other| short.left < other.left)
+            if let Some(funds) = left_of(limit)
+                && self.amount > funds.left
+                && least.is_none_or(|other| funds.left < other.left)
             {
-                least = Some(short);
+                least = Some(funds);
             }
         }
-        // What costs nothing is served with nothing left.
+        // Free requests are served even with nothing left.
         least.filter(|_| self.amount > NanoUsd::ZERO)
     }
 
-    /// Whether money is set aside.
+    /// True when it reserves money.
     #[must_use]
     pub fn bounds_money(&self) -> bool {
         self.limits.iter().any(Limit::bounds_money)
@@ -444,7 +449,7 @@ impl Reservation {
 // === impl Window ===
 
 impl Window {
-    /// When the period that `at` lies in ends; `None`: never.
+    /// End of the period that `at` is in; `None` for a total.
     #[must_use]
     pub const fn ends(self, at: Timestamp) -> Option<Timestamp> {
         match self {
@@ -454,7 +459,7 @@ impl Window {
         }
     }
 
-    /// The word in settings, messages and logs.
+    /// Name in settings, messages and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -468,7 +473,7 @@ impl Window {
 // === impl Subject ===
 
 impl fmt::Display for Subject {
-    /// `key key_…`, as logs name it.
+    /// `key key_…`: the form used in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(id) => write!(f, "key {id}"),

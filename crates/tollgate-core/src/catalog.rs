@@ -1,7 +1,7 @@
-//! The catalog: everything that is configured, as one immutable snapshot.
+//! The catalog: the whole configuration as one immutable snapshot.
 //!
-//! Keys are not in it, since they may number millions; they come one by one through a bounded cache and carry
-//! their member with them.
+//! Keys are not part of it because there may be millions of them. They are read one by one through a bounded cache and contain
+//! their member.
 
 mod channel;
 pub(crate) mod channel_index;
@@ -22,26 +22,26 @@ pub use routing::{Hedge, Routing};
 
 use crate::{ChannelId, GroupId, Multiplier, NanoUsd, PriceSchedule, Revision};
 
-/// One consistent snapshot. Cheap to share, never changed.
+/// One consistent snapshot. Cheap to share, never modified.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// The change it contains last.
+    /// Number of the last change it includes.
     pub revision: Revision,
-    /// By id; insertion order is order of name.
+    /// Channels by id, in order of name.
     pub channels: IndexMap<ChannelId, Arc<Channel>>,
-    /// By id.
+    /// Groups by id, in order of name.
     pub groups: IndexMap<GroupId, Arc<Group>>,
-    /// Prices and facts, by public name. A model exists when a channel serves it, with or without a row here.
+    /// Prices and facts by public name. A model exists when a channel serves it, with or without an entry here.
     pub models: IndexMap<String, Arc<Model>>,
-    /// Which channels serve a model, by public name, in order of name. Built with the snapshot.
+    /// The channels that serve each public model, in order of channel name. Derived.
     pub mappings_by_model: IndexMap<String, Vec<MappingRef>>,
-    /// Positions of the channels a group may use, one bit each. Built with the snapshot.
+    /// Bit set of the positions of the channels each group may use. Derived.
     reach: HashMap<GroupId, Box<[u64]>>,
-    /// What choosing reads of channels and accounts. Built with the snapshot.
+    /// Compact copy of the fields that routing reads. Derived.
     pub(crate) channel_index: channel_index::ChannelIndex,
 }
 
-/// One channel that serves a model, as positions in the snapshot it stands in.
+/// A channel's mapping of a model, as positions within one snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappingRef {
     /// Position in [`Catalog::channels`].
@@ -50,13 +50,13 @@ pub struct MappingRef {
     pub mapping: u32,
 }
 
-/// Who owns a row: a served catalog file, or the database.
+/// Where a row is managed: in a served catalog file or in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Owner {
-    /// Read-only in console and CLI.
+    /// In the catalog file; read-only for console and CLI.
     File,
-    /// Changed by console and CLI.
+    /// In the database; editable by console and CLI.
     Database,
 }
 
@@ -65,31 +65,31 @@ pub enum Owner {
 pub struct Model {
     /// Public name.
     pub name: String,
-    /// Who owns the row; `None` only for rows made up for a served model without one.
+    /// Where the row is managed; `None` for the default row of a served model without one.
     pub owner: Option<Owner>,
-    /// What callers pay before the group's multiplier; `None`: not priced.
+    /// Sale price before the group's multiplier; `None`: unpriced.
     pub price: Option<PriceSchedule>,
     /// Context length in tokens.
     pub context: Option<u64>,
     /// Most output tokens.
     pub max_output: Option<u64>,
-    /// Which parameters it takes, in chat names or native paths.
+    /// Which parameters it accepts, by chat field name or native path.
     pub parameters: ParameterRule,
-    /// What happens with one it does not take.
+    /// What happens to a parameter it does not accept.
     pub on_unsupported: OnUnsupported,
-    /// Left out of lists and of the model square; who knows the name can use it.
+    /// Omitted from model lists and the model square; still usable by name.
     pub hidden: bool,
-    /// One line about it.
+    /// One-line description.
     pub description: Option<String>,
-    /// `true`: offered for embedding methods only; `false`: for generation and token counting.
+    /// `true`: for embedding methods only; `false`: for generation and token counting.
     pub embeddings: bool,
 }
 
-/// Which optional fields a model takes.
+/// Which optional request fields a model accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParameterRule {
-    /// Everything.
+    /// All fields.
     #[default]
     All,
     /// Only these.
@@ -98,109 +98,109 @@ pub enum ParameterRule {
     Except(Vec<String>),
 }
 
-/// What happens with a field a model does not take.
+/// What happens to a request field the model does not accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnsupported {
-    /// 400 by name.
+    /// The request is refused with 400 and names the field.
     #[default]
     Refuse,
-    /// Taken out and named in `x-tollgate-dropped`.
+    /// The field is removed and listed in `x-tollgate-dropped`.
     Drop,
 }
 
-/// Decides models, channels, price multiplier, limits and policies.
+/// A group of keys: it decides their models, channels, price multiplier, limits and policies.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Id.
     pub id: GroupId,
     /// Name; unique.
     pub name: String,
-    /// Who owns the row.
+    /// Where the row is managed.
     pub owner: Owner,
-    /// Public groups show on the model square without signing in.
+    /// Public groups are shown on the model square without signing in.
     pub visibility: Visibility,
     /// Channels it may use.
     pub channels: Vec<ChannelId>,
-    /// Which of the channels' models it offers; empty: all of them.
+    /// Which of the channels' models it offers; empty: all.
     pub models: Vec<Glob>,
-    /// Factor on sale prices.
+    /// Multiplier on sale prices.
     pub sale_multiplier: Multiplier,
-    /// What happens with what another protocol cannot express.
+    /// What happens to parameters another protocol cannot express.
     pub translation: TranslationPolicy,
-    /// Whether thought signatures travel behind the ids of tool calls, for callers that drop members they do not know.
+    /// True to carry thought signatures in the ids of tool calls, for clients that drop unknown members.
     pub signatures_in_ids: bool,
-    /// What a broken answer costs.
+    /// What an interrupted answer costs the caller.
     pub stream_break: StreamBreak,
-    /// Which channels are accepted by price.
+    /// Restricts channels by price.
     pub price_limit: Option<PriceLimit>,
-    /// What orders usable accounts.
+    /// How usable accounts are ordered.
     pub routing: Routing,
-    /// A second attempt where the first token is late; `None`: off.
+    /// Hedging: a second attempt when the first token is late; `None`: off.
     pub hedge: Option<Hedge>,
-    /// Whether callers may see how their accounts were chosen (`x-tollgate-trace`).
+    /// True to let callers see how their accounts were chosen (`x-tollgate-trace`).
     pub trace: bool,
-    /// Requests, tokens, concurrency.
+    /// Limits on requests, tokens and concurrency.
     pub limits: Limits,
-    /// Money over time.
+    /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
 }
 
-/// Who sees a group.
+/// Who may see and use a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {
     /// Everyone.
     #[default]
     Public,
-    /// Members it was granted to.
+    /// Only members it was granted to.
     Private,
 }
 
-/// What happens with parameters that cannot be expressed.
+/// What happens to parameters that cannot be translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TranslationPolicy {
-    /// Refused by name.
+    /// The request is refused and names them.
     #[default]
     Strict,
-    /// Dropped and named.
+    /// They are dropped and listed.
     Lenient,
 }
 
-/// What a broken answer costs the caller.
+/// What an interrupted answer costs the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamBreak {
-    /// What the upstream reported, else as `Delivered`.
+    /// The usage the upstream reported, else as `Delivered`.
     ProviderUsage,
-    /// Input plus the output handed to the caller.
+    /// The input plus the output sent to the caller.
     #[default]
     Delivered,
     /// Nothing when no content reached the caller, else as `Delivered`.
     NoneIfEmpty,
 }
 
-/// Bounds per time; 0 is unbounded.
+/// Rate limits; 0 means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Requests a minute.
+    /// Requests per minute.
     pub rpm: u32,
-    /// Tokens a minute.
+    /// Tokens per minute.
     pub tpm: u64,
-    /// Requests at once.
+    /// Concurrent requests.
     pub concurrency: u32,
 }
 
-/// Money per period.
+/// An amount of money per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Amount.
+    /// The amount.
     pub amount: NanoUsd,
-    /// Period.
+    /// The period.
     pub window: Window,
-    /// What happens at its end.
+    /// What happens when it is spent.
     pub action: BudgetAction,
 }
 
@@ -212,7 +212,7 @@ pub enum Window {
     Day,
     /// A UTC month.
     Month,
-    /// For ever.
+    /// Unlimited time.
     Total,
 }
 
@@ -223,11 +223,11 @@ pub enum BudgetAction {
     /// Requests are refused.
     #[default]
     Block,
-    /// Somebody is told.
+    /// An alert is sent.
     Alert,
 }
 
-/// Which channels are accepted by price.
+/// Restricts channels by price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PriceLimit {
     /// The rule.
@@ -240,20 +240,20 @@ pub struct PriceLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceLimitMode {
-    /// A price must exist.
+    /// The price must be known.
     PricedOnly,
-    /// Prices stay at or below bounds.
+    /// Prices must not exceed these bounds.
     Ceiling {
-        /// Bound on input; absent: none.
+        /// Highest input price; absent: unbounded.
         max_input: Option<i64>,
-        /// Bound on output; absent: none.
+        /// Highest output price; absent: unbounded.
         max_output: Option<i64>,
     },
-    /// (sale - cost) / sale stays at or above.
+    /// Lowest accepted (sale - cost) / sale.
     MinMargin(i64),
 }
 
-/// Which price a price limit looks at.
+/// Which price a price limit applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PriceLimitOn {

@@ -1,7 +1,6 @@
-//! Account health: what failures do to an account, and when it may be used again.
+//! Account health: how failures affect an account, and when it may be used again.
 //!
-//! A value in, a value out: the gateway keeps one [`AccountHealth`] an account and hands every observation to
-//! [`observe`].
+//! Pure functions: the gateway keeps one [`AccountHealth`] per account and passes every observation to [`observe`].
 
 mod quota;
 mod rules;
@@ -15,78 +14,78 @@ use crate::Timestamp;
 
 pub use snapshot::HealthSnapshot;
 
-/// What is known of an account. Small and `Copy`: routing takes one copy a candidate.
+/// Health of an account. Small and `Copy`: routing copies it for each candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AccountHealth {
-    /// Whether it may be used.
+    /// Whether the account may be used.
     pub state: HealthState,
-    /// Failures in a row that count towards cooling (5xx, timeouts, unreadable answers).
+    /// Consecutive failures that count towards cooling (5xx, timeouts, unreadable answers).
     pub failures: u32,
-    /// How often it cooled since the last success; each time doubles the wait.
+    /// How often it has cooled since the last success; each time doubles the wait.
     pub coolings: u32,
-    /// What the failures in a row were.
+    /// Kind of the consecutive failures.
     pub streak: Option<CoolingReason>,
-    /// The last 30 s, in three buckets of 10 s; the first one is the current.
+    /// Outcomes of the last 30 s in three buckets of 10 s, the current one first.
     pub recent: [OutcomeBucket; 3],
-    /// Which 10 s of time the first bucket stands for (seconds since the epoch ÷ 10).
+    /// Number of the first bucket: seconds since the epoch divided by 10.
     pub recent_at: i64,
-    /// Moving average of failures, in millionths.
+    /// Moving average of the failure rate, in millionths.
     pub error_average: u32,
-    /// Moving average of the time to the first content, in microseconds; 0 when not known.
+    /// Moving average of the time to the first content, in microseconds; 0: unknown.
     pub first_token_average_us: u64,
-    /// Moving average of the time to a whole answer that was not streamed, in microseconds; 0 when not known.
+    /// Moving average of the time to a complete non-streamed answer, in microseconds; 0: unknown.
     pub whole_answer_average_us: u64,
-    /// The credential that was refused, while the account rests for that.
+    /// Fingerprint of the refused credential while the account rests because of it.
     #[serde(rename = "refused")]
     pub refused_credential: Option<CredentialFingerprint>,
 }
 
-/// What tells an account's credential from the ones before and after it. It says nothing else of it.
+/// Distinguishes successive credentials of an account without revealing them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CredentialFingerprint(pub u32);
 
-/// Answers and failures of 10 seconds.
+/// Outcomes of 10 seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OutcomeBucket {
-    /// All that count.
+    /// Answers and failures together.
     pub seen: u32,
-    /// Of those, failures.
+    /// Failures.
     pub failed: u32,
 }
 
-/// Whether an account may be used.
+/// Whether an account may be used, and if not, until when and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
-    /// Yes.
+    /// Usable.
     #[default]
     Usable,
-    /// Not before `until`; the first request after it is the probe.
+    /// Not usable before `until`; the first request after that is the probe.
     Cooling {
-        /// End.
+        /// End of the cooling.
         until: Timestamp,
-        /// Cause.
+        /// Cause of the cooling.
         why: CoolingReason,
-        /// Beginning.
+        /// Start of the cooling.
         since: Timestamp,
     },
-    /// Not before `until`, or not before a test passed.
+    /// Not usable before `until`, or before a test passes.
     Resting {
-        /// Cause.
+        /// Cause of the rest.
         why: RestingReason,
-        /// Beginning.
+        /// Start of the rest.
         since: Timestamp,
-        /// End; `None`: a test must pass.
+        /// End of the rest; `None`: a test must pass.
         until: Option<Timestamp>,
     },
-    /// One request is finding out; the others keep away.
+    /// One request probes the account; all others avoid it.
     Probing {
-        /// When the probe went out.
+        /// When the probe was sent.
         since: Timestamp,
-        /// What it had been cooling for; `None`: it rested.
+        /// Why it had cooled; `None`: it had rested.
         why: Option<CoolingReason>,
     },
 }
@@ -95,15 +94,15 @@ pub enum HealthState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoolingReason {
-    /// No connection.
+    /// The connection failed.
     ConnectFailure,
-    /// 5xx.
+    /// 5xx response.
     ServerError,
-    /// No first byte, or silence, for too long.
+    /// No first byte, or no further byte, in time.
     Timeout,
-    /// An empty or malformed 200.
+    /// Empty or malformed 200 response.
     BadAnswer,
-    /// 429.
+    /// 429 response.
     RateLimited,
 }
 
@@ -111,105 +110,105 @@ pub enum CoolingReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestingReason {
-    /// Its money or quota is spent.
+    /// Credit or quota is exhausted.
     QuotaSpent,
-    /// 401, 402, 403: the credential does not work.
+    /// 401, 402 or 403: the credential is rejected.
     Refused,
 }
 
-/// What an attempt showed of its account.
+/// What an attempt shows about its account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A usable answer.
+    /// A valid answer.
     Success {
-        /// How long it took, where that was measured.
+        /// Its latency, if measured.
         latency: Option<LatencySample>,
     },
-    /// No connection; nothing was sent.
+    /// The connection failed; nothing was sent.
     ConnectFailure,
-    /// 5xx.
+    /// 5xx response.
     ServerError,
-    /// 503 or 529 with a time before which it does not want to be asked again.
+    /// 503 or 529 response with a retry time.
     Overloaded {
-        /// That time.
+        /// Earliest retry.
         until: Timestamp,
     },
-    /// No first byte in time, or silence in the middle.
+    /// No first byte in time, or a stall within the answer.
     Timeout,
-    /// An empty or malformed 200, or a stream that broke.
+    /// Empty or malformed 200 response, or a broken stream.
     BadAnswer,
-    /// 429.
+    /// 429 response.
     RateLimited {
-        /// When it may be asked again, as the answer says.
+        /// Earliest retry, as the response says.
         until: Option<Timestamp>,
     },
-    /// Its money or quota is spent.
+    /// Credit or quota is exhausted.
     QuotaSpent {
-        /// End of the window, where it is known.
+        /// End of the quota window, if known.
         until: Option<Timestamp>,
     },
-    /// 401, 402, 403.
+    /// 401, 402 or 403 response.
     Refused,
-    /// The request was at fault (E52): says nothing against the account, and ends a probe well.
+    /// The request was at fault (E52): says nothing against the account, and completes a probe.
     RequestRefused,
-    /// The attempt was given up before it showed anything (the caller left): a probe is to be repeated.
+    /// The attempt was cancelled before it showed anything (the caller left): a probe is repeated.
     Abandoned,
-    /// A test of the account (`channel test`, console, model-list probe) went well.
+    /// A test of the account passed (`channel test`, console, model list probe).
     TestPassed,
 }
 
-/// How long an answer took, in microseconds. The two kinds say different things and are never compared with each other.
+/// Latency of an answer, in microseconds. The two kinds measure different things and are never compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatencySample {
-    /// To the first content of a stream.
+    /// Time to the first content of a stream.
     FirstToken(u64),
-    /// To the end of an answer that came whole.
+    /// Time to the end of an answer that was not streamed.
     WholeAnswer(u64),
 }
 
 /// Whether an account may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Yes.
+    /// Usable.
     Usable,
-    /// Yes, and the request is the probe: call [`start_probe`] with the attempt.
+    /// Usable, and the request is the probe: call [`start_probe`] for the attempt.
     ProbeDue,
-    /// Not before `until`.
+    /// Not usable before `until`.
     Cooling {
-        /// End.
+        /// End of the cooling.
         until: Timestamp,
-        /// Cause.
+        /// Cause of the cooling.
         why: CoolingReason,
     },
-    /// Not before `until`, or not before a test passed.
+    /// Not usable before `until`, or before a test passes.
     Resting {
-        /// Cause.
+        /// Cause of the rest.
         why: RestingReason,
-        /// End; `None`: a test must pass.
+        /// End of the rest; `None`: a test must pass.
         until: Option<Timestamp>,
     },
 }
 
-/// What choosing looks at of an account's health.
+/// The part of an account's health that routing reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthStatus {
     /// Whether it may be used now.
     pub availability: Availability,
-    /// What is left of its weight, thousandths ([`AccountHealth::share`]).
+    /// Share of its weight it keeps, in thousandths ([`AccountHealth::share`]).
     pub share: u32,
-    /// Average time to the first content, in microseconds; 0: not known.
+    /// Average time to the first content, in microseconds; 0: unknown.
     pub first_token_us: u64,
-    /// Average time to a whole answer, in microseconds; 0: not known.
+    /// Average time to a complete answer, in microseconds; 0: unknown.
     pub whole_answer_us: u64,
 }
 
 impl HealthStatus {
-    /// Of an account nothing is known of.
+    /// Status of an account without recorded health.
     pub const HEALTHY: Self = Self { availability: Availability::Usable, share: 1_000, first_token_us: 0, whole_answer_us: 0 };
 }
 
-/// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]: when it is `false` nothing ever
-/// cools or rests, and only the averages move.
+/// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]; when it is `false`, accounts never cool or rest
+/// and only the averages change.
 #[must_use]
 pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now: Timestamp) -> AccountHealth {
     let mut next = *health;
@@ -239,8 +238,8 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
     next
 }
 
-/// The health once a probe went out: `None` when no probe is due, so that of several requests that saw
-/// [`Availability::ProbeDue`] the one that stores this first is the probe.
+/// The health after a probe was sent; `None` when no probe is due. Of several requests that saw [`Availability::ProbeDue`], the
+/// one that stores this first is the probe.
 #[must_use]
 pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHealth> {
     if health.availability(now) != Availability::ProbeDue {
@@ -255,13 +254,13 @@ pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHeal
 }
 
 impl CoolingReason {
-    /// Whether a model's last account is tried all the same while it cools for this.
+    /// True for causes in spite of which a model's last remaining account is still tried.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::ConnectFailure | Self::ServerError)
     }
 
-    /// The word in traces.
+    /// Name in traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -275,7 +274,7 @@ impl CoolingReason {
 }
 
 impl RestingReason {
-    /// The word in traces.
+    /// Name in traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

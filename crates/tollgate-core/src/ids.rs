@@ -1,4 +1,4 @@
-//! Identifiers: uuid v7, shown as a prefix and 26 lower-case Crockford base32 digits.
+//! Identifiers: UUIDv7, written as a prefix and 26 lower-case Crockford base32 digits.
 
 use std::{
     fmt,
@@ -15,8 +15,8 @@ const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const PREFIX: usize = 4;
 const WIDTH: usize = 26;
 
-/// An id as it is shown: its prefix, then 26 base32 digits of 128 bits, most significant first. Ids are written several
-/// dozen times a request, so this needs no memory of its own.
+/// The text form of an id: its prefix, then 26 base32 digits of 128 bits, most significant first. Stored inline, because ids are
+/// written dozens of times per request.
 struct EncodedId([u8; PREFIX + WIDTH]);
 
 impl EncodedId {
@@ -51,8 +51,8 @@ fn decode(text: &str) -> Option<u128> {
     Some(value)
 }
 
-/// Hashes ids for maps: they are random already, so their last eight bytes are taken as they stand. Ids come from this
-/// gateway or its database, never from callers, so nobody can choose them to collide.
+/// A hasher for ids, which are random already. Ids come from this gateway or its database, never from callers, so they cannot be
+/// chosen to collide.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
@@ -64,13 +64,13 @@ impl Hasher for IdHasher {
         for part in bytes.rchunks(8) {
             let mut word = [0; 8];
             word[..part.len()].copy_from_slice(part);
-            // The high bits choose the group within a table, the low ones its place: both must vary.
+            // Hash tables use the high bits and the low bits separately, so both must vary.
             self.0 = (self.0.rotate_left(32) ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
     }
 
     fn write_usize(&mut self, _length: usize) {
-        // The length of an id's bytes says nothing.
+        // The length prefix of the id's bytes is constant.
     }
 
     fn finish(&self) -> u64 {
@@ -85,23 +85,23 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// What stands in front of the digits.
+            /// Prefix of the text form.
             pub const PREFIX: &'static str = $prefix;
 
-            /// Builds a uuid v7 from a time and 10 random bytes, both given by the caller.
+            /// Builds a UUIDv7 from a time and 10 random bytes.
             #[must_use]
             pub fn from_parts(at: Timestamp, random: [u8; 10]) -> Self {
                 let millis = u64::try_from(at.0.div_euclid(1_000)).unwrap_or(0);
                 Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
             }
 
-            /// Wraps a uuid.
+            /// Wraps a UUID.
             #[must_use]
             pub const fn from_uuid(id: Uuid) -> Self {
                 Self(id)
             }
 
-            /// The uuid.
+            /// The UUID.
             #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
@@ -110,23 +110,23 @@ macro_rules! id {
             /// The digits without the prefix.
             #[must_use]
             pub fn digits(self) -> String {
-                self.shown().as_str()[PREFIX..].to_owned()
+                self.encoded().as_str()[PREFIX..].to_owned()
             }
 
-            /// Reads the shown form.
+            /// Parses the text form.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
 
-            fn shown(self) -> EncodedId {
+            fn encoded(self) -> EncodedId {
                 EncodedId::of($prefix, self.0.as_u128())
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.shown().as_str())
+                f.write_str(self.encoded().as_str())
             }
         }
 
@@ -138,7 +138,7 @@ macro_rules! id {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.shown().as_str())
+                to.serialize_str(self.encoded().as_str())
             }
         }
 
@@ -152,39 +152,39 @@ macro_rules! id {
 }
 
 id!(
-    /// A request and its usage record.
+    /// Id of a request and its usage record.
     RequestId, "req_"
 );
 id!(
-    /// A service key.
+    /// Id of a service key.
     KeyId, "key_"
 );
 id!(
-    /// An account under a channel.
+    /// Id of an account.
     AccountId, "acc_"
 );
 id!(
-    /// A channel.
+    /// Id of a channel.
     ChannelId, "chn_"
 );
 id!(
-    /// A group.
+    /// Id of a group.
     GroupId, "grp_"
 );
 id!(
-    /// A member.
+    /// Id of a member.
     MemberId, "mbr_"
 );
 id!(
-    /// A model row.
+    /// Id of a model row.
     ModelId, "mdl_"
 );
 id!(
-    /// An admin key.
+    /// Id of an admin key.
     AdminKeyId, "adm_"
 );
 
-/// Number of the catalog's last change; a price version names one of these.
+/// Number of a catalog change; it also identifies the price version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub i64);
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_of_ids_differ_in_their_high_and_low_bits() {
+    fn id_hashes_vary_in_high_and_low_bits() {
         let hash = IdHash::default();
         let ids = (0..4_096_u32).map(|n| {
             let mut random = [0; 10];
@@ -206,12 +206,12 @@ mod tests {
         let hashes: Vec<u64> = ids.map(|id| hash.hash_one(id)).collect();
         let low: HashSet<u64> = hashes.iter().map(|hash| hash & 0xfff).collect();
         let high: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
-        // 4,096 draws of 4,096 places leave about 1,507 empty; poor hashing leaves far more.
+        // 4,096 random draws leave about 1,507 of 4,096 slots empty; a poor hash leaves far more.
         assert!(low.len() > 2_400 && high.len() == 128, "{} and {}", low.len(), high.len());
     }
 
     #[test]
-    fn an_id_survives_its_shown_form() {
+    fn id_round_trips_through_its_text_form() {
         let id = RequestId::from_parts(Timestamp(1_700_000_000_000_000), [7; 10]);
         assert_eq!(RequestId::parse(&id.to_string()), Some(id));
         assert_eq!(id.to_string().len(), 4 + 26);

@@ -1,6 +1,6 @@
-//! What we decide: who may have which model, at what price, over which account, and what it cost.
+//! Decisions of the gateway: which models a caller gets and at what price, which accounts serve a request, and what it costs.
 //!
-//! Pure: `now`, health and dice are arguments. Nothing here awaits, reads a clock or touches a socket.
+//! Pure code: the time, account health and random numbers are arguments. Nothing here awaits, reads a clock or opens a socket.
 
 mod admit;
 mod catalog;
@@ -39,9 +39,7 @@ pub use health::{
     Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
 };
 pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, KeyId, MemberId, ModelId, RequestId, Revision};
-pub use money::{
-    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd, parse_usd_number,
-};
+pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};

@@ -11,12 +11,12 @@ pub use price::Rates;
 
 use crate::Timestamp;
 
-/// An amount in nano-USD.
+/// An amount of money in nano-USD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NanoUsd(pub i64);
 
-/// A factor in millionths: 1.0 is 1,000,000.
+/// A multiplier in millionths: 1.0 is 1,000,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Multiplier(pub i64);
@@ -32,18 +32,18 @@ impl Default for Multiplier {
     }
 }
 
-/// Text that is not an amount.
+/// Error for text that is not a decimal amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a decimal amount with at most {max_decimals} decimals: '{text}'")]
 pub struct ParseMoneyError {
-    /// What stood there.
+    /// The rejected text.
     pub text: String,
-    /// How many decimals are allowed.
+    /// Number of decimals allowed.
     pub max_decimals: u32,
 }
 
-/// A price list: nano-USD per one million tokens by kind, and nano-USD per request. An absent kind falls back as
-/// the decisions say: `cache_read`, `cache_write`, `image`, `audio` to `input`; `thinking` to `output`.
+/// A price list: nano-USD per million tokens by kind, and nano-USD per request. Missing kinds fall back: `cache_read`,
+/// `cache_write`, `image` and `audio` to `input`; `thinking` to `output`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Price {
@@ -68,86 +68,78 @@ pub struct Price {
     /// Audio tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<i64>,
-    /// Nano-USD for one request.
+    /// Nano-USD per request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_request: Option<i64>,
-    /// Dearer (or cheaper) prices for long prompts, lowest bound first; each tier is a whole price list.
+    /// Prices for long prompts, by ascending bound. Each tier is a price list of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<PriceTier>,
 }
 
-/// Prices for prompts above a bound.
+/// Prices for prompts longer than a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceTier {
     /// Applies when the prompt has more than this many tokens.
     pub above: u64,
-    /// The prices; its own `tiers` is empty, kinds it leaves out come from the base list.
+    /// Prices of the tier, without `tiers`. Missing kinds come from the base list.
     pub price: Price,
 }
 
-/// Prices over time, in order of `valid_from`; the last one already valid counts.
+/// Prices over time. The one with the latest `valid_from` that is not in the future is in effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PriceSchedule(pub Vec<ScheduledPrice>);
 
-/// A price list and when it begins.
+/// A price list and its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledPrice {
-    /// From when on; the beginning of time when `None`.
+    /// Start; `None`: always.
     pub valid_from: Option<Timestamp>,
-    /// The list.
+    /// The price list.
     pub price: Price,
 }
 
-/// Reads a non-negative amount or price in USD, decimal text with at most 9 decimals, as nano-USD.
+/// Parses a non-negative decimal amount in USD with at most 9 decimals, as nano-USD.
 ///
 /// # Errors
-/// When it is not that.
+/// When the text is not such an amount.
 pub fn parse_usd(text: &str) -> Result<i64, ParseMoneyError> {
     decimal::parse(text, 9)
-}
-
-/// Reads a number (TOML, JSON) as [`parse_usd`] reads its shortest decimal form.
-///
-/// # Errors
-/// When it has more than 9 decimals, is negative or not finite.
-pub fn parse_usd_number(number: f64) -> Result<i64, ParseMoneyError> {
-    parse_usd(&number.to_string())
 }
 
 impl NanoUsd {
     /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// Most that one request may come to, and one attempt: 10,000 USD. Nothing real comes near it, and sums over 900,000
-    /// such requests still fit into 64 bits, so that no sum anywhere can overflow for a mistyped price.
+    /// Upper bound of one request's or attempt's amount: 10,000 USD. It is far above real amounts, and sums over 900,000 such
+    /// requests fit into 64 bits, so a mistyped price cannot overflow any sum.
     pub const MAX_PER_REQUEST: Self = Self(10_000_000_000_000);
 
-    /// Reads an amount in USD with an optional sign, at most 9 decimals.
+    /// Parses an amount in USD with an optional sign and at most 9 decimals.
     ///
     /// # Errors
-    /// When it is not that.
+    /// When the text is not such an amount.
     pub fn parse(text: &str) -> Result<Self, ParseMoneyError> {
         match text.strip_prefix('-') {
-            Some(rest) if !rest.starts_with('-') => {
-                parse_usd(rest).map(|amount| Self(-amount)).map_err(|error| ParseMoneyError { text: text.to_owned(), ..error })
+            Some(unsigned) if !unsigned.starts_with('-') => {
+                parse_usd(unsigned).map(|amount| Self(-amount)).map_err(|error| ParseMoneyError { text: text.to_owned(), ..error })
             }
             Some(_) | None => parse_usd(text).map(Self),
         }
     }
 
-    /// The exact amount in USD, shortest form: `0.25`, `3`, `-0.000000001`.
+    /// Exact amount in USD, shortest form: `0.25`, `3`, `-0.000000001`.
     #[must_use]
     pub fn to_decimal(self) -> String {
         decimal::print(self.0, 9, 0)
     }
 
-    /// The exact amount in USD with at least two decimals: `50.00`, `0.0025`.
+    /// Exact amount in USD with at least two decimals: `50.00`, `0.0025`.
     #[must_use]
     pub fn to_usd_string(self) -> String {
         decimal::print(self.0, 9, 2)
     }
 
-    /// Sum; `None` when it does not fit.
+    /// Sum; `None` on overflow.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -156,7 +148,7 @@ impl NanoUsd {
         }
     }
 
-    /// Difference; `None` when it does not fit.
+    /// Difference; `None` on overflow.
     #[must_use]
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
@@ -173,30 +165,22 @@ impl fmt::Display for NanoUsd {
 }
 
 impl Multiplier {
-    /// Reads a non-negative factor with at most 6 decimals.
+    /// Parses a non-negative multiplier with at most 6 decimals.
     ///
     /// # Errors
-    /// When it is not that.
+    /// When the text is not such a multiplier.
     pub fn parse(text: &str) -> Result<Self, ParseMoneyError> {
         decimal::parse(text, 6).map(Self)
     }
 
-    /// Reads a number as [`Multiplier::parse`] reads its shortest decimal form.
-    ///
-    /// # Errors
-    /// When it has more than 6 decimals, is negative or not finite.
-    pub fn parse_number(number: f64) -> Result<Self, ParseMoneyError> {
-        Self::parse(&number.to_string())
-    }
-
-    /// The exact factor, shortest form: `1`, `1.25`.
+    /// Exact multiplier, shortest form: `1`, `1.25`.
     #[must_use]
     pub fn to_decimal(self) -> String {
         decimal::print(self.0, 6, 0)
     }
 
-    /// A price times this factor, rounded half-up to a whole nano-USD, saturating; for showing and comparing one price,
-    /// never for amounts.
+    /// Price times this multiplier, rounded half up to whole nano-USD, saturating. For displaying and comparing prices only,
+    /// never for billed amounts.
     #[must_use]
     pub fn times(self, price: i64) -> i64 {
         let exact = i128::from(price) * i128::from(self.0);

@@ -1,5 +1,5 @@
-//! The model as this caller gets it: group, prices, channels, parameters. Stage 3 of the path decides here, and so do
-//! the model lists: both ask [`offering`].
+//! Offers: a model as a caller gets it, with group, prices, channels and parameters. Requests and model lists share [`offering`],
+//! so that they agree.
 
 mod parameters;
 
@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 
-pub(crate) use parameters::{carrying, structural};
+pub(crate) use parameters::{is_structural, matching_fields};
 
 use crate::{
     Catalog, Channel, Glob, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp, Visibility,
 };
 
-/// Who asks, with the groups that count.
+/// An authenticated caller and its effective groups.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Key, with its member.
     pub key: Arc<Key>,
-    /// Groups in effect, in the key's order.
+    /// Effective groups, in the key's order.
     pub groups: Vec<Arc<Group>>,
 }
 
 impl Caller {
-    /// The caller behind a key. Public groups and granted private ones count; a key that names none has its
-    /// member's default group, a member without one the public group `default`.
+    /// The caller of a key. Public groups and private groups granted to the member are effective. A key without groups uses its
+    /// member's default group, or else the public group `default`.
     #[must_use]
     pub fn of(catalog: &Catalog, key: Arc<Key>) -> Self {
         let member = &key.member;
@@ -47,57 +47,57 @@ impl Caller {
     }
 }
 
-/// A model on a caller's list.
+/// A model in a caller's model list.
 #[derive(Clone, Debug)]
 pub struct VisibleModel {
-    /// Its row; made up where the catalog has none.
+    /// Its row; a default row where the catalog has none.
     pub model: Arc<Model>,
-    /// The group that serves it to this caller.
+    /// The group it is served by.
     pub group: Arc<Group>,
-    /// What it is offered for, native methods.
+    /// Methods it is offered for, as native methods.
     pub methods: Vec<Method>,
-    /// Caller protocols that reach it without translation, in order.
+    /// Caller protocols that reach it without translation.
     pub protocols: Vec<Protocol>,
 }
 
-/// A model as a caller gets it.
+/// A model as offered to a caller.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Its row; made up where the catalog has none.
+    /// Its row; a default row where the catalog has none.
     pub model: Arc<Model>,
-    /// The group that serves it: prices, limits and policies are its.
+    /// The group it is served by; its prices, limits and policies apply.
     pub group: Arc<Group>,
-    /// Sale list valid now, before the group's multiplier; `None`: not priced.
+    /// Sale price in effect, before the group's multiplier; `None`: unpriced.
     pub sale: Option<Price>,
-    /// The channels that serve it to this group, as positions in the catalog of `revision`.
+    /// Mappings of the channels that serve it to the group, as positions in the catalog of `revision`.
     pub candidates: Vec<MappingRef>,
-    /// Fields to take out of the request, in the caller's spelling (`on_unsupported = "drop"`).
+    /// Fields to remove from the request, in the caller's spelling (`on_unsupported = "drop"`).
     pub drop_fields: Vec<FieldPath>,
-    /// The snapshot it was resolved from, which is also the price version.
+    /// Revision of the catalog it was resolved from; also the price version.
     pub revision: Revision,
 }
 
-/// Why a caller does not get a model.
+/// Why a model is not offered to a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOffered {
     /// No channel serves it (E13).
     Unknown,
     /// It exists, but not for this caller (E14).
     OutsideGroup,
-    /// It is offered, but not for this method (E15).
+    /// It is offered, but for other methods (E15).
     Method {
-        /// What it is offered for: native verbs and chat paths.
+        /// What it is offered for: native methods and OpenAI paths.
         supports: Vec<&'static str>,
     },
-    /// Fields it does not take (E17), in the caller's spelling.
+    /// The request has fields it does not accept (E17), in the caller's spelling.
     Unsupported {
-        /// All of them, in the order of the request.
+        /// All such fields, in request order.
         fields: Vec<FieldPath>,
     },
 }
 
 impl Offer {
-    /// Whether an output limit can be written into a request for it.
+    /// True when an output limit may be written into a request.
     pub(crate) fn takes_output_limit(&self, from: Protocol) -> bool {
         let field = match from {
             Protocol::OpenAi => "max_completion_tokens",
@@ -108,13 +108,13 @@ impl Offer {
     }
 }
 
-/// Everything a caller may list, sorted by name.
+/// All models a caller may list, sorted by name.
 #[must_use]
 pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
     catalog.mappings_by_model.keys().filter_map(|name| visible_model(catalog, caller, name)).filter(|it| !it.model.hidden).collect()
 }
 
-/// One model of the list, hidden ones included: who knows the name may ask for it.
+/// One model, including hidden ones, which are usable by name.
 #[must_use]
 pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<VisibleModel> {
     let group = offering(catalog, caller, name)?.clone();
@@ -128,10 +128,10 @@ pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<V
     Some(VisibleModel { model, group, methods, protocols })
 }
 
-/// The offer for a request.
+/// Resolves the offer for a request.
 ///
 /// # Errors
-/// When the caller does not get the model, not for this method, or not with these fields.
+/// When the model is not offered to the caller, for this method, or with these fields.
 pub fn resolve(
     catalog: &Catalog,
     caller: &Caller,
@@ -156,8 +156,8 @@ pub fn resolve(
     Ok(Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision })
 }
 
-/// The one rule of who sees what: the first of the caller's groups whose patterns and channels have the model, if the
-/// key's patterns let it through. Which accounts are there does not count: that is E40, not E13.
+/// The visibility rule: the first of the caller's groups whose model patterns and channels include the model, if the key's
+/// patterns allow it. Accounts do not matter here: their absence is E40, not E13.
 fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a Arc<Group>> {
     if !Glob::any(&caller.key.models, name) {
         return None;
@@ -165,17 +165,17 @@ fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a
     caller.groups.iter().find(|group| Glob::any(&group.models, name) && catalog.mappings_for(group.id, name).next().is_some())
 }
 
-/// What a model is for.
+/// What a model is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPurpose {
-    /// Generating, and counting what generating would read.
+    /// Generation and token counting.
     Generation,
-    /// Embedding.
+    /// Embeddings.
     Embedding,
 }
 
 impl ModelPurpose {
-    /// What a method wants.
+    /// The purpose of a method.
     pub(crate) const fn of_method(method: Method) -> Self {
         match method {
             Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => Self::Generation,
@@ -183,7 +183,7 @@ impl ModelPurpose {
         }
     }
 
-    /// What a row says; echo never embeds, so a model that only echo serves is for generation whatever its row says.
+    /// The purpose of a model's row. Echo cannot embed, so a model served only by echo is for generation.
     fn of(catalog: &Catalog, group: &Group, model: &Model) -> Self {
         let embeds = model.embeddings
             && catalog
@@ -203,8 +203,7 @@ fn protocols(catalog: &Catalog, group: &Group, name: &str, purpose: ModelPurpose
         .collect()
 }
 
-/// What E15 names: native verbs and chat paths on which a model is to be had. All of its kind when none of these
-/// protocols is a caller's.
+/// The methods named by E15: native methods and OpenAI paths. All of the purpose when none of `protocols` is a caller protocol.
 pub(crate) fn supports(purpose: ModelPurpose, protocols: &[Protocol]) -> Vec<&'static str> {
     let (native, chat): (&[&'static str], _) = match purpose {
         ModelPurpose::Generation => (&["generateContent", "streamGenerateContent", "countTokens"], "/v1/chat/completions"),
@@ -223,7 +222,7 @@ pub(crate) fn supports(purpose: ModelPurpose, protocols: &[Protocol]) -> Vec<&'s
 }
 
 impl Channel {
-    /// Whether anything of this kind can be asked of it at all.
+    /// True when the channel can serve this purpose at all.
     pub(crate) fn serves_purpose(&self, purpose: ModelPurpose) -> bool {
         match purpose {
             ModelPurpose::Generation => true,

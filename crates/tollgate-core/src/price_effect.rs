@@ -1,5 +1,5 @@
-//! What a changed catalog would price out: accounts that no price limit excludes now and one would exclude then, by group
-//! and by key. Shown before a change is saved, because nobody sees it in the numbers of a limit.
+//! Effect of a catalog change on price limits: the accounts that a price limit would newly exclude, by group and by key. Shown
+//! before a change is saved, because the limit's figure alone does not tell.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,95 +16,97 @@ use crate::{
     replay::{AllHealthy, plain_summary},
 };
 
-/// Who is priced out of what.
+/// Accounts that one subject can no longer use for one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceEffect {
-    /// Whose requests.
+    /// Whose requests are affected.
     pub subject: PriceSubject,
-    /// For this model.
+    /// Public model name.
     pub model: String,
-    /// What they can no longer use.
+    /// Newly excluded accounts.
     pub accounts: Vec<PricedOutAccount>,
-    /// Nothing is left: callers get E41.
+    /// True when no account is left: callers get E41.
     pub nothing_left: bool,
 }
 
-/// Whose requests.
+/// Whose requests are affected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PriceSubject {
-    /// Those of a group's keys, whatever the keys say.
+    /// Any key of the group, by name.
     Group(String),
-    /// Those of one key, beyond what its group does.
+    /// One key, beyond the effect on its group.
     Key {
-        /// Its member.
+        /// Name of its member.
         member: String,
-        /// Its name.
+        /// Name of the key.
         key: String,
     },
 }
 
-/// An account, or a whole channel.
+/// An excluded account or channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PricedOutAccount {
-    /// Channel.
+    /// Channel name.
     pub channel: String,
-    /// Account; `None`: every one of the channel.
+    /// Account name; `None`: the whole channel.
     pub account: Option<String>,
-    /// The exclusion's code.
+    /// Code of the exclusion.
     pub code: &'static str,
-    /// The figures, where there are some.
+    /// Prices and limits involved, if any.
     pub detail: Option<String>,
 }
 
-/// What a changed catalog would price out.
+/// All effects of a catalog change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriceEffects {
-    /// Whom, of what.
+    /// Effects by subject and model.
     pub effects: Vec<PriceEffect>,
-    /// Not every key was looked at: there are too many that differ.
+    /// True when some keys were not evaluated because too many differ.
     pub truncated: bool,
 }
 
-/// How many answers, a model for a kind of key each, are found out for each catalog; keys that change themselves are looked
-/// at in any case.
+/// Upper bound of evaluations (one per model and distinct kind of key) per catalog. Keys that are changed themselves are
+/// evaluated regardless.
 const MAX_EVALUATIONS: usize = 50_000;
 
-/// Compares what price limits exclude by one catalog and by another. `keys` are looked at one by one, as they are by each:
-/// before (`None`: not there) and after. Other keys have what their groups have.
+/// Compares the exclusions by price limits under two catalogs. `keys` pairs each key before the change (`None`: new) and after;
+/// keys not listed are covered by their groups.
 #[must_use]
 pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> PriceEffects {
     let models: Vec<&str> = after.mappings_by_model.keys().map(String::as_str).collect();
     let mut found = PriceEffects::default();
-    let mut of_groups: HashSet<(GroupId, &str, PricedOutAccount)> = HashSet::new();
-    let mut left_by_groups: HashSet<(GroupId, &str)> = HashSet::new();
+    let mut group_accounts: HashSet<(GroupId, &str, PricedOutAccount)> = HashSet::new();
+    let mut groups_without_accounts: HashSet<(GroupId, &str)> = HashSet::new();
     for group in after.groups.values() {
         let key = key_of_group(group.id, now);
-        let there_before = before.groups.contains_key(&group.id);
+        let existed = before.groups.contains_key(&group.id);
         for model in &models {
-            let then = there_before.then(|| priced_out(before, &key, model, now)).flatten();
+            let before_cache = existed.then(|| priced_out(before, &key, model, now)).flatten();
             let Some(seen) = priced_out(after, &key, model, now) else { continue };
             if seen.nothing_left {
-                left_by_groups.insert((group.id, model));
+                groups_without_accounts.insert((group.id, model));
             }
-            if let Some(effect) = difference(&PriceSubject::Group(group.name.clone()), model, then.as_ref(), &seen, |_| true) {
-                of_groups.extend(effect.accounts.iter().map(|it| (group.id, *model, it.clone())));
+            if let Some(effect) =
+                difference(&PriceSubject::Group(group.name.clone()), model, before_cache.as_ref(), &seen, |_| true)
+            {
+                group_accounts.extend(effect.accounts.iter().map(|it| (group.id, *model, it.clone())));
                 found.effects.push(effect);
             }
         }
     }
     let mut keys: Vec<_> = keys.iter().filter(|(_, key)| key.status == KeyStatus::Active).collect();
-    // By what counts here: for another catalog the same key is another one, since it holds its member.
+    // Compares only the relevant fields: keys loaded for another catalog differ elsewhere, since they contain their member.
     let changes = |(was, key): &(Option<Arc<Key>>, Arc<Key>)| {
-        let asks = |key: &Key| (key.groups.clone(), key.models.clone(), key.price_limit);
-        was.as_ref().is_none_or(|was| asks(was) != asks(key))
+        let relevant = |key: &Key| (key.groups.clone(), key.models.clone(), key.price_limit);
+        was.as_ref().is_none_or(|was| relevant(was) != relevant(key))
     };
     keys.sort_by_cached_key(|pair| !changes(pair));
-    let (mut then, mut seen) = (EvaluationCache::at(before, &models, now), EvaluationCache::at(after, &models, now));
+    let (mut before_cache, mut seen) = (EvaluationCache::at(before, &models, now), EvaluationCache::at(after, &models, now));
     for pair in keys {
         let (key_before, key) = pair;
-        let must = changes(pair);
-        let was = key_before.as_ref().map(|key| then.of(key, must));
-        let (Some(was), Some(is)) = (was.map_or(Some(None), |was| was.map(Some)), seen.of(key, must)) else {
+        let is_changed = changes(pair);
+        let was = key_before.as_ref().map(|key| before_cache.of(key, is_changed));
+        let (Some(was), Some(is)) = (was.map_or(Some(None), |was| was.map(Some)), seen.of(key, is_changed)) else {
             found.truncated = true;
             continue;
         };
@@ -112,17 +114,17 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
         for (at, model) in models.iter().enumerate() {
             let Some(is) = &is[at] else { continue };
             let was = was.as_ref().and_then(|was| was[at].as_ref());
-            // What the group does to all of its keys is told of the group. But where it is the last straw for a key that
-            // has a limit of its own, it is told of the key.
-            let last_straw = is.leaves_nothing_of(was) && !left_by_groups.contains(&(is.group, model));
-            let new = |it: &PricedOutAccount| last_straw || !of_groups.contains(&(is.group, model, it.clone()));
+            // Effects on a group's keys are reported for the group, unless this key has no account left only in combination with
+            // its own limit.
+            let key_loses_all = is.loses_all_of(was) && !groups_without_accounts.contains(&(is.group, model));
+            let new = |it: &PricedOutAccount| key_loses_all || !group_accounts.contains(&(is.group, model, it.clone()));
             found.effects.extend(difference(&subject, model, was, is, new));
         }
     }
     found
 }
 
-/// What keys meet by one catalog. Keys alike are looked at once.
+/// Evaluations of keys under one catalog. Keys with equal [`EvaluationKey`]s share one.
 struct EvaluationCache<'a> {
     catalog: &'a Catalog,
     models: &'a [&'a str],
@@ -131,7 +133,7 @@ struct EvaluationCache<'a> {
     left: usize,
 }
 
-/// What of a key decides whom price limits exclude.
+/// The fields of a key that price limits depend on.
 #[derive(PartialEq, Eq, Hash)]
 struct EvaluationKey<'a> {
     groups: Vec<GroupId>,
@@ -144,41 +146,41 @@ impl<'a> EvaluationCache<'a> {
         Self { catalog, models, now, known: HashMap::new(), left: MAX_EVALUATIONS }
     }
 
-    /// For each model; `None`: too much was looked at already.
-    fn of(&mut self, key: &'a Arc<Key>, must: bool) -> Option<Arc<[Option<ModelEvaluation>]>> {
+    /// One evaluation per model; `None` when the bound is exceeded.
+    fn of(&mut self, key: &'a Arc<Key>, is_changed: bool) -> Option<Arc<[Option<ModelEvaluation>]>> {
         let groups = Caller::of(self.catalog, Arc::clone(key)).groups.iter().map(|group| group.id).collect();
-        let asks = EvaluationKey { groups, models: &key.models, limit: key.price_limit };
-        if let Some(known) = self.known.get(&asks) {
+        let relevant = EvaluationKey { groups, models: &key.models, limit: key.price_limit };
+        if let Some(known) = self.known.get(&relevant) {
             return Some(Arc::clone(known));
         }
-        if self.left < self.models.len() && !must {
+        if self.left < self.models.len() && !is_changed {
             return None;
         }
         self.left = self.left.saturating_sub(self.models.len());
         let seen: Arc<[Option<ModelEvaluation>]> =
             self.models.iter().map(|model| priced_out(self.catalog, key, model, self.now)).collect();
-        self.known.insert(asks, Arc::clone(&seen));
+        self.known.insert(relevant, Arc::clone(&seen));
         Some(seen)
     }
 }
 
-/// What price limits exclude of one model.
+/// Exclusions by price limits for one model.
 struct ModelEvaluation {
     group: GroupId,
     accounts: Vec<PricedOutAccount>,
-    /// Somebody can be asked.
+    /// True when an account is usable.
     usable: bool,
     nothing_left: bool,
 }
 
 impl ModelEvaluation {
-    /// Whether there was somebody, and price limits leave nobody.
-    fn leaves_nothing_of(&self, before: Option<&Self>) -> bool {
+    /// True when an account was usable before and price limits leave none.
+    fn loses_all_of(&self, before: Option<&Self>) -> bool {
         self.nothing_left && before.is_some_and(|before| before.usable)
     }
 }
 
-/// `None`: the model is not offered.
+/// Evaluates one model for a key; `None` when it is not offered.
 fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) -> Option<ModelEvaluation> {
     let caller = Caller::of(catalog, Arc::clone(key));
     let (summary, offer) = [Method::Chat, Method::Embeddings].into_iter().find_map(|method| {
@@ -203,8 +205,8 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
     let (excluded, usable, nothing_left) = match rank_all(&input, &mut || 0) {
         Ok(plan) => (plan.excluded, true, false),
         Err(no) => {
-            let alone = no.price_limit_alone();
-            (no.excluded, false, alone)
+            let price_limit_alone = no.price_limit_alone();
+            (no.excluded, false, price_limit_alone)
         }
     };
     let by_price = excluded.iter().filter(|it| it.why.cause() == Some(NoRouteCause::PriceLimit)).map(|it| PricedOutAccount {
@@ -225,24 +227,24 @@ fn difference(
 ) -> Option<PriceEffect> {
     let known: HashSet<(&str, Option<&str>)> =
         before.into_iter().flat_map(|seen| &seen.accounts).map(|it| (it.channel.as_str(), it.account.as_deref())).collect();
-    // A channel that was excluded whole was so with each of its accounts.
+    // Excluding a whole channel excluded each of its accounts.
     let was = |it: &PricedOutAccount| {
         known.contains(&(it.channel.as_str(), it.account.as_deref())) || known.contains(&(it.channel.as_str(), None))
     };
     let mut accounts: Vec<PricedOutAccount> = after.accounts.iter().filter(|it| !was(it) && counts(it)).cloned().collect();
-    if accounts.is_empty() && after.leaves_nothing_of(before) {
-        // Those that could be used are gone; those that are left were excluded before.
+    if accounts.is_empty() && after.loses_all_of(before) {
+        // The usable accounts are gone; the remaining ones were excluded before.
         accounts = after.accounts.iter().filter(|it| counts(it)).cloned().collect();
     }
     let nothing_left = after.nothing_left;
     (!accounts.is_empty()).then(|| PriceEffect { subject: subject.clone(), model: model.to_owned(), accounts, nothing_left })
 }
 
-/// A key that has nothing but its group.
+/// A key with no settings but its group.
 fn key_of_group(group: GroupId, now: Timestamp) -> Arc<Key> {
-    let nobody = [0; 10];
+    let zeros = [0; 10];
     Arc::new(Key {
-        id: KeyId::from_parts(now, nobody),
+        id: KeyId::from_parts(now, zeros),
         name: String::new(),
         owner: Owner::Database,
         prefix: String::new(),
@@ -258,7 +260,7 @@ fn key_of_group(group: GroupId, now: Timestamp) -> Arc<Key> {
         price_limit: None,
         created_at: now,
         member: Member {
-            id: MemberId::from_parts(now, nobody),
+            id: MemberId::from_parts(now, zeros),
             name: String::new(),
             role: Role::Member,
             status: MemberStatus::Active,
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_limit_shows_whom_it_prices_out_and_whether_anybody_is_left() {
+    fn new_limit_reports_excluded_accounts_and_whether_any_is_left() {
         let before = over(|_| {});
         let after = over(|group| group.price_limit = Some(ceiling(2_000_000_000, PriceLimitOn::Cost)));
         let effects = price_effects(&before, &after, &[], NOW);
@@ -320,18 +322,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_priced_out_before_and_what_comes_back_are_not_told() {
+    fn accounts_already_excluded_or_readmitted_are_not_reported() {
         let tight = over(|group| group.price_limit = Some(ceiling(2_000_000_000, PriceLimitOn::Cost)));
         let loose = over(|_| {});
         assert_eq!(price_effects(&tight, &tight, &[], NOW), []);
         assert_eq!(price_effects(&tight, &loose, &[], NOW), []);
-        // On the sale the whole channel is excluded; afterwards, on cost, its accounts are.
+        // A sale limit excludes the whole channel, a cost limit its accounts.
         let sale = over(|group| group.price_limit = Some(ceiling(500_000_000, PriceLimitOn::Sale)));
         assert_eq!(price_effects(&sale, &tight, &[], NOW), []);
     }
 
     #[test]
-    fn a_keys_own_limit_is_told_beside_its_groups() {
+    fn key_limit_is_reported_for_the_key() {
         let catalog = over(|_| {});
         let bounded = |limit| {
             let mut key = key(&["default"]);
@@ -355,7 +357,7 @@ mod tests {
         Arc::new(key)
     }
 
-    /// `cheap` costs more for output, so that two limits can leave one each.
+    /// `cheap` costs more for output, so that each of two limits can leave one channel.
     fn crossed(change: impl FnOnce(&mut Group)) -> Catalog {
         let mut group = group("default", &["cheap", "dear"]);
         change(&mut group);
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_and_a_key_exclude_only_together_is_told_of_the_key() {
+    fn combined_exclusion_by_group_and_key_is_reported_for_the_key() {
         let output = PriceLimitMode::Ceiling { max_input: None, max_output: Some(5_000_000_000) };
         let key = limited(PriceLimit { mode: output, on: PriceLimitOn::Cost });
         let after = crossed(|group| group.price_limit = Some(ceiling(2_000_000_000, PriceLimitOn::Cost)));
@@ -374,14 +376,14 @@ mod tests {
         assert_eq!((channels(of_group), of_group.nothing_left), (vec!["dear"], false));
         assert!(matches!(&of_key.subject, PriceSubject::Key { .. }));
         assert_eq!((channels(of_key), of_key.nothing_left), (vec!["dear"], true));
-        // Where the group leaves nothing to anybody, the key is no news.
+        // When the group leaves no account, the key is not reported as well.
         let none = crossed(|group| group.price_limit = Some(ceiling(500_000_000, PriceLimitOn::Cost)));
         let effects = price_effects(&crossed(|_| {}), &none, &[(Some(Arc::clone(&key)), key)], NOW);
         assert_eq!(effects.iter().filter(|it| it.nothing_left).count(), 1, "{effects:?}");
     }
 
     #[test]
-    fn that_only_excluded_channels_are_left_is_told() {
+    fn losing_the_last_usable_channel_is_reported() {
         let limit = ceiling(2_000_000_000, PriceLimitOn::Cost);
         let before = over(|group| group.price_limit = Some(limit));
         let after = over(|group| {
@@ -392,7 +394,7 @@ mod tests {
         assert_eq!(effects.len(), 1);
         assert_eq!((channels(&effects[0]), effects[0].nothing_left), (vec!["dear"], true));
         assert_eq!(price_effects(&after, &after, &[], NOW), [], "it was so before");
-        // The same by a key's own limit alone.
+        // The same with the key's limit alone.
         let key = limited(limit);
         let (before, after) = (over(|_| {}), over(|group| group.channels = after.groups.values().next().unwrap().channels.clone()));
         let effects = price_effects(&before, &after, &[(Some(Arc::clone(&key)), key)], NOW);
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ_are_looked_at_up_to_a_bound_and_those_that_change_in_any_case() {
+    fn evaluations_are_bounded_but_changed_keys_are_always_evaluated() {
         let names: Vec<String> = (0..500).map(|n| format!("m{n}")).collect();
         let served: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut row = channel("one", &served);

@@ -1,29 +1,29 @@
-//! Price limits: of group, key and request; a candidate must pass each.
+//! Price limits of group, key and request. A candidate must satisfy all of them.
 
 use crate::{
     Billing, Budget, BudgetAction, Caller, Exclusion, LimitLevel, Multiplier, Offer, Price, PriceFigures, PriceKind, PriceLimit,
     PriceLimitMode, PriceLimitOn, parse_usd,
 };
 
-/// A header `x-tollgate-max-price` that cannot be read.
+/// Error for an invalid `x-tollgate-max-price` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 'input=<USD>,output=<USD>' per million tokens, either may be missing")]
 pub struct InvalidMaxPrice;
 
-/// Reads `x-tollgate-max-price`: `input=1.5,output=6`, USD per million tokens on the sale price.
+/// Parses `x-tollgate-max-price`: `input=1.5,output=6`, bounds on the sale price in USD per million tokens.
 ///
 /// # Errors
-/// When it is not that.
+/// When the value is malformed.
 pub fn parse_max_price(text: &str) -> Result<PriceLimit, InvalidMaxPrice> {
     let (max_input, max_output) = ceilings(text)?;
     Ok(PriceLimit { mode: PriceLimitMode::Ceiling { max_input, max_output }, on: PriceLimitOn::Sale })
 }
 
-/// Reads all lines of the header: a candidate must pass every one, so the lower bound of each kind counts. `None`: there
-/// is no line.
+/// Parses all lines of the header. A candidate must satisfy each, so the lower bound of each kind applies. `None` without any
+/// line.
 ///
 /// # Errors
-/// When one of them is not that.
+/// When one of them is malformed.
 pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Option<PriceLimit>, InvalidMaxPrice> {
     let lower = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
     let mut all: Option<(Option<i64>, Option<i64>)> = None;
@@ -38,7 +38,7 @@ pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<
     }))
 }
 
-/// Bounds of input and output.
+/// Parses the bounds on input and output.
 fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), InvalidMaxPrice> {
     let (mut max_input, mut max_output) = (None, None);
     for item in text.split(',') {
@@ -56,8 +56,8 @@ fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), InvalidMaxPrice> {
     Ok((max_input, max_output))
 }
 
-/// Whether the caller's money is bounded somewhere, so that what has no price cannot be sold to him: a prepaid member,
-/// or a blocking budget on key, member or group.
+/// True when the caller's spending is bounded (prepaid member, or a blocking budget on key, member or group), so that unpriced
+/// models cannot be sold to it.
 #[must_use]
 pub fn money_is_bounded(caller: &Caller, offer: &Offer) -> bool {
     let blocks = |budgets: &[Budget]| budgets.iter().any(|budget| budget.action == BudgetAction::Block);
@@ -65,7 +65,7 @@ pub fn money_is_bounded(caller: &Caller, offer: &Offer) -> bool {
     member.billing == Billing::Prepaid || blocks(&caller.key.budgets) || blocks(&member.budgets) || blocks(&offer.group.budgets)
 }
 
-/// The two prices limits look at, nano-USD per million tokens times a multiplier, exact: in 10^-6 nano-USD.
+/// Input and output price after the multiplier, exact: nano-USD per million tokens, times 10^6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EffectivePrice {
     input: Option<i128>,
@@ -75,7 +75,7 @@ pub(crate) struct EffectivePrice {
 const SCALE: i128 = 1_000_000;
 
 impl EffectivePrice {
-    /// Of a list, for a prompt of this many tokens.
+    /// The effective price of a list for a prompt of this many tokens.
     pub(crate) fn of(price: &Price, prompt_tokens: u64, multiplier: Multiplier) -> Self {
         let tier = price.tiers.iter().filter(|tier| prompt_tokens > tier.above).max_by_key(|tier| tier.above);
         let kind = |of: fn(&Price) -> Option<i64>| {
@@ -85,13 +85,13 @@ impl EffectivePrice {
         Self { input: kind(|price| price.input), output: kind(|price| price.output) }
     }
 
-    /// Both together, for choosing the cheaper of two; `None` when one is not known.
+    /// Sum of both, for comparing costs; `None` when one is unknown.
     pub(crate) fn sum(self) -> Option<i128> {
         Some(self.input? + self.output?)
     }
 }
 
-/// All limits that bind one request, and what is sold.
+/// All price limits on a request, and the sale price they apply to.
 #[derive(Clone, Debug)]
 pub(crate) struct PriceRules {
     limits: [Option<(LimitLevel, PriceLimit)>; 3],
@@ -99,7 +99,7 @@ pub(crate) struct PriceRules {
 }
 
 impl PriceRules {
-    /// No limit at all.
+    /// No limits.
     pub(crate) const fn none() -> Self {
         Self { limits: [None; 3], sale: None }
     }
@@ -117,7 +117,7 @@ impl PriceRules {
         }
     }
 
-    /// What excludes every candidate alike: limits on the sale price.
+    /// Excludes all candidates alike: limits on the sale price.
     pub(crate) fn sale_exclusion(&self) -> Option<Exclusion> {
         self.limits.iter().flatten().filter(|(_, limit)| limit.on == PriceLimitOn::Sale).find_map(|(level, limit)| {
             match limit.mode {
@@ -128,22 +128,22 @@ impl PriceRules {
         })
     }
 
-    /// Whether a candidate's cost has to be looked at.
-    pub(crate) fn looks_at_cost(&self) -> bool {
-        self.limits.iter().flatten().any(|(_, limit)| looks_at_cost(limit))
+    /// True when a limit applies to the candidates' cost.
+    pub(crate) fn applies_to_cost(&self) -> bool {
+        self.limits.iter().flatten().any(|(_, limit)| applies_to_cost(limit))
     }
 
-    /// What excludes a candidate of this cost.
+    /// Excludes a candidate of this cost.
     pub(crate) fn cost_exclusion(&self, cost: Option<EffectivePrice>) -> Option<Exclusion> {
-        self.limits.iter().flatten().filter(|(_, limit)| looks_at_cost(limit)).find_map(|(level, limit)| match limit.mode {
+        self.limits.iter().flatten().filter(|(_, limit)| applies_to_cost(limit)).find_map(|(level, limit)| match limit.mode {
             PriceLimitMode::PricedOnly => cost.is_none().then_some(Exclusion::Unpriced),
             PriceLimitMode::Ceiling { .. } => ceiling(*level, limit, cost),
-            PriceLimitMode::MinMargin(least) => margin(self.sale, cost, least),
+            PriceLimitMode::MinMargin(min_margin) => margin(self.sale, cost, min_margin),
         })
     }
 }
 
-fn looks_at_cost(limit: &PriceLimit) -> bool {
+fn applies_to_cost(limit: &PriceLimit) -> bool {
     limit.on == PriceLimitOn::Cost || matches!(limit.mode, PriceLimitMode::MinMargin(_))
 }
 
@@ -163,15 +163,16 @@ fn ceiling(level: LimitLevel, limit: &PriceLimit, price: Option<EffectivePrice>)
     })
 }
 
-/// `(sale − cost) / sale ≥ least` without dividing: a free sale passes where the cost is nothing too and no more is asked.
-fn margin(sale: Option<EffectivePrice>, cost: Option<EffectivePrice>, least: i64) -> Option<Exclusion> {
-    let kept = |sale: Option<i128>, cost: Option<i128>| {
+/// Checks `(sale − cost) / sale ≥ min_margin` without dividing. A free sale passes only with zero cost and a bound of at most
+/// zero.
+fn margin(sale: Option<EffectivePrice>, cost: Option<EffectivePrice>, min_margin: i64) -> Option<Exclusion> {
+    let is_enough = |sale: Option<i128>, cost: Option<i128>| {
         let (sale, cost) = (sale?, cost?);
-        // Prices are below 2^126 in this scale; saturation decides the same way.
-        Some((sale - cost).saturating_mul(SCALE) >= sale.saturating_mul(i128::from(least)))
+        // Prices are below 2^126 in this scale, and saturation keeps the comparison correct.
+        Some((sale - cost).saturating_mul(SCALE) >= sale.saturating_mul(i128::from(min_margin)))
     };
     let (Some(sale), Some(cost)) = (sale, cost) else { return Some(Exclusion::Unpriced) };
-    match (kept(sale.input, cost.input), kept(sale.output, cost.output)) {
+    match (is_enough(sale.input, cost.input), is_enough(sale.output, cost.output)) {
         (Some(true), Some(true)) => None,
         (None, _) | (_, None) => Some(Exclusion::Unpriced),
         (Some(_), Some(_)) => Some(Exclusion::Margin),

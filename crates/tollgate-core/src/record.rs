@@ -1,22 +1,22 @@
-//! What is remembered of a request: one usage record, with one entry for every attempt. As JSON, in the journal, what is
-//! absent, empty or zero is left out: half of a record would be that.
+//! Usage records: one per request, with an entry for each attempt. In the journal's JSON, absent, empty and zero values are
+//! omitted, which halves its size.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol};
 
 use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Timestamp};
 
-/// One request that got past the door. Serialised as compact JSON in the journal; field names are part of the
+/// A request whose key was authenticated. Serialised as compact JSON in the journal; field names are part of the
 /// journal's format, so a new field needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRecord {
-    /// Also the request id shown to the caller.
+    /// Request id, as shown to the caller.
     pub id: RequestId,
     /// Arrival.
     pub at: Timestamp,
     /// Key.
     pub key: KeyId,
-    /// Key name at that time.
+    /// Name of the key at the time of the request.
     pub key_name: String,
     /// Member.
     pub member: MemberId,
@@ -28,37 +28,37 @@ pub struct UsageRecord {
     pub group_name: Option<String>,
     /// Caller's protocol.
     pub protocol_in: Protocol,
-    /// Upstream's protocol, of the last attempt.
+    /// Protocol of the last attempt's upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_out: Option<Protocol>,
-    /// What was asked.
+    /// Method of the request.
     pub method: Method,
-    /// Model as asked; `None` when the body could not be read. Cut to 256 characters.
+    /// Requested model, cut to 256 characters; `None` when the body could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Whether the answer streamed.
     pub stream: bool,
-    /// HTTP status the caller got; 499 when he left before one was sent.
+    /// HTTP status sent to the caller; 499 when the caller left before one was sent.
     pub status: u16,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: Outcome,
-    /// Error id (`E40`), exclusion or other word; `None` when completed.
+    /// Error id (`E40`), exclusion code or another code; `None` when completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// More about the reason: the message the caller saw.
+    /// The message sent to the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Billed tokens by kind.
     pub tokens: Tokens,
-    /// What the provider charges, sum over the attempts; `None`: no cost price known.
+    /// Cost of all attempts; `None`: a cost price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<NanoUsd>,
-    /// What the caller pays; `None`: not priced.
+    /// Amount charged to the caller; `None`: unpriced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sale: Option<NanoUsd>,
     /// Catalog revision the prices come from.
     pub price_version: Revision,
-    /// Microseconds to the first content byte handed to the caller.
+    /// Microseconds to the first content byte sent to the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.
@@ -66,13 +66,13 @@ pub struct UsageRecord {
     /// Caller's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Caller's own request id, if sent.
+    /// The caller's own request id, if sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
     /// Entries of `x-tollgate-dropped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// Candidates considered and why they were excluded.
+    /// Candidates considered, and why others were excluded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<TraceEntry>,
     /// Attempts, in order.
@@ -84,20 +84,20 @@ pub struct UsageRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The caller got a whole answer.
+    /// The caller received a complete answer.
     Completed,
-    /// The caller went away first.
+    /// The caller closed the connection first.
     CallerLeft,
-    /// The upstream failed, before or in the middle of the answer.
+    /// The upstream failed before or during the answer.
     UpstreamBroke,
-    /// The gateway said no, or passed an upstream's no on.
+    /// The gateway refused the request, or passed on an upstream's refusal.
     Refused,
-    /// The gateway was killed in the middle.
+    /// The gateway was killed while the request was running.
     GatewayStopped,
 }
 
 impl Outcome {
-    /// The word in records, logs and metrics.
+    /// Name in records, logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -110,21 +110,20 @@ impl Outcome {
     }
 }
 
-/// Tokens by kind. The kinds partition the tokens: a cached token is not also an input token, a thinking token not
-/// also an output token.
+/// Token counts by kind. The kinds do not overlap: a cached token is not counted as input, a thinking token not as output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tokens {
-    /// Plain input.
+    /// Input, without the kinds below.
     #[serde(skip_serializing_if = "is_zero")]
     pub input: u64,
-    /// Plain output.
+    /// Output, without thinking.
     #[serde(skip_serializing_if = "is_zero")]
     pub output: u64,
-    /// Read from cache.
+    /// Input read from the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_read: u64,
-    /// Written to cache.
+    /// Input written to the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
     /// Thinking.
@@ -136,7 +135,7 @@ pub struct Tokens {
     /// Audio input.
     #[serde(skip_serializing_if = "is_zero")]
     pub audio: u64,
-    /// Where the figures come from.
+    /// Source of the counts.
     pub source: TokenSource,
 }
 
@@ -145,37 +144,37 @@ const fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
-/// Where token counts come from.
+/// Source of token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenSource {
     /// Nothing was used.
     #[default]
     None,
-    /// The provider's own figures.
+    /// Reported by the provider.
     Provider,
-    /// A local count of text that exists.
+    /// Counted locally from existing text.
     Counted,
-    /// A guess.
+    /// Estimated.
     Estimated,
 }
 
-/// One candidate that was looked at.
+/// A candidate considered by routing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEntry {
     /// Channel name.
     pub channel: String,
-    /// Account name; `None` when the whole channel is meant.
+    /// Account name; `None` for the whole channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// `planned`, or the exclusion's code.
+    /// `planned`, or the code of the exclusion.
     pub code: String,
-    /// More, for the operator.
+    /// Details for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// One try of one account.
+/// An attempt of a request on one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
     /// Channel.
@@ -186,23 +185,23 @@ pub struct AttemptRecord {
     pub account: AccountId,
     /// Account name.
     pub account_name: String,
-    /// Protocol spoken.
+    /// Protocol spoken to the upstream.
     pub protocol: Protocol,
-    /// Name sent upstream.
+    /// Model name sent upstream.
     pub upstream_model: String,
-    /// When it began.
+    /// Start of the attempt.
     pub at: Timestamp,
-    /// HTTP status of the upstream, if one came.
+    /// HTTP status of the upstream, if it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How it ended.
+    /// How the attempt ended.
     pub result: AttemptResult,
     /// Error id, when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Tokens this attempt used.
     pub tokens: Tokens,
-    /// What the provider charges for it; `None`: not known.
+    /// Amount the provider charges for it; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<NanoUsd>,
     /// Microseconds to the upstream's first byte.
@@ -210,10 +209,10 @@ pub struct AttemptRecord {
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
     pub duration_us: u64,
-    /// The upstream's own request id.
+    /// The upstream's request id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_request_id: Option<String>,
-    /// It ran beside the attempt that went on, and was given up or failed: what hedging cost.
+    /// A hedged attempt that lost: it ran beside the one that answered. Its cost is the cost of hedging.
     #[serde(rename = "beside", default, skip_serializing_if = "std::ops::Not::not")]
     pub hedged: bool,
 }
@@ -222,22 +221,22 @@ pub struct AttemptRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptResult {
-    /// Answered.
+    /// It answered.
     Answered,
-    /// Nothing was sent: no connection.
+    /// Nothing was sent: the connection failed.
     NotSent,
-    /// Refused with a status.
+    /// Refused with an error status.
     Refused,
-    /// Sent, no usable answer.
+    /// Sent, but without a usable answer.
     Failed,
-    /// Broke in the middle.
+    /// The answer broke off.
     Broke,
-    /// We gave it up because the caller left.
+    /// Cancelled by the gateway because the caller left.
     Cancelled,
 }
 
 impl AttemptResult {
-    /// The word in records and metrics.
+    /// Name in records and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -255,8 +254,8 @@ impl AttemptResult {
 mod tests {
     use super::*;
 
-    /// A record as the first journals had it, with everything that is absent spelt out.
-    const SPELT_OUT: &str = r#"{"id":"req_01m7zaz1p2f84a09ys9kcm036w","at":1795274278594533,
+    /// A record of an early journal, in which absent values are spelled out.
+    const SPELLED_OUT: &str = r#"{"id":"req_01m7zaz1p2f84a09ys9kcm036w","at":1795274278594533,
         "key":"key_01m7zayzp4ff9vgzj1v8m06jak","key_name":"bench","member":"mbr_01m7zayzgkfz6tamnmwvvzsrh8",
         "group":"grp_01m7zayzp4f6fbcq932pxc7a4s","group_name":"default","protocol_in":"openai","protocol_out":"openai",
         "method":"chat","model":"fast","stream":false,"status":200,"outcome":"completed","reason":null,"detail":null,
@@ -269,8 +268,8 @@ mod tests {
         "source":"provider"},"cost":56750,"first_byte_us":2463,"duration_us":2493,"upstream_request_id":null}]}"#;
 
     #[test]
-    fn what_is_absent_is_left_out_and_may_be_spelt_out() {
-        let record: UsageRecord = serde_json::from_str(SPELT_OUT).unwrap();
+    fn absent_values_are_omitted_but_accepted() {
+        let record: UsageRecord = serde_json::from_str(SPELLED_OUT).unwrap();
         assert_eq!((record.tokens.input, record.tokens.cache_read, record.sale), (19, 0, None));
         let text = serde_json::to_string(&record).unwrap();
         for absent in ["null", "[]", ":0"] {
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_that_are_serialised() {
+    fn names_match_their_serialised_form() {
         let word = |value: serde_json::Value| value.as_str().map(str::to_owned).expect("a word");
         use AttemptResult::{Answered, Broke, Cancelled, Failed, NotSent, Refused};
         for result in [Answered, NotSent, Refused, Failed, Broke, Cancelled] {

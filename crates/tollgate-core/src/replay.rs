@@ -1,8 +1,8 @@
-//! What a changed catalog would have done with requests that were recorded: other accounts, other prices, other refusals.
+//! Replay: what a changed catalog would have done with recorded requests (accounts, prices, refusals).
 //!
-//! Each request is chosen for twice, by the catalog as it is and by the changed one, with everything else the same: the
-//! time, the tokens, every account well, and a draw that depends on the request alone. So whatever differs is the
-//! change's doing. What a record does not keep cannot differ: fields of the request, waits, limits, budgets.
+//! Each request is routed twice, under the current and the changed catalog, with everything else equal: time, tokens, all
+//! accounts healthy, and a random draw derived from the request id. Differences are therefore effects of the change. Data that
+//! records do not keep (request fields, waits, limits, budgets) is not considered.
 
 use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
 
@@ -13,12 +13,12 @@ use crate::{
     RouteInput, Timestamp, TokenSource, UnlimitedView, UsageRecord, amount, resolve, route,
 };
 
-/// A catalog and the keys that may be asked for, by the ids that records have.
+/// A catalog and the keys of the recorded requests.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplaySide<'a> {
     /// The catalog.
     pub catalog: &'a Catalog,
-    /// Keys. A record whose key is not here is passed over.
+    /// Keys by id. Records with other keys are counted as [`ReplayReport::without_key`].
     pub keys: &'a HashMap<KeyId, Arc<Key>>,
 }
 
@@ -30,54 +30,54 @@ pub struct Replay<'a> {
     report: ReplayReport,
 }
 
-/// What came of it.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Records that were replayed.
+    /// Replayed records.
     pub replayed: u64,
-    /// Records that never came to a choice of accounts: refused before, or passed on with faults of their own.
+    /// Records that never reached routing: refused earlier, or invalid.
     pub not_routed: u64,
-    /// Records whose key one of the catalogs does not have.
+    /// Records whose key is missing on either side.
     pub without_key: u64,
-    /// By the catalog as it is.
+    /// Totals under the current catalog.
     pub before: ReplayTotals,
-    /// By the changed one.
+    /// Totals under the changed catalog.
     pub after: ReplayTotals,
-    /// What moves, by model, from where, to where: `channel/account`, or a refusal such as `E41 price_limit`.
+    /// Requests per move. A target is `channel/account`, or a refusal such as `E41 price_limit`.
     pub moves: BTreeMap<ReplayMove, u64>,
-    /// Requests and cost of each channel, by model.
+    /// Requests and cost per model and channel.
     pub channels: BTreeMap<ReplayChannel, ReplayShare>,
 }
 
-/// Sums over all requests.
+/// Totals of all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayTotals {
-    /// Requests with an account.
+    /// Requests served by an account.
     pub served: u64,
-    /// Requests without.
+    /// Requests refused.
     pub refused: u64,
-    /// What callers pay, as far as priced.
+    /// Sum of known sale amounts.
     pub sale: NanoUsd,
     /// Served requests without a sale price.
     pub unpriced: u64,
-    /// What providers charge, as far as known.
+    /// Sum of known costs.
     pub cost: NanoUsd,
-    /// Served requests whose cost is not known.
+    /// Served requests with unknown cost.
     pub cost_unknown: u64,
 }
 
-/// A change of place.
+/// Requests of a model that change their target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplayMove {
     /// Public name.
     pub model: String,
-    /// By the catalog as it is.
+    /// Target under the current catalog.
     pub from: String,
-    /// By the changed one.
+    /// Target under the changed catalog.
     pub to: String,
 }
 
-/// A channel as it serves a model.
+/// A channel serving a model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplayChannel {
     /// Public name.
@@ -86,20 +86,20 @@ pub struct ReplayChannel {
     pub channel: String,
 }
 
-/// What a channel gets.
+/// Requests and cost of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayShare {
-    /// Requests by the catalog as it is.
+    /// Requests under the current catalog.
     pub before: u64,
-    /// Requests by the changed one.
+    /// Requests under the changed catalog.
     pub after: u64,
-    /// Their cost, as far as known.
+    /// Known cost under the current catalog.
     pub cost_before: NanoUsd,
-    /// Their cost, as far as known.
+    /// Known cost under the changed catalog.
     pub cost_after: NanoUsd,
 }
 
-/// Where a request ends.
+/// Where a request ends up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReplayTarget {
     Account { channel: String, account: String, sale: Option<NanoUsd>, cost: Option<NanoUsd> },
@@ -107,7 +107,7 @@ enum ReplayTarget {
 }
 
 impl<'a> Replay<'a> {
-    /// Nothing replayed yet.
+    /// Starts with an empty report.
     #[must_use]
     pub fn new(before: ReplaySide<'a>, after: ReplaySide<'a>) -> Self {
         Self { before, after, report: ReplayReport::default() }
@@ -146,31 +146,32 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What came of it.
+    /// The report.
     #[must_use]
     pub fn finish(self) -> ReplayReport {
         self.report
     }
 }
 
-/// Whether it came to a choice of accounts.
+/// True when the request reached routing.
 fn was_routed(record: &UsageRecord) -> bool {
     !record.attempts.is_empty() || matches!(record.reason.as_deref(), Some("E13" | "E14" | "E15" | "E40" | "E41"))
 }
 
-/// The request as far as its record keeps it. The draw is the same for both catalogs and moves only what must move.
+/// The request as far as its record keeps it. The affinity hash is the same for both catalogs, so only requests affected by the
+/// change move.
 fn summary_of(record: &UsageRecord, model: &str) -> RequestSummary {
     let (high, low) = record.id.uuid().as_u64_pair();
     RequestSummary {
         stream: record.stream,
-        // Estimated at exactly the tokens it turned out to have, so that tiers of prices are met.
+        // The input estimate equals the recorded tokens, so that the same price tier applies.
         text_bytes: record.tokens.prompt().saturating_mul(2),
         affinity: Some(high ^ low),
         ..plain_summary(model, record.method)
     }
 }
 
-/// A request that asks for nothing in particular.
+/// A minimal request.
 pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
     RequestSummary {
         model: model.to_owned(),
@@ -191,7 +192,7 @@ pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
     }
 }
 
-/// Every account is well.
+/// A view in which all accounts are healthy.
 pub(crate) struct AllHealthy;
 
 impl HealthView for AllHealthy {
@@ -223,7 +224,7 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
         translates: true,
         history: &AttemptHistory::default(),
     };
-    // Only asked where affinity leaves something open, and then alike on both sides.
+    // Used only where affinity leaves a choice, and the same on both sides.
     match route(&input, &mut || 0) {
         Ok(plan) => {
             let first = &plan.first;
@@ -234,14 +235,14 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
                 cost: price(record, first.cost.as_ref(), first.account.cost_multiplier),
             }
         }
-        Err(no) => {
-            let id = if no.price_limit_alone() { "E41" } else { "E40" };
-            ReplayTarget::Refused(format!("{id} {}", no.cause().as_str()))
+        Err(no_route) => {
+            let id = if no_route.price_limit_alone() { "E41" } else { "E40" };
+            ReplayTarget::Refused(format!("{id} {}", no_route.cause().as_str()))
         }
     }
 }
 
-/// What the recorded tokens come to at a price; nothing was used where nothing was counted.
+/// Price of the recorded tokens; zero where nothing was counted.
 fn price(record: &UsageRecord, price: Option<&Price>, factor: Multiplier) -> Option<NanoUsd> {
     if record.method == Method::CountTokens || record.tokens.source == TokenSource::None {
         return Some(NanoUsd::ZERO);
@@ -263,8 +264,8 @@ impl ReplayTarget {
 }
 
 impl ReplayTotals {
-    fn add(&mut self, place: &ReplayTarget) {
-        match place {
+    fn add(&mut self, target: &ReplayTarget) {
+        match target {
             ReplayTarget::Refused(_) => self.refused += 1,
             ReplayTarget::Account { sale, cost, .. } => {
                 self.served += 1;
@@ -278,7 +279,7 @@ impl ReplayTotals {
 }
 
 impl ReplayReport {
-    /// Requests that end elsewhere.
+    /// Number of requests that change their target.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moves.values().sum()

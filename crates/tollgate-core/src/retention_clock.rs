@@ -1,75 +1,75 @@
-//! What time it has come to be for the usage log: what retention believes instead of a wall clock.
+//! The clock of retention: a time that advances no faster than it truly passes, even when the wall clock is wrong.
 //!
-//! Records say what the clock said, so a clock that was wrong once cannot be told by them. The log's time is kept apart: it
-//! passes as fast as a process runs, never faster than the truth. A wall clock that is ahead of it (a gateway was off, or the
-//! clock is wrong) is followed at [`CATCH_UP`] once it has been steady for [`STEADY`] of one process's running: starts that
-//! are shorter, however many, never move it past the truth. A clock behind it is followed back in the same way.
+//! Usage records carry wall-clock times, so they cannot reveal a wrong clock. Retention keeps its own time in the store. It
+//! advances with the running time of a process. A wall clock ahead of it (the gateway was stopped, or the clock is wrong) is
+//! followed at [`CATCH_UP_FACTOR`] after it has been steady for [`STEADY_PERIOD`] within one process, so any number of shorter
+//! runs never moves it past the true time. A wall clock behind it is followed backwards in the same way.
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// How long a wall clock must have passed as evenly as the machine's own, in one process, before it is followed faster.
-const STEADY: Duration = Duration::from_hours(1);
-/// A difference between wall clock and passing time that is a jump: more than a clock that is kept right is ever moved.
+/// How long the wall clock must agree with the monotonic clock, within one process, before it is followed faster.
+const STEADY_PERIOD: Duration = Duration::from_hours(1);
+/// Deviation that counts as a jump; larger than any correction of a synchronised clock.
 const JUMP_US: u64 = 60_000_000;
-/// How much faster than time passes a steady wall clock is followed: a day each hour.
-const CATCH_UP: u32 = 24;
+/// Speed-up while catching up with a steady wall clock: a day per hour.
+const CATCH_UP_FACTOR: u32 = 24;
 
-/// The log's time as one process follows it; kept in the store between processes, and beside others.
+/// The retention time as one process advances it. It is stored between runs and shared with other processes.
 #[derive(Clone, Debug)]
 pub struct RetentionClock {
     time: Timestamp,
-    /// As the store had it when it was last looked at, or was told.
+    /// Value in the store when last read or written.
     stored: Timestamp,
-    /// When that was, by the time that passed in this process.
-    looked: Duration,
+    /// Process time of the last advance.
+    advanced_at: Duration,
     steady_since: Duration,
-    /// Wall clock less passing time.
-    ahead_us: i64,
+    /// Wall clock minus process time, in microseconds.
+    offset_us: i64,
 }
 
 impl RetentionClock {
-    /// Begins with what the store has; `now` is the wall clock, `passed` what passed in this process, whatever clocks say.
+    /// Starts from the stored value; `now` is the wall clock, `passed` the running time of the process by its monotonic clock.
     #[must_use]
     pub fn new(stored: Timestamp, now: Timestamp, passed: Duration) -> Self {
-        Self { time: stored, stored, looked: passed, steady_since: passed, ahead_us: ahead(now, passed) }
+        Self { time: stored, stored, advanced_at: passed, steady_since: passed, offset_us: offset_us(now, passed) }
     }
 
-    /// Looks again: the log's time as it is to be stored where the store still has `stored`.
+    /// Advances the time and returns the value to store, provided the store still has `stored`.
     pub fn advance(&mut self, stored: Timestamp, now: Timestamp, passed: Duration) -> Timestamp {
-        let ran = passed.saturating_sub(self.looked);
-        let ahead = ahead(now, passed);
-        if ahead.abs_diff(self.ahead_us) > JUMP_US {
+        let ran = passed.saturating_sub(self.advanced_at);
+        let offset_us = offset_us(now, passed);
+        if offset_us.abs_diff(self.offset_us) > JUMP_US {
             self.steady_since = passed;
         }
-        let fast = ran.min(passed.saturating_sub(self.steady_since).saturating_sub(STEADY));
-        let mine = followed(self.time, now, ran, fast);
+        let fast = ran.min(passed.saturating_sub(self.steady_since).saturating_sub(STEADY_PERIOD));
+        let followed = follow(self.time, now, ran, fast);
         self.time = match stored.cmp(&self.stored) {
-            // Another process found that it was too late a time.
+            // Another process moved the time back.
             std::cmp::Ordering::Less => stored,
-            std::cmp::Ordering::Equal => mine,
-            std::cmp::Ordering::Greater => mine.max(stored),
+            std::cmp::Ordering::Equal => followed,
+            std::cmp::Ordering::Greater => followed.max(stored),
         };
-        (self.stored, self.looked, self.ahead_us) = (stored, passed, ahead);
+        (self.stored, self.advanced_at, self.offset_us) = (stored, passed, offset_us);
         self.time
     }
 
-    /// The store took what [`Self::advance`] said.
+    /// Records that the store accepted the result of [`Self::advance`].
     pub const fn mark_stored(&mut self) {
         self.stored = self.time;
     }
 
-    /// What retention believes while the wall clock says `now`: the earlier of both.
+    /// The time retention uses while the wall clock shows `now`: the earlier of both.
     #[must_use]
     pub fn effective_now(&self, now: Timestamp) -> Timestamp {
         now.min(self.time)
     }
 }
 
-/// Where a time has come to after `ran`, of which the wall clock is believed for `fast`.
-fn followed(time: Timestamp, now: Timestamp, ran: Duration, fast: Duration) -> Timestamp {
-    let caught_up = fast.saturating_mul(CATCH_UP);
+/// Time after `ran`, of which `fast` is spent catching up with the wall clock.
+fn follow(time: Timestamp, now: Timestamp, ran: Duration, fast: Duration) -> Timestamp {
+    let caught_up = fast.saturating_mul(CATCH_UP_FACTOR);
     if time > now {
         return now.max(Timestamp(time.0.saturating_sub(micros(caught_up))));
     }
@@ -77,7 +77,7 @@ fn followed(time: Timestamp, now: Timestamp, ran: Duration, fast: Duration) -> T
     now.min(Timestamp(time.0.saturating_add(micros(most))))
 }
 
-fn ahead(now: Timestamp, passed: Duration) -> i64 {
+fn offset_us(now: Timestamp, passed: Duration) -> i64 {
     now.0.saturating_sub(micros(passed))
 }
 
@@ -98,7 +98,7 @@ mod tests {
         Timestamp::of_day(day)
     }
 
-    /// Runs one process for so many minutes, looking each ten, on a clock that is `off` by so many milliseconds.
+    /// Runs one process for `minutes`, advancing every ten, with a wall clock off by `off_ms` milliseconds.
     fn run(stored: &mut Timestamp, begun: Timestamp, minutes: u32, off_ms: i64) {
         let wall = |minute: u32| begun.plus_ms(i64::from(minute) * 60_000 + off_ms);
         let mut time = RetentionClock::new(*stored, wall(0), Duration::ZERO);
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_right_is_followed_as_it_passes() {
+    fn correct_clock_is_followed() {
         let mut stored = day(100);
         run(&mut stored, day(100), 6_000, 0);
         assert_eq!(stored, day(100).plus_ms(6_000 * 60_000));
     }
 
     #[test]
-    fn after_a_long_stop_it_catches_up_at_a_day_an_hour_from_the_second_hour_on() {
+    fn after_a_long_stop_it_catches_up_a_day_per_hour_from_the_second_hour() {
         let (mut first, mut second, mut all) = (day(100), day(100), day(100));
         run(&mut first, day(140), 60, 0);
         assert_eq!(first, day(100).plus_ms(3_600_000));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_is_steady_only_an_hour_later() {
+    fn clock_jump_restarts_the_steady_period() {
         let mut time = RetentionClock::new(day(100), day(100), Duration::ZERO);
         let mut stored = day(100);
         for minute in (10..=300).step_by(10) {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_too_late_is_taken_back_and_never_believed() {
+    fn time_in_the_future_is_moved_back_and_never_effective() {
         let mut stored = day(140);
         assert_eq!(RetentionClock::new(stored, day(100), Duration::ZERO).effective_now(day(100)), day(100));
         run(&mut stored, day(100), 60, 0);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_on_one_store_pass_no_faster_together_and_take_back_together() {
+    fn processes_sharing_a_store_advance_no_faster_and_move_back_together() {
         let mut stored = day(100);
         let mut each: Vec<_> = (0..10).map(|_| RetentionClock::new(stored, day(140), Duration::ZERO)).collect();
         for minute in 1..=60 {
@@ -165,9 +165,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever clocks say at however many starts of less than an hour: what is believed is never later than the truth.
+        /// However wrong the clock in any number of runs shorter than an hour, the effective time never passes the true time.
         #[test]
-        fn short_starts_with_wrong_clocks_never_get_past_the_truth(
+        fn short_runs_with_wrong_clocks_never_pass_the_true_time(
             starts in prop::collection::vec((0_i64..2 * DAY_MS, 1_u32..60, -4_000 * DAY_MS..4_000 * DAY_MS, 0_i64..600_000), 1..200),
             behind in 0_i64..40 * DAY_MS,
         ) {

@@ -1,4 +1,4 @@
-//! Which accounts to try, in which order, and why not the others.
+//! Routing: which accounts to try, in which order, and why the others are excluded.
 
 mod attempt_history;
 mod candidate_filter;
@@ -21,37 +21,37 @@ use crate::{
     Timestamp, TraceEntry, estimate_input, price_limit::EffectivePrice,
 };
 
-/// Most attempts of one request that are sent.
+/// Attempts of one request that are sent upstream, at most.
 pub const MAX_ATTEMPTS: usize = 3;
-/// Most attempts of one request, those of which nothing was sent included.
+/// Attempts of one request including those that sent nothing, at most.
 pub const MAX_TRIES: usize = 8;
 
-/// All that choosing looks at. What comes out of it borrows from the snapshot alone.
+/// Input of [`route`]. The result borrows only from the catalog.
 #[derive(Clone, Copy)]
 pub struct RouteInput<'c, 'a> {
-    /// The snapshot the offer was resolved from.
+    /// The snapshot that the offer was resolved from.
     pub catalog: &'c Catalog,
-    /// The catalog as it is now, where that is another one: what was switched off since is left alone.
+    /// The newest snapshot, if it is another one: rows disabled or removed there are excluded.
     pub latest_catalog: Option<&'a Catalog>,
-    /// Who asks.
+    /// Authenticated caller.
     pub caller: &'a Caller,
-    /// What he gets.
+    /// The model as this caller gets it.
     pub offer: &'a Offer,
-    /// What he asks.
+    /// Summary of the request body.
     pub summary: &'a RequestSummary,
-    /// His protocol.
+    /// Protocol of the caller.
     pub from: Protocol,
     /// Health of accounts.
     pub health: &'a dyn HealthView,
-    /// Load, budgets and capabilities of candidates; [`UnlimitedView`] when nothing bounds them.
+    /// Load, budgets and learned parameters of candidates; [`UnlimitedView`] when nothing limits them.
     pub candidate_view: &'a dyn CandidateView,
-    /// Now.
+    /// Current time.
     pub now: Timestamp,
-    /// `x-tollgate-max-price`.
+    /// The price limit in `x-tollgate-max-price`.
     pub request_limit: Option<PriceLimit>,
-    /// Whether candidates of another protocol can be used.
+    /// True when candidates of other protocols may be used.
     pub translates: bool,
-    /// What became of the request's earlier choices.
+    /// Outcome of the request's earlier attempts.
     pub history: &'a AttemptHistory,
 }
 
@@ -61,47 +61,47 @@ impl fmt::Debug for RouteInput<'_, '_> {
     }
 }
 
-/// Where the health of accounts is known.
+/// Source of account health.
 pub trait HealthView {
-    /// What is known of an account; [`HealthStatus::HEALTHY`] where that is nothing. Asked of every candidate.
+    /// Health of an account at a time; [`HealthStatus::HEALTHY`] when nothing is recorded. Called for every candidate.
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus;
 }
 
-/// What besides catalog and health can exclude a candidate. Everything defaults to "free".
+/// Conditions besides catalog and health that can exclude a candidate. By default nothing does.
 pub trait CandidateView {
-    /// Whether an account has room. Asked only of accounts with a bound.
+    /// Load of an account. Called only for accounts with limits.
     fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
         let _ = (account, bounds);
         AccountLoad::Free
     }
 
-    /// Whether a channel's budget is spent. Asked only of channels with one.
+    /// State of a channel's budgets. Called only for channels with one.
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
         let _ = channel;
         ChannelBudget::Left
     }
 
-    /// Whether any channel refused fields lately, so that [`Self::unsupported_fields`] is worth asking.
+    /// False when no channel has learned unsupported fields, so that [`Self::unsupported_fields`] need not be called.
     fn has_unsupported_fields(&self) -> bool {
         true
     }
 
-    /// Fields of the request that this candidate refused lately, in the caller's spelling. Asked once a channel.
-    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        let _ = (channel, serves);
+    /// Fields of the request that this channel recently refused, in the caller's spelling. Called once per channel.
+    fn unsupported_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        let _ = (channel, mapping);
         Vec::new()
     }
 
-    /// Fields of the request that a channel of another protocol cannot express, in the caller's spelling. To know that
-    /// the request must be read whole, so it is asked only of channels a plan comes to: not at all where the plan begins
-    /// with the caller's own protocol.
-    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        let _ = (channel, serves);
+    /// Fields of the request that a channel of another protocol cannot express, in the caller's spelling. This decodes the whole
+    /// request, so it is called only for channels a plan reaches, and not at all when the plan begins with the caller's own
+    /// protocol.
+    fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        let _ = (channel, mapping);
         Vec::new()
     }
 }
 
-/// Nothing bounds anything.
+/// A view without limits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnlimitedView;
 
@@ -111,73 +111,73 @@ impl CandidateView for UnlimitedView {
     }
 }
 
-/// Room on an account.
+/// Load of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountLoad {
-    /// There is some.
+    /// It can take a request.
     Free,
-    /// As many requests at once as it takes.
+    /// Its concurrency limit is reached.
     AtConcurrency,
-    /// As many requests or tokens a minute as it takes.
+    /// Its limit of requests or tokens per minute is reached.
     AtRate {
-        /// When there is room again.
+        /// When it can take the next request.
         until: Timestamp,
     },
 }
 
-/// State of a channel's budget.
+/// State of a channel's budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelBudget {
-    /// Something is left.
+    /// Some money is left.
     Left,
-    /// It is spent.
+    /// A blocking budget is exhausted.
     Spent {
-        /// When it renews; `None`: it does not.
+        /// Start of the next period; `None`: never.
         until: Option<Timestamp>,
     },
 }
 
-/// Attempts in order; never empty, never an account twice, nor one that was tried before.
+/// Attempts in order. Never empty, and never contains an account twice or one that was tried before.
 #[derive(Clone, Debug)]
 pub struct Plan<'c> {
-    /// The first try.
+    /// The first attempt.
     pub first: PlannedAttempt,
-    /// Who would come after it as things are now: as many as attempts are left, with [`rank_all`] everybody. When the
-    /// first one fails the request chooses again, for accounts may have become busy or free by then; whether those of
-    /// another protocol can express the request is found out then, too.
+    /// The attempts that would follow as of now: as many as the request has left, or all with [`rank_all`]. When the first
+    /// attempt fails the request routes again, because load may have changed; that also checks whether channels of another
+    /// protocol can express the request.
     pub rest: Vec<PlannedAttempt>,
-    /// Who is not tried, and why.
+    /// Excluded candidates, with reasons.
     pub excluded: Vec<ExcludedCandidate<'c>>,
 }
 
-/// One try to be.
+/// A planned attempt.
 #[derive(Clone, Debug)]
 pub struct PlannedAttempt {
     /// Channel.
     pub channel: Arc<Channel>,
     /// Account.
     pub account: Arc<Account>,
-    /// Position in [`Channel::mappings`].
+    /// Index in [`Channel::mappings`].
     pub mapping_index: usize,
-    /// Cost list valid now, before the account's multiplier; `None`: not known.
+    /// Cost price in effect, before the account's multiplier; `None`: unknown.
     pub cost: Option<Price>,
-    /// The protocol spoken to it: the caller's on echo.
+    /// Protocol spoken to the channel; the caller's for echo.
     pub protocol: Protocol,
-    /// It cools for a hiccup and is tried because nothing else is left.
+    /// True when the account is cooling after a transient failure and is tried because no other is left.
     pub last_resort: bool,
 }
 
 impl PlannedAttempt {
-    /// How the channel serves the model.
+    /// The channel's mapping of the model.
     ///
     /// # Panics
-    /// Never for an attempt that [`route`] made.
+    /// Never, for an attempt created by [`route`].
     #[must_use]
     pub fn mapping(&self) -> &ModelMapping {
         &self.channel.mappings[self.mapping_index]
     }
 
-    /// What the usage record keeps of it.
+    /// Its entry in the usage record's trace.
     #[must_use]
     pub fn trace(&self) -> TraceEntry {
         let (channel, account) = (self.channel.name.clone(), Some(self.account.name.clone()));
@@ -186,12 +186,12 @@ impl PlannedAttempt {
 }
 
 impl Plan<'_> {
-    /// All attempts in order.
+    /// All attempts, in order.
     pub fn attempts(&self) -> impl Iterator<Item = &PlannedAttempt> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    /// What the usage record keeps of the choice.
+    /// The usage record's trace of the plan.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
         let mut entries: Vec<TraceEntry> = self.attempts().map(PlannedAttempt::trace).collect();
@@ -200,112 +200,112 @@ impl Plan<'_> {
     }
 }
 
-/// Chooses accounts, for the first attempt of a request and again for each later one.
+/// Chooses the accounts for the first attempt of a request, and again for each later one. `random` yields random numbers.
 ///
 /// # Errors
-/// When every candidate is excluded, or was tried.
-pub fn route<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, PlanDepth::Next(MAX_ATTEMPTS.saturating_sub(input.history.sent_count()).max(1)), dice)
+/// When every candidate is excluded or was tried.
+pub fn route<'c>(input: &RouteInput<'c, '_>, random: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
+    plan(input, PlanDepth::Next(MAX_ATTEMPTS.saturating_sub(input.history.sent_count()).max(1)), random)
 }
 
-/// The same with every usable account in order, not only the first ones, and every one of another protocol asked whether it
-/// can express the request: for people who want to see the whole order.
+/// Like [`route`], but ranks all usable accounts and checks every channel of another protocol for translatability. For
+/// explanations.
 ///
 /// # Errors
 /// When every candidate is excluded.
-pub fn rank_all<'c>(input: &RouteInput<'c, '_>, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
-    choose(input, PlanDepth::All, dice)
+pub fn rank_all<'c>(input: &RouteInput<'c, '_>, random: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
+    plan(input, PlanDepth::All, random)
 }
 
-/// How far a choice looks.
+/// How many attempts a plan contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PlanDepth {
-    /// As far as the attempts that are left, the first of them for sure.
+    /// At most this many; only the first one is checked for translatability.
     Next(usize),
-    /// To the end.
+    /// All usable accounts.
     All,
 }
 
 impl PlanDepth {
-    const fn most(self) -> usize {
+    const fn max_attempts(self) -> usize {
         match self {
-            Self::Next(most) => most,
+            Self::Next(max_attempts) => max_attempts,
             Self::All => usize::MAX,
         }
     }
 }
 
-fn choose<'c>(input: &RouteInput<'c, '_>, depth: PlanDepth, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
+fn plan<'c>(input: &RouteInput<'c, '_>, depth: PlanDepth, random: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     debug_assert_eq!(input.catalog.revision, input.offer.revision, "an offer is good for its own snapshot only");
-    let mut filter = CandidateFilter::run(input);
-    let mut chosen = input.pick(&mut filter, depth, dice);
+    let mut filter = CandidateFilter::apply(input);
+    let mut picked = input.pick(&mut filter, depth, random);
     let mut last_resort = false;
-    if chosen.is_empty() {
-        // Nothing is left to try, so every reason counts: what a protocol cannot express lasts longer than what keeps
-        // an account from being used.
+    if picked.is_empty() {
+        // No candidate is left, so all reasons count. Check translation now: it is a more permanent reason than an unavailable
+        // account.
         filter.check_all_translations();
-        chosen.extend(filter.last_resort());
-        last_resort = !chosen.is_empty();
+        picked.extend(filter.last_resort());
+        last_resort = !picked.is_empty();
     }
-    let mut attempts = chosen.iter().filter_map(|it| input.attempt(it, last_resort));
+    let mut attempts = picked.iter().filter_map(|it| input.attempt(it, last_resort));
     let excluded = filter.excluded;
     let Some(first) = attempts.next() else { return Err(NoRoute { excluded, method: input.summary.method }) };
     Ok(Plan { first, rest: attempts.collect(), excluded })
 }
 
 impl RouteInput<'_, '_> {
-    /// The accounts to try, in order, out of those the filter let through. One of another protocol is asked whether it
-    /// can express the request, and excluded with its channel where it cannot, unless the first one needs no
-    /// translation: then it is asked when its turn comes, which is hardly ever.
-    fn pick(&self, filter: &mut CandidateFilter<'_, '_, '_>, depth: PlanDepth, dice: &mut dyn FnMut() -> u32) -> Vec<Candidate> {
-        let most = depth.most();
+    /// Picks accounts, in order, from those that passed the filter. Candidates of another protocol are checked for
+    /// translatability and excluded with their channel if they fail. If the first pick needs no translation, the rest is not
+    /// checked: later attempts route again.
+    fn pick(&self, filter: &mut CandidateFilter<'_, '_, '_>, depth: PlanDepth, random: &mut dyn FnMut() -> u32) -> Vec<Candidate> {
+        let max_attempts = depth.max_attempts();
         let costs = |it: &Candidate| self.cost_for_order(it);
         let order = RankCriteria { routing: self.offer.group.routing, affinity: self.summary.affinity, cost: &costs };
-        let mut usable = std::mem::take(&mut filter.usable);
-        if !filter.foreign {
-            return pick(usable, most, order, dice);
+        let mut eligible = std::mem::take(&mut filter.eligible);
+        if !filter.needs_translation {
+            return pick(eligible, max_attempts, order, random);
         }
-        let mut chosen: Vec<Candidate> = Vec::new();
-        while chosen.len() < most {
-            let next = pick(usable.clone(), most - chosen.len(), order, dice);
+        let mut picked: Vec<Candidate> = Vec::new();
+        while picked.len() < max_attempts {
+            let next = pick(eligible.clone(), max_attempts - picked.len(), order, random);
             let Some(first) = next.first() else { break };
-            if chosen.is_empty() && !first.foreign && depth != PlanDepth::All {
+            if picked.is_empty() && !first.needs_translation && depth != PlanDepth::All {
                 return next;
             }
-            usable.retain(|it| !next.contains(it));
+            eligible.retain(|it| !next.contains(it));
             for it in next {
-                if !it.foreign || filter.expresses(it.candidate) {
-                    chosen.push(it);
+                if !it.needs_translation || filter.can_express(it.candidate) {
+                    picked.push(it);
                 } else {
-                    usable.retain(|other| other.candidate != it.candidate);
+                    eligible.retain(|other| other.candidate != it.candidate);
                 }
             }
         }
-        chosen
+        picked
     }
 
-    fn attempt(&self, chosen: &Candidate, last_resort: bool) -> Option<PlannedAttempt> {
-        let served = self.offer.candidates.get(chosen.candidate as usize)?;
-        let channel = self.catalog.channel_at(served.channel)?;
-        let account = channel.accounts.get(chosen.account as usize)?;
-        let serves = served.mapping as usize;
+    fn attempt(&self, picked: &Candidate, last_resort: bool) -> Option<PlannedAttempt> {
+        let mapping_ref = self.offer.candidates.get(picked.candidate as usize)?;
+        let channel = self.catalog.channel_at(mapping_ref.channel)?;
+        let account = channel.accounts.get(picked.account as usize)?;
+        let mapping_index = mapping_ref.mapping as usize;
         Some(PlannedAttempt {
             channel: channel.clone(),
             account: account.clone(),
-            mapping_index: serves,
-            cost: cost_of(channel, serves, self.now).map(Cow::into_owned),
+            mapping_index,
+            cost: cost_of(channel, mapping_index, self.now).map(Cow::into_owned),
             protocol: if channel.provider == Provider::Echo { self.from } else { channel.protocol },
             last_resort,
         })
     }
 
-    /// What orders candidates without weight: input and output price together; unknown ones last.
+    /// Sort key for candidates without weight: input plus output price; unknown prices last.
     fn cost_for_order(&self, it: &Candidate) -> i128 {
         let cost = || {
-            let served = self.offer.candidates.get(it.candidate as usize)?;
-            let channel = self.catalog.channel_at(served.channel)?;
+            let mapping_ref = self.offer.candidates.get(it.candidate as usize)?;
+            let channel = self.catalog.channel_at(mapping_ref.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
-            let price = cost_of(channel, served.mapping as usize, self.now)?;
+            let price = cost_of(channel, mapping_ref.mapping as usize, self.now)?;
             EffectivePrice::of(&price, estimate_input(self.summary), account.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)

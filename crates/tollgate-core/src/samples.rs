@@ -1,4 +1,4 @@
-//! Plain rows for tests, to be changed by struct update.
+//! Sample catalog rows for tests, to be adapted by struct update.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
-/// Ten bytes that differ with every name.
+/// Ten bytes derived from the name.
 fn random(name: &str) -> [u8; 10] {
     let mut state = 0xCBF2_9CE4_8422_2325u64;
     for byte in name.bytes() {
@@ -45,7 +45,7 @@ pub(crate) fn always(price: Price) -> PriceSchedule {
     PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
 }
 
-pub(crate) fn serves(model: &str) -> ModelMapping {
+pub(crate) fn mapping(model: &str) -> ModelMapping {
     ModelMapping { model: model.to_owned(), upstream: format!("{model}-up"), cost: None, profile: Profile::default() }
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn account(channel: &str, n: usize) -> Account {
     }
 }
 
-/// A chat channel with one account that serves these models.
+/// A chat channel with one account, serving these models.
 pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
     Channel {
         id: channel_id(name),
@@ -88,11 +88,11 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
         ca_file: None,
         budgets: Vec::new(),
         accounts: vec![Arc::new(account(name, 0))],
-        mappings: models.iter().map(|model| serves(model)).collect(),
+        mappings: models.iter().map(|model| mapping(model)).collect(),
     }
 }
 
-/// A public group over these channels that offers everything they serve.
+/// A public group that offers everything these channels serve.
 pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
     Group {
         id: group_id(name),
@@ -128,7 +128,7 @@ pub(crate) fn member() -> Member {
     }
 }
 
-/// A key that names these groups.
+/// A key of these groups.
 pub(crate) fn key(groups: &[&str]) -> Key {
     Key {
         id: KeyId::from_parts(NOW, random("ci")),

@@ -1,10 +1,10 @@
-//! Text that must never be shown.
+//! Text that must not be displayed.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A credential. It has no `Display` and no `Serialize`; `Debug` shows nothing of it; its memory is cleared.
+/// A credential. It has no `Display` or `Serialize`, `Debug` hides it, and its memory is cleared on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
@@ -15,7 +15,7 @@ impl Secret {
         Self(Zeroizing::new(text))
     }
 
-    /// The text itself, for the one place that sends it.
+    /// The credential itself, for sending it upstream.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

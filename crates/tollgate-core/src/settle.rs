@@ -1,4 +1,4 @@
-//! What a request came to: tokens, cost, sale and the usage record.
+//! Settlement: tokens, cost and sale amount of a finished request, as a usage record.
 
 mod billing;
 mod count;
@@ -13,19 +13,19 @@ pub use count::{InputCount, amount, count_input, count_output, estimate_input, e
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
 
 use billing::{BillingInput, PricedAmount, attempt_tokens};
-use count::believed;
+use count::plausible;
 
 use crate::{
     AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, Provider, RequestId, Revision,
     StreamBreak, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 
-/// Longest model name a record keeps, in characters.
+/// Length limit of recorded model names, in characters.
 const MODEL_CHARS: usize = 256;
-/// The reason of a record whose amount does not fit.
+/// Reason of a record whose amount exceeds the bound.
 const OVERFLOW: &str = "overflow";
 
-/// Everything known of a request at its end.
+/// Everything known about a request when it ends.
 #[derive(Clone, Debug)]
 pub struct RequestFacts {
     /// Request id.
@@ -38,37 +38,37 @@ pub struct RequestFacts {
     pub group: Option<Arc<Group>>,
     /// Caller's protocol.
     pub protocol_in: Protocol,
-    /// What was asked.
+    /// Method of the request.
     pub method: Method,
-    /// Model as asked; `None` when the body could not be read.
+    /// Requested model; `None` when the body could not be read.
     pub model: Option<String>,
     /// Whether the answer streamed.
     pub stream: bool,
-    /// HTTP status the caller got; 499 when he left before one was sent.
+    /// HTTP status sent to the caller; 499 when the caller left before one was sent.
     pub status: u16,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: Outcome,
-    /// Error id, exclusion or other word.
+    /// Error id, exclusion code or another code.
     pub reason: Option<String>,
-    /// The message the caller saw.
+    /// The message sent to the caller.
     pub detail: Option<String>,
-    /// The sale list frozen at routing, before the group's multiplier; `None`: not priced.
+    /// Sale price at routing time, before the group's multiplier; `None`: unpriced.
     pub sale: Option<Price>,
     /// Catalog revision the prices come from.
     pub price_version: Revision,
     /// Local count of the input; zero when the body could not be read.
     pub input: InputCount,
-    /// What reached the caller.
+    /// Content that reached the caller.
     pub delivered: DeliveredContent,
-    /// Attempts, in order. For a completed or broken answer the last one gave it.
+    /// Attempts, in order. The answer of a completed or broken request came from the last one.
     pub attempts: Vec<AttemptFacts>,
-    /// Microseconds to the first content byte handed to the caller.
+    /// Microseconds to the first content byte sent to the caller.
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.
     pub duration_us: u64,
     /// Caller's address.
     pub address: Option<String>,
-    /// Caller's own request id.
+    /// The caller's own request id.
     pub client_request_id: Option<String>,
     /// Entries of `x-tollgate-dropped`.
     pub dropped: Vec<String>,
@@ -76,50 +76,51 @@ pub struct RequestFacts {
     pub trace: Vec<TraceEntry>,
 }
 
-/// One try, as the attempt loop saw it.
+/// An attempt, as the attempt loop saw it.
 #[derive(Clone, Debug)]
 pub struct AttemptFacts {
-    /// What was planned.
+    /// The planned attempt.
     pub planned: PlannedAttempt,
-    /// When it began.
+    /// Start of the attempt.
     pub at: Timestamp,
-    /// HTTP status of the upstream, if one came.
+    /// HTTP status of the upstream, if it answered.
     pub status: Option<u16>,
-    /// How it ended.
+    /// How the attempt ended.
     pub result: AttemptResult,
     /// Error id, when it failed.
     pub error: Option<String>,
-    /// What was read of the answer, if one began.
+    /// Summary of the answer, if one began.
     pub reply_summary: Option<ReplySummary>,
     /// Microseconds to the upstream's first byte.
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
     pub duration_us: u64,
-    /// The upstream's own request id.
+    /// The upstream's request id.
     pub upstream_request_id: Option<String>,
-    /// It ran beside the attempt that went on, and did not.
+    /// A hedged attempt that lost to the one that answered.
     pub hedged: bool,
 }
 
-/// What of an answer reached the caller.
+/// Amount of content of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeliveredContent {
-    /// Whether any content did.
+    /// True when there was any content.
     pub content: bool,
-    /// Bytes of text, thought and call arguments.
+    /// Bytes of text, thoughts and call arguments.
     pub text_bytes: u64,
-    /// Items of media.
+    /// Number of media items.
     pub media: u32,
 }
 
 impl From<ReplySummary> for DeliveredContent {
-    fn from(reading: ReplySummary) -> Self {
-        Self { content: reading.content, text_bytes: reading.text_bytes, media: reading.media }
+    fn from(reply_summary: ReplySummary) -> Self {
+        Self { content: reply_summary.content, text_bytes: reply_summary.text_bytes, media: reply_summary.media }
     }
 }
 
-/// The record of one attempt, for [`AttemptStart::earlier`] and for the usage record. `input` is the request's local count.
+/// The record of one attempt, for [`AttemptStart::earlier`] and the usage record. `input` is the local count of the request's
+/// input.
 #[must_use]
 pub fn settle_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> AttemptRecord {
     priced_attempt(attempt, method, input).0
@@ -135,11 +136,11 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         cost = cost.plus(priced);
         attempts.push(record);
     }
-    let billed = bill(&facts).tokens();
-    let factor = facts.group.as_ref().map_or(Multiplier::ONE, |group| group.sale_multiplier);
-    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), factor);
+    let billed = billing_input(&facts).tokens();
+    let multiplier = facts.group.as_ref().map_or(Multiplier::ONE, |group| group.sale_multiplier);
+    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
-    // A count the gateway made itself is told apart from a provider's.
+    // A count made by the gateway itself is marked as estimated.
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
     let unbilled = Tokens { source: if own_count { TokenSource::Estimated } else { TokenSource::None }, ..Tokens::default() };
     UsageRecord {
@@ -173,35 +174,36 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
     }
 }
 
-fn bill(facts: &RequestFacts) -> BillingInput {
+fn billing_input(facts: &RequestFacts) -> BillingInput {
     let last = facts.attempts.last();
-    let reading = last.and_then(|attempt| attempt.reply_summary);
+    let reply_summary = last.and_then(|attempt| attempt.reply_summary);
     BillingInput {
         method: facts.method,
         outcome: facts.outcome,
         policy: facts.group.as_ref().map_or(StreamBreak::default(), |group| group.stream_break),
         input: facts.input,
-        usage: believed(reading.and_then(|reading| reading.usage)),
-        usage_source: last.map_or(TokenSource::Provider, reported_as),
+        usage: plausible(reply_summary.and_then(|reply_summary| reply_summary.usage)),
+        usage_source: last.map_or(TokenSource::Provider, usage_source),
         in_flight: last.is_some_and(|attempt| match attempt.result {
             AttemptResult::Answered | AttemptResult::Broke | AttemptResult::Cancelled => true,
             AttemptResult::NotSent | AttemptResult::Refused | AttemptResult::Failed => false,
         }),
-        produced: reading.map_or(facts.delivered, DeliveredContent::from),
+        produced: reply_summary.map_or(facts.delivered, DeliveredContent::from),
         delivered: facts.delivered,
     }
 }
 
-/// Echo's figures are a count of words, not a provider's.
-fn reported_as(attempt: &AttemptFacts) -> TokenSource {
+/// Echo reports a word count, not a provider's usage.
+fn usage_source(attempt: &AttemptFacts) -> TokenSource {
     if attempt.planned.channel.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
 }
 
 fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, PricedAmount) {
     let planned = &attempt.planned;
-    let given = attempt.reply_summary.map_or(DeliveredContent::default(), DeliveredContent::from);
-    let usage = believed(attempt.reply_summary.and_then(|reading| reading.usage)).map(|usage| (usage, reported_as(attempt)));
-    let tokens = attempt_tokens(method, attempt.result, input, given, usage);
+    let produced = attempt.reply_summary.map_or(DeliveredContent::default(), DeliveredContent::from);
+    let usage =
+        plausible(attempt.reply_summary.and_then(|reply_summary| reply_summary.usage)).map(|usage| (usage, usage_source(attempt)));
+    let tokens = attempt_tokens(method, attempt.result, input, produced, usage);
     let cost = PricedAmount::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
     let record = AttemptRecord {
         channel: planned.channel.id,

@@ -1,10 +1,10 @@
-//! Points in time, as the database and the records keep them.
+//! Timestamps, as databases and records store them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Microseconds of a day.
+/// Microseconds per day.
 const DAY_US: i64 = 86_400_000_000;
 
 /// Microseconds since 1970-01-01T00:00:00Z.
@@ -19,38 +19,38 @@ impl Timestamp {
         self.0.div_euclid(1_000_000)
     }
 
-    /// This point plus milliseconds; saturates.
+    /// Adds milliseconds; saturates.
     #[must_use]
     pub const fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms.saturating_mul(1_000)))
     }
 
-    /// The UTC day it lies in, counted from 1970-01-01.
+    /// Number of its UTC day, counted from 1970-01-01.
     #[must_use]
     pub const fn day(self) -> i64 {
         self.0.div_euclid(DAY_US)
     }
 
-    /// Where a UTC day begins.
+    /// Start of a UTC day.
     #[must_use]
     pub const fn of_day(day: i64) -> Self {
         Self(day.saturating_mul(DAY_US))
     }
 
-    /// The UTC month it lies in, counted from January of the year 0.
+    /// Number of its UTC month, counted from January of the year 0.
     #[must_use]
     pub const fn month(self) -> i64 {
         let (year, month, _) = civil(self.day());
         year * 12 + month - 1
     }
 
-    /// Where a UTC month begins.
+    /// Start of a UTC month.
     #[must_use]
     pub const fn of_month(month: i64) -> Self {
         Self::of_day(first_day_of(month.div_euclid(12), month.rem_euclid(12) + 1))
     }
 
-    /// Milliseconds from `earlier` to this point; negative when it is later.
+    /// Milliseconds from `earlier` to this timestamp; negative when `earlier` is later.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0) / 1_000
@@ -68,8 +68,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Year, month and day of the month of a day counted from 1970-01-01. Days are shifted to 0000-03-01 and taken in eras of
-/// 400 years: the proleptic Gregorian calendar without leap days in the middle of a year.
+/// Year, month and day of a day counted from 1970-01-01 in the proleptic Gregorian calendar. Years start in March, so that leap
+/// days come last, and are counted in eras of 400 years from 0000-03-01.
 pub(crate) const fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -82,7 +82,7 @@ pub(crate) const fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// The first day of a month, counted from 1970-01-01: the inverse of [`civil`].
+/// First day of a month, counted from 1970-01-01: the inverse of [`civil`].
 pub(crate) const fn first_day_of(year: i64, month: i64) -> i64 {
     let (year, month_from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_as_rfc_3339_in_utc() {
+    fn display_is_rfc_3339_in_utc() {
         let check = |seconds: i64, expected: &str| assert_eq!(Timestamp(seconds * 1_000_000 + 999_999).to_string(), expected);
         check(0, "1970-01-01T00:00:00Z");
         check(951_782_400, "2000-02-29T00:00:00Z");

@@ -21,11 +21,11 @@ pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Va
 fn books(programs: &Path, folder: &Path, name: &str, records: u64, url: Option<&str>) -> Result<Value> {
     let data = folder.join(format!("books-{name}"));
     fs::create_dir_all(&data)?;
-    let mut command = Command::new(programs.join("books"));
+    let mut command = Command::new(programs.join("usage-records"));
     command.arg(&data).arg(records.to_string()).args(url);
     let text = shell::output(&mut command)?;
-    let last = text.lines().last().context("books printed nothing")?;
-    let row: Value = serde_json::from_str(last).context("the last line of books is not JSON")?;
+    let last = text.lines().last().context("usage-records printed nothing")?;
+    let row: Value = serde_json::from_str(last).context("the last line of usage-records is not JSON")?;
     fs::remove_dir_all(&data)?;
     let show = |of: &str, digits: usize| row[of].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
     println!("{name:<32}{:>12}{:>18}{:>18}", show("per_second", 0), show("page_ms", 1), show("chart_ms", 1));

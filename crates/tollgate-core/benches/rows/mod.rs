@@ -1,4 +1,4 @@
-//! Catalogs for measuring: many accounts of one model.
+//! Benchmark catalogs with many accounts for one model.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use tollgate_protocol::{Method, Profile, Protocol, RequestSummary, SplicePoints}
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
-/// Ten bytes that differ with every number, outside the bits that a uuid's version and variant take.
+/// Ten bytes derived from the number, outside the version and variant bits of a UUID.
 pub(crate) fn random(n: usize) -> [u8; 10] {
     let mut bytes = [0; 10];
     bytes[3..7].copy_from_slice(&u32::try_from(n).expect("a small number").to_le_bytes());

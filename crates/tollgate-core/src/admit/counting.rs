@@ -1,10 +1,10 @@
-//! The arithmetic of counting: money by UTC day, month and in all; requests and tokens by the minute.
+//! Counting: money by UTC day, by month and in total; requests and tokens by the minute.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{NanoUsd, Timestamp, Window};
 
-/// Settled money of one subject. Days and months are those of a request's arrival; some are kept beside the current one, for
+/// Settled money of one subject. A request counts for the day and month of its arrival. A few earlier periods are kept for
 /// requests that arrived just before midnight, and because a clock may step forward and back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendTotals {
@@ -13,11 +13,10 @@ pub struct SpendTotals {
     total: i64,
 }
 
-/// How many numbered periods are kept. A clock that jumped ahead leaves one behind for each jump.
+/// Number of periods kept. A clock that jumped ahead leaves one period behind for each jump.
 const KEPT_PERIODS: usize = 4;
 
-/// What was spent in the last periods that something was spent in, by their numbers, highest first. Where there is no room for
-/// another one, the lowest goes.
+/// Money spent in the most recent periods, by period number, highest first. Adding another one evicts the lowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct PeriodTotals([Option<(i64, i64)>; KEPT_PERIODS]);
 
@@ -33,7 +32,7 @@ impl PeriodTotals {
             *spent = spent.saturating_add(amount);
             return;
         }
-        // The last one is the lowest, or free; the new one takes its place, whatever its own number is.
+        // The last entry is the lowest period or empty; replace it.
         self.0[KEPT_PERIODS - 1] = Some((number, amount));
         self.0.sort_unstable_by_key(|period| std::cmp::Reverse(*period));
     }
@@ -50,53 +49,52 @@ impl PeriodTotals {
     }
 }
 
-/// What was spent in one day, in one month and in all, in little room: a start may know a million subjects, most of which ask
-/// for nothing for a long time.
+/// [`SpendTotals`] of a single day and month, in less memory: a start may load a million subjects, most of which stay idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedSpendTotals {
     day: i32,
     month: i32,
-    of_day: i64,
-    of_month: i64,
+    day_amount: i64,
+    month_amount: i64,
     total: i64,
 }
 
 impl PackedSpendTotals {
-    /// With room for more.
+    /// The full form, which can hold further periods.
     #[must_use]
     pub fn unpacked(&self) -> SpendTotals {
         let one = |number: i32, amount: i64| PeriodTotals::one(i64::from(number), amount);
-        SpendTotals { day: one(self.day, self.of_day), month: one(self.month, self.of_month), total: self.total }
+        SpendTotals { day: one(self.day, self.day_amount), month: one(self.month, self.month_amount), total: self.total }
     }
 }
 
 impl SpendTotals {
-    /// In little room; `None` where more than one day or month is known.
+    /// The compact form; `None` when more than one day or month is known.
     #[must_use]
     pub fn packed(&self) -> Option<PackedSpendTotals> {
-        let (PeriodTotals([Some((day, of_day)), None, ..]), PeriodTotals([Some((month, of_month)), None, ..])) =
+        let (PeriodTotals([Some((day, day_amount)), None, ..]), PeriodTotals([Some((month, month_amount)), None, ..])) =
             (self.day, self.month)
         else {
             return None;
         };
         let (day, month) = (i32::try_from(day).ok()?, i32::try_from(month).ok()?);
-        Some(PackedSpendTotals { day, month, of_day, of_month, total: self.total })
+        Some(PackedSpendTotals { day, month, day_amount, month_amount, total: self.total })
     }
 
-    /// What the database says: of the day and the month that `at` lies in, and in all.
+    /// Totals loaded from the database: of the day and month that `at` is in, and overall.
     #[must_use]
     pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {
         Self { day: PeriodTotals::one(at.day(), day.0), month: PeriodTotals::one(at.month(), month.0), total: total.0 }
     }
 
-    /// Money spent by a request that arrived at `at`.
+    /// Adds money spent by a request that arrived at `at`.
     pub fn add(&mut self, amount: NanoUsd, at: Timestamp) {
         self.day.add(at.day(), amount.0);
         self.month.add(at.month(), amount.0);
         self.total = self.total.saturating_add(amount.0);
     }
 
-    /// Spent in the period that `at` lies in.
+    /// Money spent in the period that `at` is in.
     #[must_use]
     pub const fn within(&self, window: Window, at: Timestamp) -> NanoUsd {
         NanoUsd(match window {
@@ -107,11 +105,11 @@ impl SpendTotals {
     }
 }
 
-/// Microseconds of a bucket.
+/// Length of a bucket in microseconds.
 const BUCKET_US: u64 = 60_000_000;
 
-/// What was used in the last minute: two buckets of 60 seconds, the older one weighted by how much of it still lies in
-/// the minute. Times are monotonic microseconds; what they count from does not matter.
+/// Usage of the last minute: two 60 s buckets, the older one weighted by the part of it that is still within the minute. Times
+/// are monotonic microseconds with any origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlidingWindow {
     bucket: u64,
@@ -120,7 +118,7 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// A window as it is kept elsewhere: the number of its newer bucket, used in that one and in the one before.
+    /// A window from stored values: the number of the newer bucket, its usage, and that of the bucket before it.
     #[must_use]
     pub const fn from_buckets(bucket: u64, current: u64, previous: u64) -> Self {
         Self { bucket, current, previous }
@@ -134,7 +132,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Used in the minute that ends now, rounded up.
+    /// Usage of the minute that ends now, rounded up.
     #[must_use]
     pub fn used(&self, now: u64) -> u64 {
         let mut at = *self;
@@ -147,27 +145,27 @@ impl SlidingWindow {
         weigh(self.previous, rest).saturating_add(self.current)
     }
 
-    /// Uses some. The bucket it went into is what [`SlidingWindow::adjust`] wants to know.
+    /// Adds usage and returns the bucket it went into, for a later [`SlidingWindow::adjust`].
     pub fn add(&mut self, amount: u64, now: u64) -> u64 {
         self.roll(now);
         self.current = self.current.saturating_add(amount);
         self.bucket
     }
 
-    /// Puts right what was taken into a bucket: `taken` was an estimate, `actual` is what it came to. What is too much is
-    /// given back where it was taken, as far as that still counts; what is too little counts now.
-    pub fn adjust(&mut self, bucket: u64, taken: u64, actual: u64, now: u64) {
+    /// Replaces the estimate `reserved`, added to `bucket`, by the `actual` usage. An excess is subtracted from that bucket if it
+    /// still counts; a shortfall is added now.
+    pub fn adjust(&mut self, bucket: u64, reserved: u64, actual: u64, now: u64) {
         self.roll(now);
-        self.current = self.current.saturating_add(actual.saturating_sub(taken));
-        let over = taken.saturating_sub(actual);
+        self.current = self.current.saturating_add(actual.saturating_sub(reserved));
+        let excess = reserved.saturating_sub(actual);
         if bucket == self.bucket {
-            self.current = self.current.saturating_sub(over);
+            self.current = self.current.saturating_sub(excess);
         } else if bucket + 1 == self.bucket {
-            self.previous = self.previous.saturating_sub(over);
+            self.previous = self.previous.saturating_sub(excess);
         }
     }
 
-    /// Milliseconds, rounded up, until `wanted` more stay within `limit`, if nothing else comes; 0: now.
+    /// Milliseconds, rounded up, until `wanted` more fits within `limit` if nothing else arrives; 0 when it fits now.
     #[must_use]
     pub fn wait_ms(&self, wanted: u64, limit: u64, now: u64) -> u64 {
         let mut at = *self;
@@ -175,16 +173,16 @@ impl SlidingWindow {
         let Some(spare) = limit.checked_sub(wanted) else { return 2 * BUCKET_US / 1_000 };
         let into = now % BUCKET_US;
         let micros = if at.current <= spare {
-            // The older bucket has to fade to what is spare beside the current one.
-            fades(at.previous, spare - at.current).saturating_sub(into)
+            // The older bucket must fade until the current one leaves enough.
+            fade_us(at.previous, spare - at.current).saturating_sub(into)
         } else {
-            // The current bucket has to become the older one, and fade.
-            BUCKET_US - into + fades(at.current, spare)
+            // The current bucket must become the older one, then fade.
+            BUCKET_US - into + fade_us(at.current, spare)
         };
         micros.div_ceil(1_000)
     }
 
-    /// Milliseconds, rounded up, until nothing of it counts any more.
+    /// Milliseconds, rounded up, until nothing counts any more.
     #[must_use]
     pub fn reset_ms(&self, now: u64) -> u64 {
         let mut at = *self;
@@ -199,14 +197,14 @@ impl SlidingWindow {
     }
 }
 
-/// A bucket's part that still counts, rounded up, when `rest` microseconds of it lie in the minute.
+/// Part of a bucket that still counts, rounded up, when `rest` microseconds of it are within the minute.
 fn weigh(bucket: u64, rest: u64) -> u64 {
     let weighed = (u128::from(bucket) * u128::from(rest)).div_ceil(u128::from(BUCKET_US));
     u64::try_from(weighed).unwrap_or(u64::MAX)
 }
 
-/// Microseconds into the next bucket at which this one counts for at most `spare`.
-fn fades(bucket: u64, spare: u64) -> u64 {
+/// Microseconds into the next bucket after which this one counts for at most `spare`.
+fn fade_us(bucket: u64, spare: u64) -> u64 {
     if bucket <= spare {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! What is measured and held, and how counting adds up.
+//! Which limits are checked, what is reserved, and how usage is counted.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Model, Multiplier, Price, PriceTier, Revision, TokenSource, Tokens, amount,
-    samples::{NOW, account, always, channel, group, key, model, price, serves, summary},
+    samples::{NOW, account, always, channel, group, key, mapping, model, price, summary},
 };
 
 const MINUTE: u64 = 60_000_000;
@@ -20,7 +20,7 @@ fn block(usd: &str) -> Vec<Budget> {
     vec![budget(usd, Window::Month, BudgetAction::Block)]
 }
 
-/// A request of 20 input tokens for a model of 1 and 2 USD, asked with a key that has what `change` gives it.
+/// A request of 20 input tokens for a model priced at 1 and 2 USD, adapted by `change`.
 struct Case {
     key: Key,
     group: Group,
@@ -49,7 +49,7 @@ impl Case {
         Offer { model: Arc::new(self.model.clone()), group, sale, candidates, drop_fields, revision: Revision(7) }
     }
 
-    fn hold(&self) -> Option<Reservation> {
+    fn reservation(&self) -> Option<Reservation> {
         let offer = self.offer();
         let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&offer.group)] };
         reservation_for(&AdmitInput {
@@ -64,16 +64,16 @@ impl Case {
     }
 }
 
-// === What is measured ===
+// === Which limits are checked ===
 
 #[test]
-fn without_a_bound_there_is_nothing_to_hold() {
-    assert!(Case::new(|_| {}).hold().is_none());
+fn no_limits_need_no_reservation() {
+    assert!(Case::new(|_| {}).reservation().is_none());
 }
 
 #[test]
-fn every_subjects_rules_are_measured_money_first() {
-    let hold = Case::new(|it| {
+fn limits_of_all_subjects_are_checked_money_first() {
+    let reservation = Case::new(|it| {
         it.key.budgets = block("1");
         it.key.limits = Limits { rpm: 60, tpm: 0, concurrency: 2 };
         it.key.member.billing = Billing::Prepaid;
@@ -81,9 +81,9 @@ fn every_subjects_rules_are_measured_money_first() {
         it.group.limits = Limits { rpm: 600, tpm: 0, concurrency: 0 };
         it.gateway = vec![budget("9", Window::Day, BudgetAction::Alert)];
     })
-    .hold()
+    .reservation()
     .unwrap();
-    let words: Vec<&str> = hold
+    let words: Vec<&str> = reservation
         .limits
         .iter()
         .map(|limit| match (limit.subject, limit.rule) {
@@ -102,19 +102,19 @@ fn every_subjects_rules_are_measured_money_first() {
 }
 
 #[test]
-fn other_terms_ask_only_for_what_is_not_held_already() {
-    let held = |change: fn(&mut Case)| {
+fn changed_offer_reserves_only_the_excess() {
+    let reserved = |change: fn(&mut Case)| {
         Case::new(|it| {
             it.key.budgets = block("1");
             it.key.limits = Limits { rpm: 60, tpm: 5_000, concurrency: 2 };
             change(it);
         })
-        .hold()
+        .reservation()
         .unwrap()
     };
-    let earlier = held(|_| {});
-    let beyond = |change: fn(&mut Case)| held(change).exceeding(&earlier);
-    let rules = |hold: Option<Reservation>| hold.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
+    let earlier = reserved(|_| {});
+    let beyond = |change: fn(&mut Case)| reserved(change).exceeding(&earlier);
+    let rules = |reservation: Option<Reservation>| reservation.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
     assert!(beyond(|_| {}).is_none());
     assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "it is cheaper");
     assert!(beyond(|it| it.key.limits.rpm = 5).is_none(), "it is counted there already");
@@ -126,136 +126,139 @@ fn other_terms_ask_only_for_what_is_not_held_already() {
 }
 
 #[test]
-fn counting_tokens_is_a_request_but_no_money() {
-    let hold = Case::new(|it| {
+fn token_count_is_a_request_without_money() {
+    let reservation = Case::new(|it| {
         it.key.budgets = block("1");
         it.key.limits.rpm = 5;
         it.summary.method = Method::CountTokens;
     })
-    .hold()
+    .reservation()
     .unwrap();
-    assert_eq!((hold.limits.len(), hold.tokens, hold.amount, hold.output), (1, 0, NanoUsd::ZERO, None));
+    assert_eq!((reservation.limits.len(), reservation.tokens, reservation.amount, reservation.output), (1, 0, NanoUsd::ZERO, None));
 }
 
 #[test]
-fn rates_alone_hold_tokens_and_touch_nothing() {
-    let hold = Case::new(|it| it.key.limits.tpm = 5_000).hold().unwrap();
-    assert_eq!((hold.tokens, hold.amount, hold.output), (1_020, NanoUsd::ZERO, None));
-    assert!(!hold.bounds_money() && hold.lowered_to(NanoUsd(1)).is_none());
+fn rate_limits_reserve_tokens_and_leave_the_request_unchanged() {
+    let reservation = Case::new(|it| it.key.limits.tpm = 5_000).reservation().unwrap();
+    assert_eq!((reservation.tokens, reservation.amount, reservation.output), (1_020, NanoUsd::ZERO, None));
+    assert!(!reservation.bounds_money() && reservation.lowered_to(NanoUsd(1)).is_none());
 }
 
 #[test]
-fn a_budget_that_alerts_bounds_nothing() {
-    let hold = Case::new(|it| it.key.budgets = vec![budget("1", Window::Day, BudgetAction::Alert)]).hold().unwrap();
-    assert_eq!((hold.limits.len(), hold.amount, hold.output), (1, NanoUsd::ZERO, None));
+fn alert_budget_bounds_nothing() {
+    let reservation = Case::new(|it| it.key.budgets = vec![budget("1", Window::Day, BudgetAction::Alert)]).reservation().unwrap();
+    assert_eq!((reservation.limits.len(), reservation.amount, reservation.output), (1, NanoUsd::ZERO, None));
 }
 
-// === What is held ===
+// === What is reserved ===
 
 #[test]
-fn the_worst_case_is_held_and_written_into_the_request() {
-    let hold = Case::new(|it| it.key.budgets = block("1")).hold().unwrap();
-    assert_eq!((hold.amount, hold.output), (NanoUsd(20 * 1_000 + 1_000 * 2_000), Some(1_000)));
+fn worst_case_is_reserved_and_limits_the_output() {
+    let reservation = Case::new(|it| it.key.budgets = block("1")).reservation().unwrap();
+    assert_eq!((reservation.amount, reservation.output), (NanoUsd(20 * 1_000 + 1_000 * 2_000), Some(1_000)));
 }
 
 #[test]
-fn an_asked_limit_is_held_and_left_alone_unless_it_is_above_the_models() {
-    let asked = |limit, candidates| {
-        let hold = Case::new(|it| {
+fn requested_limit_is_kept_unless_above_the_models() {
+    let with_limit = |limit, candidates| {
+        let reservation = Case::new(|it| {
             it.key.budgets = block("1");
             (it.summary.max_output, it.summary.candidates) = (Some(limit), candidates);
         });
-        let hold = hold.hold().unwrap();
-        (hold.amount.0 - 20 * 1_000, hold.output)
+        let reservation = reservation.reservation().unwrap();
+        (reservation.amount.0 - 20 * 1_000, reservation.output)
     };
-    assert_eq!(asked(50, 1), (50 * 2_000, None));
-    assert_eq!(asked(50, 3), (150 * 2_000, None));
-    assert_eq!(asked(7_000, 1), (1_000 * 2_000, Some(1_000)));
-    assert_eq!(asked(0, 1), (1_000 * 2_000, None), "held as if there were none, and passed on as it is");
+    assert_eq!(with_limit(50, 1), (50 * 2_000, None));
+    assert_eq!(with_limit(50, 3), (150 * 2_000, None));
+    assert_eq!(with_limit(7_000, 1), (1_000 * 2_000, Some(1_000)));
+    assert_eq!(with_limit(0, 1), (1_000 * 2_000, None), "reserved as if unlimited, and forwarded unchanged");
 }
 
 #[test]
-fn the_dearest_kind_and_tier_are_held() {
-    let held = |price: Price, change: fn(&mut RequestSummary)| {
+fn most_expensive_kind_and_tier_are_reserved() {
+    let reserved = |price: Price, change: fn(&mut RequestSummary)| {
         let case = Case::new(|it| {
             it.key.budgets = block("1");
             it.summary.max_output = Some(10);
             it.model.price = Some(always(price));
             change(&mut it.summary);
         });
-        case.hold().unwrap().amount.0
+        case.reservation().unwrap().amount.0
     };
     let list = price("1", "2");
-    assert_eq!(held(Price { cache_write: Some(1_250_000_000), ..list.clone() }, |_| {}), 20 * 1_250 + 10 * 2_000);
-    assert_eq!(held(Price { thinking: Some(9_000_000_000), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 9_000);
-    assert_eq!(held(Price { per_request: Some(77), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 2_000 + 77);
+    assert_eq!(reserved(Price { cache_write: Some(1_250_000_000), ..list.clone() }, |_| {}), 20 * 1_250 + 10 * 2_000);
+    assert_eq!(reserved(Price { thinking: Some(9_000_000_000), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 9_000);
+    assert_eq!(reserved(Price { per_request: Some(77), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 2_000 + 77);
     let image = Price { image: Some(5_000_000_000), ..list.clone() };
-    assert_eq!(held(image.clone(), |_| {}), 20 * 1_000 + 10 * 2_000, "no image, no image's price");
-    assert_eq!(held(image, |it| it.images = 1), 1_620 * 5_000 + 10 * 2_000);
+    assert_eq!(reserved(image.clone(), |_| {}), 20 * 1_000 + 10 * 2_000, "no image, no image's price");
+    assert_eq!(reserved(image, |it| it.images = 1), 1_620 * 5_000 + 10 * 2_000);
     let tier = |above| PriceTier { above, price: price("3", "1") };
-    assert_eq!(held(Price { tiers: vec![tier(19)], ..list.clone() }, |_| {}), 20 * 3_000 + 10 * 2_000, "either may apply");
-    assert_eq!(held(Price { tiers: vec![tier(20)], ..list }, |_| {}), 20 * 1_000 + 10 * 2_000);
+    assert_eq!(reserved(Price { tiers: vec![tier(19)], ..list.clone() }, |_| {}), 20 * 3_000 + 10 * 2_000, "either may apply");
+    assert_eq!(reserved(Price { tiers: vec![tier(20)], ..list }, |_| {}), 20 * 1_000 + 10 * 2_000);
 }
 
 #[test]
-fn the_groups_factor_is_on_what_is_held() {
+fn group_multiplier_applies_to_the_reservation() {
     let case = Case::new(|it| {
         it.key.budgets = block("1");
         it.group.sale_multiplier = Multiplier(1_500_000);
     });
-    assert_eq!(case.hold().unwrap().amount, NanoUsd(20 * 1_500 + 1_000 * 3_000));
+    assert_eq!(case.reservation().unwrap().amount, NanoUsd(20 * 1_500 + 1_000 * 3_000));
 }
 
 #[test]
-fn a_free_or_unpriced_model_holds_no_money_and_changes_no_request() {
+fn free_or_unpriced_model_reserves_no_money_and_no_output_limit() {
     for price in [None, Some(always(Price::free()))] {
-        let hold = Case::new(|it| {
+        let reservation = Case::new(|it| {
             it.key.budgets = block("1");
             it.model.price = price;
         });
-        let hold = hold.hold().unwrap();
-        assert_eq!((hold.amount, hold.output), (NanoUsd::ZERO, None));
+        let reservation = reservation.reservation().unwrap();
+        assert_eq!((reservation.amount, reservation.output), (NanoUsd::ZERO, None));
     }
 }
 
 #[test]
-fn a_model_that_takes_no_output_limit_is_sent_none() {
-    let hold = Case::new(|it| {
+fn model_without_output_limit_parameter_gets_none() {
+    let reservation = Case::new(|it| {
         it.key.budgets = block("1");
         it.model.parameters = crate::ParameterRule::Except(vec!["max_tokens".to_owned(), "max_completion_tokens".to_owned()]);
     });
-    let hold = hold.hold().unwrap();
-    assert_eq!((hold.output, hold.lowered_to(NanoUsd(1_000_000)).map(|_| ())), (None, None));
+    let reservation = reservation.reservation().unwrap();
+    assert_eq!((reservation.output, reservation.lowered_to(NanoUsd(1_000_000)).map(|_| ())), (None, None));
 }
 
 #[test]
-fn what_is_left_lowers_the_output_down_to_256_tokens() {
+fn remaining_money_lowers_the_output_down_to_256_tokens() {
     let case = Case::new(|it| it.key.budgets = block("1"));
-    let hold = case.hold().unwrap();
-    let lower = hold.lowered_to(NanoUsd(20 * 1_000 + 300 * 2_000 + 1_999)).unwrap();
+    let reservation = case.reservation().unwrap();
+    let lower = reservation.lowered_to(NanoUsd(20 * 1_000 + 300 * 2_000 + 1_999)).unwrap();
     assert_eq!((lower.output, lower.amount, lower.tokens), (Some(300), NanoUsd(20 * 1_000 + 300 * 2_000), 320));
-    assert_eq!(hold.lowered_to(NanoUsd(20 * 1_000 + 256 * 2_000)).unwrap().output, Some(256));
-    assert!(hold.lowered_to(NanoUsd(20 * 1_000 + 256 * 2_000 - 1)).is_none());
-    assert!(hold.lowered_to(NanoUsd(0)).is_none() && hold.lowered_to(NanoUsd(-5)).is_none());
-    let asked = Case::new(|it| {
+    assert_eq!(reservation.lowered_to(NanoUsd(20 * 1_000 + 256 * 2_000)).unwrap().output, Some(256));
+    assert!(reservation.lowered_to(NanoUsd(20 * 1_000 + 256 * 2_000 - 1)).is_none());
+    assert!(reservation.lowered_to(NanoUsd(0)).is_none() && reservation.lowered_to(NanoUsd(-5)).is_none());
+    let with_limit = Case::new(|it| {
         it.key.budgets = block("1");
         it.summary.max_output = Some(900);
     });
-    assert!(asked.hold().unwrap().lowered_to(NanoUsd(1_000_000)).is_none(), "what the caller asked for is kept or refused");
+    assert!(
+        with_limit.reservation().unwrap().lowered_to(NanoUsd(1_000_000)).is_none(),
+        "a limit set by the caller is never lowered"
+    );
 }
 
 #[test]
-fn the_lowered_limit_is_for_each_candidate() {
+fn lowered_limit_applies_per_candidate_answer() {
     let case = Case::new(|it| {
         it.key.budgets = block("1");
         it.summary.candidates = 2;
     });
-    let lower = case.hold().unwrap().lowered_to(NanoUsd(20 * 1_000 + 800 * 2_000)).unwrap();
+    let lower = case.reservation().unwrap().lowered_to(NanoUsd(20 * 1_000 + 800 * 2_000)).unwrap();
     assert_eq!((lower.output, lower.tokens), (Some(400), 820));
 }
 
 #[test]
-fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
+fn attempt_reserves_cost_on_channel_budgets() {
     let mut channel = channel("c", &["m"]);
     channel.budgets = block("1");
     let mut account = account("c", 0);
@@ -269,27 +272,30 @@ fn an_attempt_is_measured_against_its_channels_budgets_on_cost() {
         last_resort: false,
     };
     let case = Case::new(|it| it.summary.max_output = Some(10));
-    let hold = |planned: &PlannedAttempt| {
+    let reservation = |planned: &PlannedAttempt| {
         reservation_for_attempt(RequestId::from_parts(NOW, [1; 10]), NOW, planned, &case.summary, &case.offer())
     };
-    let held = hold(&planned).unwrap();
-    assert_eq!((held.amount, held.output, held.limits[0].subject), (NanoUsd(40_000), None, Subject::Channel(channel.id)));
+    let reserved = reservation(&planned).unwrap();
+    assert_eq!(
+        (reserved.amount, reserved.output, reserved.limits[0].subject),
+        (NanoUsd(40_000), None, Subject::Channel(channel.id))
+    );
     planned.cost = None;
-    assert_eq!(hold(&planned).unwrap().amount, NanoUsd::ZERO);
+    assert_eq!(reservation(&planned).unwrap().amount, NanoUsd::ZERO);
     channel.budgets.clear();
-    channel.mappings = vec![serves("m")];
+    channel.mappings = vec![mapping("m")];
     planned.channel = Arc::new(channel);
-    assert!(hold(&planned).is_none());
+    assert!(reservation(&planned).is_none());
 }
 
 #[test]
-fn what_attempts_may_need_is_known_before_one_begins() {
+fn attempt_reservations_cover_each_channel_then_further_accounts() {
     let priced = |name: &str, budgets: Vec<Budget>| {
         let mut channel = channel(name, &["m"]);
         channel.mappings[0].cost = Some(always(price("0.5", "1")));
-        let mut dear = account(name, 1);
-        dear.cost_multiplier = Multiplier(3_000_000);
-        (channel.budgets, channel.accounts) = (budgets, vec![Arc::new(account(name, 0)), Arc::new(dear)]);
+        let mut expensive = account(name, 1);
+        expensive.cost_multiplier = Multiplier(3_000_000);
+        (channel.budgets, channel.accounts) = (budgets, vec![Arc::new(account(name, 0)), Arc::new(expensive)]);
         channel
     };
     let alerts = vec![budget("1", Window::Month, BudgetAction::Alert)];
@@ -306,16 +312,19 @@ fn what_attempts_may_need_is_known_before_one_begins() {
         let input = AdmitInput { id, at: NOW, caller: &caller, offer: &offer, summary, from: Protocol::OpenAi, gateway: &[] };
         attempt_reservations(&input, &catalog)
     };
-    let ahead = of(&case.summary);
-    let subjects: Vec<Subject> = ahead.iter().map(|hold| hold.limits[0].subject).collect();
+    let reservations = of(&case.summary);
+    let subjects: Vec<Subject> = reservations.iter().map(|reservation| reservation.limits[0].subject).collect();
     let [one, two] = ["one", "two"].map(|name| Subject::Channel(crate::samples::channel_id(name)));
     assert_eq!(subjects, [one, two, one, two], "each channel first, then its second account");
-    assert!(ahead.iter().all(|hold| hold.amount == NanoUsd(60_000)), "the dearest account, whichever it will be");
+    assert!(
+        reservations.iter().all(|reservation| reservation.amount == NanoUsd(60_000)),
+        "the dearest account, whichever it will be"
+    );
     assert!(of(&RequestSummary { method: Method::CountTokens, ..case.summary.clone() }).is_empty());
 }
 
 #[test]
-fn the_limit_is_named_as_the_caller_would() {
+fn output_limit_field_follows_the_callers_spelling() {
     let named = |from, fields: &[&str]| {
         let fields = fields.iter().map(|&field| field.to_owned()).collect();
         output_limit_field(&RequestSummary { fields, ..summary("m", Method::Chat) }, from)
@@ -326,9 +335,9 @@ fn the_limit_is_named_as_the_caller_would() {
 }
 
 proptest! {
-    /// Whatever is used of what was held, in whatever kinds, costs no more than was held.
+    /// Any usage within the reserved tokens, of whatever kinds, costs at most the reserved amount.
     #[test]
-    fn no_answer_within_its_limit_costs_more_than_was_held(
+    fn answer_within_its_limit_never_costs_more_than_reserved(
         rates in proptest::array::uniform7(0i64..50_000_000_000),
         per_request in 0i64..1_000_000,
         tiers in proptest::collection::vec((0u64..5_000, 0i64..50_000_000_000, 0i64..50_000_000_000), 0..3),
@@ -352,7 +361,7 @@ proptest! {
             it.model.price = Some(always(list.clone()));
             (it.summary.text_bytes, it.summary.images, it.summary.candidates) = (text_bytes, images, candidates);
         });
-        let hold = case.hold().unwrap();
+        let reservation = case.reservation().unwrap();
         let most_input = estimate_input(&case.summary);
         let part = |of: u64, share: u64| of * share / 600;
         let used = Tokens {
@@ -366,35 +375,34 @@ proptest! {
             source: TokenSource::Provider,
         };
         let sale = amount(&used, &list, Multiplier(multiplier)).unwrap();
-        prop_assert!(sale <= hold.amount, "{sale:?} of {:?}", hold.amount);
-        if let Some(lower) = hold.lowered_to(NanoUsd(hold.amount.0 / 2)) {
-            prop_assert!(lower.amount.0 <= hold.amount.0 / 2 && lower.output.unwrap() >= MIN_OUTPUT_TOKENS);
+        prop_assert!(sale <= reservation.amount, "{sale:?} of {:?}", reservation.amount);
+        if let Some(lower) = reservation.lowered_to(NanoUsd(reservation.amount.0 / 2)) {
+            prop_assert!(lower.amount.0 <= reservation.amount.0 / 2 && lower.output.unwrap() >= MIN_OUTPUT_TOKENS);
         }
     }
 
-    /// Two weighted buckets never let more pass in a minute than twice the limit, and never more than the limit in one
-    /// of their own minutes; waiting as long as was said is enough.
+    /// Weighted buckets let at most the limit pass within one bucket, and waiting for the reported time is sufficient.
     #[test]
-    fn a_rate_lets_its_limit_pass_and_says_how_long_to_wait(
+    fn window_enforces_its_limit_and_reports_the_wait(
         limit in 1u64..50,
         steps in proptest::collection::vec((0u64..40_000_000, 1u64..20), 1..60),
     ) {
-        let mut sliding = SlidingWindow::default();
+        let mut window = SlidingWindow::default();
         let mut now = 3 * MINUTE;
         let mut passed: Vec<(u64, u64)> = Vec::new();
         for (pause, amount) in steps {
             now += pause;
             let amount = amount.min(limit);
-            if sliding.used(now) + amount <= limit {
-                sliding.add(amount, now);
+            if window.used(now) + amount <= limit {
+                window.add(amount, now);
                 passed.push((now / MINUTE, amount));
-                prop_assert!(sliding.used(now) <= limit);
+                prop_assert!(window.used(now) <= limit);
             } else {
-                let wait = sliding.wait_ms(amount, limit, now);
+                let wait = window.wait_ms(amount, limit, now);
                 prop_assert!(wait > 0 && wait <= 120_000);
-                prop_assert!(sliding.used(now + wait * 1_000) + amount <= limit, "after {wait} ms");
+                prop_assert!(window.used(now + wait * 1_000) + amount <= limit, "after {wait} ms");
             }
-            prop_assert_eq!(sliding.used(now + sliding.reset_ms(now) * 1_000), 0);
+            prop_assert_eq!(window.used(now + window.reset_ms(now) * 1_000), 0);
         }
         for bucket in passed.iter().map(|(bucket, _)| *bucket) {
             let sum: u64 = passed.iter().filter(|(at, _)| *at == bucket).map(|(_, amount)| amount).sum();
@@ -402,21 +410,21 @@ proptest! {
         }
     }
 
-    /// Periods hold what was added to them, also when requests of the day before come late.
+    /// Periods contain what was added to them, including late requests of the previous day.
     #[test]
-    fn money_is_found_in_its_own_day_and_month(
+    fn money_is_counted_in_its_day_and_month(
         entries in proptest::collection::vec((-1i64..1, 0i64..1_000), 1..50),
         days in proptest::collection::vec(0i64..3, 50),
     ) {
         let mut spent = SpendTotals::default();
         let mut today = 20_400;
         let mut booked: Vec<(i64, i64)> = Vec::new();
-        for ((late, amount), ahead) in entries.into_iter().zip(days) {
-            today += ahead;
+        for ((late, amount), reservations) in entries.into_iter().zip(days) {
+            today += reservations;
             let day = today + late;
             spent.add(NanoUsd(amount), Timestamp::of_day(day));
             booked.push((day, amount));
-            // The period a later entry opened keeps counting.
+            // The newest period is never evicted.
             let newest = booked.iter().map(|(day, _)| *day).max().unwrap();
             let at = Timestamp::of_day(newest);
             let of = |same: &dyn Fn(Timestamp) -> bool| {
@@ -432,38 +440,38 @@ proptest! {
 // === Counting ===
 
 #[test]
-fn an_older_bucket_fades() {
-    let mut sliding = SlidingWindow::default();
-    sliding.add(60, 10 * MINUTE + 30_000_000);
-    assert_eq!(sliding.used(10 * MINUTE + 59_999_999), 60);
-    assert_eq!(sliding.used(11 * MINUTE), 60);
-    assert_eq!(sliding.used(11 * MINUTE + 30_000_000), 30);
-    assert_eq!(sliding.used(11 * MINUTE + 59_999_999), 1, "rounded up");
-    assert_eq!(sliding.used(12 * MINUTE), 0);
-    assert_eq!(sliding.wait_ms(1, 60, 10 * MINUTE + 30_000_000), 31_000);
-    assert_eq!(sliding.reset_ms(10 * MINUTE + 30_000_000), 90_000);
+fn older_bucket_fades() {
+    let mut window = SlidingWindow::default();
+    window.add(60, 10 * MINUTE + 30_000_000);
+    assert_eq!(window.used(10 * MINUTE + 59_999_999), 60);
+    assert_eq!(window.used(11 * MINUTE), 60);
+    assert_eq!(window.used(11 * MINUTE + 30_000_000), 30);
+    assert_eq!(window.used(11 * MINUTE + 59_999_999), 1, "rounded up");
+    assert_eq!(window.used(12 * MINUTE), 0);
+    assert_eq!(window.wait_ms(1, 60, 10 * MINUTE + 30_000_000), 31_000);
+    assert_eq!(window.reset_ms(10 * MINUTE + 30_000_000), 90_000);
 }
 
 #[test]
-fn an_estimate_is_put_right_where_it_was_taken() {
-    let mut sliding = SlidingWindow::default();
+fn estimate_is_adjusted_in_its_bucket() {
+    let mut window = SlidingWindow::default();
     let at = 10 * MINUTE;
-    let bucket = sliding.add(100, at);
-    sliding.adjust(bucket, 100, 40, at + 1);
-    assert_eq!(sliding.used(at + 1), 40);
-    sliding.adjust(bucket, 40, 0, at + MINUTE);
-    assert_eq!(sliding.used(at + MINUTE), 0, "the older bucket is put right too");
-    sliding.adjust(bucket, 100, 130, at + 2 * MINUTE);
-    assert_eq!(sliding.used(at + 2 * MINUTE), 30, "what came on top counts now");
+    let bucket = window.add(100, at);
+    window.adjust(bucket, 100, 40, at + 1);
+    assert_eq!(window.used(at + 1), 40);
+    window.adjust(bucket, 40, 0, at + MINUTE);
+    assert_eq!(window.used(at + MINUTE), 0, "the older bucket is adjusted too");
+    window.adjust(bucket, 100, 130, at + 2 * MINUTE);
+    assert_eq!(window.used(at + 2 * MINUTE), 30, "what came on top counts now");
 }
 
 #[test]
-fn more_than_the_limit_never_fits() {
+fn wait_for_more_than_the_limit_is_long() {
     assert!(SlidingWindow::default().wait_ms(11, 10, 0) >= 60_000);
 }
 
 #[test]
-fn yesterdays_money_is_known_for_a_request_that_arrived_before_midnight() {
+fn previous_day_is_kept_for_requests_from_before_midnight() {
     let midnight = Timestamp::of_day(20_400);
     let before = Timestamp(midnight.0 - 1);
     let mut spent = SpendTotals::loaded(before, NanoUsd(5), NanoUsd(50), NanoUsd(500));
@@ -476,14 +484,14 @@ fn yesterdays_money_is_known_for_a_request_that_arrived_before_midnight() {
 }
 
 #[test]
-fn a_clock_that_steps_forward_and_back_forgets_nothing_spent() {
+fn clock_steps_lose_no_spending() {
     let day = Timestamp::of_day;
     let mut spent = SpendTotals::loaded(day(20_400), NanoUsd(5), NanoUsd(50), NanoUsd(500));
-    for ahead in [day(20_440), day(20_500)] {
-        spent.add(NanoUsd(3), ahead);
+    for reservations in [day(20_440), day(20_500)] {
+        spent.add(NanoUsd(3), reservations);
     }
     assert_eq!((spent.within(Window::Day, day(20_400)), spent.within(Window::Month, day(20_400))), (NanoUsd(5), NanoUsd(50)));
-    // Days go on beside what the jumps left behind.
+    // Later days are counted correctly beside the periods left by the jumps.
     for today in 20_401..20_600 {
         spent.add(NanoUsd(2), day(today));
         spent.add(NanoUsd(3), day(today - 1));

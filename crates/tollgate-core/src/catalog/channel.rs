@@ -1,4 +1,4 @@
-//! Channels, their accounts, and what they serve.
+//! Channels, their accounts and their model mappings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tollgate_protocol::{Profile, Protocol};
 use super::{Budget, Owner};
 use crate::{AccountId, ChannelId, Multiplier, PriceSchedule, Secret};
 
-/// What runs models at a channel's far end; sets defaults.
+/// The provider behind a channel; it sets defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
@@ -19,83 +19,83 @@ pub enum Provider {
     Gemini,
     /// api.anthropic.com.
     Anthropic,
-    /// Anything that speaks one of the protocols.
+    /// Any other server that speaks one of the protocols.
     Compatible,
-    /// The built-in channel that answers with what it was told.
+    /// The built-in channel that echoes its input.
     Echo,
 }
 
 /// A priced way to reach a provider.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// Id.
+    /// Channel id.
     pub id: ChannelId,
     /// Name; unique.
     pub name: String,
-    /// Who owns the row.
+    /// Where the row is managed.
     pub owner: Owner,
-    /// Provider.
+    /// Provider behind the channel.
     pub provider: Provider,
-    /// Wire format. Meaningless for [`Provider::Echo`], which speaks the caller's.
+    /// Wire format. Unused for [`Provider::Echo`], which speaks the caller's protocol.
     pub protocol: Protocol,
     /// Base URL with the version, no trailing slash. Empty for echo.
     pub base_url: String,
-    /// `false`: off by hand.
+    /// `false`: disabled by an operator.
     pub on: bool,
-    /// `false`: failures never rest its accounts.
+    /// `false`: failures never cool down its accounts.
     pub cooling: bool,
-    /// `false`: refusals are not remembered.
+    /// `false`: unsupported fields are not learned from refusals.
     pub learn_unsupported: bool,
-    /// What translation may do on the way to it.
+    /// What translation to this channel may do.
     pub translation: TranslationSwitches,
-    /// May reach loopback and private addresses.
+    /// True to allow loopback and private addresses.
     pub private_network: bool,
-    /// Lower is tried first.
+    /// Lower values are tried first.
     pub priority: i32,
-    /// Share within its tier.
+    /// Share of traffic within its priority.
     pub weight: u32,
-    /// Waiting limits.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// Another attempt after "sent, but no answer".
+    /// True to retry when a request was sent but not answered.
     pub retry_uncertain: bool,
-    /// Seconds between two probes of each of its accounts; 0: only accounts that rest are probed.
+    /// Seconds between probes of each account; 0: only resting accounts are probed.
     pub probe_interval_s: u32,
-    /// Added to every request upstream.
+    /// Headers added to every upstream request.
     pub headers: Vec<(String, String)>,
     /// `http://` (CONNECT) or `socks5://`.
     pub proxy: Option<Secret>,
-    /// PEM file with further roots.
+    /// PEM file with additional root certificates.
     pub ca_file: Option<String>,
-    /// Budgets on cost.
+    /// Budgets on the cost price.
     pub budgets: Vec<Budget>,
-    /// Its credentials.
+    /// Accounts, each with a credential.
     pub accounts: Vec<Arc<Account>>,
-    /// The models it serves.
+    /// The models it serves, and under which upstream names.
     pub mappings: Vec<ModelMapping>,
 }
 
-/// What translation may do on the way to a channel; everything is off unless said.
+/// What translation to a channel may do; everything is off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TranslationSwitches {
-    /// Later system texts go to the beginning; off, they stay in place, which keeps prompt caches.
+    /// Moves later system texts to the beginning. Off, they stay in place, which keeps prompt caches valid.
     pub hoist: bool,
-    /// Tools the provider runs and charges itself (web search) may be asked for.
+    /// Forwards tools that the provider runs and bills itself (web search).
     pub server_tools: bool,
-    /// The id of the person behind the caller travels (`metadata.user_id`).
+    /// Forwards the end user's id (`metadata.user_id`).
     pub pass_user: bool,
-    /// The gateway fetches addresses of media that the upstream does not read itself.
+    /// Fetches media by URL where the upstream does not.
     pub fetch_media: bool,
 }
 
-/// Waiting limits of a channel, in milliseconds.
+/// Timeouts of a channel, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeouts {
-    /// TCP and TLS.
+    /// TCP connect and TLS handshake.
     pub connect_ms: u64,
-    /// Until the first byte of an answer.
+    /// Until the first byte of the response.
     pub first_byte_ms: u64,
-    /// Between bytes.
+    /// Between two bytes of the response.
     pub idle_ms: u64,
 }
 
@@ -108,34 +108,34 @@ impl Default for Timeouts {
 /// One credential under a channel; the unit of concurrency, cooling and health.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// Id.
+    /// Account id.
     pub id: AccountId,
-    /// Name; unique in its channel.
+    /// Name; unique within its channel.
     pub name: String,
-    /// `None` for echo.
+    /// The credential; `None` for echo.
     pub credential: Option<Secret>,
-    /// `false`: off by hand.
+    /// `false`: disabled by an operator.
     pub on: bool,
-    /// Requests at once; 0 unbounded.
+    /// Concurrent requests; 0: unlimited.
     pub concurrency: u32,
-    /// Requests a minute; 0 unbounded.
+    /// Requests per minute; 0: unlimited.
     pub rpm: u32,
-    /// Tokens a minute; 0 unbounded.
+    /// Tokens per minute; 0: unlimited.
     pub tpm: u64,
-    /// Factor on the channel's cost prices.
+    /// Multiplier on the channel's cost prices.
     pub cost_multiplier: Multiplier,
 }
 
-/// A model as a channel serves it.
+/// A model as a channel serves it: public name, upstream name, cost price.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelMapping {
     /// Public name.
     pub model: String,
-    /// Name sent upstream.
+    /// Name used upstream.
     pub upstream: String,
-    /// What the provider charges; `None`: not known.
+    /// Price the provider charges; `None`: unknown.
     pub cost: Option<PriceSchedule>,
-    /// Facts about the upstream model, as stated.
+    /// Configured facts about the upstream model.
     pub profile: Profile,
 }

@@ -1,5 +1,5 @@
-//! What choosing reads of every candidate, side by side in memory. The rows themselves lie scattered over the heap:
-//! choosing among a thousand accounts would wait for three thousand of them.
+//! A compact copy of the channel and account fields that routing reads for every candidate. The rows themselves are scattered
+//! over the heap: reading a thousand accounts there costs about three thousand cache misses.
 
 use std::sync::Arc;
 
@@ -9,53 +9,54 @@ use tollgate_protocol::Protocol;
 use super::{Channel, Provider};
 use crate::{Account, AccountId, ChannelId};
 
-/// Most that a channel's weight counts, so that sums cannot overflow.
+/// Upper bound of a channel's weight, so that sums cannot overflow.
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
 
-/// A channel, as choosing sees it.
+/// The channel fields that routing reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelEntry {
-    /// An account's part of the channel's weight, so that a channel's share does not depend on how many accounts it has.
+    /// Weight of each account: the channel's weight divided by its enabled accounts, so that its share is independent of their
+    /// number.
     pub(crate) weight: u64,
-    /// Lower first.
+    /// Lower values are tried first.
     pub(crate) priority: i32,
-    /// Its accounts' places in [`ChannelIndex::accounts`].
+    /// Index of its first account in [`ChannelIndex::accounts`].
     first: u32,
     count: u32,
-    /// The protocol it speaks; `None`: whatever it is spoken to in.
+    /// Protocol it speaks; `None` when it speaks the caller's.
     protocol: Option<Protocol>,
-    /// Whether health counts.
+    /// True when account health applies.
     pub(crate) cooling: bool,
-    /// On, with accounts and without budgets of its own: nothing stands against it as a whole but what the request asks.
-    pub(crate) plain: bool,
-    /// Whether it can embed.
+    /// True when the channel is enabled, has accounts and no budgets: only properties of the request can exclude it.
+    pub(crate) unconditional: bool,
+    /// True when it can serve embeddings.
     pub(crate) embeds: bool,
 }
 
-/// An account, as choosing sees it.
+/// The account fields that routing reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccountEntry {
-    /// Whose.
+    /// Account id.
     pub(crate) id: AccountId,
-    /// `false`: off by hand.
+    /// `false`: disabled by an operator.
     pub(crate) on: bool,
-    /// What it takes at most.
-    pub(crate) bounds: AccountLimits,
+    /// Its limits.
+    pub(crate) limits: AccountLimits,
 }
 
-/// What an account takes at most; 0 is unbounded.
+/// Limits of an account; 0 means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountLimits {
-    /// Requests at once.
+    /// Concurrent requests.
     pub concurrency: u32,
-    /// Requests a minute.
+    /// Requests per minute.
     pub rpm: u32,
-    /// Tokens a minute.
+    /// Tokens per minute.
     pub tpm: u64,
 }
 
 impl AccountLimits {
-    /// Whether there is any.
+    /// True when any limit is set.
     #[must_use]
     pub const fn any(self) -> bool {
         self.concurrency != 0 || self.rpm != 0 || self.tpm != 0
@@ -63,14 +64,14 @@ impl AccountLimits {
 }
 
 impl Account {
-    /// What it takes at most.
+    /// Limits of the account.
     #[must_use]
     pub const fn limits(&self) -> AccountLimits {
         AccountLimits { concurrency: self.concurrency, rpm: self.rpm, tpm: self.tpm }
     }
 }
 
-/// All channels of a snapshot, in its order, and their accounts.
+/// The channels of a snapshot, in its order, and their accounts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChannelIndex {
     channels: Vec<ChannelEntry>,
@@ -78,7 +79,7 @@ pub(crate) struct ChannelIndex {
 }
 
 impl ChannelEntry {
-    /// Whether it takes requests of this protocol as they are.
+    /// True when it accepts requests of this protocol untranslated.
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
         self.protocol.is_none_or(|spoken| spoken == protocol)
     }
@@ -98,19 +99,19 @@ impl ChannelIndex {
                 count: narrow(channel.accounts.len()),
                 protocol: (channel.provider != Provider::Echo).then_some(channel.protocol),
                 cooling: channel.cooling,
-                plain: channel.on && !channel.accounts.is_empty() && channel.budgets.is_empty(),
+                unconditional: channel.on && !channel.accounts.is_empty() && channel.budgets.is_empty(),
                 embeds: channel.serves_purpose(crate::offer::ModelPurpose::Embedding),
             });
             all.accounts.extend(channel.accounts.iter().map(|account| AccountEntry {
                 id: account.id,
                 on: account.on,
-                bounds: account.limits(),
+                limits: account.limits(),
             }));
         }
         all
     }
 
-    /// The channel at a position of [`super::MappingRef::channel`], and its accounts in order.
+    /// The channel at a [`super::MappingRef::channel`] position, and its accounts in order.
     pub(crate) fn at(&self, channel: u32) -> Option<(&ChannelEntry, &[AccountEntry])> {
         let entry = self.channels.get(channel as usize)?;
         let first = entry.first as usize;

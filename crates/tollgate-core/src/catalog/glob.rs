@@ -1,9 +1,9 @@
-//! Patterns of names: `*` stands for any run of characters, `?` for one; everything else for itself.
+//! Name patterns: `*` matches any run of characters, `?` one character, everything else itself.
 
 use super::Glob;
 
 impl Glob {
-    /// Whether a name fits. Case-sensitive; linear in the pattern for each character of the name at worst.
+    /// True when the name matches. Case-sensitive; at worst linear in the pattern for each character of the name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let pattern = self.0.as_bytes();
@@ -12,7 +12,7 @@ impl Glob {
         }
         let name = name.as_bytes();
         let (mut p, mut n) = (0, 0);
-        // Where to resume when what follows the last `*` does not fit: behind the star, one character further.
+        // Where to resume on a mismatch: after the last `*`, one character further in the name.
         let mut star: Option<(usize, usize)> = None;
         while n < name.len() {
             match pattern.get(p) {
@@ -29,24 +29,24 @@ impl Glob {
                     n += 1;
                 }
                 Some(_) | None => {
-                    let Some((behind, from)) = star else { return false };
+                    let Some((after_star, from)) = star else { return false };
                     let next = from + char_len(name[from]);
-                    star = Some((behind, next));
-                    (p, n) = (behind, next);
+                    star = Some((after_star, next));
+                    (p, n) = (after_star, next);
                 }
             }
         }
         pattern[p..].iter().all(|byte| *byte == b'*')
     }
 
-    /// Whether a list of patterns lets a name through; an empty list lets everything through.
+    /// True when one of the patterns matches, or when there are none.
     #[must_use]
     pub fn any(patterns: &[Self], name: &str) -> bool {
         patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
     }
 }
 
-/// Length of the UTF-8 character that begins with this byte.
+/// Length of the UTF-8 character with this first byte.
 const fn char_len(first: u8) -> usize {
     match first {
         0xC0..=0xDF => 2,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_and_question_marks_stand_for_runs_and_single_characters() {
+    fn wildcards_match_runs_and_single_characters() {
         assert!(check("*", ""));
         assert!(check("gpt-*", "gpt-fast"));
         assert!(check("*-fast", "gpt-fast"));
@@ -82,21 +82,21 @@ mod tests {
     }
 
     #[test]
-    fn case_counts_and_other_marks_are_plain_characters() {
+    fn matching_is_case_sensitive_and_other_characters_are_literal() {
         assert!(!check("GPT-*", "gpt-fast"));
         assert!(!check("a.c", "abc"));
         assert!(check("[ab]", "[ab]"));
     }
 
     #[test]
-    fn an_empty_list_lets_everything_through() {
+    fn empty_list_matches_everything() {
         assert!(Glob::any(&[], "x"));
         assert!(!Glob::any(&[Glob("y".to_owned())], "x"));
     }
 
     proptest! {
         #[test]
-        fn a_name_fits_itself_and_any_cut_with_a_star(name in "[a-zä-ü/.:-]{0,24}", at in 0usize..24) {
+        fn name_matches_itself_and_any_prefix_with_a_star(name in "[a-zä-ü/.:-]{0,24}", at in 0usize..24) {
             prop_assert!(check(&name, &name));
             let cut = name.char_indices().map(|(i, _)| i).nth(at).unwrap_or(name.len());
             let starred = format!("{}*", &name[..cut]);

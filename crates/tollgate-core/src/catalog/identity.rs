@@ -1,4 +1,4 @@
-//! Keys, the members they belong to, and what both may do.
+//! Keys and the members they belong to.
 
 use std::net::IpAddr;
 
@@ -8,45 +8,45 @@ use serde::{Deserialize, Serialize};
 use super::{Budget, Glob, Limits, Owner, PriceLimit};
 use crate::{GroupId, KeyId, MemberId, Timestamp};
 
-/// A service key with all that deciding needs, its member included. Shared from the cache.
+/// A service key with everything admission and routing need, its member included. Shared from the key cache.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Id.
+    /// Key id.
     pub id: KeyId,
-    /// Name.
+    /// Key name.
     pub name: String,
-    /// Who owns the row.
+    /// Where the row is managed.
     pub owner: Owner,
     /// First 10 characters of the secret, for display.
     pub prefix: String,
     /// Last 4 characters.
     pub suffix: String,
-    /// Status.
+    /// Status of the key.
     pub status: KeyStatus,
-    /// When it ends.
+    /// Expiry; `None`: never.
     pub expires_at: Option<Timestamp>,
-    /// Groups in order; empty: the member's default group.
+    /// Groups in order of preference; empty: the member's default group.
     pub groups: Vec<GroupId>,
-    /// Which models it may use; empty: all its groups offer.
+    /// Models it may use; empty: everything its groups offer.
     pub models: Vec<Glob>,
-    /// Addresses it may be used from; empty: any.
+    /// Networks it may be used from; empty: any.
     pub ip_allow: Vec<IpNet>,
-    /// Requests, tokens, concurrency.
+    /// Limits on requests, tokens and concurrency.
     pub limits: Limits,
-    /// Money over time.
+    /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
-    /// Its own price limit.
+    /// Price limit of the key.
     pub price_limit: Option<PriceLimit>,
-    /// Whether thought signatures travel behind the ids of tool calls; `None`: as its group says.
+    /// Overrides the group's setting for thought signatures in tool call ids; `None`: as the group says.
     pub signatures_in_ids: Option<bool>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Whose it is.
+    /// Its member.
     pub member: Member,
 }
 
 impl Key {
-    /// Whether an address may use it.
+    /// True when the key may be used from this address.
     #[must_use]
     pub fn allows_address(&self, address: IpAddr) -> bool {
         let address = match address {
@@ -57,42 +57,42 @@ impl Key {
     }
 }
 
-/// Whether a key works.
+/// Status of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyStatus {
-    /// It works.
+    /// Usable.
     Active,
-    /// Switched off for now.
+    /// Disabled, can be enabled again.
     Disabled,
-    /// Ended for good.
+    /// Revoked for good.
     Revoked,
 }
 
-/// A person.
+/// A person with access to the gateway.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Id.
+    /// Member id.
     pub id: MemberId,
     /// Name.
     pub name: String,
-    /// Role.
+    /// Role in the console.
     pub role: Role,
-    /// Whether they may use the gateway.
+    /// Status of the member.
     pub status: MemberStatus,
-    /// Private groups granted.
+    /// Private groups granted to the member.
     pub granted: Vec<GroupId>,
-    /// Used by keys that name no group.
+    /// Group of keys that name none.
     pub default_group: Option<GroupId>,
-    /// How they pay.
+    /// How the member pays.
     pub billing: Billing,
-    /// Requests, tokens, concurrency.
+    /// Limits on requests, tokens and concurrency.
     pub limits: Limits,
-    /// Money over time.
+    /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
 }
 
-/// What a member may do in the console.
+/// Role of a member in the console.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -105,14 +105,14 @@ pub enum Role {
     Member,
 }
 
-/// Whether a member may use the gateway.
+/// Status of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberStatus {
-    /// Yes.
+    /// May use the gateway.
     #[default]
     Active,
-    /// No.
+    /// May not use the gateway.
     Suspended,
 }
 
@@ -123,6 +123,6 @@ pub enum Billing {
     /// The balance may go below zero.
     #[default]
     Postpaid,
-    /// The balance bounds.
+    /// The balance must cover each request.
     Prepaid,
 }

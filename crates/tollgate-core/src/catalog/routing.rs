@@ -1,25 +1,25 @@
-//! How a group wants its requests routed.
+//! Routing settings of a group.
 
 use serde::{Deserialize, Serialize};
 
 use crate::NanoUsd;
 
-/// What orders the usable accounts of one priority.
+/// How the usable accounts of one priority are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Routing {
-    /// Affinity, else dice by weight and health.
+    /// By conversation affinity, else at random by weight and health.
     #[default]
     Weighted,
-    /// The lowest cost price, input and output together; among equals as [`Self::Weighted`]. An unknown cost comes last.
+    /// Lowest cost price first, input plus output; ties as [`Self::Weighted`], unknown costs last.
     Cheapest,
-    /// Of two accounts, drawn as [`Self::Weighted`] does, the one whose first tokens came sooner on average; one that was not
-    /// measured yet goes first, so that it is.
+    /// Of two accounts drawn as by [`Self::Weighted`], the one with the lower average latency first. An unmeasured account goes
+    /// first so that it gets measured.
     Fastest,
 }
 
 impl Routing {
-    /// The word in catalogs.
+    /// Name in catalogs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -30,9 +30,9 @@ impl Routing {
     }
 }
 
-/// A second attempt on another account where the first token of a stream is late.
+/// Hedging: a second attempt on another account when the first token of a stream is late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hedge {
-    /// What the second attempts of a group may cost in a UTC day, by estimate, on one node.
+    /// Estimated cost the hedges of a group may reach per UTC day and node.
     pub cost_cap: NanoUsd,
 }

@@ -1,4 +1,4 @@
-//! Building a snapshot and looking things up in it.
+//! Building a snapshot and looking up its rows.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -9,8 +9,8 @@ use super::{Catalog, Channel, Group, MappingRef, Model, ModelMapping, Provider, 
 use crate::{Account, AccountId, ChannelId, GroupId, Revision};
 
 impl Catalog {
-    /// A snapshot of these rows, sorted by name, with its indexes. A group's ids of channels that are not among the
-    /// rows are passed over; of several rows of one id or model name the last one stays.
+    /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
+    /// of several rows with the same id or model name the last one wins.
     #[must_use]
     pub fn from_parts(revision: Revision, channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Model>) -> Self {
         let mut channels = channels;
@@ -22,56 +22,56 @@ impl Catalog {
         let channels: IndexMap<ChannelId, Arc<Channel>> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
         let groups: IndexMap<GroupId, Arc<Group>> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
         let models = models.into_iter().map(|row| (row.name.clone(), Arc::new(row))).collect();
-        let served_by = served_by(&channels);
+        let mappings_by_model = index_mappings(&channels);
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
         let channel_index = ChannelIndex::of(&channels);
-        Self { revision, channels, groups, models, mappings_by_model: served_by, reach, channel_index }
+        Self { revision, channels, groups, models, mappings_by_model, reach, channel_index }
     }
 
-    /// The channel of this name.
+    /// The channel with this name.
     #[must_use]
     pub fn channel_by_name(&self, name: &str) -> Option<&Arc<Channel>> {
         by_name(&self.channels, name, |channel| &channel.name)
     }
 
-    /// The group of this name.
+    /// The group with this name.
     #[must_use]
     pub fn group_by_name(&self, name: &str) -> Option<&Arc<Group>> {
         by_name(&self.groups, name, |group| &group.name)
     }
 
-    /// The channel at a position of [`MappingRef::channel`].
+    /// The channel at a [`MappingRef::channel`] position.
     #[must_use]
     pub fn channel_at(&self, position: u32) -> Option<&Arc<Channel>> {
         self.channels.get_index(position as usize).map(|(_, channel)| channel)
     }
 
-    /// All accounts.
+    /// All accounts of all channels.
     pub fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
         self.channels.values().flat_map(|channel| &channel.accounts)
     }
 
-    /// An account and its channel, by id. Walks all channels: not for the path.
+    /// Finds an account and its channel by id. Scans all channels; not for the request path.
     #[must_use]
     pub fn account(&self, id: AccountId) -> Option<(&Arc<Channel>, &Arc<Account>)> {
         self.channels.values().find_map(|channel| channel.accounts.iter().find(|it| it.id == id).map(|it| (channel, it)))
     }
 
-    /// The row of a model that some channel serves; made up (not priced, takes everything) where there is none.
-    /// `None` when no channel serves it.
+    /// The row of a served model, or a default row (unpriced, accepts everything) when there is none. `None` when no channel
+    /// serves it.
     #[must_use]
     pub fn model(&self, name: &str) -> Option<Arc<Model>> {
         self.mappings_by_model.get(name)?;
         Some(self.models.get(name).cloned().unwrap_or_else(|| Arc::new(Model { name: name.to_owned(), ..Model::default() })))
     }
 
-    /// Whether a group may use the channel at this position.
+    /// True when the group may use the channel at this position.
     #[must_use]
     pub fn reaches(&self, group: GroupId, channel: u32) -> bool {
         self.reach.get(&group).is_some_and(|bits| bit(bits, channel))
     }
 
-    /// The channels through which a group gets a model, whatever its patterns say.
+    /// The channels through which a group gets a model, regardless of its model patterns.
     pub(crate) fn mappings_for<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = MappingRef> + 'a {
         let bits: &[u64] = self.reach.get(&group).map_or(&[], |bits| bits);
         let all: &[MappingRef] = self.mappings_by_model.get(model).map_or(&[], Vec::as_slice);
@@ -80,32 +80,32 @@ impl Catalog {
 }
 
 impl Channel {
-    /// Whether it takes requests of this protocol as they are. Echo speaks whatever it is spoken to in.
+    /// True when it accepts requests of this protocol untranslated. Echo speaks every protocol.
     #[must_use]
     pub fn speaks(&self, protocol: Protocol) -> bool {
         self.provider == Provider::Echo || self.protocol == protocol
     }
 
-    /// How it serves a model.
+    /// Its mapping of a model.
     #[must_use]
     pub fn mapping_for(&self, model: &str) -> Option<&ModelMapping> {
-        self.mappings.iter().find(|serves| serves.model == model)
+        self.mappings.iter().find(|mapping| mapping.model == model)
     }
 }
 
 fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>>, name: &str, key: impl Fn(&T) -> &String) -> Option<&'a Arc<T>> {
     let at = rows.binary_search_by(|_, row| key(row).as_str().cmp(name)).ok();
-    // Rows that came in with one id twice may stand out of order; a walk still finds them.
+    // Rows with duplicate ids may be out of order; fall back to a scan.
     at.and_then(|at| rows.get_index(at).map(|(_, row)| row)).or_else(|| rows.values().find(|row| key(row) == name))
 }
 
-fn served_by(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<MappingRef>> {
+fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<MappingRef>> {
     let mut index: IndexMap<String, Vec<MappingRef>> = IndexMap::new();
     for (channel, row) in (0u32..).zip(channels.values()) {
         let mut seen: HashSet<&str> = HashSet::new();
-        for (serves, mapping) in (0u32..).zip(&row.mappings) {
+        for (position, mapping) in (0u32..).zip(&row.mappings) {
             if seen.insert(&mapping.model) {
-                index.entry(mapping.model.clone()).or_default().push(MappingRef { channel, mapping: serves });
+                index.entry(mapping.model.clone()).or_default().push(MappingRef { channel, mapping: position });
             }
         }
     }

@@ -1,30 +1,30 @@
-//! The figures, and what each observation does.
+//! Thresholds, and the effect of each observation.
 
 use super::{
     AccountHealth, Availability, CoolingReason, HealthState, HealthStatus, LatencySample, OutcomeBucket, RestingReason,
-    quota::{LONGEST_MS, UNKNOWN_MS},
+    quota::{DEFAULT_REST_MS, MAX_REST_MS},
 };
 use crate::Timestamp;
 
-/// First wait after a connect failure.
+/// First wait after a connection failure.
 const CONNECT_MS: i64 = 5_000;
-/// First wait after failures in a row, and after a 429 that names no time.
+/// First wait after consecutive failures, and after a 429 without a retry time.
 const FAILURE_MS: i64 = 10_000;
-/// Doubling stops here.
-const LONGEST_DOUBLED_MS: i64 = 300_000;
-/// What a 429 or a 503 may ask for at most.
-pub(super) const LONGEST_ASKED_MS: i64 = 3_600_000;
-/// Wait after a 429 whose time is past already.
-const SHORTEST_ASKED_MS: i64 = 1_000;
-/// A probe that says nothing for so long is lost; another one may go out.
-const PROBE_MS: i64 = 60_000;
-/// Failures in a row that cool.
-const FAILURES_IN_A_ROW: u32 = 3;
-/// Answers in 30 s from which on half of them failing cools.
-const ENOUGH_RECENT: u32 = 10;
-/// What a waiting caller is told while a probe is out.
-const WHILE_PROBING_MS: i64 = 1_000;
-/// 1 in averages.
+/// Upper bound of doubled waits.
+const MAX_BACKOFF_MS: i64 = 300_000;
+/// Longest wait a 429 or 503 response may ask for.
+pub(super) const MAX_RETRY_AFTER_MS: i64 = 3_600_000;
+/// Wait after a 429 whose retry time has already passed.
+const MIN_RETRY_AFTER_MS: i64 = 1_000;
+/// A probe without an outcome after this time is considered lost, and another one may be sent.
+const PROBE_TIMEOUT_MS: i64 = 60_000;
+/// Consecutive failures that start cooling.
+const FAILURES_TO_COOL: u32 = 3;
+/// Outcomes within 30 s required before a failure rate of one half starts cooling.
+const MIN_RECENT: u32 = 10;
+/// Wait reported to callers while a probe is out.
+const PROBE_WAIT_MS: i64 = 1_000;
+/// 1.0 in the averages.
 const MILLION: u32 = 1_000_000;
 
 impl HealthState {
@@ -36,8 +36,8 @@ impl HealthState {
             Self::Cooling { until, why, .. } if until > now => Availability::Cooling { until, why },
             Self::Resting { until: None, why, .. } => Availability::Resting { until: None, why },
             Self::Resting { until: Some(until), why, .. } if until > now => Availability::Resting { until: Some(until), why },
-            Self::Probing { since, why } if now.ms_since(since) < PROBE_MS => {
-                let until = now.plus_ms(WHILE_PROBING_MS);
+            Self::Probing { since, why } if now.ms_since(since) < PROBE_TIMEOUT_MS => {
+                let until = now.plus_ms(PROBE_WAIT_MS);
                 why.map_or(Availability::Resting { until: Some(until), why: RestingReason::QuotaSpent }, |why| {
                     Availability::Cooling { until, why }
                 })
@@ -48,7 +48,7 @@ impl HealthState {
 }
 
 impl AccountHealth {
-    /// Whether it rests because its credential was refused.
+    /// True when it rests because its credential was refused.
     #[must_use]
     pub const fn is_refused(&self) -> bool {
         matches!(self.state, HealthState::Resting { why: RestingReason::Refused, .. })
@@ -60,14 +60,14 @@ impl AccountHealth {
         self.state.availability(now)
     }
 
-    /// Share of its weight an account keeps, in thousandths: 1,000 when nothing fails, never below 50, so that a bad
-    /// one still gets the traffic that can show it is well again.
+    /// Share of its weight the account keeps, in thousandths: 1,000 when nothing fails, at least 50, so that a failing account
+    /// still gets traffic that can show its recovery.
     #[must_use]
     pub fn share(&self) -> u32 {
         (1_000 - self.error_average.min(MILLION) / 1_000).max(50)
     }
 
-    /// What choosing looks at of it.
+    /// The part of it that routing reads.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> HealthStatus {
         HealthStatus {
@@ -78,13 +78,13 @@ impl AccountHealth {
         }
     }
 
-    /// Of two nodes' views of one account the one that keeps away longer.
+    /// Of two nodes' views of one account, the one that is unavailable longer.
     #[must_use]
     pub fn later(self, other: Self) -> Self {
-        if other.away_until() > self.away_until() { other } else { self }
+        if other.unavailable_until() > self.unavailable_until() { other } else { self }
     }
 
-    fn away_until(&self) -> Timestamp {
+    fn unavailable_until(&self) -> Timestamp {
         match self.state {
             HealthState::Usable => Timestamp(i64::MIN),
             HealthState::Probing { since, .. } => since,
@@ -93,27 +93,27 @@ impl AccountHealth {
         }
     }
 
-    /// Whether it must not be used, whoever asks; a probe that is out does not count.
-    fn held(&self, now: Timestamp) -> bool {
-        !matches!(self.state, HealthState::Usable | HealthState::Probing { .. }) && self.away_until() > now
+    /// True when it must not be used; a pending probe does not count.
+    fn unavailable(&self, now: Timestamp) -> bool {
+        !matches!(self.state, HealthState::Usable | HealthState::Probing { .. }) && self.unavailable_until() > now
     }
 
     pub(super) fn succeed(&mut self, latency: Option<LatencySample>, now: Timestamp) {
         self.count(ObservedResult::Success, now);
-        let moved = |old: u64, us: u64| if old == 0 { us } else { old - old / 8 + us / 8 };
+        let average = |old: u64, us: u64| if old == 0 { us } else { old - old / 8 + us / 8 };
         match latency {
-            Some(LatencySample::FirstToken(us)) => self.first_token_average_us = moved(self.first_token_average_us, us),
-            Some(LatencySample::WholeAnswer(us)) => self.whole_answer_average_us = moved(self.whole_answer_average_us, us),
+            Some(LatencySample::FirstToken(us)) => self.first_token_average_us = average(self.first_token_average_us, us),
+            Some(LatencySample::WholeAnswer(us)) => self.whole_answer_average_us = average(self.whole_answer_average_us, us),
             None => {}
         }
         (self.failures, self.streak) = (0, None);
-        // An answer to a request that was sent before says nothing about a limit or a credential that was refused since.
-        let stays = match self.state {
-            HealthState::Cooling { why, .. } => why == CoolingReason::RateLimited && self.held(now),
-            HealthState::Resting { .. } => self.held(now),
+        // Answers to requests sent earlier do not lift a rate limit or a refusal that came since.
+        let keeps_state = match self.state {
+            HealthState::Cooling { why, .. } => why == CoolingReason::RateLimited && self.unavailable(now),
+            HealthState::Resting { .. } => self.unavailable(now),
             HealthState::Usable | HealthState::Probing { .. } => false,
         };
-        if !stays {
+        if !keeps_state {
             self.state = HealthState::Usable;
             self.coolings = 0;
         }
@@ -123,50 +123,50 @@ impl AccountHealth {
         self.count(ObservedResult::Failure, now);
         self.failures = self.failures.saturating_add(1);
         let streak = match (self.streak, why) {
-            // One silence or one unreadable answer in a row of refusals makes the whole row more than a hiccup.
+            // One timeout or unreadable answer among server errors makes the whole series non-transient.
             (Some(old @ (CoolingReason::Timeout | CoolingReason::BadAnswer)), new) if new.is_transient() => old,
             (_, new) => new,
         };
         self.streak = Some(streak);
         let (seen, failed) = self.recent.iter().fold((0u32, 0u32), |sum, it| (sum.0 + it.seen, sum.1 + it.failed));
-        let trips = why == CoolingReason::ConnectFailure
+        let starts_cooling = why == CoolingReason::ConnectFailure
             || self.state != HealthState::Usable
-            || self.failures >= FAILURES_IN_A_ROW
-            || (seen >= ENOUGH_RECENT && failed.saturating_mul(2) >= seen);
-        // Requests that were under way when it began to cool do not make it cool longer.
-        if trips && !self.held(now) {
+            || self.failures >= FAILURES_TO_COOL
+            || (seen >= MIN_RECENT && failed.saturating_mul(2) >= seen);
+        // Failures of requests already in flight when the cooling began do not extend it.
+        if starts_cooling && !self.unavailable(now) {
             let first = if why == CoolingReason::ConnectFailure { CONNECT_MS } else { FAILURE_MS };
-            let until = now.plus_ms(self.doubled(first));
+            let until = now.plus_ms(self.next_backoff(first));
             self.cool(until, streak, now);
         }
     }
 
-    /// A failure like any other, and a time to be kept.
+    /// Counts as a failure, and cools until the requested time.
     pub(super) fn overload(&mut self, until: Timestamp, now: Timestamp) {
         self.fail(CoolingReason::ServerError, now);
-        let until = until.min(now.plus_ms(LONGEST_ASKED_MS));
+        let until = until.min(now.plus_ms(MAX_RETRY_AFTER_MS));
         let rests = matches!(self.state, HealthState::Resting { .. });
-        if until > now && !rests && until > self.away_until() {
+        if until > now && !rests && until > self.unavailable_until() {
             self.cool(until, self.streak.unwrap_or(CoolingReason::ServerError), now);
         }
     }
 
     pub(super) fn rate_limit(&mut self, until: Option<Timestamp>, now: Timestamp) {
         let until = match until {
-            Some(asked) if asked <= now => now.plus_ms(SHORTEST_ASKED_MS),
-            Some(asked) => asked.min(now.plus_ms(LONGEST_ASKED_MS)),
-            None if self.held(now) => now.plus_ms(FAILURE_MS),
-            None => now.plus_ms(self.doubled(FAILURE_MS)),
+            Some(requested) if requested <= now => now.plus_ms(MIN_RETRY_AFTER_MS),
+            Some(requested) => requested.min(now.plus_ms(MAX_RETRY_AFTER_MS)),
+            None if self.unavailable(now) => now.plus_ms(FAILURE_MS),
+            None => now.plus_ms(self.next_backoff(FAILURE_MS)),
         };
-        if !self.held(now) || (matches!(self.state, HealthState::Cooling { .. }) && until > self.away_until()) {
+        if !self.unavailable(now) || (matches!(self.state, HealthState::Cooling { .. }) && until > self.unavailable_until()) {
             self.cool(until, CoolingReason::RateLimited, now);
         }
     }
 
     pub(super) fn spend_quota(&mut self, until: Option<Timestamp>, now: Timestamp) {
-        let until = until.filter(|it| *it > now).map_or(now.plus_ms(UNKNOWN_MS), |it| it.min(now.plus_ms(LONGEST_MS)));
-        let longer = matches!(self.state, HealthState::Resting { .. }) && self.away_until() >= until;
-        if !(longer && self.held(now)) {
+        let until = until.filter(|it| *it > now).map_or(now.plus_ms(DEFAULT_REST_MS), |it| it.min(now.plus_ms(MAX_REST_MS)));
+        let longer = matches!(self.state, HealthState::Resting { .. }) && self.unavailable_until() >= until;
+        if !(longer && self.unavailable(now)) {
             self.state = HealthState::Resting { why: RestingReason::QuotaSpent, since: now, until: Some(until) };
         }
     }
@@ -194,27 +194,27 @@ impl AccountHealth {
 
     fn cool(&mut self, until: Timestamp, why: CoolingReason, now: Timestamp) {
         self.state = HealthState::Cooling { until, why, since: now };
-        // What was counted has had its consequence; it must not trip again right after the probe.
+        // Counted failures must not trigger again right after the probe.
         self.recent = [OutcomeBucket::default(); 3];
     }
 
-    /// The next wait of a doubling row.
-    fn doubled(&mut self, first_ms: i64) -> i64 {
-        let wait = first_ms.saturating_mul(1 << self.coolings.min(20)).min(LONGEST_DOUBLED_MS);
+    /// The next wait of the doubling series.
+    fn next_backoff(&mut self, first_ms: i64) -> i64 {
+        let wait = first_ms.saturating_mul(1 << self.coolings.min(20)).min(MAX_BACKOFF_MS);
         self.coolings = self.coolings.saturating_add(1);
         wait
     }
 
-    fn count(&mut self, ended: ObservedResult, now: Timestamp) {
-        let slot = now.seconds().div_euclid(10);
-        match slot.saturating_sub(self.recent_at) {
+    fn count(&mut self, result: ObservedResult, now: Timestamp) {
+        let bucket = now.seconds().div_euclid(10);
+        match bucket.saturating_sub(self.recent_at) {
             i64::MIN..=0 => {}
             1 => self.recent = [OutcomeBucket::default(), self.recent[0], self.recent[1]],
             2 => self.recent = [OutcomeBucket::default(), OutcomeBucket::default(), self.recent[0]],
             3.. => self.recent = [OutcomeBucket::default(); 3],
         }
-        self.recent_at = self.recent_at.max(slot);
-        let failed = u32::from(ended == ObservedResult::Failure);
+        self.recent_at = self.recent_at.max(bucket);
+        let failed = u32::from(result == ObservedResult::Failure);
         self.recent[0].seen = self.recent[0].seen.saturating_add(1);
         self.recent[0].failed = self.recent[0].failed.saturating_add(failed);
         let old = self.error_average.min(MILLION);

@@ -1,62 +1,62 @@
-//! An account's health in two words, which a board can publish and choosing can read without a lock. Each word stands
-//! for itself, so that it does no harm to read one of them before and one after a change.
+//! An account's health packed into two words, which can be published and read without a lock. The words are independent, so a
+//! reader may see one from before and one from after a change.
 
 use super::{AccountHealth, CoolingReason, HealthState, HealthStatus, RestingReason};
 use crate::Timestamp;
 
-/// What choosing looks at of an [`AccountHealth`].
+/// The part of an [`AccountHealth`] that routing reads, packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthSnapshot {
-    /// The state: eight bits of kind and reason, 56 of microseconds since 1970. 0: usable.
+    /// State: 8 bits of kind and reason, 56 bits of microseconds since 1970. 0: usable.
     pub state: u64,
-    /// Ten bits of what is missing from its weight, in thousandths, 27 of the time to the first content and 27 of that to a
-    /// whole answer, both in units of 16 µs. 0: nothing is missing, and neither time is known.
+    /// 10 bits of missing weight share in thousandths, then 27 bits each of the time to the first content and to a complete
+    /// answer, in units of 16 µs. 0: full share, times unknown.
     pub latency: u64,
 }
 
-/// Bits below kind and reason, below the missing share, and of each time.
+/// Widths of the lower parts: time below kind and reason, both latencies below the share, one latency.
 const STATE_BITS: u32 = 56;
 const LATENCY_BITS: u32 = 54;
 const TIME_BITS: u32 = 27;
-/// Microseconds in a unit of time: 27 bits of it are more than half an hour.
-const UNIT_US: u64 = 16;
-const FOR_EVER: u64 = low(u64::MAX, STATE_BITS);
+/// Microseconds per latency unit; 27 bits cover more than half an hour.
+const LATENCY_UNIT_US: u64 = 16;
+const NO_END: u64 = low_bits(u64::MAX, STATE_BITS);
 
 const USABLE: u8 = 0;
 const COOLING: u8 = 1 << 4;
 const RESTING: u8 = 2 << 4;
 const PROBING: u8 = 3 << 4;
 
-const fn low(value: u64, bits: u32) -> u64 {
+const fn low_bits(value: u64, bits: u32) -> u64 {
     value & ((1 << bits) - 1)
 }
 
-/// A time in units: rounded up, so that one that is known stays known.
-fn units(us: u64) -> u64 {
-    us.div_ceil(UNIT_US).min(low(u64::MAX, TIME_BITS))
+/// Converts to units, rounded up so that a known latency stays non-zero.
+fn latency_units(us: u64) -> u64 {
+    us.div_ceil(LATENCY_UNIT_US).min(low_bits(u64::MAX, TIME_BITS))
 }
 
 impl HealthSnapshot {
-    /// Of a health.
+    /// Packs a health.
     #[must_use]
     pub fn of(health: &AccountHealth) -> Self {
-        let at = |time: Timestamp| low(u64::try_from(time.0).unwrap_or(0), STATE_BITS);
+        let micros = |time: Timestamp| low_bits(u64::try_from(time.0).unwrap_or(0), STATE_BITS);
         let (kind, time) = match health.state {
             HealthState::Usable => (USABLE, 0),
-            HealthState::Cooling { until, why, .. } => (COOLING | cooling_bits(why), at(until)),
-            HealthState::Resting { until, why, .. } => (RESTING | resting_bits(why), until.map_or(FOR_EVER, at)),
-            HealthState::Probing { since, why } => (PROBING | why.map_or(0, cooling_bits), at(since)),
+            HealthState::Cooling { until, why, .. } => (COOLING | cooling_bits(why), micros(until)),
+            HealthState::Resting { until, why, .. } => (RESTING | resting_bits(why), until.map_or(NO_END, micros)),
+            HealthState::Probing { since, why } => (PROBING | why.map_or(0, cooling_bits), micros(since)),
         };
         let missing = u64::from(1_000_u32.saturating_sub(health.share()));
         Self {
             state: u64::from(kind) << STATE_BITS | time,
             latency: missing << LATENCY_BITS
-                | units(health.first_token_average_us) << TIME_BITS
-                | units(health.whole_answer_average_us),
+                | latency_units(health.first_token_average_us) << TIME_BITS
+                | latency_units(health.whole_answer_average_us),
         }
     }
 
-    /// What it says at a time.
+    /// The status at a point in time.
     #[must_use]
     pub fn status(self, now: Timestamp) -> HealthStatus {
         if self == Self::default() {
@@ -66,14 +66,14 @@ impl HealthSnapshot {
         HealthStatus {
             availability: self.state().availability(now),
             share: 1_000_u32.saturating_sub(missing),
-            first_token_us: low(self.latency >> TIME_BITS, TIME_BITS) * UNIT_US,
-            whole_answer_us: low(self.latency, TIME_BITS) * UNIT_US,
+            first_token_us: low_bits(self.latency >> TIME_BITS, TIME_BITS) * LATENCY_UNIT_US,
+            whole_answer_us: low_bits(self.latency, TIME_BITS) * LATENCY_UNIT_US,
         }
     }
 
-    /// The state, without its beginning.
+    /// The state; its start is not kept.
     fn state(self) -> HealthState {
-        let time = low(self.state, STATE_BITS);
+        let time = low_bits(self.state, STATE_BITS);
         let at = Timestamp(i64::try_from(time).unwrap_or(i64::MAX));
         let since = Timestamp(0);
         let bits = (self.state >> STATE_BITS) & 0xf;
@@ -82,7 +82,7 @@ impl HealthSnapshot {
                 HealthState::Cooling { until: at, why: cooling_of(bits).unwrap_or(CoolingReason::ServerError), since }
             }
             kind if kind == u64::from(RESTING) => {
-                HealthState::Resting { until: (time != FOR_EVER).then_some(at), why: resting_of(bits), since }
+                HealthState::Resting { until: (time != NO_END).then_some(at), why: resting_of(bits), since }
             }
             kind if kind == u64::from(PROBING) => HealthState::Probing { since: at, why: cooling_of(bits) },
             _ => HealthState::Usable,
@@ -144,14 +144,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_snapshot_gives_the_status_of_the_whole_health(
+        fn packed_health_has_the_same_status(
             state in states(),
             error_average in 0_u32..=1_000_000,
             first_token_units in 0_u64..60_000_000,
             whole_answer_units in 0_u64..120_000_000,
             later in 0_i64..2_000_000,
         ) {
-            let (first_token_average_us, whole_answer_average_us) = (first_token_units * UNIT_US, whole_answer_units * UNIT_US);
+            let (first_token_average_us, whole_answer_average_us) = (first_token_units * LATENCY_UNIT_US, whole_answer_units * LATENCY_UNIT_US);
             let health =
                 AccountHealth { state, error_average, first_token_average_us, whole_answer_average_us, ..AccountHealth::default() };
             let now = NOW.plus_ms(later);
@@ -160,15 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_known_stays_known_and_the_longest_ones_stay_apart() {
+    fn known_latencies_stay_known_and_large_ones_saturate() {
         let health = AccountHealth { first_token_average_us: 1, whole_answer_average_us: u64::MAX, ..AccountHealth::default() };
-        let seen = HealthSnapshot::of(&health).status(NOW);
-        assert_eq!((seen.first_token_us, seen.share), (UNIT_US, 1_000));
-        assert!(seen.whole_answer_us > 1_800_000_000, "{seen:?}");
+        let status = HealthSnapshot::of(&health).status(NOW);
+        assert_eq!((status.first_token_us, status.share), (LATENCY_UNIT_US, 1_000));
+        assert!(status.whole_answer_us > 1_800_000_000, "{status:?}");
     }
 
     #[test]
-    fn nothing_known_is_well() {
+    fn unknown_health_is_healthy() {
         assert_eq!(HealthSnapshot::of(&AccountHealth::default()), HealthSnapshot::default());
         assert_eq!(HealthSnapshot::default().status(NOW), HealthStatus::HEALTHY);
         assert_eq!(AccountHealth::default().status(NOW), HealthStatus::HEALTHY);

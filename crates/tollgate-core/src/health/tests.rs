@@ -1,8 +1,8 @@
-//! Every figure of the health rules, and what must hold whatever happens.
+//! Every threshold of the health rules, and their invariants.
 
 use proptest::prelude::*;
 
-use super::{rules::LONGEST_ASKED_MS, *};
+use super::{rules::MAX_RETRY_AFTER_MS, *};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -10,11 +10,11 @@ fn after(ms: i64) -> Timestamp {
     NOW.plus_ms(ms)
 }
 
-fn see(health: AccountHealth, what: Observation, now: Timestamp) -> AccountHealth {
+fn after_observation(health: AccountHealth, what: Observation, now: Timestamp) -> AccountHealth {
     observe(&health, &what, true, now)
 }
 
-/// The wait in ms an observation leaves a fresh account with.
+/// The remaining wait of an account, in milliseconds.
 fn wait_after(health: AccountHealth, now: Timestamp) -> Option<i64> {
     match health.availability(now) {
         Availability::Cooling { until, .. } | Availability::Resting { until: Some(until), .. } => Some(until.ms_since(now)),
@@ -29,39 +29,39 @@ fn fresh() -> AccountHealth {
 const SUCCESS: Observation = Observation::Success { latency: Some(LatencySample::FirstToken(800)) };
 
 #[test]
-fn a_connect_failure_cools_five_seconds_at_once() {
-    let health = see(fresh(), Observation::ConnectFailure, NOW);
+fn connect_failure_cools_five_seconds_at_once() {
+    let health = after_observation(fresh(), Observation::ConnectFailure, NOW);
     assert_eq!(health.availability(NOW), Availability::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
 }
 
 #[test]
-fn two_server_errors_do_not_cool_and_the_third_does_for_ten_seconds() {
+fn third_consecutive_failure_cools_ten_seconds() {
     for what in [Observation::ServerError, Observation::Timeout, Observation::BadAnswer] {
-        let two = see(see(fresh(), what, NOW), what, NOW);
+        let two = after_observation(after_observation(fresh(), what, NOW), what, NOW);
         assert_eq!(two.availability(NOW), Availability::Usable);
-        assert_eq!(wait_after(see(two, what, NOW), NOW), Some(10_000), "{what:?}");
+        assert_eq!(wait_after(after_observation(two, what, NOW), NOW), Some(10_000), "{what:?}");
     }
 }
 
 #[test]
-fn a_success_between_failures_starts_the_row_anew() {
+fn success_resets_consecutive_failures() {
     let mut health = fresh();
     for what in [Observation::ServerError, Observation::ServerError, SUCCESS, Observation::ServerError, Observation::ServerError] {
-        health = see(health, what, NOW);
+        health = after_observation(health, what, NOW);
     }
     assert_eq!(health.availability(NOW), Availability::Usable);
 }
 
 #[test]
-fn half_of_ten_within_thirty_seconds_cools() {
+fn half_of_ten_failing_within_thirty_seconds_cools() {
     let mut health = fresh();
     for i in 0..9 {
         let what = if i % 2 == 0 { Observation::ServerError } else { SUCCESS };
-        health = see(health, what, after(i * 1_000));
+        health = after_observation(health, what, after(i * 1_000));
         assert_eq!(health.availability(after(i * 1_000)), Availability::Usable, "after {i}");
     }
-    health = see(health, SUCCESS, after(9_500));
-    health = see(health, Observation::ServerError, after(9_900));
+    health = after_observation(health, SUCCESS, after(9_500));
+    health = after_observation(health, Observation::ServerError, after(9_900));
     assert_eq!(wait_after(health, after(9_900)), Some(10_000));
 }
 
@@ -70,9 +70,9 @@ fn failures_older_than_thirty_seconds_are_forgotten() {
     let mut health = fresh();
     for i in 0..10 {
         let what = if i % 2 == 0 { Observation::ServerError } else { SUCCESS };
-        health = see(health, what, after(i));
+        health = after_observation(health, what, after(i));
     }
-    let health = see(health, Observation::ServerError, after(40_000));
+    let health = after_observation(health, Observation::ServerError, after(40_000));
     assert_eq!(health.availability(after(40_000)), Availability::Usable);
 }
 
@@ -81,28 +81,29 @@ fn waits_double_up_to_five_minutes_and_a_success_resets_them() {
     let mut health = fresh();
     let mut now = NOW;
     for expected in [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000] {
-        health = see(health, Observation::ConnectFailure, now);
+        health = after_observation(health, Observation::ConnectFailure, now);
         assert_eq!(wait_after(health, now), Some(expected));
         now = now.plus_ms(expected);
         health = start_probe(&health, now).expect("the cooling is over");
     }
-    health = see(health, SUCCESS, now);
+    health = after_observation(health, SUCCESS, now);
     assert_eq!(health.availability(now), Availability::Usable);
-    assert_eq!(wait_after(see(health, Observation::ConnectFailure, now), now), Some(5_000));
+    assert_eq!(wait_after(after_observation(health, Observation::ConnectFailure, now), now), Some(5_000));
 }
 
 #[test]
-fn failures_of_requests_already_under_way_do_not_prolong_the_cooling() {
-    let cooling = see(fresh(), Observation::ConnectFailure, NOW);
-    let again = see(see(cooling, Observation::ConnectFailure, after(10)), Observation::ServerError, after(20));
+fn failures_in_flight_do_not_prolong_cooling() {
+    let cooling = after_observation(fresh(), Observation::ConnectFailure, NOW);
+    let again =
+        after_observation(after_observation(cooling, Observation::ConnectFailure, after(10)), Observation::ServerError, after(20));
     assert_eq!(again.availability(after(20)), Availability::Cooling { until: after(5_000), why: CoolingReason::ConnectFailure });
     assert_eq!(again.coolings, 1);
 }
 
 #[test]
-fn a_rate_limit_cools_as_long_as_it_asks_within_bounds() {
+fn rate_limit_cools_for_the_requested_time_within_bounds() {
     let check = |until, expected| {
-        let health = see(fresh(), Observation::RateLimited { until }, NOW);
+        let health = after_observation(fresh(), Observation::RateLimited { until }, NOW);
         assert_eq!(wait_after(health, NOW), Some(expected));
     };
     check(Some(after(17_000)), 17_000);
@@ -114,8 +115,8 @@ fn a_rate_limit_cools_as_long_as_it_asks_within_bounds() {
 }
 
 #[test]
-fn an_overload_cools_at_once_as_long_as_it_asks_and_counts_as_a_failure() {
-    let overloaded = |until| see(fresh(), Observation::Overloaded { until }, NOW);
+fn overload_cools_for_the_requested_time_and_counts_as_failure() {
+    let overloaded = |until| after_observation(fresh(), Observation::Overloaded { until }, NOW);
     for (until, wait) in [(after(40_000), Some(40_000)), (after(7_200_000), Some(3_600_000)), (after(-1), None)] {
         let health = overloaded(until);
         assert_eq!((wait_after(health, NOW), health.failures), (wait, 1));
@@ -127,39 +128,43 @@ fn an_overload_cools_at_once_as_long_as_it_asks_and_counts_as_a_failure() {
         Availability::Cooling { until: after(40_000), why },
         "a hiccup: the last account is asked all the same"
     );
-    assert_eq!(see(health, SUCCESS, NOW).availability(NOW), Availability::Usable);
-    // It neither shortens what is longer nor wakes what rests.
-    assert_eq!(wait_after(see(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
-    let spent = see(fresh(), Observation::QuotaSpent { until: Some(after(90_000)) }, NOW);
-    let still = see(spent, Observation::Overloaded { until: after(900_000) }, NOW);
+    assert_eq!(after_observation(health, SUCCESS, NOW).availability(NOW), Availability::Usable);
+    // It neither shortens a longer wait nor wakes a resting account.
+    assert_eq!(wait_after(after_observation(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
+    let spent = after_observation(fresh(), Observation::QuotaSpent { until: Some(after(90_000)) }, NOW);
+    let still = after_observation(spent, Observation::Overloaded { until: after(900_000) }, NOW);
     assert_eq!(still.availability(NOW), Availability::Resting { until: Some(after(90_000)), why: RestingReason::QuotaSpent });
 }
 
 #[test]
-fn rate_limits_that_name_no_time_double() {
-    let first = see(fresh(), Observation::RateLimited { until: None }, NOW);
-    let second = see(start_probe(&first, after(10_000)).unwrap(), Observation::RateLimited { until: None }, after(10_000));
+fn rate_limits_without_retry_time_back_off() {
+    let first = after_observation(fresh(), Observation::RateLimited { until: None }, NOW);
+    let second =
+        after_observation(start_probe(&first, after(10_000)).unwrap(), Observation::RateLimited { until: None }, after(10_000));
     assert_eq!(wait_after(second, after(10_000)), Some(20_000));
 }
 
 #[test]
-fn an_answer_that_was_under_way_does_not_lift_a_rate_limit() {
-    let limited = see(fresh(), Observation::RateLimited { until: Some(after(17_000)) }, NOW);
-    assert_eq!(wait_after(see(limited, SUCCESS, after(1)), NOW), Some(17_000));
+fn answer_in_flight_does_not_lift_a_rate_limit() {
+    let limited = after_observation(fresh(), Observation::RateLimited { until: Some(after(17_000)) }, NOW);
+    assert_eq!(wait_after(after_observation(limited, SUCCESS, after(1)), NOW), Some(17_000));
 }
 
 #[test]
-fn the_later_of_two_rate_limits_counts() {
-    let long = see(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
-    assert_eq!(wait_after(see(long, Observation::RateLimited { until: Some(after(5_000)) }, NOW), NOW), Some(60_000));
-    let short = see(fresh(), Observation::RateLimited { until: Some(after(5_000)) }, NOW);
-    assert_eq!(wait_after(see(short, Observation::RateLimited { until: Some(after(60_000)) }, NOW), NOW), Some(60_000));
+fn later_of_two_rate_limits_applies() {
+    let long = after_observation(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
+    assert_eq!(wait_after(after_observation(long, Observation::RateLimited { until: Some(after(5_000)) }, NOW), NOW), Some(60_000));
+    let short = after_observation(fresh(), Observation::RateLimited { until: Some(after(5_000)) }, NOW);
+    assert_eq!(
+        wait_after(after_observation(short, Observation::RateLimited { until: Some(after(60_000)) }, NOW), NOW),
+        Some(60_000)
+    );
 }
 
 #[test]
-fn spent_quota_rests_until_its_window_ends_or_an_hour() {
+fn exhausted_quota_rests_until_its_window_ends_or_an_hour() {
     let check = |until, expected| {
-        let health = see(fresh(), Observation::QuotaSpent { until }, NOW);
+        let health = after_observation(fresh(), Observation::QuotaSpent { until }, NOW);
         assert_eq!(
             health.availability(NOW),
             Availability::Resting { until: Some(after(expected)), why: RestingReason::QuotaSpent }
@@ -173,64 +178,67 @@ fn spent_quota_rests_until_its_window_ends_or_an_hour() {
 
 #[test]
 fn refused_credentials_rest_until_a_test_passes() {
-    let refused = see(fresh(), Observation::Refused, NOW);
+    let refused = after_observation(fresh(), Observation::Refused, NOW);
     let year = after(31_536_000_000);
     let still = Availability::Resting { until: None, why: RestingReason::Refused };
     assert_eq!(refused.availability(year), still);
     for what in
         [SUCCESS, Observation::ServerError, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }]
     {
-        assert_eq!(see(refused, what, NOW).availability(year), still, "{what:?}");
+        assert_eq!(after_observation(refused, what, NOW).availability(year), still, "{what:?}");
     }
-    assert_eq!(see(refused, Observation::TestPassed, NOW).availability(NOW), Availability::Usable);
+    assert_eq!(after_observation(refused, Observation::TestPassed, NOW).availability(NOW), Availability::Usable);
 }
 
 #[test]
 fn after_cooling_one_request_is_the_probe() {
-    let cooling = see(fresh(), Observation::ConnectFailure, NOW);
+    let cooling = after_observation(fresh(), Observation::ConnectFailure, NOW);
     assert_eq!(start_probe(&cooling, after(4_999)), None);
     assert_eq!(cooling.availability(after(5_000)), Availability::ProbeDue);
     let probing = start_probe(&cooling, after(5_000)).unwrap();
     assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is no probe");
     assert!(matches!(probing.availability(after(5_001)), Availability::Cooling { why: CoolingReason::ConnectFailure, .. }));
-    assert_eq!(see(probing, SUCCESS, after(5_002)).availability(after(5_002)), Availability::Usable);
+    assert_eq!(after_observation(probing, SUCCESS, after(5_002)).availability(after(5_002)), Availability::Usable);
 }
 
 #[test]
-fn a_probe_that_fails_once_cools_again() {
+fn failed_probe_cools_again() {
     let mut health = fresh();
     for _ in 0..3 {
-        health = see(health, Observation::ServerError, NOW);
+        health = after_observation(health, Observation::ServerError, NOW);
     }
     let probing = start_probe(&health, after(10_000)).unwrap();
-    assert_eq!(wait_after(see(probing, Observation::ServerError, after(10_000)), after(10_000)), Some(20_000));
+    assert_eq!(wait_after(after_observation(probing, Observation::ServerError, after(10_000)), after(10_000)), Some(20_000));
 }
 
 #[test]
-fn a_lost_probe_lets_another_one_out_after_a_minute() {
-    let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
+fn lost_probe_is_replaced_after_a_minute() {
+    let probing = start_probe(&after_observation(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
     assert_eq!(start_probe(&probing, after(64_999)), None);
     assert!(start_probe(&probing, after(65_000)).is_some());
 }
 
 #[test]
-fn an_abandoned_probe_is_repeated_by_the_next_request() {
-    let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
-    assert_eq!(see(probing, Observation::Abandoned, after(5_100)).availability(after(5_100)), Availability::ProbeDue);
-    let rested = see(fresh(), Observation::QuotaSpent { until: Some(after(1_000)) }, NOW);
+fn abandoned_probe_is_repeated_by_the_next_request() {
+    let probing = start_probe(&after_observation(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
+    assert_eq!(after_observation(probing, Observation::Abandoned, after(5_100)).availability(after(5_100)), Availability::ProbeDue);
+    let rested = after_observation(fresh(), Observation::QuotaSpent { until: Some(after(1_000)) }, NOW);
     let probing = start_probe(&rested, after(1_000)).unwrap();
-    assert_eq!(see(probing, Observation::Abandoned, after(1_100)).availability(after(1_100)), Availability::ProbeDue);
+    assert_eq!(after_observation(probing, Observation::Abandoned, after(1_100)).availability(after(1_100)), Availability::ProbeDue);
 }
 
 #[test]
-fn a_request_at_fault_never_counts_and_ends_a_probe_well() {
+fn refused_request_does_not_count_and_completes_a_probe() {
     let mut health = fresh();
     for _ in 0..50 {
-        health = see(health, Observation::RequestRefused, NOW);
+        health = after_observation(health, Observation::RequestRefused, NOW);
     }
     assert_eq!(health, fresh());
-    let probing = start_probe(&see(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
-    assert_eq!(see(probing, Observation::RequestRefused, after(5_001)).availability(after(5_001)), Availability::Usable);
+    let probing = start_probe(&after_observation(fresh(), Observation::ConnectFailure, NOW), after(5_000)).unwrap();
+    assert_eq!(
+        after_observation(probing, Observation::RequestRefused, after(5_001)).availability(after(5_001)),
+        Availability::Usable
+    );
 }
 
 #[test]
@@ -250,36 +258,36 @@ fn with_cooling_off_nothing_cools_or_rests_but_averages_move() {
 }
 
 #[test]
-fn one_silence_in_a_row_of_server_errors_makes_it_more_than_a_hiccup() {
+fn timeout_among_server_errors_makes_the_series_non_transient() {
     let mut health = fresh();
     for what in [Observation::ServerError, Observation::Timeout, Observation::ServerError] {
-        health = see(health, what, NOW);
+        health = after_observation(health, what, NOW);
     }
     assert!(matches!(health.state, HealthState::Cooling { why: CoolingReason::Timeout, .. }));
 }
 
 #[test]
-fn averages_follow_what_happens() {
-    let mut health = see(fresh(), SUCCESS, NOW);
+fn averages_follow_observations() {
+    let mut health = after_observation(fresh(), SUCCESS, NOW);
     assert_eq!((health.first_token_average_us, health.share()), (800, 1_000));
-    health = see(health, Observation::Success { latency: Some(LatencySample::FirstToken(1_600)) }, NOW);
+    health = after_observation(health, Observation::Success { latency: Some(LatencySample::FirstToken(1_600)) }, NOW);
     assert_eq!((health.first_token_average_us, health.whole_answer_average_us), (900, 0));
     for us in [80_000, 160_000] {
-        health = see(health, Observation::Success { latency: Some(LatencySample::WholeAnswer(us)) }, NOW);
+        health = after_observation(health, Observation::Success { latency: Some(LatencySample::WholeAnswer(us)) }, NOW);
     }
     assert_eq!((health.first_token_average_us, health.whole_answer_average_us), (900, 90_000), "each kind by itself");
-    let tested = see(health, Observation::TestPassed, NOW);
+    let tested = after_observation(health, Observation::TestPassed, NOW);
     assert_eq!((tested.first_token_average_us, tested.whole_answer_average_us), (900, 90_000));
     for _ in 0..40 {
-        health = see(health, Observation::ServerError, NOW);
+        health = after_observation(health, Observation::ServerError, NOW);
     }
     assert_eq!(health.share(), 50);
 }
 
 #[test]
-fn of_two_nodes_the_one_that_keeps_away_longer_wins() {
-    let short = see(fresh(), Observation::ConnectFailure, NOW);
-    let long = see(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
+fn longer_unavailability_of_two_nodes_wins() {
+    let short = after_observation(fresh(), Observation::ConnectFailure, NOW);
+    let long = after_observation(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
     assert_eq!(short.later(long), long);
     assert_eq!(long.later(fresh()), long);
 }
@@ -304,14 +312,14 @@ fn observation() -> impl Strategy<Value = Observation> {
     ]
 }
 
-/// Any history, with clocks that also step back, and probes where they are due.
+/// Any history, with clock steps in both directions, and probes where due.
 fn history() -> impl Strategy<Value = Vec<(Observation, i64, bool)>> {
     proptest::collection::vec((observation(), -20_000i64..400_000, any::<bool>()), 0..60)
 }
 
 proptest! {
     #[test]
-    fn no_wait_is_ever_negative_or_endless_and_health_survives_storage(history in history()) {
+    fn waits_are_bounded_and_health_survives_serialisation(history in history()) {
         let mut health = fresh();
         let mut now = NOW;
         for (what, step, probe) in history {
@@ -323,8 +331,8 @@ proptest! {
             if let Some(wait) = wait_after(health, now) {
                 prop_assert!(wait >= 0);
                 if matches!(health.availability(now), Availability::Cooling { .. }) {
-                    // A clock that steps back can lengthen a wait by the step.
-                    prop_assert!(wait <= LONGEST_ASKED_MS + 20_000 * 60);
+                    // A clock stepping back can lengthen a wait by the step.
+                    prop_assert!(wait <= MAX_RETRY_AFTER_MS + 20_000 * 60);
                 }
             }
             let stored = serde_json::to_string(&health).unwrap();
@@ -335,14 +343,14 @@ proptest! {
     }
 
     #[test]
-    fn a_success_always_ends_a_row_of_failures(failures in 1usize..30) {
+    fn success_always_resets_failures(failures in 1usize..30) {
         let mut health = fresh();
         let mut now = NOW;
         for _ in 0..failures {
-            health = see(health, Observation::ServerError, now);
+            health = after_observation(health, Observation::ServerError, now);
             now = now.plus_ms(400_000);
         }
-        health = see(health, SUCCESS, now);
+        health = after_observation(health, SUCCESS, now);
         prop_assert_eq!((health.failures, health.coolings, health.availability(now)), (0, 0, Availability::Usable));
     }
 }

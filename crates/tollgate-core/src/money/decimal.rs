@@ -1,9 +1,9 @@
-//! Decimal text and scaled integers, exactly.
+//! Exact conversion between decimal text and scaled integers.
 
 use super::ParseMoneyError;
 
-/// Reads digits with at most `decimals` of them behind a point as an integer of that scale. No sign, no exponent, no
-/// grouping; a point needs a digit on each side, but for the zero that may be left out in front.
+/// Parses digits with at most `decimals` of them after the point, as an integer of that scale. No sign, exponent or grouping. The
+/// integer part may be omitted, the fraction after a point may not.
 pub(super) fn parse(text: &str, decimals: u32) -> Result<i64, ParseMoneyError> {
     parse_or_none(text, decimals).ok_or_else(|| ParseMoneyError { text: text.to_owned(), max_decimals: decimals })
 }
@@ -18,13 +18,13 @@ fn parse_or_none(text: &str, decimals: u32) -> Option<i64> {
     for byte in whole.bytes() {
         value = push(value, byte)?;
     }
-    // Zeros beyond the scale change nothing; any other digit there would have to be rounded.
-    let (kept, beyond) = fraction_digits.split_at_checked(decimals as usize).unwrap_or((fraction_digits, ""));
-    if beyond.bytes().any(|byte| byte != b'0') {
+    // Zeros beyond the scale are harmless; other digits would have to be rounded.
+    let (digits_kept, excess) = fraction_digits.split_at_checked(decimals as usize).unwrap_or((fraction_digits, ""));
+    if excess.bytes().any(|byte| byte != b'0') {
         return None;
     }
     for position in 0..decimals as usize {
-        value = push(value, kept.as_bytes().get(position).copied().unwrap_or(b'0'))?;
+        value = push(value, digits_kept.as_bytes().get(position).copied().unwrap_or(b'0'))?;
     }
     Some(value)
 }
@@ -36,17 +36,17 @@ fn push(value: i64, digit: u8) -> Option<i64> {
     value.checked_mul(10)?.checked_add(i64::from(digit - b'0'))
 }
 
-/// Writes an integer of this scale with at least `least` decimals and no trailing zeros beyond them.
-pub(super) fn print(value: i64, decimals: u32, least: usize) -> String {
+/// Formats an integer of this scale with at least `min_decimals` decimals and no trailing zeros beyond them.
+pub(super) fn print(value: i64, decimals: u32, min_decimals: usize) -> String {
     let scale = 10u64.pow(decimals);
     let size = value.unsigned_abs();
     let (whole, fraction) = (size / scale, size % scale);
     let mut text = format!("{}{whole}", if value < 0 { "-" } else { "" });
     let digits = format!("{fraction:0width$}", width = decimals as usize);
-    let kept = digits.trim_end_matches('0').len().max(least);
-    if kept > 0 {
+    let digits_kept = digits.trim_end_matches('0').len().max(min_decimals);
+    if digits_kept > 0 {
         text.push('.');
-        text.push_str(&digits[..kept]);
+        text.push_str(&digits[..digits_kept]);
     }
     text
 }

@@ -1,9 +1,9 @@
-//! Price lists: which one counts when, and what replaces a kind a list leaves out.
+//! Price lists: fallbacks, tiers and schedules.
 
 use super::{Price, PriceSchedule};
 use crate::Timestamp;
 
-/// Every kind's price once fallbacks and tier are applied, nano-USD per million tokens; `per_request` nano-USD.
+/// Prices of all kinds after fallbacks and tier; nano-USD per million tokens, `per_request` in nano-USD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Input tokens.
@@ -25,7 +25,7 @@ pub struct Rates {
 }
 
 impl Price {
-    /// The list of a free model.
+    /// Price list of a free model.
     #[must_use]
     pub const fn free() -> Self {
         Self {
@@ -41,29 +41,29 @@ impl Price {
         }
     }
 
-    /// The list for a prompt of this many tokens: the highest tier it is above, kinds that one leaves out from the base
-    /// list. The result has no tiers.
+    /// The list for a prompt of this many tokens: the highest tier it exceeds, missing kinds filled from the base list. The
+    /// result has no tiers.
     #[must_use]
     pub fn tier(&self, prompt_tokens: u64) -> Self {
         let Some(tier) = self.tiers.iter().filter(|tier| prompt_tokens > tier.above).max_by_key(|tier| tier.above) else {
             return Self { tiers: Vec::new(), ..self.clone() };
         };
-        let over = &tier.price;
+        let tier_price = &tier.price;
         Self {
-            input: over.input.or(self.input),
-            output: over.output.or(self.output),
-            cache_read: over.cache_read.or(self.cache_read),
-            cache_write: over.cache_write.or(self.cache_write),
-            thinking: over.thinking.or(self.thinking),
-            image: over.image.or(self.image),
-            audio: over.audio.or(self.audio),
-            per_request: over.per_request.or(self.per_request),
+            input: tier_price.input.or(self.input),
+            output: tier_price.output.or(self.output),
+            cache_read: tier_price.cache_read.or(self.cache_read),
+            cache_write: tier_price.cache_write.or(self.cache_write),
+            thinking: tier_price.thinking.or(self.thinking),
+            image: tier_price.image.or(self.image),
+            audio: tier_price.audio.or(self.audio),
+            per_request: tier_price.per_request.or(self.per_request),
             tiers: Vec::new(),
         }
     }
 
-    /// All kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to `input`,
-    /// `thinking` to `output`; what is still absent costs nothing.
+    /// Prices of all kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to
+    /// `input`, `thinking` to `output`; kinds still missing are free.
     #[must_use]
     pub fn rates(&self, prompt_tokens: u64) -> Rates {
         let list = self.tier(prompt_tokens);
@@ -83,7 +83,7 @@ impl Price {
 }
 
 impl PriceSchedule {
-    /// The list that counts now: the one with the latest beginning that is not in the future.
+    /// The price list in effect: the one with the latest start that is not in the future.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Option<&Price> {
         self.0

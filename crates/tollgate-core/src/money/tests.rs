@@ -1,4 +1,4 @@
-//! Decimal text is exact both ways; lists fall back and tier as decided.
+//! Decimal text is exact in both directions; price lists fall back and tier correctly.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn check(text: &str, expected: Option<i64>) {
 }
 
 #[test]
-fn decimal_text_is_read_exactly() {
+fn decimal_text_is_parsed_exactly() {
     check("0.25", Some(250_000_000));
     check("3", Some(3_000_000_000));
     check("0", Some(0));
@@ -21,7 +21,7 @@ fn decimal_text_is_read_exactly() {
 }
 
 #[test]
-fn what_is_not_an_amount_is_refused() {
+fn invalid_amounts_are_rejected() {
     for bad in ["", ".", "1.", "-1", "+1", "1e3", "1_000", "1,5", " 1", "1 ", "NaN", "inf", "0x1", "１", "1.0000000001"] {
         check(bad, None);
     }
@@ -30,28 +30,14 @@ fn what_is_not_an_amount_is_refused() {
 }
 
 #[test]
-fn the_error_says_what_stood_there_and_what_is_allowed() {
+fn error_names_the_text_and_the_allowed_decimals() {
     let error = Multiplier::parse("1.2345678").unwrap_err();
     assert_eq!(error.to_string(), "not a decimal amount with at most 6 decimals: '1.2345678'");
     assert_eq!(NanoUsd::parse("-x").unwrap_err().text, "-x");
 }
 
 #[test]
-fn numbers_are_read_through_their_shortest_decimal_form() {
-    assert_eq!(parse_usd_number(0.1), Ok(100_000_000));
-    assert_eq!(parse_usd_number(2.5), Ok(2_500_000_000));
-    assert_eq!(parse_usd_number(1e-9), Ok(1));
-    assert_eq!(parse_usd_number(1e9), Ok(1_000_000_000_000_000_000));
-    assert!(parse_usd_number(1e-10).is_err());
-    assert!(parse_usd_number(0.1 + 0.2).is_err(), "0.30000000000000004 has too many decimals");
-    assert!(parse_usd_number(f64::NAN).is_err());
-    assert!(parse_usd_number(f64::INFINITY).is_err());
-    assert!(parse_usd_number(-1.0).is_err());
-    assert_eq!(Multiplier::parse_number(1.25), Ok(Multiplier(1_250_000)));
-}
-
-#[test]
-fn amounts_are_shown_exactly() {
+fn amounts_are_formatted_exactly() {
     let shown = |nano| (NanoUsd(nano).to_decimal(), NanoUsd(nano).to_usd_string());
     assert_eq!(shown(50_000_000_000), ("50".to_owned(), "50.00".to_owned()));
     assert_eq!(shown(250_000_000), ("0.25".to_owned(), "0.25".to_owned()));
@@ -63,14 +49,14 @@ fn amounts_are_shown_exactly() {
 }
 
 #[test]
-fn sums_that_do_not_fit_are_told() {
+fn overflowing_sums_are_none() {
     assert_eq!(NanoUsd(1).checked_add(NanoUsd(2)), Some(NanoUsd(3)));
     assert_eq!(NanoUsd(i64::MAX).checked_add(NanoUsd(1)), None);
     assert_eq!(NanoUsd(i64::MIN).checked_sub(NanoUsd(1)), None);
 }
 
 #[test]
-fn one_price_times_a_factor_rounds_half_up() {
+fn price_times_multiplier_rounds_half_up() {
     assert_eq!(Multiplier(500_000).times(3), 2);
     assert_eq!(Multiplier(1_250_000).times(2_000_000_000), 2_500_000_000);
     assert_eq!(Multiplier(i64::MAX).times(i64::MAX), i64::MAX);
@@ -81,7 +67,7 @@ fn list(input: i64, output: i64) -> Price {
 }
 
 #[test]
-fn absent_kinds_fall_back_to_input_and_output() {
+fn missing_kinds_fall_back_to_input_and_output() {
     let rates = list(3, 7).rates(0);
     assert_eq!((rates.cache_read, rates.cache_write, rates.image, rates.audio, rates.thinking), (3, 3, 3, 3, 7));
     let stated = Price { cache_read: Some(1), thinking: Some(9), audio: Some(0), ..list(3, 7) }.rates(0);
@@ -90,7 +76,7 @@ fn absent_kinds_fall_back_to_input_and_output() {
 }
 
 #[test]
-fn the_highest_tier_the_prompt_is_above_counts_for_the_whole_request() {
+fn highest_exceeded_tier_applies_to_the_whole_request() {
     let tier = |above, price| PriceTier { above, price };
     let price = Price {
         cache_read: Some(1),
@@ -106,7 +92,7 @@ fn the_highest_tier_the_prompt_is_above_counts_for_the_whole_request() {
 }
 
 #[test]
-fn a_schedule_gives_the_list_that_began_last() {
+fn schedule_selects_the_latest_started_list() {
     let at = |from, input| ScheduledPrice { valid_from: from, price: list(input, input) };
     let schedule = PriceSchedule(vec![at(Some(Timestamp(20)), 2), at(None, 0), at(Some(Timestamp(10)), 1)]);
     let input = |now| schedule.at(Timestamp(now)).and_then(|price| price.input);
@@ -116,20 +102,20 @@ fn a_schedule_gives_the_list_that_began_last() {
 
 proptest! {
     #[test]
-    fn shown_amounts_read_back_as_themselves(nano in any::<i64>()) {
-        // The least amount has no positive counterpart to be read through.
+    fn formatted_amounts_round_trip(nano in any::<i64>()) {
+        // The minimum has no positive counterpart to be parsed through.
         prop_assume!(nano != i64::MIN);
         prop_assert_eq!(NanoUsd::parse(&NanoUsd(nano).to_decimal()), Ok(NanoUsd(nano)));
         prop_assert_eq!(NanoUsd::parse(&NanoUsd(nano).to_usd_string()), Ok(NanoUsd(nano)));
     }
 
     #[test]
-    fn shown_factors_read_back_as_themselves(millionths in 0..i64::MAX) {
+    fn formatted_multipliers_round_trip(millionths in 0..i64::MAX) {
         prop_assert_eq!(Multiplier::parse(&Multiplier(millionths).to_decimal()), Ok(Multiplier(millionths)));
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,30}") {
+    fn any_text_is_parsed_or_rejected(text in "\\PC{0,30}") {
         if let Ok(nano) = parse_usd(&text) {
             prop_assert!(nano >= 0);
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'));

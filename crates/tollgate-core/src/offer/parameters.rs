@@ -1,8 +1,8 @@
-//! Which fields a model takes, whatever protocol they are spelled in.
+//! Parameter rules: which request fields a model accepts, in the spelling of any protocol.
 //!
-//! A rule is written in chat names, or in native paths for what chat does not have; a request's fields come in the
-//! caller's spelling. Both are brought to one form (native paths in camel case), and a field of one protocol stands for
-//! its counterparts of the other (translation reference, sections 2.1 and 2.2).
+//! A rule uses chat field names, or native paths for fields that chat does not have. A request's fields are in the caller's
+//! spelling. Both are normalised to native paths in camel case, and a field also matches its counterparts in the other protocol
+//! (docs/translation.md).
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use tollgate_protocol::{FieldPath, Protocol};
 
 use crate::ParameterRule;
 
-/// Chat name, native path. A field with several counterparts has several rows.
+/// Chat name and native path. A field with several counterparts has several rows.
 const COUNTERPARTS: &[(&str, &str)] = &[
     ("temperature", "generationConfig.temperature"),
     ("top_p", "generationConfig.topP"),
@@ -40,11 +40,11 @@ const COUNTERPARTS: &[(&str, &str)] = &[
     ("dimensions", "embedContentConfig.outputDimensionality"),
 ];
 
-/// Older chat names and what a rule on the newer one says about them too.
-const OLDER: &[(&str, &str)] = &[("functions", "tools"), ("function_call", "tool_choice")];
+/// Deprecated chat names and the newer names whose rules apply to them.
+const RENAMED: &[(&str, &str)] = &[("functions", "tools"), ("function_call", "tool_choice")];
 
-/// What makes a request a request: never subject to a rule that lists what is taken.
-const STRUCTURE: &[&str] = &[
+/// Structural fields, exempt from rules that list accepted fields.
+const STRUCTURAL: &[&str] = &[
     "model",
     "messages",
     "contents",
@@ -60,51 +60,51 @@ const STRUCTURE: &[&str] = &[
     "embedContentConfig",
 ];
 
-/// The fields of a request that a rule does not let through, in the caller's spelling and order.
+/// The fields of a request that a rule rejects, in the caller's spelling and order.
 pub(super) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
-    let (listed, taken_when_listed) = match rule {
+    let (listed, accepts_listed) = match rule {
         ParameterRule::All => return Vec::new(),
         ParameterRule::Only(listed) => (listed, true),
         ParameterRule::Except(listed) => (listed, false),
     };
-    let listed: Vec<Cow<'_, str>> = listed.iter().map(|entry| plain(entry)).collect();
+    let listed: Vec<Cow<'_, str>> = listed.iter().map(|entry| normalise(entry)).collect();
     let is_listed = |path: &str| listed.iter().any(|entry| entry == path);
     let refuses = |field: &&FieldPath| {
         let spelled = field.as_str();
-        let field = if from == Protocol::OpenAi { Cow::Borrowed(spelled) } else { camel(spelled) };
-        if taken_when_listed {
-            let taken = |it: &str| is_listed(it) || counterparts(from, it).any(is_listed);
-            !STRUCTURE.contains(&field.as_ref()) && !is_listed(spelled) && !ancestry(&field).any(taken)
+        let field = if from == Protocol::OpenAi { Cow::Borrowed(spelled) } else { camel_case(spelled) };
+        if accepts_listed {
+            let accepted = |it: &str| is_listed(it) || counterparts(from, it).any(is_listed);
+            !STRUCTURAL.contains(&field.as_ref()) && !is_listed(spelled) && !ancestry(&field).any(accepted)
         } else {
-            // A field goes with its counterpart only where the rule names all of them: `max_tokens` alone says
-            // nothing against `generationConfig.maxOutputTokens`, which `max_completion_tokens` can express.
+            // A field is rejected with its counterparts only if the rule names all of them: `max_tokens` alone does not reject
+            // `generationConfig.maxOutputTokens`, which `max_completion_tokens` can express.
             is_listed(spelled) || ancestry(&field).any(|it| is_listed(it) || all_listed(counterparts(from, it), is_listed))
         }
     };
     fields.iter().filter(refuses).cloned().collect()
 }
 
-/// The fields of a request that go by one of these names, whatever protocol either is spelled in.
-pub(crate) fn carrying(names: &[String], from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
+/// The fields of a request that match one of these names, in the spelling of any protocol.
+pub(crate) fn matching_fields(names: &[String], from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
     refused(&ParameterRule::Except(names.to_vec()), from, fields)
 }
 
-/// Whether no request can do without this field.
-pub(crate) fn structural(field: &str) -> bool {
-    STRUCTURE.contains(&camel(field).as_ref()) || STRUCTURE.contains(&field)
+/// True for fields that a request cannot do without.
+pub(crate) fn is_structural(field: &str) -> bool {
+    STRUCTURAL.contains(&camel_case(field).as_ref()) || STRUCTURAL.contains(&field)
 }
 
 fn all_listed<'a>(mut paths: impl Iterator<Item = &'a str>, is_listed: impl Fn(&str) -> bool) -> bool {
     paths.next().is_some_and(&is_listed) && paths.all(is_listed)
 }
 
-/// A path, what it is a part of (`a.b.c`, `a.b`, `a`), and its newer name.
+/// A path, its parents (`a.b.c`, `a.b`, `a`) and its newer name.
 fn ancestry(path: &str) -> impl Iterator<Item = &str> {
-    let newer = OLDER.iter().find(|(older, _)| *older == path).map(|(_, newer)| *newer);
+    let newer = RENAMED.iter().find(|(deprecated, _)| *deprecated == path).map(|(_, newer)| *newer);
     std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent)).chain(newer)
 }
 
-/// What the other protocol calls a field.
+/// The other protocol's names of a field.
 fn counterparts(from: Protocol, path: &str) -> impl Iterator<Item = &'static str> {
     let chat = from == Protocol::OpenAi;
     COUNTERPARTS
@@ -114,7 +114,7 @@ fn counterparts(from: Protocol, path: &str) -> impl Iterator<Item = &'static str
         .map(|(_, other)| other)
 }
 
-/// Roots of native paths that no chat name shares, as a rule may spell them.
+/// Snake-case roots of native paths; no chat field has these names.
 const NATIVE_ROOTS: &[&str] = &[
     "generation_config",
     "tool_config",
@@ -127,37 +127,37 @@ const NATIVE_ROOTS: &[&str] = &[
     "embed_content_config",
 ];
 
-/// An entry of a rule: native paths in camel case; chat names, which never have a native root, as they are.
-fn plain(entry: &str) -> Cow<'_, str> {
+/// Normalises an entry of a rule: native paths to camel case; chat names, which never have a native root, unchanged.
+fn normalise(entry: &str) -> Cow<'_, str> {
     let root = entry.split('.').next().unwrap_or(entry);
     let nested = root.len() < entry.len();
-    if nested || NATIVE_ROOTS.contains(&root) { camel(entry) } else { Cow::Borrowed(entry) }
+    if nested || NATIVE_ROOTS.contains(&root) { camel_case(entry) } else { Cow::Borrowed(entry) }
 }
 
 /// A native path in camel case.
-fn camel(path: &str) -> Cow<'_, str> {
+fn camel_case(path: &str) -> Cow<'_, str> {
     if !path.contains('_') {
         return Cow::Borrowed(path);
     }
-    let mut camel = String::with_capacity(path.len());
+    let mut camel_case = String::with_capacity(path.len());
     for segment in path.split('.') {
-        if !camel.is_empty() {
-            camel.push('.');
+        if !camel_case.is_empty() {
+            camel_case.push('.');
         }
         // A leading underscore belongs to the name (`_responseJsonSchema`).
         let (lead, name) = segment.strip_prefix('_').map_or(("", segment), |name| ("_", name));
-        camel.push_str(lead);
+        camel_case.push_str(lead);
         for (i, word) in name.split('_').enumerate() {
             let mut letters = word.chars();
             match letters.next() {
-                Some(first) if i > 0 => camel.push(first.to_ascii_uppercase()),
-                Some(first) => camel.push(first),
+                Some(first) if i > 0 => camel_case.push(first.to_ascii_uppercase()),
+                Some(first) => camel_case.push(first),
                 None => {}
             }
-            camel.push_str(letters.as_str());
+            camel_case.push_str(letters.as_str());
         }
     }
-    Cow::Owned(camel)
+    Cow::Owned(camel_case)
 }
 
 #[cfg(test)]
@@ -179,17 +179,17 @@ mod tests {
     use Protocol::{Gemini, OpenAi};
 
     #[test]
-    fn without_a_rule_everything_passes() {
+    fn all_fields_pass_without_a_rule() {
         assert!(refused(&ParameterRule::All, OpenAi, &list(&["logit_bias", "anything"])).is_empty());
     }
 
     #[test]
-    fn named_fields_are_refused_in_the_order_of_the_request() {
+    fn listed_fields_are_rejected_in_request_order() {
         assert_eq!(except(&["seed", "logit_bias"], OpenAi, &["logit_bias", "temperature", "seed"]), ["logit_bias", "seed"]);
     }
 
     #[test]
-    fn chat_names_hold_on_the_native_path_in_every_spelling() {
+    fn chat_names_match_native_fields_in_every_spelling() {
         for field in ["generationConfig.stopSequences", "generation_config.stop_sequences", "generationConfig.stop_sequences"] {
             assert_eq!(except(&["stop"], Gemini, &[field, "generationConfig.topK"]), [field]);
         }
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn native_paths_hold_on_the_chat_path() {
+    fn native_paths_match_chat_fields() {
         assert_eq!(except(&["generationConfig.temperature"], OpenAi, &["temperature"]), ["temperature"]);
         assert_eq!(except(&["generation_config.top_k"], OpenAi, &["top_k"]), ["top_k"]);
         assert_eq!(except(&["generation_config.top_k"], Gemini, &["generationConfig.topK"]), ["generationConfig.topK"]);
     }
 
     #[test]
-    fn one_of_two_counterparts_says_nothing_about_the_field_that_covers_both() {
+    fn one_of_two_counterparts_does_not_reject_the_field_covering_both() {
         assert!(except(&["max_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).is_empty());
         assert!(except(&["max_tokens"], OpenAi, &["max_completion_tokens"]).is_empty());
         assert_eq!(except(&["max_tokens", "max_completion_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).len(), 1);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_goes_with_the_object_it_is_in() {
+    fn nested_fields_follow_their_parent() {
         let field = "generationConfig.thinkingConfig.thinking_budget";
         assert_eq!(except(&["reasoning_effort"], Gemini, &[field]), [field]);
         assert_eq!(except(&["generationConfig.thinkingConfig"], Gemini, &[field]), [field]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_on_tools_holds_for_their_older_names() {
+    fn rule_on_tools_applies_to_deprecated_names() {
         assert_eq!(except(&["tools", "tool_choice"], OpenAi, &["functions", "function_call"]).len(), 2);
         assert!(except(&["functions"], OpenAi, &["tools"]).is_empty());
         assert!(only(&["tools"], OpenAi, &["functions"]).is_empty());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_what_is_taken_refuses_the_rest_but_never_the_structure() {
+    fn only_rule_rejects_other_fields_but_never_structural_ones() {
         let fields = ["stream", "stream_options", "temperature", "max_tokens", "logit_bias"];
         assert_eq!(only(&["temperature", "max_tokens"], OpenAi, &fields), ["logit_bias"]);
         let fields = ["systemInstruction", "generationConfig", "generationConfig.temperature", "generationConfig.topK", "tools"];
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_field_meets_its_rule_in_either_spelling() {
+    fn native_fields_match_in_camel_and_snake_case() {
         for rule in ["service_tier", "serviceTier"] {
             for field in ["service_tier", "serviceTier"] {
                 assert_eq!(except(&[rule], Gemini, &[field]), [field], "{rule}");
@@ -255,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn spellings_become_camel_case() {
-        assert_eq!(plain("generation_config.max_output_tokens"), "generationConfig.maxOutputTokens");
-        assert_eq!(plain("generationConfig._responseJsonSchema"), "generationConfig._responseJsonSchema");
-        assert_eq!(plain("max_tokens"), "max_tokens");
+    fn native_paths_are_normalised_to_camel_case() {
+        assert_eq!(normalise("generation_config.max_output_tokens"), "generationConfig.maxOutputTokens");
+        assert_eq!(normalise("generationConfig._responseJsonSchema"), "generationConfig._responseJsonSchema");
+        assert_eq!(normalise("max_tokens"), "max_tokens");
         assert_eq!(
-            plain("tool_config.function_calling_config.allowed_function_names"),
+            normalise("tool_config.function_calling_config.allowed_function_names"),
             "toolConfig.functionCallingConfig.allowedFunctionNames"
         );
     }

@@ -1,4 +1,4 @@
-//! Who sees and gets which model.
+//! Which models callers see and get.
 
 use proptest::prelude::*;
 
@@ -24,20 +24,20 @@ fn private(name: &str, channels: &[&str]) -> Group {
     Group { visibility: Visibility::Private, ..group(name, channels) }
 }
 
-fn ask(catalog: &Catalog, key: Key, name: &str) -> Result<Offer, NotOffered> {
+fn request(catalog: &Catalog, key: Key, name: &str) -> Result<Offer, NotOffered> {
     resolve(catalog, &caller(catalog, key), &summary(name, Method::Chat), Protocol::OpenAi, NOW)
 }
 
-// === Groups in effect ===
+// === Effective groups ===
 
 #[test]
-fn groups_count_in_the_keys_order_and_once() {
+fn groups_keep_the_keys_order_without_duplicates() {
     let catalog = catalog(vec![], vec![group("a", &[]), group("b", &[])], vec![]);
     assert_eq!(names(&caller(&catalog, key(&["b", "a", "b"]))), ["b", "a"]);
 }
 
 #[test]
-fn private_groups_need_a_grant_and_losing_it_takes_effect_at_once() {
+fn private_groups_need_a_grant() {
     let catalog = catalog(vec![], vec![group("open", &[]), private("closed", &[])], vec![]);
     assert_eq!(names(&caller(&catalog, key(&["closed", "open"]))), ["open"]);
     let granted = Key { member: Member { granted: vec![group_id("closed")], ..member() }, ..key(&["closed", "open"]) };
@@ -45,7 +45,7 @@ fn private_groups_need_a_grant_and_losing_it_takes_effect_at_once() {
 }
 
 #[test]
-fn a_key_without_groups_has_its_members_default_group() {
+fn key_without_groups_uses_the_members_default() {
     let catalog = catalog(vec![], vec![group("default", &[]), group("team", &[]), private("closed", &[])], vec![]);
     let with_default = |name| Key { member: Member { default_group: Some(group_id(name)), ..member() }, ..key(&[]) };
     assert_eq!(names(&caller(&catalog, with_default("team"))), ["team"]);
@@ -54,62 +54,62 @@ fn a_key_without_groups_has_its_members_default_group() {
 }
 
 #[test]
-fn the_group_named_default_stands_in_only_where_it_is_public() {
+fn group_named_default_is_the_fallback_only_if_public() {
     let catalog = catalog(vec![], vec![private("default", &[])], vec![]);
     assert!(names(&caller(&catalog, key(&[]))).is_empty());
 }
 
 #[test]
-fn groups_that_no_longer_exist_are_passed_over() {
+fn deleted_groups_are_ignored() {
     let catalog = catalog(vec![], vec![group("a", &[])], vec![]);
     assert_eq!(names(&caller(&catalog, key(&["gone", "a"]))), ["a"]);
     assert!(names(&caller(&catalog, key(&["gone"]))).is_empty(), "no default group stands in for a named one");
 }
 
-// === Which group, which channels ===
+// === Selection of group and channels ===
 
 #[test]
-fn the_first_group_that_offers_the_model_serves_it_with_its_channels_only() {
+fn first_offering_group_serves_with_its_own_channels() {
     let catalog = catalog(
         vec![channel("one", &["m"]), channel("two", &["m"]), channel("three", &["other"])],
         vec![group("none", &["three"]), group("first", &["two"]), group("second", &["one", "two"])],
         vec![],
     );
-    let offer = ask(&catalog, key(&["none", "first", "second"]), "m").unwrap();
+    let offer = request(&catalog, key(&["none", "first", "second"]), "m").unwrap();
     assert_eq!(offer.group.name, "first");
     let channels: Vec<&str> = offer.candidates.iter().map(|it| catalog.channel_at(it.channel).unwrap().name.as_str()).collect();
     assert_eq!(channels, ["two"]);
 }
 
 #[test]
-fn a_model_exists_when_a_channel_serves_it_with_or_without_a_row() {
+fn model_exists_when_a_channel_serves_it() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![model("ghost")]);
-    let offer = ask(&catalog, key(&[]), "m").unwrap();
+    let offer = request(&catalog, key(&[]), "m").unwrap();
     assert_eq!((offer.model.name.as_str(), offer.sale), ("m", None));
-    assert_eq!(ask(&catalog, key(&[]), "ghost").unwrap_err(), NotOffered::Unknown);
-    assert_eq!(ask(&catalog, key(&[]), "M").unwrap_err(), NotOffered::Unknown, "names are case-sensitive");
+    assert_eq!(request(&catalog, key(&[]), "ghost").unwrap_err(), NotOffered::Unknown);
+    assert_eq!(request(&catalog, key(&[]), "M").unwrap_err(), NotOffered::Unknown, "names are case-sensitive");
 }
 
 #[test]
-fn patterns_of_group_and_key_both_bind() {
+fn patterns_of_group_and_key_both_apply() {
     let narrow = Group { models: globs(&["gpt-*"]), ..group("default", &["c"]) };
     let catalog = catalog(vec![channel("c", &["gpt-fast", "gpt-slow", "claude"])], vec![narrow], vec![]);
     let limited = Key { models: globs(&["*-fast", "claude"]), ..key(&[]) };
-    assert!(ask(&catalog, limited.clone(), "gpt-fast").is_ok());
-    assert_eq!(ask(&catalog, limited.clone(), "gpt-slow").unwrap_err(), NotOffered::OutsideGroup);
-    assert_eq!(ask(&catalog, limited, "claude").unwrap_err(), NotOffered::OutsideGroup);
+    assert!(request(&catalog, limited.clone(), "gpt-fast").is_ok());
+    assert_eq!(request(&catalog, limited.clone(), "gpt-slow").unwrap_err(), NotOffered::OutsideGroup);
+    assert_eq!(request(&catalog, limited, "claude").unwrap_err(), NotOffered::OutsideGroup);
 }
 
 #[test]
-fn a_caller_without_groups_is_told_the_same_as_one_outside() {
+fn caller_without_groups_is_outside_the_group() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![private("closed", &["c"])], vec![]);
-    assert_eq!(ask(&catalog, key(&["closed"]), "m").unwrap_err(), NotOffered::OutsideGroup);
+    assert_eq!(request(&catalog, key(&["closed"]), "m").unwrap_err(), NotOffered::OutsideGroup);
 }
 
 // === Prices ===
 
 #[test]
-fn the_sale_list_is_the_last_one_already_valid() {
+fn sale_price_is_the_latest_in_effect() {
     let schedule = PriceSchedule(vec![
         ScheduledPrice { valid_from: None, price: price("1", "1") },
         ScheduledPrice { valid_from: Some(NOW), price: price("2", "2") },
@@ -117,17 +117,17 @@ fn the_sale_list_is_the_last_one_already_valid() {
     ]);
     let row = Model { price: Some(schedule), ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
-    let offer = ask(&catalog, key(&[]), "m").unwrap();
+    let offer = request(&catalog, key(&[]), "m").unwrap();
     assert_eq!(offer.sale, Some(price("2", "2")));
     assert_eq!(offer.revision, catalog.revision);
 }
 
 #[test]
-fn a_price_that_begins_later_is_no_price_yet() {
+fn future_price_is_not_in_effect() {
     let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") }]);
     let row = Model { price: Some(schedule), ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
-    assert_eq!(ask(&catalog, key(&[]), "m").unwrap().sale, None);
+    assert_eq!(request(&catalog, key(&[]), "m").unwrap().sale, None);
 }
 
 // === Methods ===
@@ -141,7 +141,7 @@ fn method_catalog() -> Catalog {
     catalog(vec![gemini, echo, openai], vec![group("default", &["g", "e", "o"])], vec![vectors, odd])
 }
 
-fn ask_for(name: &str, method: Method, from: Protocol) -> Result<Offer, NotOffered> {
+fn request_method(name: &str, method: Method, from: Protocol) -> Result<Offer, NotOffered> {
     let catalog = method_catalog();
     resolve(&catalog, &caller(&catalog, key(&[])), &summary(name, method), from, NOW)
 }
@@ -149,18 +149,18 @@ fn ask_for(name: &str, method: Method, from: Protocol) -> Result<Offer, NotOffer
 #[test]
 fn embedding_models_embed_and_others_generate() {
     for method in [Method::EmbedContent, Method::BatchEmbedContents, Method::Embeddings] {
-        assert!(ask_for("vectors", method, Protocol::Gemini).is_ok(), "{method:?}");
-        assert!(matches!(ask_for("chat", method, Protocol::Gemini), Err(NotOffered::Method { .. })), "{method:?}");
+        assert!(request_method("vectors", method, Protocol::Gemini).is_ok(), "{method:?}");
+        assert!(matches!(request_method("chat", method, Protocol::Gemini), Err(NotOffered::Method { .. })), "{method:?}");
     }
     for method in [Method::Chat, Method::Generate, Method::StreamGenerate, Method::CountTokens] {
-        assert!(ask_for("chat", method, Protocol::Gemini).is_ok(), "{method:?}");
-        assert!(matches!(ask_for("vectors", method, Protocol::Gemini), Err(NotOffered::Method { .. })), "{method:?}");
+        assert!(request_method("chat", method, Protocol::Gemini).is_ok(), "{method:?}");
+        assert!(matches!(request_method("vectors", method, Protocol::Gemini), Err(NotOffered::Method { .. })), "{method:?}");
     }
 }
 
 #[test]
-fn a_wrong_method_names_where_the_model_is_to_be_had() {
-    let supports = |name, method| match ask_for(name, method, Protocol::OpenAi) {
+fn wrong_method_names_the_supported_ones() {
+    let supports = |name, method| match request_method(name, method, Protocol::OpenAi) {
         Err(NotOffered::Method { supports }) => supports,
         other => panic!("{other:?}"),
     };
@@ -172,9 +172,9 @@ fn a_wrong_method_names_where_the_model_is_to_be_had() {
 }
 
 #[test]
-fn echo_never_embeds_whatever_its_row_says() {
-    assert!(matches!(ask_for("odd", Method::Embeddings, Protocol::OpenAi), Err(NotOffered::Method { .. })));
-    assert!(ask_for("odd", Method::CountTokens, Protocol::Gemini).is_ok());
+fn echo_never_embeds() {
+    assert!(matches!(request_method("odd", Method::Embeddings, Protocol::OpenAi), Err(NotOffered::Method { .. })));
+    assert!(request_method("odd", Method::CountTokens, Protocol::Gemini).is_ok());
 }
 
 // === Parameters ===
@@ -194,14 +194,14 @@ fn unsupported_fields_are_all_named_in_one_refusal() {
 }
 
 #[test]
-fn unsupported_fields_are_dropped_where_the_model_says_so() {
+fn unsupported_fields_are_dropped_if_configured() {
     let rule = ParameterRule::Except(vec!["logit_bias".to_owned()]);
     let offer = with_rule(rule, OnUnsupported::Drop, &["temperature", "logit_bias"]).unwrap();
     assert_eq!(offer.drop_fields, ["logit_bias"]);
 }
 
 #[test]
-fn an_unknown_model_is_told_before_its_fields_are_looked_at() {
+fn unknown_model_is_reported_first() {
     let refused = resolve(
         &Catalog::default(),
         &Caller { key: Arc::new(key(&[])), groups: vec![] },
@@ -215,7 +215,7 @@ fn an_unknown_model_is_told_before_its_fields_are_looked_at() {
 // === Lists ===
 
 #[test]
-fn lists_are_sorted_leave_hidden_models_out_and_say_how_each_is_reached() {
+fn lists_are_sorted_without_hidden_models_and_name_protocols() {
     let catalog = method_catalog();
     let hidden = Catalog::from_parts(
         catalog.revision,
@@ -237,7 +237,7 @@ fn lists_are_sorted_leave_hidden_models_out_and_say_how_each_is_reached() {
 }
 
 #[test]
-fn a_model_only_anthropic_serves_is_listed_without_a_caller_protocol() {
+fn model_served_only_by_anthropic_has_no_caller_protocol() {
     let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("a", &["claude"]) };
     let catalog = catalog(vec![anthropic], vec![group("default", &["a"])], vec![]);
     let listed = visible_model(&catalog, &caller(&catalog, key(&[])), "claude").unwrap();
@@ -245,8 +245,8 @@ fn a_model_only_anthropic_serves_is_listed_without_a_caller_protocol() {
 }
 
 proptest! {
-    /// Lists and routing agree by construction: what is listed can be asked for, and what can be asked for is listed
-    /// unless it is hidden; both name the same group.
+    /// Lists and offers agree: a listed model can be requested, and a requestable model is listed unless hidden; both name the
+    /// same group.
     #[test]
     fn lists_and_offers_agree(
         served in proptest::collection::vec(proptest::collection::vec(0usize..5, 0..4), 1..4),

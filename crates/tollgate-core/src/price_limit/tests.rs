@@ -1,4 +1,4 @@
-//! Every mode on every price, and the exact bounds.
+//! Every mode on both prices, with exact bounds.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn usd(text: &str) -> i64 {
     parse_usd(text).unwrap()
 }
 
-/// The offer of a model with this price to a caller whose limits these are.
+/// A caller with this key limit, and the offer of a model with this price and group limit.
 fn setting(sale: Option<Price>, group_limit: Option<PriceLimit>, key_limit: Option<PriceLimit>) -> (Caller, Offer) {
     let group = Group { price_limit: group_limit, sale_multiplier: Multiplier(2_000_000), ..group("default", &["c"]) };
     let row = Model { price: sale.map(crate::samples::always), ..model("m") };
@@ -38,8 +38,8 @@ fn cost(input: &str, output: &str) -> EffectivePrice {
 }
 
 #[test]
-fn a_ceiling_holds_after_the_multiplier_and_takes_the_bound_itself() {
-    // The group doubles: 0.75 becomes 1.5.
+fn ceiling_is_inclusive_and_applies_after_the_multiplier() {
+    // The group doubles the price: 0.75 becomes 1.5.
     let check = |max_input, max_output| {
         rules(Some(price("0.75", "3")), ceiling_of(max_input, max_output, PriceLimitOn::Sale)).sale_exclusion()
     };
@@ -53,7 +53,7 @@ fn a_ceiling_holds_after_the_multiplier_and_takes_the_bound_itself() {
 }
 
 #[test]
-fn a_price_a_hair_above_the_ceiling_fails_even_where_rounding_would_hide_it() {
+fn ceiling_is_compared_before_rounding() {
     let (caller, mut offer) = setting(Some(Price { input: Some(1), ..Price::default() }), None, None);
     Arc::make_mut(&mut offer.group).sale_multiplier = Multiplier(1_400_000);
     let limit = PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(1), max_output: None }, on: PriceLimitOn::Sale };
@@ -61,7 +61,7 @@ fn a_price_a_hair_above_the_ceiling_fails_even_where_rounding_would_hide_it() {
 }
 
 #[test]
-fn an_absent_price_fails_a_ceiling_that_bounds_it() {
+fn missing_price_fails_a_ceiling_on_its_kind() {
     let half = Price { output: None, ..price("1", "1") };
     assert_eq!(rules(Some(half.clone()), ceiling_of(Some("9"), None, PriceLimitOn::Sale)).sale_exclusion(), None);
     let excluded = Some(Exclusion::Unpriced);
@@ -71,7 +71,7 @@ fn an_absent_price_fails_a_ceiling_that_bounds_it() {
 }
 
 #[test]
-fn priced_only_asks_for_the_price_it_names() {
+fn priced_only_requires_the_named_price() {
     let on = |on| PriceLimit { mode: PriceLimitMode::PricedOnly, on };
     assert_eq!(rules(None, on(PriceLimitOn::Sale)).sale_exclusion(), Some(Exclusion::Unpriced));
     assert_eq!(rules(Some(Price::free()), on(PriceLimitOn::Sale)).sale_exclusion(), None);
@@ -81,8 +81,8 @@ fn priced_only_asks_for_the_price_it_names() {
 }
 
 #[test]
-fn a_margin_must_be_left_on_input_and_on_output() {
-    // Sale 1 and 2 USD, doubled by the group to 2 and 4.
+fn margin_applies_to_input_and_output() {
+    // Sale prices of 1 and 2 USD, doubled by the group to 2 and 4.
     let limit = PriceLimit { mode: PriceLimitMode::MinMargin(200_000), on: PriceLimitOn::Sale };
     let check = |cost| rules(Some(price("1", "2")), limit).cost_exclusion(cost);
     assert_eq!(check(Some(cost("1.6", "3.2"))), None, "exactly 20 % is enough");
@@ -93,7 +93,7 @@ fn a_margin_must_be_left_on_input_and_on_output() {
 }
 
 #[test]
-fn a_free_sale_keeps_a_margin_only_when_it_costs_nothing() {
+fn free_sale_passes_a_margin_only_at_zero_cost() {
     let limit = PriceLimit { mode: PriceLimitMode::MinMargin(0), on: PriceLimitOn::Sale };
     let check = |cost| rules(Some(Price::free()), limit).cost_exclusion(cost);
     assert_eq!(check(Some(cost("0", "0"))), None);
@@ -101,7 +101,7 @@ fn a_free_sale_keeps_a_margin_only_when_it_costs_nothing() {
 }
 
 #[test]
-fn each_level_binds_and_the_first_that_fails_is_named() {
+fn all_levels_apply_and_the_first_failing_is_named() {
     let tight = ceiling_of(Some("1"), None, PriceLimitOn::Sale);
     let wide = ceiling_of(Some("9"), None, PriceLimitOn::Sale);
     let level = |group, key, request| {
@@ -121,7 +121,7 @@ fn each_level_binds_and_the_first_that_fails_is_named() {
 }
 
 #[test]
-fn long_prompts_are_held_against_their_tier() {
+fn long_prompts_use_their_tiers_price() {
     let tier = PriceTier { above: 1_000, price: Price { input: Some(usd("5")), ..Price::default() } };
     let tiered = Price { tiers: vec![tier], ..price("1", "2") };
     let limit = ceiling_of(Some("4"), Some("4"), PriceLimitOn::Sale);
@@ -131,11 +131,11 @@ fn long_prompts_are_held_against_their_tier() {
 }
 
 #[test]
-fn only_limits_on_cost_and_margins_look_at_cost() {
+fn only_cost_limits_and_margins_apply_to_cost() {
     let on_sale = ceiling_of(Some("4"), None, PriceLimitOn::Sale);
-    assert!(!rules(None, on_sale).looks_at_cost());
-    assert!(rules(None, ceiling_of(Some("4"), None, PriceLimitOn::Cost)).looks_at_cost());
-    assert!(rules(None, PriceLimit { mode: PriceLimitMode::MinMargin(1), on: PriceLimitOn::Sale }).looks_at_cost());
+    assert!(!rules(None, on_sale).applies_to_cost());
+    assert!(rules(None, ceiling_of(Some("4"), None, PriceLimitOn::Cost)).applies_to_cost());
+    assert!(rules(None, PriceLimit { mode: PriceLimitMode::MinMargin(1), on: PriceLimitOn::Sale }).applies_to_cost());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn money_is_bounded_by_prepaid_members_and_blocking_budgets() {
 }
 
 #[test]
-fn the_header_reads_either_bound_in_any_order() {
+fn header_accepts_either_bound_in_any_order() {
     let ceiling = |input: Option<&str>, output: Option<&str>| Ok(ceiling_of(input, output, PriceLimitOn::Sale));
     assert_eq!(parse_max_price("input=1.5,output=6"), ceiling(Some("1.5"), Some("6")));
     assert_eq!(parse_max_price(" output = 6 , input = 1.5 "), ceiling(Some("1.5"), Some("6")));
@@ -172,7 +172,7 @@ fn the_header_reads_either_bound_in_any_order() {
 }
 
 #[test]
-fn of_several_lines_the_lowest_bound_of_each_kind_counts() {
+fn lowest_bound_of_several_header_lines_applies() {
     let ceiling = |input: Option<&str>, output: Option<&str>| Ok(Some(ceiling_of(input, output, PriceLimitOn::Sale)));
     assert_eq!(parse_max_prices([]), Ok(None));
     assert_eq!(parse_max_prices(["input=2"]), ceiling(Some("2"), None));

@@ -1,4 +1,4 @@
-//! What differs, and that nothing else does.
+//! Replays report the effects of a change and nothing else.
 
 use tollgate_protocol::Protocol;
 
@@ -9,7 +9,7 @@ use crate::{
     samples::{NOW, always, catalog, channel, group, key, model, price},
 };
 
-/// A thousand input and five hundred output tokens of `m`, answered.
+/// An answered request for `m` with 1,000 input and 500 output tokens.
 fn record(n: u8) -> UsageRecord {
     let tokens = Tokens { input: 1_000, output: 500, source: TokenSource::Provider, ..Tokens::default() };
     let key = key(&[]);
@@ -93,17 +93,17 @@ fn records(count: u8) -> Vec<UsageRecord> {
 }
 
 #[test]
-fn the_same_catalog_changes_nothing() {
+fn unchanged_catalog_changes_nothing() {
     let catalog = over(vec![priced("a", "1"), priced("b", "2")], |_| {});
     let report = replay(&catalog, &catalog, &records(100));
     assert_eq!((report.replayed, report.moved(), report.before), (100, 0, report.after));
     assert_eq!((report.before.served, report.before.refused), (100, 0));
-    // 1,000 tokens in at 1 USD and 500 out at 2 USD a million, a hundred times.
+    // 1,000 input tokens at 1 USD and 500 output tokens at 2 USD per million, 100 times.
     assert_eq!(report.before.sale, NanoUsd(200_000_000));
 }
 
 #[test]
-fn a_new_channel_takes_its_share_and_moves_nobody_else() {
+fn new_channel_takes_its_share_and_moves_nothing_else() {
     let before = over(vec![priced("a", "1"), priced("b", "1")], |_| {});
     let after = over(vec![priced("a", "1"), priced("b", "1"), priced("c", "1")], |_| {});
     let report = replay(&before, &after, &records(200));
@@ -114,7 +114,7 @@ fn a_new_channel_takes_its_share_and_moves_nobody_else() {
 }
 
 #[test]
-fn routing_by_cost_shows_what_it_saves() {
+fn routing_by_cost_shows_the_savings() {
     let channels = vec![priced("dear", "4"), priced("cheap", "1")];
     let before = over(channels.clone(), |_| {});
     let after = over(channels, |group| group.routing = Routing::Cheapest);
@@ -125,7 +125,7 @@ fn routing_by_cost_shows_what_it_saves() {
 }
 
 #[test]
-fn a_price_limit_shows_whom_it_would_refuse() {
+fn price_limit_shows_refused_requests() {
     let mode = PriceLimitMode::Ceiling { max_input: Some(500_000_000), max_output: None };
     let before = over(vec![priced("a", "1")], |_| {});
     let after = over(vec![priced("a", "1")], |group| group.price_limit = Some(PriceLimit { mode, on: PriceLimitOn::Sale }));
@@ -136,7 +136,7 @@ fn a_price_limit_shows_whom_it_would_refuse() {
 }
 
 #[test]
-fn a_model_that_is_gone_and_one_that_comes_are_seen() {
+fn removed_and_added_models_are_reported() {
     let with = over(vec![priced("a", "1")], |_| {});
     let without = over(vec![channel("a", &["other"])], |_| {});
     assert_eq!(replay(&with, &without, &records(1)).moves.keys().next().unwrap().to, "E13");
@@ -145,18 +145,18 @@ fn a_model_that_is_gone_and_one_that_comes_are_seen() {
 }
 
 #[test]
-fn sums_leave_out_what_has_no_price_and_say_so() {
+fn totals_exclude_and_count_unknown_costs() {
     let catalog = over(vec![channel("a", &["m"])], |_| {});
     let report = replay(&catalog, &catalog, &records(2));
     assert_eq!((report.after.cost, report.after.cost_unknown), (NanoUsd::ZERO, 2));
 }
 
 #[test]
-fn what_never_came_to_a_choice_or_has_no_key_is_passed_over() {
+fn unrouted_and_unknown_key_records_are_skipped() {
     let catalog = over(vec![priced("a", "1")], |_| {});
-    let mut stranger = record(9);
-    stranger.key = KeyId::from_parts(NOW, [9; 10]);
+    let mut unknown_key = record(9);
+    unknown_key.key = KeyId::from_parts(NOW, [9; 10]);
     let bodyless = UsageRecord { model: None, ..refused(1, "E18") };
-    let report = replay(&catalog, &catalog, &[refused(2, "E32"), bodyless, stranger, record(3)]);
+    let report = replay(&catalog, &catalog, &[refused(2, "E32"), bodyless, unknown_key, record(3)]);
     assert_eq!((report.not_routed, report.without_key, report.replayed), (2, 1, 1));
 }

@@ -1,73 +1,74 @@
-//! What a request has behind it when it chooses again: accounts it tried, channels that turned out not to serve it.
+//! What a request learned from its earlier attempts: accounts tried, channels that could not serve it.
 
 use std::sync::Arc;
 
 use super::{Exclusion, PlannedAttempt};
 use crate::{Account, AccountId, Channel, ChannelId, Multiplier};
 
-/// Most channels that are passed over before a request gives up: each costs a choice.
+/// Channels a request may skip before it gives up, since each one costs a routing pass.
 const MAX_SKIPPED_CHANNELS: usize = 32;
 
-/// What has become of earlier choices of one request. Nothing, for its first one.
+/// Earlier attempts of one request; empty for its first one.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptHistory {
     tried: Vec<AccountId>,
     skipped: Vec<SkippedChannel>,
-    /// Channels where nobody took a connection.
+    /// Channels whose address refused connections.
     unreachable: Vec<Arc<Channel>>,
     last_resort: bool,
-    /// How many of the tried were sent nothing.
-    unsent: usize,
+    /// Attempts that sent nothing.
+    unsent_count: usize,
 }
 
 /// A channel that turned out not to serve the request.
 #[derive(Clone, Debug)]
 struct SkippedChannel {
     channel: ChannelId,
-    /// Only its accounts that charge so much, and more. What is left of a budget may suffice for a cheaper one.
-    from: Option<Multiplier>,
+    /// Only accounts with at least this cost multiplier: what is left of a budget may suffice for cheaper ones. `None`: all.
+    min_cost_multiplier: Option<Multiplier>,
     why: Exclusion,
 }
 
 impl SkippedChannel {
-    fn is_about(&self, account: &Account) -> bool {
-        self.from.is_none_or(|from| account.cost_multiplier >= from)
+    fn applies_to(&self, account: &Account) -> bool {
+        self.min_cost_multiplier.is_none_or(|min| account.cost_multiplier >= min)
     }
 }
 
 impl AttemptHistory {
-    /// An attempt was made: its account is no candidate any more. A last resort is taken once.
+    /// Records an attempt. Its account is no longer a candidate; a last-resort attempt is made only once.
     pub fn record_attempt(&mut self, attempt: &PlannedAttempt) {
         self.tried.push(attempt.account.id);
         self.last_resort |= attempt.last_resort;
     }
 
-    /// Nobody took the connection of an attempt: other accounts behind the same address come after all others.
+    /// Records that an attempt's connection failed. Other accounts at the same address are tried after all others.
     pub fn record_unreachable(&mut self, attempt: &PlannedAttempt) {
         self.unreachable.push(Arc::clone(&attempt.channel));
     }
 
-    /// The channel of a planned attempt turned out not to serve the request; where its budget does not suffice, those of its
-    /// accounts that charge no less. `false`: that was so often enough.
+    /// Skips the channel of a planned attempt that turned out not to serve the request. If its budget is insufficient, only
+    /// accounts with the same or a higher cost multiplier are skipped. Returns `false` when too many were skipped.
     #[must_use]
     pub fn skip_channel(&mut self, attempt: &PlannedAttempt, why: Exclusion) -> bool {
-        let from = matches!(why, Exclusion::Budget { .. }).then_some(attempt.account.cost_multiplier);
-        self.skipped.push(SkippedChannel { channel: attempt.channel.id, from, why });
+        let min_cost_multiplier = matches!(why, Exclusion::Budget { .. }).then_some(attempt.account.cost_multiplier);
+        self.skipped.push(SkippedChannel { channel: attempt.channel.id, min_cost_multiplier, why });
         self.skipped.len() < MAX_SKIPPED_CHANNELS
     }
 
-    /// Nothing was sent of an attempt: its account is no candidate any more all the same, but it is none of the three.
+    /// Records that an attempt sent nothing. Its account stays excluded, but the attempt does not count towards
+    /// [`super::MAX_ATTEMPTS`].
     pub fn record_unsent(&mut self) {
-        self.unsent += 1;
+        self.unsent_count += 1;
     }
 
-    /// How many accounts were sent something.
+    /// Number of attempts that sent something.
     #[must_use]
     pub fn sent_count(&self) -> usize {
-        self.tried.len().saturating_sub(self.unsent)
+        self.tried.len().saturating_sub(self.unsent_count)
     }
 
-    /// Whether it is the request's first choice.
+    /// True before the first attempt.
     pub(super) const fn is_empty(&self) -> bool {
         self.tried.is_empty() && self.skipped.is_empty()
     }
@@ -76,24 +77,25 @@ impl AttemptHistory {
         self.tried.contains(&account)
     }
 
-    /// What excludes a channel with all its accounts that are on.
+    /// The exclusion of a channel with all its enabled accounts.
     pub(super) fn exclusion(&self, channel: &Channel) -> Option<Exclusion> {
-        let mut passed = self.skipped.iter().filter(|it| it.channel == channel.id);
-        let whole = passed.find(|it| channel.accounts.iter().filter(|account| account.on).all(|account| it.is_about(account)))?;
+        let mut skipped = self.skipped.iter().filter(|it| it.channel == channel.id);
+        let whole =
+            skipped.find(|it| channel.accounts.iter().filter(|account| account.on).all(|account| it.applies_to(account)))?;
         Some(whole.why.clone())
     }
 
-    /// What excludes one account of a channel that has others.
+    /// The exclusion of a single account of a channel.
     pub(super) fn account_exclusion(&self, channel: ChannelId, account: &Account) -> Option<Exclusion> {
-        let passed = self.skipped.iter().find(|it| it.channel == channel && it.is_about(account))?;
-        Some(passed.why.clone())
+        let skipped = self.skipped.iter().find(|it| it.channel == channel && it.applies_to(account))?;
+        Some(skipped.why.clone())
     }
 
     pub(super) fn is_unreachable(&self, channel: &Channel) -> bool {
-        self.unreachable.iter().any(|dead| dead.base_url == channel.base_url && dead.proxy == channel.proxy)
+        self.unreachable.iter().any(|it| it.base_url == channel.base_url && it.proxy == channel.proxy)
     }
 
-    /// Whether an account that cools was tried already because nothing else was left.
+    /// True when a cooling account was already tried as a last resort.
     pub(super) const fn took_last_resort(&self) -> bool {
         self.last_resort
     }

@@ -1,4 +1,4 @@
-//! Parting candidates into those that may be tried and those that may not, each with its reason.
+//! Splits candidates into those that may be tried and those that are excluded, each with its reason.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,65 +13,64 @@ use crate::{
     price_limit::{EffectivePrice, PriceRules, money_is_bounded},
 };
 
-/// Room for exclusions that is made at once.
+/// Capacity reserved up front for exclusions, at most.
 const MAX_PREALLOCATED: usize = 1_024;
-/// What puts a candidate behind all priorities.
-const LATER: i64 = 1 << 33;
+/// Priority offset that puts unreachable channels behind all others.
+const UNREACHABLE_OFFSET: i64 = 1 << 33;
 
-/// Parts the candidates into those that may be tried and those that may not.
+/// Splits the candidates of an offer.
 pub(super) struct CandidateFilter<'r, 'c, 'a> {
     input: &'r RouteInput<'c, 'a>,
     prices: PriceRules,
     prompt_tokens: u64,
-    /// What excludes every candidate: a limit on the sale, or no price where money is bounded.
+    /// Excludes every candidate: a limit on the sale price, or no price although money is bounded.
     sale: Option<Exclusion>,
-    pub(super) usable: Vec<Candidate>,
+    pub(super) eligible: Vec<Candidate>,
     pub(super) excluded: Vec<ExcludedCandidate<'c>>,
-    /// Whether a channel of another protocol was looked at.
-    pub(super) foreign: bool,
-    /// What such channels said when they were asked whether they can express the request, by position in the offer's
-    /// candidates.
-    asked: Vec<(u32, bool)>,
-    /// Whether the speed of accounts matters.
-    fastest: bool,
-    /// Whether requests of this kind are measured: those for text are, counts and vectors take what they take.
-    measured: bool,
-    /// Whether the answer streams, so that its first token is what counts.
+    /// True when a channel of another protocol is among the candidates.
+    pub(super) needs_translation: bool,
+    /// Results of translatability checks, by position in the offer's candidates.
+    checked: Vec<(u32, bool)>,
+    /// True when the group routes by latency.
+    routes_by_latency: bool,
+    /// True when latency applies to this request: token counts and embeddings are not measured.
+    latency_applies: bool,
+    /// True for streams, where the time to the first token is compared.
     streams: bool,
-    /// Whether a limit looks at what an account costs.
-    cost_counts: bool,
-    /// Whether vectors are asked for.
+    /// True when a price limit applies to cost.
+    cost_applies: bool,
+    /// True when embeddings are requested.
     embeds: bool,
-    /// Nothing of the request or its past can stand against a channel that is plain itself. Then its row need not be read.
-    plain: bool,
+    /// True when nothing about the request or its history can exclude an unconditional channel. Its row is then not read.
+    unconditional: bool,
 }
 
 impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
-    /// Parts all candidates of the offer. Channels of another protocol are asked whether they can express the request
-    /// when a plan comes to them ([`CandidateFilter::expresses`]).
-    pub(super) fn run(input: &'r RouteInput<'c, 'a>) -> Self {
+    /// Filters all candidates of the offer. Channels of another protocol are checked for translatability only when a plan reaches
+    /// them ([`CandidateFilter::can_express`]).
+    pub(super) fn apply(input: &'r RouteInput<'c, 'a>) -> Self {
         let mut filter = Self::new(input);
-        for (candidate, served) in (0..).zip(&input.offer.candidates) {
-            filter.candidate(candidate, *served);
+        for (candidate, mapping_ref) in (0..).zip(&input.offer.candidates) {
+            filter.candidate(candidate, *mapping_ref);
         }
         filter
     }
 
     fn new(input: &'r RouteInput<'c, 'a>) -> Self {
-        // Counting costs nothing, so no price can be too high.
+        // Counting is free, so no price limit applies.
         let free = input.summary.method == Method::CountTokens;
         let prompt_tokens = estimate_input(input.summary);
         let prices =
             if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, prompt_tokens) };
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
-        let fastest = input.offer.group.routing == Routing::Fastest;
-        let (measured, streams) = (fastest && input.summary.method.generates(), input.summary.stream);
-        let usable = Vec::with_capacity(input.offer.candidates.len().min(MAX_PREALLOCATED));
-        let (excluded, asked) = (Vec::new(), Vec::new());
-        let cost_counts = prices.looks_at_cost();
+        let routes_by_latency = input.offer.group.routing == Routing::Fastest;
+        let (latency_applies, streams) = (routes_by_latency && input.summary.method.generates(), input.summary.stream);
+        let eligible = Vec::with_capacity(input.offer.candidates.len().min(MAX_PREALLOCATED));
+        let (excluded, checked) = (Vec::new(), Vec::new());
+        let cost_applies = prices.applies_to_cost();
         let embeds = ModelPurpose::of_method(input.summary.method) == ModelPurpose::Embedding;
-        let plain = sale.is_none()
+        let unconditional = sale.is_none()
             && input.latest_catalog.is_none()
             && input.history.is_empty()
             && !input.candidate_view.has_unsupported_fields();
@@ -80,92 +79,91 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             prices,
             prompt_tokens,
             sale,
-            usable,
+            eligible,
             excluded,
-            foreign: false,
-            asked,
-            fastest,
-            measured,
+            needs_translation: false,
+            checked,
+            routes_by_latency,
+            latency_applies,
             streams,
-            cost_counts,
+            cost_applies,
             embeds,
-            plain,
+            unconditional,
         }
     }
 
-    /// Whether a candidate's channel can express the request; where it cannot, the whole channel is excluded.
-    pub(super) fn expresses(&mut self, candidate: u32) -> bool {
-        if let Some((_, known)) = self.asked.iter().find(|(asked, _)| *asked == candidate) {
+    /// True when the candidate's channel can express the request; otherwise the whole channel is excluded.
+    pub(super) fn can_express(&mut self, candidate: u32) -> bool {
+        if let Some((_, known)) = self.checked.iter().find(|(checked, _)| *checked == candidate) {
             return *known;
         }
-        let why = self.cannot_translate(candidate);
-        self.asked.push((candidate, why.is_none()));
+        let why = self.translation_exclusion(candidate);
+        self.checked.push((candidate, why.is_none()));
         let Some(why) = why else { return true };
         self.excluded.retain(|it| it.candidate != candidate);
         self.excluded.push(why);
         false
     }
 
-    /// Asks every channel of another protocol that is excluded for something that counts less: where it cannot express
-    /// the request, that is the reason.
+    /// Checks the excluded channels of other protocols too: if one cannot express the request, that replaces less permanent
+    /// reasons.
     pub(super) fn check_all_translations(&mut self) {
-        if !self.foreign {
+        if !self.needs_translation {
             return;
         }
-        let mut said: Option<(u32, bool)> = None;
+        let mut last: Option<(u32, bool)> = None;
         for it in std::mem::take(&mut self.excluded) {
             let whole_and_off = it.account.is_none() && it.why == Exclusion::Disabled;
-            if it.channel.speaks(self.input.from) || whole_and_off || !it.why.is_less_than_translation() {
+            if it.channel.speaks(self.input.from) || whole_and_off || !it.why.yields_to_translation() {
                 self.excluded.push(it);
                 continue;
             }
-            // The accounts of a channel stand together.
-            let expresses = match said {
-                Some((candidate, expresses)) if candidate == it.candidate => expresses,
+            // The accounts of a channel are adjacent.
+            let can_express = match last {
+                Some((candidate, can_express)) if candidate == it.candidate => can_express,
                 Some(_) | None => {
-                    let cannot = self.cannot_translate(it.candidate);
-                    let expresses = cannot.is_none();
+                    let cannot = self.translation_exclusion(it.candidate);
+                    let can_express = cannot.is_none();
                     self.excluded.extend(cannot);
-                    expresses
+                    can_express
                 }
             };
-            said = Some((it.candidate, expresses));
-            if expresses {
+            last = Some((it.candidate, can_express));
+            if can_express {
                 self.excluded.push(it);
             }
         }
     }
 
-    /// The model's last account, which is tried all the same while it cools for a hiccup: the one that is back first, and
-    /// only that one, so that a total outage costs one such attempt a request. Not while a healthy one is merely busy and
-    /// can be waited for.
+    /// The last resort: an account that cools after a transient failure, the one available soonest. Only one per request, so that
+    /// a total outage costs one such attempt. None while a healthy account is merely busy, because that can be waited for.
     pub(super) fn last_resort(&mut self) -> Option<Candidate> {
         if self.input.history.took_last_resort() || self.excluded.iter().any(|it| matches!(it.why, Exclusion::Concurrency)) {
             return None;
         }
-        let hiccups = self.excluded.iter().enumerate().filter_map(|(at, it)| {
+        let transient = self.excluded.iter().enumerate().filter_map(|(at, it)| {
             let Exclusion::Cooling { until, why } = it.why else { return None };
             why.is_transient().then(|| (self.priority(it.channel), until, at))
         });
-        let (.., at) = hiccups.min()?;
+        let (.., at) = transient.min()?;
         let last = self.excluded.remove(at);
         Some(Candidate {
             candidate: last.candidate,
             account: last.account?,
             priority: self.priority(last.channel),
-            // What a lone one is drawn by does not matter.
+            // Unused: a single candidate needs no ranking.
             weight: 0,
             share: 0,
             id: last.account()?.id,
             latency_us: 0,
-            foreign: !last.channel.speaks(self.input.from),
+            needs_translation: !last.channel.speaks(self.input.from),
         })
     }
 
-    fn cannot_translate(&self, candidate: u32) -> Option<ExcludedCandidate<'c>> {
-        let served = self.input.offer.candidates.get(candidate as usize)?;
-        let channel = self.input.catalog.channel_at(served.channel)?;
-        let fields = self.input.candidate_view.untranslatable_fields(channel, channel.mappings.get(served.mapping as usize)?);
+    fn translation_exclusion(&self, candidate: u32) -> Option<ExcludedCandidate<'c>> {
+        let mapping_ref = self.input.offer.candidates.get(candidate as usize)?;
+        let channel = self.input.catalog.channel_at(mapping_ref.channel)?;
+        let fields = self.input.candidate_view.untranslatable_fields(channel, channel.mappings.get(mapping_ref.mapping as usize)?);
         (!fields.is_empty()).then_some(ExcludedCandidate {
             channel,
             account: None,
@@ -174,25 +172,28 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         })
     }
 
-    /// Looks at one of the offer's candidates.
-    fn candidate(&mut self, candidate: u32, served: MappingRef) {
+    /// Filters one of the offer's candidates.
+    fn candidate(&mut self, candidate: u32, mapping_ref: MappingRef) {
         let input = self.input;
-        let Some((channel_entry, account_entries)) = input.catalog.channel_index.at(served.channel) else { return };
-        let Some(channel) = input.catalog.channel_at(served.channel) else { return };
-        let foreign = !channel_entry.speaks(input.from);
-        self.foreign |= foreign;
-        let plain = self.plain && channel_entry.plain && (!foreign || input.translates) && (!self.embeds || channel_entry.embeds);
-        if !plain && let Some(why) = self.channel_exclusion(channel, served.mapping as usize) {
+        let Some((channel_entry, account_entries)) = input.catalog.channel_index.at(mapping_ref.channel) else { return };
+        let Some(channel) = input.catalog.channel_at(mapping_ref.channel) else { return };
+        let needs_translation = !channel_entry.speaks(input.from);
+        self.needs_translation |= needs_translation;
+        let unconditional = self.unconditional
+            && channel_entry.unconditional
+            && (!needs_translation || input.translates)
+            && (!self.embeds || channel_entry.embeds);
+        if !unconditional && let Some(why) = self.channel_exclusion(channel, mapping_ref.mapping as usize) {
             self.exclude(channel, None, why, candidate);
             return;
         }
-        let cost = if self.cost_counts { cost_of(channel, served.mapping as usize, input.now) } else { None };
-        let priority = if self.plain { i64::from(channel_entry.priority) } else { self.priority(channel) };
+        let cost = if self.cost_applies { cost_of(channel, mapping_ref.mapping as usize, input.now) } else { None };
+        let priority = if self.unconditional { i64::from(channel_entry.priority) } else { self.priority(channel) };
         for (at, account_entry) in (0..).zip(account_entries) {
-            if !self.plain && input.history.is_tried(account_entry.id) {
+            if !self.unconditional && input.history.is_tried(account_entry.id) {
                 continue;
             }
-            if !self.plain
+            if !self.unconditional
                 && account_entry.on
                 && let Some(account) = channel.accounts.get(at as usize)
                 && let Some(why) = input.history.account_exclusion(channel.id, account)
@@ -201,7 +202,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                 continue;
             }
             match self.account_exclusion(channel, channel_entry, at, *account_entry, cost.as_deref()) {
-                Ok((share, latency_us)) => self.usable.push(Candidate {
+                Ok((share, latency_us)) => self.eligible.push(Candidate {
                     candidate,
                     account: at,
                     priority,
@@ -209,32 +210,32 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                     share,
                     id: account_entry.id,
                     latency_us,
-                    foreign,
+                    needs_translation,
                 }),
                 Err(why) => self.exclude(channel, Some(at), why, candidate),
             }
         }
     }
 
-    /// Lower first. Where nobody took this request's connection before is behind everything else.
+    /// Sort key, lower first. Channels this request could not connect to come after all others.
     fn priority(&self, channel: &Channel) -> i64 {
-        i64::from(channel.priority) + if self.input.history.is_unreachable(channel) { LATER } else { 0 }
+        i64::from(channel.priority) + if self.input.history.is_unreachable(channel) { UNREACHABLE_OFFSET } else { 0 }
     }
 
     #[inline]
     fn exclude(&mut self, channel: &'c Channel, account: Option<u32>, why: Exclusion, candidate: u32) {
         if self.excluded.is_empty() {
-            // One is seldom alone.
+            // Exclusions seldom come alone.
             let channels = self.input.offer.candidates.len() - candidate as usize;
             self.excluded.reserve(channels.max(channel.accounts.len()).min(MAX_PREALLOCATED));
         }
         self.excluded.push(ExcludedCandidate { channel, account, why, candidate });
     }
 
-    /// What excludes a channel with all its accounts, what lasts longest first.
-    fn channel_exclusion(&self, channel: &Channel, serves: usize) -> Option<Exclusion> {
+    /// The most permanent reason that excludes a channel with all its accounts.
+    fn channel_exclusion(&self, channel: &Channel, mapping_index: usize) -> Option<Exclusion> {
         let input = self.input;
-        let Some(mapping) = channel.mappings.get(serves) else { return Some(Exclusion::NoMapping) };
+        let Some(mapping) = channel.mappings.get(mapping_index) else { return Some(Exclusion::NoMapping) };
         if !channel.serves_purpose(ModelPurpose::of_method(input.summary.method)) {
             return Some(Exclusion::NoMapping);
         }
@@ -265,7 +266,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         None
     }
 
-    /// What excludes one account, or what is left of its weight, in thousandths, and how soon its first tokens come.
+    /// What excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
     #[inline]
     fn account_exclusion(
         &self,
@@ -278,7 +279,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if !account_entry.on || self.input.latest_catalog.is_some_and(|newer| !is_on(newer, channel, at, account_entry.id)) {
             return Err(Exclusion::Disabled);
         }
-        if self.cost_counts
+        if self.cost_applies
             && let Some(account) = channel.accounts.get(at as usize)
         {
             let cost = cost.map(|price| EffectivePrice::of(price, self.prompt_tokens, account.cost_multiplier));
@@ -287,7 +288,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             }
         }
         let mut status = HealthStatus::HEALTHY;
-        if channel_entry.cooling || self.fastest {
+        if channel_entry.cooling || self.routes_by_latency {
             status = self.input.health.status(account_entry.id, self.input.now);
             match status.availability {
                 Availability::Cooling { until, why } if channel_entry.cooling => return Err(Exclusion::Cooling { until, why }),
@@ -295,28 +296,28 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                 Availability::Usable | Availability::ProbeDue | Availability::Cooling { .. } | Availability::Resting { .. } => {}
             }
         }
-        if account_entry.bounds.any() {
-            match self.input.candidate_view.account_load(account_entry.id, account_entry.bounds) {
+        if account_entry.limits.any() {
+            match self.input.candidate_view.account_load(account_entry.id, account_entry.limits) {
                 AccountLoad::Free => {}
                 AccountLoad::AtConcurrency => return Err(Exclusion::Concurrency),
                 AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
             }
         }
         let latency_us = if self.streams { status.first_token_us } else { status.whole_answer_us };
-        Ok((if channel_entry.cooling { status.share } else { 1_000 }, if self.measured { latency_us } else { 0 }))
+        Ok((if channel_entry.cooling { status.share } else { 1_000 }, if self.latency_applies { latency_us } else { 0 }))
     }
 }
 
-/// Whether an account is on in another catalog, where it most likely has the same place.
+/// True when an account is enabled in another catalog, where it is most likely at the same position.
 fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> bool {
     let Some(row) = newer.channels.get(&channel.id) else { return false };
     let same = |it: &&Arc<Account>| it.id == account;
     row.accounts.get(at as usize).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.on)
 }
 
-/// What a channel charges for a model now; `None`: nobody said. Echo charges nothing.
+/// Cost price of a mapping at a time; `None`: unknown. Echo is free.
 #[must_use]
-pub fn cost_of(channel: &Channel, serves: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
-    let stated = channel.mappings.get(serves)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
+pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
+    let stated = channel.mappings.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }

@@ -1,4 +1,4 @@
-//! Why a candidate is not tried, and what that means for the caller.
+//! Why candidates are excluded, and what callers and operators are told about it.
 
 use std::{fmt, sync::Arc};
 
@@ -9,12 +9,12 @@ use crate::{
     offer::{ModelPurpose, supports},
 };
 
-/// One candidate that is not tried.
+/// A candidate that is not tried.
 #[derive(Clone, Debug)]
 pub struct ExcludedCandidate<'c> {
     /// Channel.
     pub channel: &'c Channel,
-    /// Position in [`Channel::accounts`]; `None`: the whole channel.
+    /// Index in [`Channel::accounts`]; `None`: the whole channel.
     pub account: Option<u32>,
     /// The reason.
     pub why: Exclusion,
@@ -29,75 +29,75 @@ pub enum Exclusion {
     NoAccount,
     /// The channel cannot serve the method.
     NoMapping,
-    /// Off by hand.
+    /// Disabled by an operator.
     Disabled,
-    /// Cooling, or another request is probing.
+    /// Cooling, or being probed by another request.
     Cooling {
-        /// End.
+        /// End of the cooling.
         until: Timestamp,
-        /// Cause.
+        /// Cause of the cooling.
         why: CoolingReason,
     },
     /// Resting.
     Resting {
-        /// End; `None`: a test must pass.
+        /// End of the rest; `None`: a test must pass.
         until: Option<Timestamp>,
-        /// Cause.
+        /// Cause of the rest.
         why: RestingReason,
     },
-    /// A price is above a bound.
+    /// A price exceeds a price limit.
     PriceAboveLimit(PriceFigures),
-    /// A price that must exist does not.
+    /// A required price is missing.
     Unpriced,
-    /// Too little is left between cost and sale.
+    /// The margin between sale and cost price is too low.
     Margin,
     /// Its protocol cannot express these fields.
     CannotTranslate(Vec<FieldPath>),
-    /// It refused these fields lately.
+    /// It recently refused these fields.
     Capability(Vec<FieldPath>),
-    /// It speaks this protocol, and translation is not to be used.
+    /// It speaks this protocol, and translation is disabled.
     OtherProtocol(Protocol),
-    /// As many requests at once as it takes.
+    /// Its concurrency limit is reached.
     Concurrency,
-    /// As many requests or tokens a minute as it takes.
+    /// Its limit of requests or tokens per minute is reached.
     Rate {
-        /// When there is room again.
+        /// When it can take the next request.
         until: Timestamp,
     },
-    /// The channel's budget is spent.
+    /// The channel's budget is exhausted.
     Budget {
-        /// When it renews; `None`: it does not.
+        /// Start of the next period; `None`: never.
         until: Option<Timestamp>,
     },
 }
 
-/// A price above a bound, nano-USD per million tokens after multipliers.
+/// A price above a price limit; nano-USD per million tokens after multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceFigures {
-    /// Whose limit.
+    /// Level the price limit is set on.
     pub level: LimitLevel,
-    /// Which price.
+    /// Sale or cost price.
     pub on: PriceLimitOn,
-    /// Which kind.
+    /// Kind of tokens.
     pub kind: PriceKind,
-    /// The bound.
+    /// The price limit.
     pub limit: i64,
     /// The price.
     pub price: i64,
 }
 
-/// Whose price limit.
+/// Level a price limit is set on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitLevel {
-    /// The group's.
+    /// The group.
     Group,
-    /// The key's.
+    /// The key.
     Key,
-    /// The request's own.
+    /// The request.
     Request,
 }
 
-/// Which price.
+/// Kind of tokens a price is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceKind {
     /// Input.
@@ -106,22 +106,23 @@ pub enum PriceKind {
     Output,
 }
 
-/// Why no account is available, as callers are told (E40; E41 for price limits). Of several the first in this order is told.
+/// Why no account is available, as reported to callers (E40; E41 for price limits). Of several causes the first variant is
+/// reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoRouteCause {
-    /// Busy accounts.
+    /// Accounts are busy.
     Concurrency,
     /// Cooling after failures.
     Cooldown,
     /// Cooling after 429.
     UpstreamRateLimited,
-    /// Spent quota, or our budget on the channel.
+    /// Exhausted quota of an account, or our budget on the channel.
     UpstreamQuota,
     /// Price limits.
     PriceLimit,
-    /// Off by hand, or refused credentials.
+    /// Disabled by an operator, or credentials refused.
     Disabled,
-    /// Nothing there.
+    /// No account is configured.
     NoneConfigured,
 }
 
@@ -130,53 +131,54 @@ pub enum NoRouteCause {
 pub struct NoRoute<'c> {
     /// All of them, with reasons.
     pub excluded: Vec<ExcludedCandidate<'c>>,
-    /// What was asked.
+    /// Method of the request.
     pub method: Method,
 }
 
-/// Most entries of a trace; the rest is summed up in one more.
+/// Entries of a trace, at most; one more entry gives the number omitted.
 const MAX_TRACE_ENTRIES: usize = 64;
 
 impl NoRoute<'_> {
-    /// The cause to tell: the first present in the order of [`NoRouteCause`]'s variants.
+    /// The cause to report: the first one present, in the order of [`NoRouteCause`]'s variants.
     #[must_use]
     pub fn cause(&self) -> NoRouteCause {
         self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(NoRouteCause::NoneConfigured)
     }
 
-    /// E41 instead of E40: price limits exclude everything that is not off or missing anyway, so that no wait helps.
+    /// True for E41 instead of E40: apart from what is disabled or missing, only price limits exclude candidates, so waiting does
+    /// not help.
     #[must_use]
     pub fn price_limit_alone(&self) -> bool {
         self.cause() == NoRouteCause::PriceLimit
     }
 
-    /// When the first candidate is back, where that is known.
+    /// When the first candidate becomes available again, if known.
     #[must_use]
     pub fn earliest_recovery(&self) -> Option<Timestamp> {
         self.excluded.iter().filter_map(|it| it.why.until()).min()
     }
 
-    /// When the next candidate is back after a time, where that is known.
+    /// When the next candidate becomes available after `now`, if known.
     #[must_use]
     pub fn recovery_after(&self, now: Timestamp) -> Option<Timestamp> {
         self.excluded.iter().filter_map(|it| it.why.until()).filter(|until| *until > now).min()
     }
 
-    /// Accounts that are only busy, in the offer's order: waiting for one of them is worth while.
+    /// Accounts excluded only because they are busy, in the offer's order. They are worth waiting for.
     #[must_use]
     pub fn busy_accounts(&self) -> Vec<Arc<Account>> {
         let busy = self.excluded.iter().filter(|it| it.why == Exclusion::Concurrency);
         busy.filter_map(|it| it.account().cloned()).collect()
     }
 
-    /// Whether waiting can help.
+    /// True when waiting can help.
     #[must_use]
     pub fn retryable(&self) -> bool {
         self.cause().retryable()
     }
 
-    /// The fewest fields whose removal gives a candidate (E17); `None` when something else excludes one too. Candidates
-    /// that speak another protocol while translation is not to be used do not count.
+    /// The smallest set of fields whose removal makes a candidate usable (E17); `None` when any candidate is excluded for another
+    /// reason. Candidates of other protocols do not count while translation is disabled.
     #[must_use]
     pub fn fewest_unsupported_fields(&self) -> Option<Vec<FieldPath>> {
         if self.excluded.iter().any(|it| it.why.cause().is_some()) {
@@ -185,23 +187,22 @@ impl NoRoute<'_> {
         self.excluded.iter().filter_map(|it| it.why.fields()).min_by_key(|fields| fields.len()).cloned()
     }
 
-    /// Every candidate speaks another protocol and translation is not to be used (E15): what the model is offered
-    /// on instead.
+    /// The methods the model is offered on, when all candidates speak another protocol and translation is disabled (E15).
     #[must_use]
     pub fn other_protocol_methods(&self) -> Option<Vec<&'static str>> {
         let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
         protocols.filter(|it| !it.is_empty()).map(|protocols| supports(ModelPurpose::of_method(self.method), &protocols))
     }
 
-    /// The figures E41 may show: of limits on the sale price only, since cost is never shown to a caller; the cheapest
-    /// where candidates differ.
+    /// Prices that E41 may show. Only limits on the sale price, because callers never see costs; the cheapest candidate if they
+    /// differ.
     #[must_use]
     pub fn price_figures(&self) -> Option<PriceFigures> {
         let figures = self.excluded.iter().filter_map(|it| it.why.figures()).filter(|it| it.on == PriceLimitOn::Sale);
         figures.min_by_key(|figures| figures.price)
     }
 
-    /// What the usage record keeps of it.
+    /// The usage record's trace of the exclusions.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
         let mut entries = Vec::new();
@@ -210,7 +211,7 @@ impl NoRoute<'_> {
     }
 }
 
-/// Appends what is excluded, summing up what goes beyond the bound.
+/// Appends a trace entry per exclusion, up to [`MAX_TRACE_ENTRIES`], then one with the number omitted.
 pub(super) fn trace(excluded: &[ExcludedCandidate<'_>], entries: &mut Vec<TraceEntry>) {
     entries.extend(excluded.iter().take(MAX_TRACE_ENTRIES).map(|it| TraceEntry {
         channel: it.channel.name.clone(),
@@ -233,7 +234,7 @@ impl<'c> ExcludedCandidate<'c> {
 }
 
 impl Exclusion {
-    /// The word in traces.
+    /// Name in traces.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -252,7 +253,7 @@ impl Exclusion {
         }
     }
 
-    /// What it contributes to E40 and E41; `None`: it does not count.
+    /// The cause it contributes to E40 and E41; `None` if it does not count.
     #[must_use]
     pub const fn cause(&self) -> Option<NoRouteCause> {
         Some(match self {
@@ -267,7 +268,7 @@ impl Exclusion {
         })
     }
 
-    /// When it ends, where that is known.
+    /// When it ends, if known.
     #[must_use]
     pub const fn until(&self) -> Option<Timestamp> {
         match self {
@@ -286,7 +287,7 @@ impl Exclusion {
         }
     }
 
-    /// More for the operator. Never shown to callers: it may name costs.
+    /// Details for operators. Never shown to callers, because it may contain costs.
     #[must_use]
     pub fn detail(&self) -> Option<String> {
         let until = self.until().map(|until| format!(" until {until}")).unwrap_or_default();
@@ -302,7 +303,7 @@ impl Exclusion {
         }
     }
 
-    /// What would change it, for the operator.
+    /// What an operator can do about it.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
@@ -330,8 +331,8 @@ impl Exclusion {
         }
     }
 
-    /// Whether that a channel's protocol cannot express the request counts before it.
-    pub(super) const fn is_less_than_translation(&self) -> bool {
+    /// True when an untranslatable request is a more permanent reason than this one.
+    pub(super) const fn yields_to_translation(&self) -> bool {
         match self {
             Self::NoAccount | Self::NoMapping | Self::OtherProtocol(_) | Self::CannotTranslate(_) => false,
             Self::Disabled
@@ -347,7 +348,7 @@ impl Exclusion {
         }
     }
 
-    /// The fields it is about.
+    /// The fields it names.
     const fn fields(&self) -> Option<&Vec<FieldPath>> {
         if let Self::CannotTranslate(fields) | Self::Capability(fields) = self { Some(fields) } else { None }
     }
@@ -375,7 +376,7 @@ impl fmt::Display for PriceFigures {
 }
 
 impl PriceKind {
-    /// The word in messages.
+    /// Name in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -386,7 +387,7 @@ impl PriceKind {
 }
 
 impl LimitLevel {
-    /// The word in messages.
+    /// Name in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -398,7 +399,7 @@ impl LimitLevel {
 }
 
 impl NoRouteCause {
-    /// The word on the wire.
+    /// Name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -412,7 +413,7 @@ impl NoRouteCause {
         }
     }
 
-    /// Whether waiting helps of itself.
+    /// True when waiting alone can help.
     #[must_use]
     pub const fn retryable(self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Every exclusion, every cause, and the order of what is left.
+//! Every exclusion and cause, and the order of the remaining candidates.
 
 mod causes;
 mod order;
@@ -18,7 +18,7 @@ use crate::{
 };
 use crate::{CoolingReason, Multiplier, samples::account_id};
 
-/// One request against a catalog, with whatever stands against its candidates.
+/// One request against a catalog, with configurable obstacles for its candidates.
 struct Case {
     channels: Vec<Channel>,
     group: Group,
@@ -28,23 +28,23 @@ struct Case {
     from: Protocol,
     translates: bool,
     request_limit: Option<PriceLimit>,
-    health: Board,
+    health: FixedHealth,
     loads: HashMap<AccountId, AccountLoad>,
     budgets: HashMap<String, ChannelBudget>,
     learned: HashMap<String, Vec<FieldPath>>,
     untranslatable: HashMap<String, Vec<FieldPath>>,
     newer: Option<Catalog>,
     past: AttemptHistory,
-    /// Being asked whether a request can be expressed takes so long that busy accounts are free then.
+    /// Simulates a translation check so slow that busy accounts are free afterwards.
     freed_meanwhile: bool,
-    /// How often a channel was asked whether it can express the request.
-    asked: Cell<usize>,
+    /// Number of translation checks.
+    translation_checks: Cell<usize>,
 }
 
 #[derive(Default)]
-struct Board(HashMap<AccountId, AccountHealth>);
+struct FixedHealth(HashMap<AccountId, AccountHealth>);
 
-impl HealthView for Board {
+impl HealthView for FixedHealth {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.0.get(&account).copied().unwrap_or_default().status(now)
     }
@@ -52,8 +52,8 @@ impl HealthView for Board {
 
 impl CandidateView for Case {
     fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
-        assert!(bounds.any(), "asked of bounded accounts only");
-        let load = self.loads.get(&account).filter(|_| !(self.freed_meanwhile && self.asked.get() > 0));
+        assert!(bounds.any(), "called for limited accounts only");
+        let load = self.loads.get(&account).filter(|_| !(self.freed_meanwhile && self.translation_checks.get() > 0));
         load.copied().unwrap_or(AccountLoad::Free)
     }
 
@@ -65,25 +65,25 @@ impl CandidateView for Case {
         !self.learned.is_empty()
     }
 
-    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        assert_eq!(serves.model, "m");
+    fn unsupported_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        assert_eq!(mapping.model, "m");
         self.learned.get(&channel.name).cloned().unwrap_or_default()
     }
 
-    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        assert!(serves.model == "m" && !channel.speaks(self.from), "asked of other protocols only");
-        self.asked.set(self.asked.get() + 1);
+    fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        assert!(mapping.model == "m" && !channel.speaks(self.from), "called for other protocols only");
+        self.translation_checks.set(self.translation_checks.get() + 1);
         self.untranslatable.get(&channel.name).cloned().unwrap_or_default()
     }
 }
 
-/// A channel that speaks another protocol than the callers here.
+/// A channel of another protocol than the test's callers.
 fn foreign(name: &str) -> Channel {
     Channel { protocol: Protocol::Gemini, ..channel(name, &["m"]) }
 }
 
 impl Case {
-    /// Model `m` over these channels, asked by chat.
+    /// Model `m` on these channels, requested by chat.
     fn over(channels: Vec<Channel>) -> Self {
         let names: Vec<String> = channels.iter().map(|it| it.name.clone()).collect();
         Self {
@@ -95,7 +95,7 @@ impl Case {
             from: Protocol::OpenAi,
             translates: false,
             request_limit: None,
-            health: Board::default(),
+            health: FixedHealth::default(),
             loads: HashMap::new(),
             budgets: HashMap::new(),
             learned: HashMap::new(),
@@ -103,11 +103,11 @@ impl Case {
             newer: None,
             past: AttemptHistory::default(),
             freed_meanwhile: false,
-            asked: Cell::new(0),
+            translation_checks: Cell::new(0),
         }
     }
 
-    /// Model `m` over a channel `c` with so many accounts `c/0`…
+    /// Model `m` on a channel `c` with `count` accounts `c/0`…
     fn accounts(count: usize) -> Self {
         Self::over(vec![with_accounts(channel("c", &["m"]), count)])
     }
@@ -130,8 +130,8 @@ impl Case {
         self.run_with(&mut || 0)
     }
 
-    fn run_with(&self, dice: &mut dyn FnMut() -> u32) -> Result<Plan<'static>, NoRoute<'static>> {
-        // What comes out borrows from the catalog, so it is never freed.
+    fn run_with(&self, random: &mut dyn FnMut() -> u32) -> Result<Plan<'static>, NoRoute<'static>> {
+        // Leaked, because the result borrows from the catalog.
         let catalog = catalog(self.channels.clone(), vec![self.group.clone()], vec![self.model.clone()]);
         let catalog: &'static Catalog = Box::leak(Box::new(catalog));
         let caller = Caller::of(catalog, Arc::new(self.key.clone()));
@@ -150,11 +150,11 @@ impl Case {
             translates: self.translates,
             history: &self.past,
         };
-        route(&input, dice)
+        route(&input, random)
     }
 
-    /// Names of the accounts tried, in order.
-    fn tried(&self) -> Vec<String> {
+    /// Names of the planned accounts, in order.
+    fn planned(&self) -> Vec<String> {
         self.run().map(|plan| plan.attempts().map(|it| it.account.name.clone()).collect()).unwrap_or_default()
     }
 
@@ -162,11 +162,11 @@ impl Case {
         self.run().expect_err("no candidate is left")
     }
 
-    /// The reason of the only candidate.
+    /// The exclusion of the only candidate.
     fn why(&self) -> Exclusion {
-        let refused = self.fails();
-        assert_eq!(refused.excluded.len(), 1);
-        refused.excluded[0].why.clone()
+        let no_route = self.fails();
+        assert_eq!(no_route.excluded.len(), 1);
+        no_route.excluded[0].why.clone()
     }
 }
 

@@ -1,30 +1,30 @@
-//! What is charged for a request and what an attempt costs, by how they ended: the stream-break policy.
+//! What a request is charged and what an attempt costs, depending on how they ended (stream-break policy).
 
 use tollgate_protocol::{Method, Usage};
 
 use super::{DeliveredContent, InputCount, amount, count_output, tokens_of};
 use crate::{AttemptResult, Multiplier, NanoUsd, Outcome, Price, StreamBreak, TokenSource, Tokens};
 
-/// All that the sale of a request rests on.
+/// Input of the sale calculation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BillingInput {
     pub(super) method: Method,
     pub(super) outcome: Outcome,
     pub(super) policy: StreamBreak,
     pub(super) input: InputCount,
-    /// What the upstream reported, and as what it counts.
+    /// Usage the upstream reported.
     pub(super) usage: Option<Usage>,
     pub(super) usage_source: TokenSource,
-    /// Whether an upstream was at work on the request when it ended.
+    /// True when an upstream was processing the request when it ended.
     pub(super) in_flight: bool,
-    /// What the upstream gave.
+    /// Content the upstream produced.
     pub(super) produced: DeliveredContent,
-    /// What reached the caller.
+    /// Content that reached the caller.
     pub(super) delivered: DeliveredContent,
 }
 
 impl BillingInput {
-    /// The tokens that are charged; `None`: nothing is, whatever the price.
+    /// The charged tokens; `None`: nothing is charged, whatever the price.
     pub(super) fn tokens(&self) -> Option<Tokens> {
         if self.method == Method::CountTokens {
             return None;
@@ -40,13 +40,13 @@ impl BillingInput {
                     _ => self.counted(self.delivered),
                 })
             }
-            // He gave it up himself: the policy applies to the input.
+            // The caller cancelled the request itself; the policy decides about the input.
             Outcome::CallerLeft if self.in_flight && self.policy != StreamBreak::NoneIfEmpty => Some(self.input_alone()),
             Outcome::Refused | Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped => None,
         }
     }
 
-    /// The input, as reported where it was, and this much output, counted.
+    /// Tokens with the input as reported, if it was, and the counted output.
     fn counted(&self, output: DeliveredContent) -> Tokens {
         let input = self.input_alone();
         let output = count_output(output);
@@ -64,12 +64,12 @@ impl BillingInput {
     }
 }
 
-/// The tokens a provider will charge for an attempt, as far as is known.
+/// The tokens a provider will charge for an attempt, as far as known.
 pub(super) fn attempt_tokens(
     method: Method,
     result: AttemptResult,
     input: InputCount,
-    given: DeliveredContent,
+    produced: DeliveredContent,
     usage: Option<(Usage, TokenSource)>,
 ) -> Tokens {
     let complete = match result {
@@ -80,10 +80,10 @@ pub(super) fn attempt_tokens(
     if method == Method::CountTokens {
         return Tokens::default();
     }
-    let counted = count_output(given);
+    let counted = count_output(produced);
     match usage {
         Some((usage, source)) if complete || usage.completion_total >= counted => tokens_of(&usage, source),
-        // The report is older than the text: what came since is charged too.
+        // The report is older than the content; the output produced since is charged too.
         Some((usage, _)) => tokens_of(&Usage { completion_total: counted, ..usage }, TokenSource::Estimated),
         None => {
             let source = if complete { input.source.with(TokenSource::Counted) } else { TokenSource::Estimated };
@@ -92,7 +92,7 @@ pub(super) fn attempt_tokens(
     }
 }
 
-/// An amount that may be unknown, or too large to be written down.
+/// An amount that may be unknown or too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PricedAmount {
     Known(NanoUsd),
@@ -101,28 +101,34 @@ pub(super) enum PricedAmount {
 }
 
 impl PricedAmount {
-    /// Prices an attempt's tokens. What used nothing costs nothing.
-    pub(super) fn cost(result: AttemptResult, method: Method, tokens: &Tokens, price: Option<&Price>, factor: Multiplier) -> Self {
+    /// Cost of an attempt's tokens. Unused attempts are free.
+    pub(super) fn cost(
+        result: AttemptResult,
+        method: Method,
+        tokens: &Tokens,
+        price: Option<&Price>,
+        multiplier: Multiplier,
+    ) -> Self {
         match result {
             AttemptResult::NotSent | AttemptResult::Refused => Self::Known(NanoUsd::ZERO),
             _ if method == Method::CountTokens => Self::Known(NanoUsd::ZERO),
             AttemptResult::Answered | AttemptResult::Failed | AttemptResult::Broke | AttemptResult::Cancelled => {
-                Self::of(tokens, price, factor)
+                Self::of(tokens, price, multiplier)
             }
         }
     }
 
-    /// Prices what is sold; `None`: nothing is charged.
-    pub(super) fn sale(tokens: Option<&Tokens>, price: Option<&Price>, factor: Multiplier) -> Self {
-        tokens.map_or(Self::Known(NanoUsd::ZERO), |tokens| Self::of(tokens, price, factor))
+    /// Sale amount; `None` tokens are free.
+    pub(super) fn sale(tokens: Option<&Tokens>, price: Option<&Price>, multiplier: Multiplier) -> Self {
+        tokens.map_or(Self::Known(NanoUsd::ZERO), |tokens| Self::of(tokens, price, multiplier))
     }
 
-    fn of(tokens: &Tokens, price: Option<&Price>, factor: Multiplier) -> Self {
+    fn of(tokens: &Tokens, price: Option<&Price>, multiplier: Multiplier) -> Self {
         let Some(price) = price else { return Self::Unpriced };
-        amount(tokens, price, factor).map_or(Self::Overflow, Self::Known)
+        amount(tokens, price, multiplier).map_or(Self::Overflow, Self::Known)
     }
 
-    /// The figure for the record.
+    /// The amount, for the record.
     pub(super) const fn known(self) -> Option<NanoUsd> {
         match self {
             Self::Known(amount) => Some(amount),
@@ -130,7 +136,7 @@ impl PricedAmount {
         }
     }
 
-    /// Both together: an overflow shows, else what is not known stays so.
+    /// Sum of both: overflow takes precedence over unknown.
     pub(super) fn plus(self, other: Self) -> Self {
         match (self, other) {
             (Self::Known(a), Self::Known(b)) => a.checked_add(b).map_or(Self::Overflow, Self::Known),

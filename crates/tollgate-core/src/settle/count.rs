@@ -1,8 +1,8 @@
-//! Counting tokens and money.
+//! Token counts and amounts of money.
 //!
-//! Two kinds of figures: *estimates* bound what a request can come to (holds, tiers of price limits), *counts* stand in
-//! bills where the provider gave no figures. An estimate takes 2 bytes of text for a token, which hardly any text
-//! exceeds; a count takes 4, which is what English comes to, so that a missing figure is not to the caller's harm.
+//! There are two kinds of figures. *Estimates* bound the size of a request (reservations, tiers of price limits); they assume 2
+//! bytes of text per token, which hardly any text exceeds. *Counts* replace missing provider usage in bills; they assume 4 bytes
+//! per token, the average of English, so that missing usage does not overcharge.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{RequestSummary, Usage};
@@ -10,50 +10,50 @@ use tollgate_protocol::{RequestSummary, Usage};
 use super::DeliveredContent;
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
-/// Bytes of text a token has at least; for estimates.
-const LEAST_TEXT_BYTES: u64 = 2;
-/// Tokens around the text of a turn (role, delimiters); for estimates.
-const TURN_TOKENS: u64 = 8;
-/// Bytes of text a token has; for counts.
-const TEXT_BYTES: u64 = 4;
-/// Tokens of one image, in or out.
-const IMAGE_TOKENS: u64 = 1_600;
-/// Bytes of one second of audio.
-const AUDIO_BYTES: u64 = 8_000;
-/// Tokens of one second of audio.
-const AUDIO_TOKENS: u64 = 32;
-/// Bytes of a document for one token; its pages are not looked at.
-const DOCUMENT_BYTES: u64 = 2_000;
-/// Output that is reckoned with when neither request nor model bounds it.
-const OPEN_OUTPUT: u64 = 16_384;
+/// Lowest number of bytes of text per token; for estimates.
+const ESTIMATE_BYTES_PER_TOKEN: u64 = 2;
+/// Tokens around a turn's text (role, delimiters); for estimates.
+const TOKENS_PER_TURN: u64 = 8;
+/// Average number of bytes of text per token; for counts.
+const COUNT_BYTES_PER_TOKEN: u64 = 4;
+/// Tokens per image, input or output.
+const TOKENS_PER_IMAGE: u64 = 1_600;
+/// Bytes per second of audio.
+const AUDIO_BYTES_PER_SECOND: u64 = 8_000;
+/// Tokens per second of audio.
+const AUDIO_TOKENS_PER_SECOND: u64 = 32;
+/// Bytes of a document per token; its pages are not inspected.
+const DOCUMENT_BYTES_PER_TOKEN: u64 = 2_000;
+/// Estimated output when neither request nor model limits it.
+const DEFAULT_OUTPUT: u64 = 16_384;
 
-/// A local count of a request's input.
+/// A local count of a request's input tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputCount {
     /// Tokens.
     pub tokens: u64,
-    /// [`TokenSource::Counted`] for text alone, [`TokenSource::Estimated`] where media had to be guessed.
+    /// [`TokenSource::Counted`] for text alone, [`TokenSource::Estimated`] with media.
     pub source: TokenSource,
 }
 
-/// Most tokens a provider can be believed to have used for one request. Sums over billions of such reports fit into 64 bits.
-const MOST_TOKENS: u64 = 1_000_000_000;
+/// Highest plausible token count of one request. Sums over billions of such reports fit into 64 bits.
+const MAX_PLAUSIBLE_TOKENS: u64 = 1_000_000_000;
 
-/// A provider's report, if its totals can be true. What is beyond belief counts as no report: the tokens are counted here.
+/// Discards a usage report with implausible totals; the tokens are then counted locally.
 #[must_use]
-pub(super) fn believed(usage: Option<Usage>) -> Option<Usage> {
-    usage.filter(|usage| usage.prompt_total <= MOST_TOKENS && usage.completion_total <= MOST_TOKENS)
+pub(super) fn plausible(usage: Option<Usage>) -> Option<Usage> {
+    usage.filter(|usage| usage.prompt_total <= MAX_PLAUSIBLE_TOKENS && usage.completion_total <= MAX_PLAUSIBLE_TOKENS)
 }
 
-/// The provider's totals as kinds that do not overlap. A part that is larger than what is left of its total is cut to
-/// it, so that the kinds always sum up to the totals.
+/// Splits the provider's totals into kinds that do not overlap. A part larger than the rest of its total is cut, so the kinds
+/// always add up to the totals.
 #[must_use]
 pub fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
     let mut input = usage.prompt_total;
     let mut take = |part: u64| {
-        let taken = part.min(input);
-        input -= taken;
-        taken
+        let part = part.min(input);
+        input -= part;
+        part
     };
     let cache_read = take(usage.cached);
     let cache_write = take(usage.cache_write);
@@ -63,46 +63,46 @@ pub fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
     Tokens { input, output: usage.completion_total - thinking, cache_read, cache_write, thinking, image, audio, source }
 }
 
-/// Most input tokens a request can be expected to have; for holds and for the tier a price limit looks at.
+/// Upper estimate of a request's input tokens, for reservations and price limit tiers.
 #[must_use]
 pub fn estimate_input(summary: &RequestSummary) -> u64 {
-    let turns = u64::from(summary.turns).saturating_mul(TURN_TOKENS);
-    summary.text_bytes.div_ceil(LEAST_TEXT_BYTES).saturating_add(turns).saturating_add(media_input(summary))
+    let turns = u64::from(summary.turns).saturating_mul(TOKENS_PER_TURN);
+    summary.text_bytes.div_ceil(ESTIMATE_BYTES_PER_TOKEN).saturating_add(turns).saturating_add(media_input(summary))
 }
 
-/// Most output tokens a request can have; for holds. The asked limit within the model's own, else the model's (so for a limit
-/// of 0), for each candidate; 0 where nothing is generated.
+/// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also
+/// for a limit of 0), times the number of candidate answers. 0 for methods that generate nothing.
 #[must_use]
 pub fn estimate_output(summary: &RequestSummary, model: &Model) -> u64 {
     if !summary.method.generates() {
         return 0;
     }
-    let most = model.max_output.unwrap_or(u64::MAX);
-    // Anthropic writes nothing for a limit of 0, some other upstreams take it for none: the worst of both is meant.
-    let asked = summary.max_output.filter(|asked| *asked > 0);
-    let each = asked.map_or_else(|| model.max_output.unwrap_or(OPEN_OUTPUT), |asked| asked.min(most));
+    let model_limit = model.max_output.unwrap_or(u64::MAX);
+    // Anthropic generates nothing for a limit of 0, other upstreams treat it as unlimited; assume the worse.
+    let requested = summary.max_output.filter(|requested| *requested > 0);
+    let each = requested.map_or_else(|| model.max_output.unwrap_or(DEFAULT_OUTPUT), |requested| requested.min(model_limit));
     each.saturating_mul(u64::from(summary.candidates.max(1)))
 }
 
-/// Input tokens where the provider gives no figures; for bills.
+/// Input tokens when the provider reports none, for bills.
 #[must_use]
 pub fn count_input(summary: &RequestSummary) -> InputCount {
     let media = media_input(summary);
     InputCount {
-        tokens: summary.text_bytes.div_ceil(TEXT_BYTES).saturating_add(media),
+        tokens: summary.text_bytes.div_ceil(COUNT_BYTES_PER_TOKEN).saturating_add(media),
         source: if media == 0 { TokenSource::Counted } else { TokenSource::Estimated },
     }
 }
 
-/// Output tokens where the provider gives no figures; for bills. Takes a `ReplySummary` or what reached the caller.
+/// Output tokens when the provider reports none, for bills. Takes a `ReplySummary` or the delivered content.
 #[must_use]
 pub fn count_output(output: impl Into<DeliveredContent>) -> u64 {
     let output = output.into();
-    output.text_bytes.div_ceil(TEXT_BYTES).saturating_add(u64::from(output.media) * IMAGE_TOKENS)
+    output.text_bytes.div_ceil(COUNT_BYTES_PER_TOKEN).saturating_add(u64::from(output.media) * TOKENS_PER_IMAGE)
 }
 
-/// What tokens come to at a price list (its tier is chosen here), once rounded half-up to nano-USD. `None`: it is more than
-/// [`NanoUsd::MOST_OF_A_REQUEST`], which is an error of the record.
+/// Amount of these tokens at a price list (with the tier of their prompt size), rounded once, half up, to nano-USD. `None` when
+/// it exceeds [`NanoUsd::MAX_PER_REQUEST`], which the record reports as an error.
 #[must_use]
 pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<NanoUsd> {
     const PER_MILLION: i128 = 1_000_000;
@@ -127,9 +127,9 @@ pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<
 }
 
 fn media_input(summary: &RequestSummary) -> u64 {
-    let images = u64::from(summary.images).saturating_mul(IMAGE_TOKENS);
-    let audio = summary.audio_bytes.div_ceil(AUDIO_BYTES).saturating_mul(AUDIO_TOKENS);
-    let documents = summary.document_bytes.div_ceil(DOCUMENT_BYTES);
+    let images = u64::from(summary.images).saturating_mul(TOKENS_PER_IMAGE);
+    let audio = summary.audio_bytes.div_ceil(AUDIO_BYTES_PER_SECOND).saturating_mul(AUDIO_TOKENS_PER_SECOND);
+    let documents = summary.document_bytes.div_ceil(DOCUMENT_BYTES_PER_TOKEN);
     images.saturating_add(audio).saturating_add(documents)
 }
 
@@ -152,7 +152,7 @@ impl Tokens {
 }
 
 impl TokenSource {
-    /// The word in records.
+    /// Name in records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -163,7 +163,7 @@ impl TokenSource {
         }
     }
 
-    /// What a figure is that rests on both: the less certain one.
+    /// Source of a figure derived from both: the less certain one.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         match (self, other) {

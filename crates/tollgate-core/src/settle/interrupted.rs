@@ -1,5 +1,5 @@
-//! What the journal writes before an attempt and in the middle of a stream, and the record made of it when the
-//! gateway was killed.
+//! Journal entries written before an attempt and during a stream, and the usage record built from them after the gateway was
+//! killed.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, Usage};
@@ -7,14 +7,14 @@ use tollgate_protocol::{Method, Protocol, Usage};
 use super::{
     DeliveredContent, InputCount,
     billing::{BillingInput, PricedAmount, attempt_tokens},
-    count::believed,
+    count::plausible,
 };
 use crate::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, Price, RequestId,
     Revision, StreamBreak, Timestamp, TokenSource, UsageRecord,
 };
 
-/// Written before an attempt's first byte goes upstream: all that a record needs when nothing else gets written.
+/// Written before an attempt's first byte is sent: everything a record needs if nothing else gets written.
 /// Field names are part of the journal's format, so a new field needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptStart {
@@ -34,16 +34,16 @@ pub struct AttemptStart {
     pub group_name: String,
     /// Caller's protocol.
     pub protocol_in: Protocol,
-    /// What was asked.
+    /// Method of the request.
     pub method: Method,
-    /// Model as asked.
+    /// Requested model.
     pub model: String,
-    /// Whether the answer is to stream.
+    /// True when the answer is to be streamed.
     pub stream: bool,
     /// Caller's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Caller's own request id.
+    /// The caller's own request id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
     /// Entries of `x-tollgate-dropped`.
@@ -51,23 +51,23 @@ pub struct AttemptStart {
     pub dropped: Vec<String>,
     /// Catalog revision the prices come from.
     pub price_version: Revision,
-    /// Sale list; `None`: not priced.
+    /// Sale price; `None`: unpriced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sale: Option<Price>,
-    /// The group's factor.
+    /// The group's multiplier.
     pub sale_multiplier: Multiplier,
-    /// The group's policy.
+    /// The group's stream-break policy.
     pub policy: StreamBreak,
     /// Local count of the input.
     pub input: InputCount,
-    /// Attempts of this request that ended before this one, settled.
+    /// Settled attempts of this request that ended before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<AttemptRecord>,
-    /// The attempt that begins.
+    /// The attempt that starts.
     pub attempt: StartedAttempt,
 }
 
-/// The attempt of a [`AttemptStart`].
+/// The attempt of an [`AttemptStart`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedAttempt {
     /// Channel.
@@ -78,41 +78,41 @@ pub struct StartedAttempt {
     pub account: AccountId,
     /// Account name.
     pub account_name: String,
-    /// Protocol spoken.
+    /// Protocol spoken to the upstream.
     pub protocol: Protocol,
-    /// Name sent upstream.
+    /// Model name sent upstream.
     pub upstream_model: String,
-    /// When it began.
+    /// Start of the attempt.
     pub at: Timestamp,
-    /// Cost list; `None`: not known.
+    /// Cost price; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Price>,
-    /// The account's factor.
+    /// The account's multiplier.
     pub cost_multiplier: Multiplier,
 }
 
-/// Written at most every 2 s of a stream: what reached the caller so far.
+/// Written at most every 2 s during a stream: what reached the caller so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamProgress {
     /// Request id.
     pub id: RequestId,
-    /// When.
+    /// Time of writing.
     pub at: Timestamp,
-    /// What reached the caller.
+    /// Content that reached the caller.
     pub delivered: DeliveredContent,
-    /// What the upstream reported so far.
+    /// Usage the upstream reported so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 
-/// The record of a request whose gateway was killed: outcome `gateway_stopped`, status 0, since nobody can tell what the
-/// caller saw. `begins` are its `begin` entries in order, `progress` the last one. Gives the same record whenever it is
-/// called. `None` when `begins` is empty.
+/// The record of a request whose gateway was killed: outcome `gateway_stopped`, status 0, because the caller's view is unknown.
+/// `begins` are its `begin` entries in order, `progress` is the last one. Deterministic, so recovery may run again. `None` when
+/// `begins` is empty.
 #[must_use]
 pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>) -> Option<UsageRecord> {
     let last = begins.last()?;
     let delivered = progress.map_or(DeliveredContent::default(), |it| it.delivered);
-    let usage = believed(progress.and_then(|it| it.usage));
+    let usage = plausible(progress.and_then(|it| it.usage));
     let ended = progress.map_or(last.attempt.at, |it| it.at).max(last.at);
 
     let mut attempts = last.earlier.clone();
@@ -120,15 +120,15 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         .iter()
         .map(|it| it.cost.map_or(PricedAmount::Unpriced, PricedAmount::Known))
         .fold(PricedAmount::Known(NanoUsd::ZERO), PricedAmount::plus);
-    // Attempts whose end nobody wrote down are taken as sent and unanswered, the last one with what came of it.
+    // Attempts without a recorded end count as sent and unanswered; the last one has the content of `progress`.
     for (at, begin) in begins.iter().enumerate().skip(attempts.len()) {
-        let (given, usage) = if at + 1 == begins.len() { (delivered, usage) } else { (DeliveredContent::default(), None) };
-        let (record, priced) = stopped_attempt(begin, given, usage, ended);
+        let (produced, usage) = if at + 1 == begins.len() { (delivered, usage) } else { (DeliveredContent::default(), None) };
+        let (record, priced) = stopped_attempt(begin, produced, usage, ended);
         cost = cost.plus(priced);
         attempts.push(record);
     }
 
-    let bill = BillingInput {
+    let billing_input = BillingInput {
         method: last.method,
         outcome: Outcome::GatewayStopped,
         policy: last.policy,
@@ -139,7 +139,7 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         produced: delivered,
         delivered,
     };
-    let billed = bill.tokens();
+    let billed = billing_input.tokens();
     let sale = PricedAmount::sale(billed.as_ref(), last.sale.as_ref(), last.sale_multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
     Some(UsageRecord {
@@ -175,14 +175,14 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
 
 fn stopped_attempt(
     begin: &AttemptStart,
-    given: DeliveredContent,
+    produced: DeliveredContent,
     usage: Option<Usage>,
     ended: Timestamp,
 ) -> (AttemptRecord, PricedAmount) {
     let attempt = &begin.attempt;
-    let result = if given.content { AttemptResult::Broke } else { AttemptResult::Failed };
+    let result = if produced.content { AttemptResult::Broke } else { AttemptResult::Failed };
     let usage = usage.map(|usage| (usage, TokenSource::Provider));
-    let tokens = attempt_tokens(begin.method, result, begin.input, given, usage);
+    let tokens = attempt_tokens(begin.method, result, begin.input, produced, usage);
     let cost = PricedAmount::cost(result, begin.method, &tokens, attempt.cost.as_ref(), attempt.cost_multiplier);
     let record = AttemptRecord {
         channel: attempt.channel,

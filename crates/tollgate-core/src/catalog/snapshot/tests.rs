@@ -1,4 +1,4 @@
-//! Snapshots are sorted, indexed and tolerate what is missing.
+//! Snapshots are sorted and indexed, and tolerate dangling references.
 
 use super::*;
 use crate::samples::{account_id, catalog, channel, channel_id, group, group_id, model};
@@ -12,7 +12,7 @@ fn sample() -> Catalog {
 }
 
 #[test]
-fn rows_stand_in_order_of_name_and_are_found_by_it() {
+fn rows_are_sorted_and_found_by_name() {
     let catalog = sample();
     let names: Vec<&str> = catalog.channels.values().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["alpha", "mid", "zeta"]);
@@ -22,7 +22,7 @@ fn rows_stand_in_order_of_name_and_are_found_by_it() {
 }
 
 #[test]
-fn the_index_names_every_serving_channel_once() {
+fn index_lists_each_serving_channel_once() {
     let catalog = sample();
     let served = |name: &str| {
         let named = |it: &MappingRef| (catalog.channel_at(it.channel).unwrap().name.clone(), it.mapping);
@@ -34,7 +34,7 @@ fn the_index_names_every_serving_channel_once() {
 }
 
 #[test]
-fn a_group_reaches_its_own_channels_only_and_missing_ones_do_not_matter() {
+fn group_reaches_only_its_own_existing_channels() {
     let catalog = sample();
     let reached = |group: &str| {
         (0..3).filter(|at| catalog.reaches(group_id(group), *at)).map(|at| catalog.channel_at(at).unwrap().name.clone()).collect()
@@ -49,7 +49,7 @@ fn a_group_reaches_its_own_channels_only_and_missing_ones_do_not_matter() {
 }
 
 #[test]
-fn more_channels_than_fit_one_word_are_told_apart() {
+fn bit_set_spans_several_words() {
     let names: Vec<String> = (0..200).map(|i| format!("c{i:03}")).collect();
     let odd: Vec<&str> = names.iter().skip(1).step_by(2).map(String::as_str).collect();
     let catalog = catalog(names.iter().map(|name| channel(name, &["m"])).collect(), vec![group("odd", &odd)], vec![]);
@@ -58,7 +58,7 @@ fn more_channels_than_fit_one_word_are_told_apart() {
 }
 
 #[test]
-fn a_served_model_without_a_row_is_made_up_and_a_row_nobody_serves_is_no_model() {
+fn served_model_gets_a_default_row_and_unserved_row_is_no_model() {
     let catalog = sample();
     assert!(catalog.model("n").unwrap().owner.is_none());
     assert!(catalog.model("m").unwrap().price.is_some());
@@ -74,7 +74,7 @@ fn accounts_are_found_with_their_channel() {
 }
 
 #[test]
-fn of_two_rows_with_one_id_the_last_by_name_stays() {
+fn last_row_by_name_wins_among_duplicate_ids() {
     let twin = Channel { name: "twin".to_owned(), ..channel("alpha", &["m"]) };
     let catalog = catalog(vec![twin, channel("alpha", &["m"]), channel("beta", &["m"])], vec![], vec![]);
     assert_eq!(catalog.channels.len(), 2);
@@ -83,7 +83,7 @@ fn of_two_rows_with_one_id_the_last_by_name_stays() {
 }
 
 #[test]
-fn echo_speaks_every_protocol_and_others_their_own() {
+fn echo_speaks_every_protocol() {
     let echo = Channel { provider: Provider::Echo, ..channel("e", &[]) };
     assert!(echo.speaks(Protocol::Gemini) && echo.speaks(Protocol::OpenAi));
     assert!(!channel("c", &[]).speaks(Protocol::Gemini));

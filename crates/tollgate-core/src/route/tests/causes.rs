@@ -1,13 +1,13 @@
-//! One test for every row of the exclusions table, then their mixtures.
+//! One test per kind of exclusion, then combinations.
 
 use super::*;
 
-/// What the only candidate is excluded for: code, cause, whether waiting helps.
+/// Checks the exclusion of the only candidate: code, cause, and whether waiting helps.
 fn check(case: &Case, code: &str, cause: NoRouteCause, retryable: bool) {
-    let refused = case.fails();
+    let no_route = case.fails();
     assert_eq!(case.why().code(), code);
-    assert_eq!((refused.cause(), refused.retryable()), (cause, retryable), "{code}");
-    let trace = refused.trace();
+    assert_eq!((no_route.cause(), no_route.retryable()), (cause, retryable), "{code}");
+    let trace = no_route.trace();
     assert_eq!((trace.len(), trace[0].code.as_str()), (1, code));
 }
 
@@ -29,7 +29,7 @@ fn a_channel_that_cannot_serve_the_method_has_no_mapping() {
 }
 
 #[test]
-fn what_is_off_by_hand_is_disabled() {
+fn switched_off_rows_are_disabled() {
     let off = Channel { on: false, ..channel("c", &["m"]) };
     let case = Case::over(vec![off]);
     check(&case, "disabled", NoRouteCause::Disabled, false);
@@ -42,7 +42,7 @@ fn what_is_off_by_hand_is_disabled() {
 }
 
 #[test]
-fn cooling_after_silence_or_rubbish_is_cooldown() {
+fn cooling_after_timeout_or_bad_answer_is_cooldown() {
     for why in [CoolingReason::Timeout, CoolingReason::BadAnswer] {
         let case = Case::accounts(1).cooling("c/0", why, 7_000);
         check(&case, "cooling", NoRouteCause::Cooldown, true);
@@ -56,7 +56,7 @@ fn cooling_after_429_is_upstream_rate_limited() {
 }
 
 #[test]
-fn spent_quota_is_upstream_quota() {
+fn exhausted_quota_is_upstream_quota() {
     let state = HealthState::Resting { why: RestingReason::QuotaSpent, since: NOW, until: Some(NOW.plus_ms(9)) };
     let case = Case::accounts(1).state("c/0", state);
     check(&case, "cooling", NoRouteCause::UpstreamQuota, true);
@@ -73,7 +73,7 @@ fn refused_credentials_are_disabled() {
 }
 
 #[test]
-fn a_spent_channel_budget_is_upstream_quota() {
+fn exhausted_channel_budget_is_upstream_quota() {
     let budget = Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block };
     let mut case = Case::over(vec![Channel { budgets: vec![budget], ..channel("c", &["m"]) }]);
     assert!(case.run().is_ok());
@@ -92,12 +92,12 @@ fn busy_accounts_are_concurrency() {
 }
 
 #[test]
-fn accounts_without_bounds_are_not_asked_for_their_load() {
+fn load_of_unlimited_accounts_is_not_queried() {
     assert!(Case::accounts(1).load("c/0", AccountLoad::AtConcurrency).run().is_ok());
 }
 
 #[test]
-fn a_sale_above_the_limit_is_price_limit_with_figures() {
+fn sale_above_the_limit_is_price_limit_with_figures() {
     let case = Case { request_limit: Some(ceiling(999_999_999, PriceLimitOn::Sale)), ..Case::accounts(1) };
     check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
     let figures = case.fails().price_figures().unwrap();
@@ -106,7 +106,7 @@ fn a_sale_above_the_limit_is_price_limit_with_figures() {
 }
 
 #[test]
-fn a_cost_above_the_limit_gives_no_figures() {
+fn cost_above_the_limit_gives_no_figures() {
     let mut row = channel("c", &["m"]);
     row.mappings[0].cost = Some(always(price("2", "2")));
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
@@ -117,24 +117,24 @@ fn a_cost_above_the_limit_gives_no_figures() {
 }
 
 #[test]
-fn a_cost_limit_looks_at_each_accounts_own_factor() {
+fn cost_limit_applies_each_accounts_multiplier() {
     let mut row = with_accounts(channel("c", &["m"]), 2);
     row.mappings[0].cost = Some(always(price("2", "2")));
     row.accounts[1] = Arc::new(Account { cost_multiplier: Multiplier(500_000), ..account("c", 1) });
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
     let case = Case { group: Group { price_limit: limit, ..group("default", &["c"]) }, ..Case::over(vec![row]) };
-    assert_eq!(case.tried(), ["c/1"]);
+    assert_eq!(case.planned(), ["c/1"]);
 }
 
 #[test]
-fn a_missing_price_is_unpriced_where_one_is_asked_for() {
+fn missing_required_price_is_unpriced() {
     let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
     let case = Case { request_limit: Some(limit), ..Case::accounts(1) };
     check(&case, "unpriced", NoRouteCause::PriceLimit, false);
 }
 
 #[test]
-fn an_unpriced_model_is_served_unless_money_is_bounded() {
+fn unpriced_model_is_served_unless_money_is_bounded() {
     let unpriced = || Case { model: Model { price: None, ..model("m") }, ..Case::accounts(1) };
     assert!(unpriced().run().is_ok());
     let budget = Budget { amount: NanoUsd(1), window: Window::Total, action: BudgetAction::Block };
@@ -146,7 +146,7 @@ fn an_unpriced_model_is_served_unless_money_is_bounded() {
 }
 
 #[test]
-fn too_small_a_margin_is_price_limit() {
+fn insufficient_margin_is_price_limit() {
     let mut row = channel("c", &["m"]);
     row.mappings[0].cost = Some(always(price("0.95", "1")));
     let limit = PriceLimit { mode: PriceLimitMode::MinMargin(100_000), on: PriceLimitOn::Sale };
@@ -155,31 +155,31 @@ fn too_small_a_margin_is_price_limit() {
 }
 
 #[test]
-fn what_cannot_be_translated_names_the_fewest_fields() {
+fn untranslatable_request_names_the_fewest_fields() {
     let mut case = Case { translates: true, ..Case::over(vec![foreign("a"), foreign("b")]) };
     let fields = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     case.untranslatable.insert("a".to_owned(), fields(&["seed", "logit_bias"]));
     case.untranslatable.insert("b".to_owned(), fields(&["logit_bias"]));
-    let refused = case.fails();
-    assert_eq!(refused.fewest_unsupported_fields(), Some(fields(&["logit_bias"])));
-    assert!(!refused.price_limit_alone());
-    assert_eq!(refused.trace()[0].code, "cannot_translate");
-    assert_eq!(refused.trace()[0].detail.as_deref(), Some("seed, logit_bias"));
+    let no_route = case.fails();
+    assert_eq!(no_route.fewest_unsupported_fields(), Some(fields(&["logit_bias"])));
+    assert!(!no_route.price_limit_alone());
+    assert_eq!(no_route.trace()[0].code, "cannot_translate");
+    assert_eq!(no_route.trace()[0].detail.as_deref(), Some("seed, logit_bias"));
 }
 
 #[test]
-fn what_cannot_be_translated_does_not_count_beside_other_reasons() {
+fn untranslatable_channel_does_not_count_beside_other_reasons() {
     let mut case = Case::over(vec![foreign("a"), channel("b", &["m"])]).cooling("b/0", CoolingReason::RateLimited, 4);
     case.translates = true;
     case.untranslatable.insert("a".to_owned(), vec!["seed".to_owned()]);
     assert_eq!(case.fails().fewest_unsupported_fields(), None);
     assert_eq!(case.fails().cause(), NoRouteCause::UpstreamRateLimited);
     case.health.0.clear();
-    assert_eq!(case.tried(), ["b/0"]);
+    assert_eq!(case.planned(), ["b/0"]);
 }
 
 #[test]
-fn learned_refusals_exclude_like_a_translation_that_fails() {
+fn learned_unsupported_fields_exclude_like_untranslatable_ones() {
     let mut case = Case::accounts(1);
     case.learned.insert("c".to_owned(), vec!["top_k".to_owned()]);
     assert_eq!(case.why().code(), "capability");
@@ -187,19 +187,19 @@ fn learned_refusals_exclude_like_a_translation_that_fails() {
 }
 
 #[test]
-fn another_protocol_is_excluded_until_translation_is_there() {
+fn other_protocol_is_excluded_unless_translation_is_enabled() {
     let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::accounts(1) };
-    let refused = case.fails();
+    let no_route = case.fails();
     assert_eq!(case.why(), Exclusion::OtherProtocol(Protocol::OpenAi));
-    assert_eq!(refused.other_protocol_methods(), Some(vec!["/v1/chat/completions"]));
-    assert_eq!(refused.fewest_unsupported_fields(), None);
-    assert_eq!(refused.trace()[0].code, "cannot_translate");
+    assert_eq!(no_route.other_protocol_methods(), Some(vec!["/v1/chat/completions"]));
+    assert_eq!(no_route.fewest_unsupported_fields(), None);
+    assert_eq!(no_route.trace()[0].code, "cannot_translate");
     let plan = Case { translates: true, ..case }.run().unwrap();
     assert_eq!(plan.first.protocol, Protocol::OpenAi);
 }
 
 #[test]
-fn another_protocol_does_not_count_beside_other_reasons() {
+fn other_protocol_does_not_count_beside_other_reasons() {
     let gemini = Channel { protocol: Protocol::Gemini, accounts: vec![], ..channel("g", &["m"]) };
     let case =
         Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![gemini, channel("o", &["m"])]) };
@@ -208,7 +208,7 @@ fn another_protocol_does_not_count_beside_other_reasons() {
 }
 
 #[test]
-fn of_several_causes_the_first_in_order_is_told() {
+fn first_cause_in_order_is_reported() {
     let causes = [
         NoRouteCause::Concurrency,
         NoRouteCause::Cooldown,
@@ -229,21 +229,25 @@ fn of_several_causes_the_first_in_order_is_told() {
     };
     let channel = channel("c", &["m"]);
     for (at, first) in causes.iter().enumerate() {
-        // Told last to first, so that the order of candidates cannot be what decides.
+        // Reversed, so that the order of candidates cannot decide.
         let excluded = causes[at..].iter().rev().map(|cause| ExcludedCandidate {
             channel: &channel,
             account: None,
             why: exclusion(*cause),
             candidate: 0,
         });
-        let refused = NoRoute { excluded: excluded.collect(), method: Method::Chat };
-        assert_eq!(refused.cause(), *first);
-        assert_eq!(refused.price_limit_alone(), *first == NoRouteCause::PriceLimit, "who is off or missing as well does not count");
+        let no_route = NoRoute { excluded: excluded.collect(), method: Method::Chat };
+        assert_eq!(no_route.cause(), *first);
+        assert_eq!(
+            no_route.price_limit_alone(),
+            *first == NoRouteCause::PriceLimit,
+            "who is off or missing as well does not count"
+        );
     }
 }
 
 #[test]
-fn cause_words_are_those_of_the_wire() {
+fn cause_names_match_the_wire() {
     let words = [
         (NoRouteCause::NoneConfigured, "none_configured"),
         (NoRouteCause::Disabled, "disabled"),
@@ -259,7 +263,7 @@ fn cause_words_are_those_of_the_wire() {
 }
 
 #[test]
-fn the_earliest_recovery_is_that_of_the_first_candidate_back() {
+fn earliest_recovery_is_of_the_first_candidate_back() {
     let case = Case::accounts(3)
         .cooling("c/0", CoolingReason::RateLimited, 9_000)
         .cooling("c/1", CoolingReason::Timeout, 4_000)
@@ -268,7 +272,7 @@ fn the_earliest_recovery_is_that_of_the_first_candidate_back() {
 }
 
 #[test]
-fn a_trace_is_bounded_and_says_how_many_more_there_are() {
+fn trace_is_bounded_and_counts_omitted_entries() {
     let mut case = Case::accounts(100);
     for n in 0..100 {
         case = case.cooling(&format!("c/{n}"), CoolingReason::RateLimited, 1_000);
@@ -280,9 +284,9 @@ fn a_trace_is_bounded_and_says_how_many_more_there_are() {
 }
 
 #[test]
-fn a_model_of_the_group_alone_reaches_its_channels_alone() {
+fn group_without_channels_offers_nothing() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &[])], vec![]);
     let caller = Caller::of(&catalog, Arc::new(key(&[])));
-    let refused = crate::resolve(&catalog, &caller, &summary("m", Method::Chat), Protocol::OpenAi, NOW);
-    assert_eq!(refused.unwrap_err(), NotOffered::OutsideGroup);
+    let no_route = crate::resolve(&catalog, &caller, &summary("m", Method::Chat), Protocol::OpenAi, NOW);
+    assert_eq!(no_route.unwrap_err(), NotOffered::OutsideGroup);
 }

@@ -1,4 +1,4 @@
-//! Tiers, weights, affinity, the last account, and what must hold for any plan.
+//! Priorities, weights, affinity, the last resort, and invariants of every plan.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Dice that are different every time and the same in every run.
-pub(super) fn dice(seed: u64) -> impl FnMut() -> u32 {
+/// A deterministic sequence of random numbers.
+pub(super) fn random(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed;
     move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -15,43 +15,43 @@ pub(super) fn dice(seed: u64) -> impl FnMut() -> u32 {
     }
 }
 
-/// How often each account comes first in 4,000 draws.
+/// How often each account comes first in 4,000 plans.
 pub(super) fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
-    let mut dice = dice(42);
+    let mut random = random(42);
     for key in 0..4_000u64 {
         case.summary.affinity = affinity.then(|| key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let plan = case.run_with(&mut dice).unwrap();
+        let plan = case.run_with(&mut random).unwrap();
         *counts.entry(plan.first.account.name.clone()).or_insert(0) += 1;
     }
     counts
 }
 
-/// A share of 4,000 within 3 percentage points.
+/// True for a share of 4,000 within 3 percentage points.
 pub(super) fn near(count: Option<&u32>, percent: u32) -> bool {
     count.copied().unwrap_or(0).abs_diff(percent * 40) < 120
 }
 
 #[test]
-fn a_plan_has_three_attempts_at_most_and_no_account_twice() {
-    let tried = Case::accounts(5).tried();
-    assert_eq!(tried.len(), MAX_ATTEMPTS);
-    let mut unique = tried.clone();
+fn plan_has_at_most_three_distinct_accounts() {
+    let planned = Case::accounts(5).planned();
+    assert_eq!(planned.len(), MAX_ATTEMPTS);
+    let mut unique = planned.clone();
     unique.sort();
     unique.dedup();
-    assert_eq!(unique.len(), tried.len());
-    assert_eq!(Case::accounts(1).tried(), ["c/0"]);
+    assert_eq!(unique.len(), planned.len());
+    assert_eq!(Case::accounts(1).planned(), ["c/0"]);
 }
 
 #[test]
-fn lower_priority_numbers_come_first_and_the_next_tier_fills_up() {
+fn lower_priority_numbers_come_first() {
     let tier = |name, priority| Channel { priority, ..channel(name, &["m"]) };
     let case = Case::over(vec![tier("a", 5), tier("b", -1), tier("c", 0), tier("d", 9)]);
-    assert_eq!(case.tried(), ["b/0", "c/0", "a/0"]);
+    assert_eq!(case.planned(), ["b/0", "c/0", "a/0"]);
 }
 
 #[test]
-fn weights_share_a_tier_by_dice_and_by_affinity_alike() {
+fn weights_apply_to_random_choice_and_affinity_alike() {
     let weighted = |name, weight| Channel { weight, ..channel(name, &["m"]) };
     for affinity in [false, true] {
         let counts = firsts(&mut Case::over(vec![weighted("a", 3), weighted("b", 1)]), affinity);
@@ -60,7 +60,7 @@ fn weights_share_a_tier_by_dice_and_by_affinity_alike() {
 }
 
 #[test]
-fn a_channels_share_does_not_grow_with_its_accounts() {
+fn channel_share_is_independent_of_its_accounts() {
     for affinity in [false, true] {
         let counts = firsts(&mut Case::over(vec![with_accounts(channel("a", &["m"]), 4), channel("b", &["m"])]), affinity);
         assert!(near(counts.get("b/0"), 50), "{counts:?}");
@@ -68,7 +68,7 @@ fn a_channels_share_does_not_grow_with_its_accounts() {
 }
 
 #[test]
-fn failing_accounts_get_less_but_not_nothing() {
+fn failing_accounts_get_less_traffic_but_some() {
     let mut case = Case::accounts(2);
     case.health.0.insert(account_id("c/1"), AccountHealth { error_average: 1_000_000, ..AccountHealth::default() });
     let counts = firsts(&mut case, false);
@@ -76,36 +76,36 @@ fn failing_accounts_get_less_but_not_nothing() {
 }
 
 #[test]
-fn without_weight_an_account_comes_last_in_its_tier_cheapest_first() {
+fn zero_weight_comes_last_cheapest_first() {
     let row = |name, weight, cost| {
         let mut row = Channel { weight, ..channel(name, &["m"]) };
         row.mappings[0].cost = Some(always(price(cost, cost)));
         row
     };
     let case = Case::over(vec![row("dear", 0, "5"), row("cheap", 0, "1"), row("main", 1, "9")]);
-    assert_eq!(case.tried(), ["main/0", "cheap/0", "dear/0"]);
+    assert_eq!(case.planned(), ["main/0", "cheap/0", "dear/0"]);
 }
 
 #[test]
-fn a_conversation_stays_on_its_account_whatever_the_dice_say() {
+fn conversation_stays_on_its_account() {
     let mut case = Case::accounts(20);
     case.summary.affinity = Some(77);
-    let first = case.run_with(&mut dice(1)).unwrap();
+    let first = case.run_with(&mut random(1)).unwrap();
     for seed in 2..20 {
-        let again = case.run_with(&mut dice(seed)).unwrap();
+        let again = case.run_with(&mut random(seed)).unwrap();
         let names = |plan: &Plan<'_>| plan.attempts().map(|it| it.account.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&again), names(&first));
     }
 }
 
 #[test]
-fn when_a_conversations_account_cools_only_its_conversations_move_and_they_move_back() {
-    let mut well = Case::accounts(10);
-    let mut sick = Case::accounts(10).cooling("c/3", CoolingReason::RateLimited, 5_000);
+fn cooling_account_moves_only_its_own_conversations() {
+    let mut all_healthy = Case::accounts(10);
+    let mut one_cooling = Case::accounts(10).cooling("c/3", CoolingReason::RateLimited, 5_000);
     let mut moved = 0;
     for key in 0..500 {
-        (well.summary.affinity, sick.summary.affinity) = (Some(key), Some(key));
-        let (before, after) = (well.tried(), sick.tried());
+        (all_healthy.summary.affinity, one_cooling.summary.affinity) = (Some(key), Some(key));
+        let (before, after) = (all_healthy.planned(), one_cooling.planned());
         if before[0] == "c/3" {
             moved += 1;
             assert_eq!(after[0], before[1], "the next account is the same on every node");
@@ -117,7 +117,7 @@ fn when_a_conversations_account_cools_only_its_conversations_move_and_they_move_
 }
 
 #[test]
-fn the_order_of_affinity_never_changes_between_versions() {
+fn affinity_order_is_stable_across_versions() {
     let firsts = |case: &mut Case| {
         let mut digits = String::new();
         for key in 0..16 {
@@ -126,7 +126,7 @@ fn the_order_of_affinity_never_changes_between_versions() {
         }
         digits
     };
-    // Nodes of two versions would split conversations during an upgrade.
+    // Nodes of different versions must agree during an upgrade.
     assert_eq!(firsts(&mut Case::accounts(8)), "7041130757025510");
     let weighted = (1..5).map(|n| {
         let name = format!("c{n}");
@@ -136,31 +136,31 @@ fn the_order_of_affinity_never_changes_between_versions() {
 }
 
 #[test]
-fn the_last_account_is_tried_all_the_same_while_it_cools_for_a_hiccup() {
+fn last_account_is_tried_despite_transient_cooling() {
     for why in [CoolingReason::ConnectFailure, CoolingReason::ServerError] {
         let case = Case::accounts(2).cooling("c/0", why, 9_000).cooling("c/1", why, 4_000);
-        assert_eq!(case.tried(), ["c/1"], "one attempt, on the account that is back first");
-        assert_eq!(case.run().unwrap().excluded.len(), 1, "what is tried is not excluded");
+        assert_eq!(case.planned(), ["c/1"], "one attempt, on the account that is back first");
+        assert_eq!(case.run().unwrap().excluded.len(), 1, "the planned account is not excluded");
     }
 }
 
 #[test]
-fn other_reasons_to_cool_leave_the_last_account_alone() {
+fn last_account_is_not_tried_for_other_cooling_reasons() {
     for why in [CoolingReason::Timeout, CoolingReason::BadAnswer, CoolingReason::RateLimited] {
         assert!(Case::accounts(1).cooling("c/0", why, 5_000).run().is_err(), "{why:?}");
     }
 }
 
 #[test]
-fn a_cooling_account_is_not_tried_while_another_one_is_usable_or_merely_busy() {
+fn cooling_account_is_not_tried_while_another_is_usable_or_busy() {
     let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))]).cooling("c/0", CoolingReason::ServerError, 5_000);
-    assert_eq!(case.tried(), ["c/1"]);
+    assert_eq!(case.planned(), ["c/1"]);
     let busy = case.load("c/1", AccountLoad::AtConcurrency);
     assert_eq!(busy.fails().cause(), NoRouteCause::Concurrency);
 }
 
 #[test]
-fn the_last_account_must_pass_everything_else() {
+fn last_resort_must_pass_all_other_checks() {
     let mut case = Case::accounts(1).cooling("c/0", CoolingReason::ServerError, 5_000);
     case.request_limit = Some(ceiling(1, PriceLimitOn::Sale));
     assert_eq!(case.fails().cause(), NoRouteCause::PriceLimit);
@@ -169,16 +169,16 @@ fn the_last_account_must_pass_everything_else() {
 }
 
 #[test]
-fn an_account_whose_cooling_is_over_is_usable_as_the_probe() {
+fn account_after_cooling_is_usable_as_the_probe() {
     let case = Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 0);
-    assert_eq!(case.tried(), ["c/0"]);
+    assert_eq!(case.planned(), ["c/0"]);
 }
 
 #[test]
-fn a_channel_without_cooling_ignores_what_health_says() {
+fn channel_without_cooling_ignores_health() {
     let mut case = Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 5_000);
     case.channels[0].cooling = false;
-    assert_eq!(case.tried(), ["c/0"]);
+    assert_eq!(case.planned(), ["c/0"]);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
 }
 
 #[test]
-fn an_attempt_carries_the_frozen_cost_and_the_upstream_name() {
+fn attempt_has_the_current_cost_and_upstream_name() {
     let mut row = channel("c", &["other", "m"]);
     row.mappings[1].cost = Some(always(price("0.5", "1")));
     let plan = Case::over(vec![row]).run().unwrap();
@@ -199,15 +199,15 @@ fn an_attempt_carries_the_frozen_cost_and_the_upstream_name() {
 }
 
 #[test]
-fn a_plans_trace_names_what_is_tried_then_what_is_not() {
+fn plan_trace_lists_planned_then_excluded_accounts() {
     let case = Case::accounts(2).cooling("c/1", CoolingReason::Timeout, 5_000);
     let trace = case.run().unwrap().trace();
     let codes: Vec<(&str, Option<&str>)> = trace.iter().map(|it| (it.code.as_str(), it.account.as_deref())).collect();
     assert_eq!(codes, [("planned", Some("c/0")), ("cooling", Some("c/1"))]);
 }
 
-/// What can stand against an account, by number.
-fn hinder(case: Case, name: &str, which: u8) -> Case {
+/// Applies one of several obstacles to an account, by number.
+fn obstruct(case: Case, name: &str, which: u8) -> Case {
     match which {
         1 => case.cooling(name, CoolingReason::RateLimited, 5_000),
         2 => case.cooling(name, CoolingReason::ServerError, 5_000),
@@ -220,7 +220,7 @@ fn hinder(case: Case, name: &str, which: u8) -> Case {
 
 proptest! {
     #[test]
-    fn a_plan_never_holds_an_excluded_account_and_nobody_is_lost(
+    fn candidates_are_either_planned_or_excluded(
         rows in proptest::collection::vec((0i32..3, 0u32..4, proptest::collection::vec(0u8..7, 0..5)), 1..6),
         affinity in proptest::option::of(any::<u64>()),
         seed in any::<u64>(),
@@ -233,29 +233,29 @@ proptest! {
         case.summary.affinity = affinity;
         for (i, (_, _, accounts)) in rows.iter().enumerate() {
             for (n, which) in accounts.iter().enumerate() {
-                case = hinder(case, &format!("c{i}/{n}"), *which);
+                case = obstruct(case, &format!("c{i}/{n}"), *which);
             }
         }
         let free: usize = rows.iter().flat_map(|row| &row.2).filter(|which| matches!(which, 0 | 5 | 6)).count();
         let all: usize = rows.iter().map(|row| row.2.len().max(1)).sum();
-        match case.run_with(&mut dice(seed)) {
+        match case.run_with(&mut random(seed)) {
             Ok(plan) => {
-                let tried: Vec<AccountId> = plan.attempts().map(|it| it.account.id).collect();
-                let mut unique = tried.clone();
+                let planned: Vec<AccountId> = plan.attempts().map(|it| it.account.id).collect();
+                let mut unique = planned.clone();
                 unique.sort();
                 unique.dedup();
-                prop_assert_eq!(unique.len(), tried.len());
-                prop_assert_eq!(tried.len(), if free == 0 { 1 } else { free.min(MAX_ATTEMPTS) });
+                prop_assert_eq!(unique.len(), planned.len());
+                prop_assert_eq!(planned.len(), if free == 0 { 1 } else { free.min(MAX_ATTEMPTS) });
                 for it in &plan.excluded {
-                    prop_assert!(it.account().is_none_or(|account| !tried.contains(&account.id)));
+                    prop_assert!(it.account().is_none_or(|account| !planned.contains(&account.id)));
                 }
                 prop_assert_eq!(plan.excluded.len(), all - if free == 0 { 1 } else { free });
                 let priorities: Vec<i32> = plan.attempts().map(|it| it.channel.priority).collect();
                 prop_assert!(priorities.is_sorted());
             }
-            Err(refused) => {
+            Err(no_route) => {
                 prop_assert_eq!(free, 0);
-                prop_assert_eq!(refused.excluded.len(), all);
+                prop_assert_eq!(no_route.excluded.len(), all);
             }
         }
     }

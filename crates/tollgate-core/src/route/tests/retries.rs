@@ -1,8 +1,8 @@
-//! Choosing again: what was tried, passed over, unreachable or switched off meanwhile, and the last resort.
+//! Routing after failed attempts: tried, skipped, unreachable and disabled candidates, and the last resort.
 
 use super::*;
 
-/// The account of a plan's first attempt, which is tried now.
+/// Plans and records the first attempt, and returns its account.
 fn try_first(case: &mut Case) -> String {
     let plan = case.run().unwrap();
     case.past.record_attempt(&plan.first);
@@ -10,16 +10,16 @@ fn try_first(case: &mut Case) -> String {
 }
 
 #[test]
-fn what_was_tried_is_no_candidate_and_everybody_else_still_is() {
+fn tried_accounts_are_no_candidates() {
     let mut case = Case::accounts(5);
-    let mut tried = Vec::new();
+    let mut planned = Vec::new();
     for left in [3, 2, 1] {
-        assert_eq!(case.tried().len(), left, "as many as attempts are left");
-        tried.push(try_first(&mut case));
+        assert_eq!(case.planned().len(), left, "as many as attempts are left");
+        planned.push(try_first(&mut case));
     }
-    tried.sort();
-    tried.dedup();
-    assert_eq!(tried.len(), 3);
+    planned.sort();
+    planned.dedup();
+    assert_eq!(planned.len(), 3);
     assert!(
         Case { past: case.past.clone(), ..Case::accounts(3) }.fails().excluded.is_empty(),
         "nobody is left, nobody is excluded"
@@ -27,10 +27,10 @@ fn what_was_tried_is_no_candidate_and_everybody_else_still_is() {
 }
 
 #[test]
-fn accounts_that_have_become_busy_or_cool_give_way_to_those_that_are_free_now() {
+fn retry_avoids_accounts_that_became_busy() {
     let mut case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 5))]);
     try_first(&mut case);
-    let planned = case.tried();
+    let planned = case.planned();
     for name in &planned {
         case = case.load(name, AccountLoad::AtConcurrency);
     }
@@ -41,23 +41,23 @@ fn accounts_that_have_become_busy_or_cool_give_way_to_those_that_are_free_now() 
 }
 
 #[test]
-fn a_conversation_goes_on_to_its_next_account() {
+fn conversation_retries_on_its_next_account() {
     let mut case = Case::accounts(10);
     case.summary.affinity = Some(7);
-    let planned = case.tried();
+    let planned = case.planned();
     for name in planned {
         assert_eq!(try_first(&mut case), name);
     }
 }
 
 #[test]
-fn a_channel_that_is_passed_over_is_excluded_whole_with_its_reason() {
+fn skipped_channel_is_excluded_with_its_reason() {
     let mut case = Case::over(vec![with_accounts(channel("a", &["m"]), 3), Channel { priority: 1, ..channel("b", &["m"]) }]);
     let until = Some(NOW.plus_ms(9_000));
     assert!(case.past.clone().skip_channel(&case.run().unwrap().first, Exclusion::Budget { until }));
     let first = case.run().unwrap().first;
     assert!(case.past.skip_channel(&first, Exclusion::Budget { until }));
-    assert_eq!(case.tried(), ["b/0"]);
+    assert_eq!(case.planned(), ["b/0"]);
     let first = case.run().unwrap().first;
     assert!(case.past.skip_channel(&first, Exclusion::Budget { until: None }));
     let no = case.fails();
@@ -65,7 +65,7 @@ fn a_channel_that_is_passed_over_is_excluded_whole_with_its_reason() {
 }
 
 #[test]
-fn where_a_budget_does_not_suffice_cheaper_accounts_are_asked() {
+fn insufficient_budget_still_allows_cheaper_accounts() {
     let mut row = with_accounts(channel("a", &["m"]), 3);
     for (at, millionths) in [(0, 3_000_000), (1, 1_000_000), (2, 2_000_000)] {
         row.accounts[at] = Arc::new(Account { cost_multiplier: Multiplier(millionths), ..account("a", at) });
@@ -83,14 +83,14 @@ fn where_a_budget_does_not_suffice_cheaper_accounts_are_asked() {
 }
 
 #[test]
-fn passing_over_has_an_end() {
+fn skipping_is_bounded() {
     let (first, mut past) = (Case::accounts(1).run().unwrap().first, AttemptHistory::default());
     let passed = (0..1_000).take_while(|_| past.skip_channel(&first, Exclusion::NoMapping)).count();
     assert!(passed < 100, "{passed}");
 }
 
 #[test]
-fn behind_an_address_that_takes_no_connection_nobody_is_asked_while_another_is_left() {
+fn unreachable_address_comes_after_all_others() {
     let at = |name: &str, url: &str| Channel { base_url: url.to_owned(), ..with_accounts(channel(name, &["m"]), 3) };
     let mut case = Case::over(vec![
         at("dead", "http://a"),
@@ -101,14 +101,14 @@ fn behind_an_address_that_takes_no_connection_nobody_is_asked_while_another_is_l
     assert_eq!(first.channel.name, "dead");
     case.past.record_attempt(&first);
     case.past.record_unreachable(&first);
-    assert!(case.tried().iter().all(|name| name.starts_with("other/")), "{:?}", case.tried());
+    assert!(case.planned().iter().all(|name| name.starts_with("other/")), "{:?}", case.planned());
     case.channels[1].on = false;
-    let left = case.tried();
+    let left = case.planned();
     assert!(left.len() == 2 && left[0].starts_with("dead/"), "{left:?}");
 }
 
 #[test]
-fn what_was_switched_off_meanwhile_is_left_alone() {
+fn rows_disabled_in_the_latest_catalog_are_excluded() {
     let mut case = Case::accounts(3);
     let newer = |change: &dyn Fn(&mut Channel)| {
         let mut row = with_accounts(channel("c", &["m"]), 3);
@@ -119,7 +119,7 @@ fn what_was_switched_off_meanwhile_is_left_alone() {
         row.accounts.remove(0);
         row.accounts[0] = Arc::new(Account { on: false, ..account("c", 1) });
     }));
-    assert_eq!(case.tried(), ["c/2"], "one was removed, one switched off");
+    assert_eq!(case.planned(), ["c/2"], "one was removed, one switched off");
     case.newer = Some(newer(&|row| row.on = false));
     assert_eq!(case.why(), Exclusion::Disabled);
     case.newer = Some(catalog(Vec::new(), Vec::new(), Vec::new()));
@@ -127,7 +127,7 @@ fn what_was_switched_off_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn a_last_resort_is_taken_once() {
+fn last_resort_is_tried_once() {
     let cools = |case: Case, name: &str| case.cooling(name, CoolingReason::ConnectFailure, 5_000);
     let mut case = (0..3).fold(Case::accounts(3), |case, n| cools(case, &format!("c/{n}")));
     assert!(case.run().unwrap().first.last_resort);
@@ -135,20 +135,20 @@ fn a_last_resort_is_taken_once() {
     assert_eq!(case.fails().excluded.len(), 2, "a total outage costs one such attempt a request");
     let mut case = cools(Case::accounts(2), "c/1");
     assert_eq!(try_first(&mut case), "c/0");
-    assert_eq!(try_first(&mut case), "c/1", "after one that was well the last one is tried though it cools");
+    assert_eq!(try_first(&mut case), "c/1", "the last account is tried although it cools");
 }
 
 #[test]
-fn a_used_up_minute_does_not_keep_the_last_resort_away() {
+fn rate_limited_account_does_not_prevent_the_last_resort() {
     let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))])
         .cooling("c/0", CoolingReason::ServerError, 5_000)
         .load("c/1", AccountLoad::AtRate { until: NOW.plus_ms(30_000) });
-    assert_eq!(case.tried(), ["c/0"], "nobody waits for a minute to pass");
+    assert_eq!(case.planned(), ["c/0"], "nobody waits for a minute to pass");
 }
 
 #[test]
-fn an_account_that_comes_free_while_translation_is_asked_is_not_lost() {
-    // The reasons are those of the one look that was taken, so that it can be waited for; never none at all.
+fn account_freed_during_translation_check_keeps_its_reason() {
+    // The reasons come from one pass over the candidates, so that waiting is possible; there is always a reason.
     let mut case = Case { translates: true, ..Case::over(vec![foreign("a"), bounded(foreign("b")), foreign("c")]) };
     case.untranslatable.insert("a".to_owned(), vec!["logit_bias".to_owned()]);
     case.untranslatable.insert("c".to_owned(), vec!["logit_bias".to_owned()]);

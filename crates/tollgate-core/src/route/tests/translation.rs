@@ -1,8 +1,8 @@
-//! When channels of another protocol are asked whether they can express a request, and what follows from it.
+//! When channels of another protocol are checked for translatability, and the effect.
 
 use super::*;
 
-/// A chat model over channels, some of another protocol.
+/// A chat model on channels, some of another protocol.
 fn case(channels: Vec<Channel>) -> Case {
     Case { translates: true, ..Case::over(channels) }
 }
@@ -12,29 +12,33 @@ fn at(mut channel: Channel, priority: i32) -> Channel {
     channel
 }
 
-fn refuse(case: &mut Case, channel: &str) {
+fn make_untranslatable(case: &mut Case, channel: &str) {
     case.untranslatable.insert(channel.to_owned(), vec!["logit_bias".to_owned()]);
 }
 
 #[test]
-fn a_plan_that_begins_with_the_callers_protocol_asks_nobody() {
+fn plan_starting_with_the_callers_protocol_checks_no_channel() {
     let mut case =
         case(vec![at(channel("a", &["m"]), 0), at(foreign("b"), 1), at(channel("c", &["m"]), 2), at(channel("d", &["m"]), 3)]);
-    refuse(&mut case, "b");
-    assert_eq!((case.tried(), case.asked.get()), (vec!["a/0".to_owned(), "b/0".to_owned(), "c/0".to_owned()], 0));
+    make_untranslatable(&mut case, "b");
+    assert_eq!((case.planned(), case.translation_checks.get()), (vec!["a/0".to_owned(), "b/0".to_owned(), "c/0".to_owned()], 0));
     case.past.record_attempt(&case.run().unwrap().first);
-    assert_eq!((case.tried(), case.asked.get()), (vec!["c/0".to_owned(), "d/0".to_owned()], 1), "asked when its turn comes");
+    assert_eq!(
+        (case.planned(), case.translation_checks.get()),
+        (vec!["c/0".to_owned(), "d/0".to_owned()], 1),
+        "checked when a plan reaches it"
+    );
 }
 
 #[test]
-fn a_plan_that_begins_with_another_protocol_asks_whom_it_names_and_passes_over_who_cannot() {
+fn plan_starting_with_another_protocol_checks_and_skips_its_channels() {
     let mut case =
         case(vec![at(foreign("a"), 0), at(foreign("b"), 1), at(channel("c", &["m"]), 2), at(foreign("d"), 3), at(foreign("e"), 4)]);
-    assert_eq!((case.tried(), case.asked.get()), (vec!["a/0".to_owned(), "b/0".to_owned(), "c/0".to_owned()], 2));
-    refuse(&mut case, "b");
-    case.asked.set(0);
-    assert_eq!((case.tried(), case.asked.get()), (vec!["a/0".to_owned(), "c/0".to_owned(), "d/0".to_owned()], 3));
-    refuse(&mut case, "a");
+    assert_eq!((case.planned(), case.translation_checks.get()), (vec!["a/0".to_owned(), "b/0".to_owned(), "c/0".to_owned()], 2));
+    make_untranslatable(&mut case, "b");
+    case.translation_checks.set(0);
+    assert_eq!((case.planned(), case.translation_checks.get()), (vec!["a/0".to_owned(), "c/0".to_owned(), "d/0".to_owned()], 3));
+    make_untranslatable(&mut case, "a");
     let plan = case.run().unwrap();
     assert_eq!(plan.first.channel.name, "c");
     let codes: Vec<_> = plan.excluded.iter().map(|it| (it.channel.name.as_str(), it.why.code())).collect();
@@ -42,39 +46,39 @@ fn a_plan_that_begins_with_another_protocol_asks_whom_it_names_and_passes_over_w
 }
 
 #[test]
-fn all_accounts_of_a_channel_that_cannot_go_with_it() {
+fn untranslatable_channel_excludes_all_its_accounts() {
     let mut case = case(vec![with_accounts(foreign("a"), 5), at(channel("b", &["m"]), 1)]);
-    refuse(&mut case, "a");
-    assert_eq!((case.tried(), case.asked.get()), (vec!["b/0".to_owned()], 1));
+    make_untranslatable(&mut case, "a");
+    assert_eq!((case.planned(), case.translation_checks.get()), (vec!["b/0".to_owned()], 1));
 }
 
 #[test]
-fn where_nothing_is_left_what_cannot_be_translated_counts_before_busy_and_cooling_accounts() {
+fn untranslatable_takes_precedence_over_busy_and_cooling() {
     let mut bounded = foreign("a");
     Arc::make_mut(&mut bounded.accounts[0]).concurrency = 1;
     let mut case = case(vec![bounded]).load("a/0", AccountLoad::AtConcurrency);
     assert_eq!(case.fails().busy_accounts().len(), 1, "worth waiting for");
-    refuse(&mut case, "a");
+    make_untranslatable(&mut case, "a");
     let no = case.fails();
     assert_eq!((no.busy_accounts().len(), no.fewest_unsupported_fields()), (0, Some(vec!["logit_bias".to_owned()])));
     let mut case = super::translation::case(vec![foreign("a")]).cooling("a/0", CoolingReason::RateLimited, 4);
     assert_eq!(case.fails().cause(), NoRouteCause::UpstreamRateLimited);
-    refuse(&mut case, "a");
+    make_untranslatable(&mut case, "a");
     assert_eq!(case.fails().fewest_unsupported_fields(), Some(vec!["logit_bias".to_owned()]));
 }
 
 #[test]
-fn refused_channels_take_nothing_from_the_shares_of_the_others() {
+fn untranslatable_channels_do_not_change_other_shares() {
     let mut case = case(vec![foreign("a"), foreign("b"), channel("c", &["m"])]);
-    refuse(&mut case, "a");
+    make_untranslatable(&mut case, "a");
     let mut firsts = HashMap::<String, u32>::new();
     let mut seed = 1_u64;
-    let mut dice = || {
+    let mut random = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(seed >> 32).unwrap()
     };
     for _ in 0..2_000 {
-        *firsts.entry(case.run_with(&mut dice).unwrap().first.channel.name.clone()).or_default() += 1;
+        *firsts.entry(case.run_with(&mut random).unwrap().first.channel.name.clone()).or_default() += 1;
     }
     let (b, c) = (firsts["b"], firsts["c"]);
     assert!(firsts.len() == 2 && b.abs_diff(c) < 200, "{firsts:?}");

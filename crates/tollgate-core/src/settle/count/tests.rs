@@ -1,4 +1,4 @@
-//! Exact sums, one rounding, kinds that never overlap.
+//! Amounts are exact and rounded once; token kinds never overlap.
 
 use proptest::prelude::*;
 use tollgate_protocol::Method;
@@ -14,7 +14,7 @@ fn tokens(input: u64, output: u64) -> Tokens {
 }
 
 #[test]
-fn an_amount_is_tokens_times_price_per_million() {
+fn amount_is_tokens_times_price_per_million() {
     let check = |tokens: &Tokens, price: &Price, multiplier: &str| {
         amount(tokens, price, Multiplier::parse(multiplier).unwrap()).unwrap().to_decimal()
     };
@@ -44,8 +44,8 @@ fn every_kind_has_its_price() {
 }
 
 #[test]
-fn there_is_one_rounding_and_it_is_half_up() {
-    // Each kind alone is 0.4 nano-USD; together they are 0.8, which only one rounding at the end makes 1.
+fn amounts_are_rounded_once_half_up() {
+    // Each kind alone is 0.4 nano-USD. Together they are 0.8, which rounds to 1 only if rounded once at the end.
     let list = Price { input: Some(400_000), output: Some(400_000), ..Price::default() };
     assert_eq!(amount(&tokens(1, 1), &list, Multiplier::ONE), Some(NanoUsd(1)));
     assert_eq!(amount(&tokens(1, 0), &list, Multiplier::ONE), Some(NanoUsd(0)));
@@ -55,7 +55,7 @@ fn there_is_one_rounding_and_it_is_half_up() {
 }
 
 #[test]
-fn the_tier_is_chosen_by_all_prompt_tokens_together() {
+fn tier_depends_on_all_prompt_tokens() {
     let tier = PriceTier { above: 100, price: price("2", "4") };
     let list = Price { tiers: vec![tier], ..price("1", "2") };
     let cached = Tokens { input: 50, cache_read: 30, cache_write: 10, image: 5, audio: 5, ..Tokens::default() };
@@ -66,7 +66,7 @@ fn the_tier_is_chosen_by_all_prompt_tokens_together() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_and_never_wraps() {
+fn amounts_above_the_bound_are_none() {
     let most = Price { input: Some(NanoUsd::MAX_PER_REQUEST.0), ..Price::default() };
     assert_eq!(amount(&tokens(u64::MAX, 0), &most, Multiplier::ONE), None);
     assert_eq!(amount(&tokens(1_000_000, 0), &most, Multiplier::ONE), Some(NanoUsd::MAX_PER_REQUEST));
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_told_and_never_wraps() {
 }
 
 #[test]
-fn totals_are_parted_into_kinds_that_do_not_overlap() {
+fn totals_are_split_into_disjoint_kinds() {
     let usage = Usage { prompt_total: 100, cached: 60, cache_write: 10, image: 5, audio: 3, completion_total: 50, reasoning: 20 };
     let expected = Tokens {
         input: 22,
@@ -93,14 +93,14 @@ fn totals_are_parted_into_kinds_that_do_not_overlap() {
 }
 
 #[test]
-fn parts_larger_than_their_total_are_cut_to_it() {
+fn parts_larger_than_their_total_are_capped() {
     let usage = Usage { prompt_total: 10, cached: 60, image: 5, completion_total: 1, reasoning: 20, ..Usage::default() };
-    let parted = tokens_of(&usage, TokenSource::Provider);
-    assert_eq!((parted.cache_read, parted.input, parted.image, parted.thinking, parted.output), (10, 0, 0, 1, 0));
+    let tokens = tokens_of(&usage, TokenSource::Provider);
+    assert_eq!((tokens.cache_read, tokens.input, tokens.image, tokens.thinking, tokens.output), (10, 0, 0, 1, 0));
 }
 
 #[test]
-fn the_input_estimate_follows_the_holds_figures() {
+fn input_estimate_uses_the_upper_bounds() {
     let check = |change: fn(&mut RequestSummary), expected| {
         let mut summary = RequestSummary { text_bytes: 0, ..summary("m", Method::Chat) };
         change(&mut summary);
@@ -115,7 +115,7 @@ fn the_input_estimate_follows_the_holds_figures() {
 }
 
 #[test]
-fn the_output_estimate_is_the_asked_limit_within_the_models() {
+fn output_estimate_is_the_requested_limit_capped_by_the_models() {
     let bounded = Model { max_output: Some(1_000), ..Model::default() };
     let asked = |max_output, candidates| RequestSummary { max_output, candidates, ..summary("m", Method::Chat) };
     assert_eq!(estimate_output(&asked(Some(50), 1), &bounded), 50);
@@ -130,7 +130,7 @@ fn the_output_estimate_is_the_asked_limit_within_the_models() {
 }
 
 #[test]
-fn a_count_of_input_takes_four_bytes_a_token_and_says_where_it_guessed() {
+fn input_count_uses_four_bytes_per_token_and_marks_estimates() {
     let text = RequestSummary { text_bytes: 41, ..summary("m", Method::Chat) };
     assert_eq!(count_input(&text), InputCount { tokens: 11, source: TokenSource::Counted });
     let image = RequestSummary { images: 1, ..text };
@@ -138,13 +138,13 @@ fn a_count_of_input_takes_four_bytes_a_token_and_says_where_it_guessed() {
 }
 
 #[test]
-fn a_count_of_output_rounds_up_and_counts_media() {
+fn output_count_rounds_up_and_includes_media() {
     let count = |text_bytes, media| count_output(DeliveredContent { content: true, text_bytes, media });
     assert_eq!((count(0, 0), count(1, 0), count(4, 0), count(5, 0), count(4, 1)), (0, 1, 1, 2, 1_601));
 }
 
 #[test]
-fn a_figure_is_as_certain_as_its_least_certain_part() {
+fn combined_source_is_the_least_certain() {
     use TokenSource::{Counted, Estimated, None, Provider};
     assert_eq!(Provider.with(Counted), Counted);
     assert_eq!(Estimated.with(Provider), Estimated);
@@ -153,7 +153,7 @@ fn a_figure_is_as_certain_as_its_least_certain_part() {
 }
 
 fn any_tokens() -> impl Strategy<Value = Tokens> {
-    // As much as stays within what one request may come to, at the dearest prices and factors below.
+    // Bounded so that amounts stay within one request's maximum at the highest prices and multipliers below.
     let count = 0u64..1_000_000;
     (count.clone(), count.clone(), count.clone(), count.clone(), count.clone(), count.clone(), count).prop_map(
         |(input, output, cache_read, cache_write, thinking, image, audio)| Tokens {
@@ -188,22 +188,22 @@ fn any_price() -> impl Strategy<Value = Price> {
 
 proptest! {
     #[test]
-    fn amounts_are_within_half_a_nano_of_the_exact_sum(tokens in any_tokens(), price in any_price(), factor in 0i64..10_000_000) {
+    fn amounts_are_within_half_a_nano_of_the_exact_sum(tokens in any_tokens(), price in any_price(), multiplier in 0i64..10_000_000) {
         let rates = price.rates(0);
-        // The exact sum in 10^-12 nano-USD, by a second road: each kind on its own.
+        // The exact sum in 10^-12 nano-USD, computed per kind.
         let exact: i128 = [
             (tokens.input, rates.input), (tokens.output, rates.output), (tokens.cache_read, rates.cache_read),
             (tokens.cache_write, rates.cache_write), (tokens.thinking, rates.thinking), (tokens.image, rates.image),
             (tokens.audio, rates.audio),
-        ].into_iter().map(|(count, rate)| i128::from(count) * i128::from(rate) * i128::from(factor)).sum::<i128>()
-            + i128::from(rates.per_request) * i128::from(factor) * 1_000_000;
-        let scaled = i128::from(amount(&tokens, &price, Multiplier(factor)).unwrap().0) * 1_000_000_000_000;
+        ].into_iter().map(|(count, rate)| i128::from(count) * i128::from(rate) * i128::from(multiplier)).sum::<i128>()
+            + i128::from(rates.per_request) * i128::from(multiplier) * 1_000_000;
+        let scaled = i128::from(amount(&tokens, &price, Multiplier(multiplier)).unwrap().0) * 1_000_000_000_000;
         let off = scaled - exact;
         prop_assert!(-500_000_000_000 < off && off <= 500_000_000_000, "off by {off}");
     }
 
     #[test]
-    fn more_tokens_or_a_larger_factor_never_cost_less(tokens in any_tokens(), more in any_tokens(), price in any_price(), factor in 0i64..5_000_000, raise in 0i64..5_000_000) {
+    fn more_tokens_or_a_larger_factor_never_cost_less(tokens in any_tokens(), more in any_tokens(), price in any_price(), multiplier in 0i64..5_000_000, raise in 0i64..5_000_000) {
         let sum = Tokens {
             input: tokens.input + more.input,
             output: tokens.output + more.output,
@@ -214,9 +214,9 @@ proptest! {
             audio: tokens.audio + more.audio,
             source: TokenSource::Provider,
         };
-        let base = amount(&tokens, &price, Multiplier(factor)).unwrap();
-        prop_assert!(amount(&sum, &price, Multiplier(factor)).unwrap() >= base);
-        prop_assert!(amount(&tokens, &price, Multiplier(factor + raise)).unwrap() >= base);
+        let base = amount(&tokens, &price, Multiplier(multiplier)).unwrap();
+        prop_assert!(amount(&sum, &price, Multiplier(multiplier)).unwrap() >= base);
+        prop_assert!(amount(&tokens, &price, Multiplier(multiplier + raise)).unwrap() >= base);
     }
 
     #[test]
@@ -231,8 +231,8 @@ proptest! {
     }
 
     #[test]
-    fn any_figures_give_an_amount_or_none(a in any::<u64>(), b in any::<u64>(), p in any::<i64>(), q in any::<i64>(), factor in any::<i64>()) {
+    fn any_input_gives_an_amount_or_none(a in any::<u64>(), b in any::<u64>(), p in any::<i64>(), q in any::<i64>(), multiplier in any::<i64>()) {
         let list = Price { input: Some(p), output: Some(q), per_request: Some(p), ..Price::default() };
-        let _ = amount(&tokens(a, b), &list, Multiplier(factor));
+        let _ = amount(&tokens(a, b), &list, Multiplier(multiplier));
     }
 }

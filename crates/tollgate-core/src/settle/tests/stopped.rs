@@ -1,4 +1,4 @@
-//! Records of requests whose gateway was killed.
+//! Records of requests interrupted by a killed gateway.
 
 use super::*;
 use crate::{AttemptRecord, samples::channel_id};
@@ -43,11 +43,11 @@ fn begin() -> AttemptStart {
 }
 
 fn progress(tokens: u64) -> StreamProgress {
-    StreamProgress { id: begin().id, at: NOW.plus_ms(2_000), delivered: handed(tokens), usage: None }
+    StreamProgress { id: begin().id, at: NOW.plus_ms(2_000), delivered: delivered(tokens), usage: None }
 }
 
 #[test]
-fn without_progress_the_sale_is_nothing_and_the_cost_is_the_input_estimated() {
+fn without_progress_sale_is_zero_and_cost_is_estimated_input() {
     for policy in POLICIES {
         let record = settle_stopped(&[AttemptStart { policy, ..begin() }], None).unwrap();
         assert_eq!((record.sale, record.cost), (Some(NanoUsd(0)), Some(NanoUsd(50_000))), "{policy:?}");
@@ -58,7 +58,7 @@ fn without_progress_the_sale_is_nothing_and_the_cost_is_the_input_estimated() {
 }
 
 #[test]
-fn with_progress_the_sale_is_the_input_and_what_was_handed_over() {
+fn with_progress_sale_is_input_and_delivered_output() {
     for policy in POLICIES {
         let record = settle_stopped(&[AttemptStart { policy, ..begin() }], Some(&progress(10))).unwrap();
         assert_eq!((record.sale, record.cost), (Some(NanoUsd(120_000)), Some(NanoUsd(60_000))), "{policy:?}");
@@ -69,12 +69,12 @@ fn with_progress_the_sale_is_the_input_and_what_was_handed_over() {
 }
 
 #[test]
-fn progress_without_content_is_as_good_as_none() {
+fn progress_without_content_is_ignored() {
     assert_eq!(settle_stopped(&[begin()], Some(&progress(0))).unwrap().sale, Some(NanoUsd(0)));
 }
 
 #[test]
-fn usage_reported_so_far_counts_where_the_policy_says_so() {
+fn reported_usage_applies_under_the_provider_usage_policy() {
     let reported = StreamProgress { usage: Some(usage(50, 12)), ..progress(10) };
     let sale = |policy| settle_stopped(&[AttemptStart { policy, ..begin() }], Some(&reported)).unwrap().sale;
     assert_eq!(sale(StreamBreak::ProviderUsage), Some(NanoUsd(74_000)));
@@ -82,7 +82,7 @@ fn usage_reported_so_far_counts_where_the_policy_says_so() {
 }
 
 #[test]
-fn earlier_attempts_stand_as_they_were_settled() {
+fn earlier_attempts_keep_their_settled_records() {
     let first: AttemptRecord =
         settle_attempt(&attempt(AttemptResult::Refused, None), Method::StreamGenerate, InputCount { tokens: 100, source: Counted });
     let begins = [begin(), AttemptStart { earlier: vec![first], ..begin() }];
@@ -93,14 +93,14 @@ fn earlier_attempts_stand_as_they_were_settled() {
 }
 
 #[test]
-fn an_attempt_whose_end_nobody_wrote_down_counts_as_sent() {
+fn attempt_without_recorded_end_counts_as_sent() {
     let record = settle_stopped(&[begin(), begin()], None).unwrap();
     assert_eq!(record.attempts.len(), 2);
     assert_eq!(record.cost, Some(NanoUsd(100_000)));
 }
 
 #[test]
-fn a_second_recovery_gives_the_same_record() {
+fn recovery_is_deterministic() {
     let once = settle_stopped(&[begin()], Some(&progress(10)));
     let stored: AttemptStart = serde_json::from_str(&serde_json::to_string(&begin()).unwrap()).unwrap();
     let stored_progress: StreamProgress = serde_json::from_str(&serde_json::to_string(&progress(10)).unwrap()).unwrap();
@@ -108,7 +108,7 @@ fn a_second_recovery_gives_the_same_record() {
 }
 
 #[test]
-fn unpriced_and_uncosted_requests_stay_so() {
+fn unknown_prices_stay_unknown() {
     let mut bare = AttemptStart { sale: None, ..begin() };
     bare.attempt.cost = None;
     let record = settle_stopped(&[bare], Some(&progress(10))).unwrap();
@@ -116,12 +116,12 @@ fn unpriced_and_uncosted_requests_stay_so() {
 }
 
 #[test]
-fn without_a_begin_there_is_no_record() {
+fn no_begin_entry_gives_no_record() {
     assert_eq!(settle_stopped(&[], Some(&progress(10))), None);
 }
 
 #[test]
-fn what_is_absent_is_left_out_and_may_be_spelt_out_in_an_older_journal() {
+fn absent_values_are_omitted_but_accepted() {
     let mut stored = serde_json::to_value(begin()).unwrap();
     let members = stored.as_object_mut().unwrap();
     assert!(members.remove("address").is_some());

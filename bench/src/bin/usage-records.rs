@@ -1,8 +1,8 @@
-//! Fills a gateway's database with usage records the way the till books them, then asks what consoles and charts ask, and
-//! prints how long each took. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models.
+//! Fills a gateway's database with usage records in the batches of the usage writer, then times the queries of the console's
+//! pages and charts. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models.
 //!
-//! `books FOLDER RECORDS [DATABASE_URL]`: the folder's own SQLite file without an address. A database that holds records
-//! already is only asked. The last line is what was measured, as JSON.
+//! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
+//! records is only queried. The last line is a JSON summary.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
@@ -15,21 +15,22 @@ use tollgate_core::{
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter};
 
-/// Records of one transaction: what the till books at once.
+/// Records per transaction, as in the usage writer.
 const BATCH: u64 = 4_096;
-/// 2026-08-23T00:00:00Z, where the records begin.
+/// 2026-08-23T00:00:00Z, the time of the first record.
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;
 const DAYS: i64 = 90;
-/// How often each question is asked; the slowest counts.
-const TIMES: usize = 5;
+/// Runs of each query; the slowest counts.
+const RUNS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let (store, count) = tollgate_bench::books("books FOLDER RECORDS [DATABASE_URL]", Timestamp(BEGIN + DAYS * DAY)).await?;
+        let (store, count) =
+            tollgate_bench::open_database("usage-records FOLDER COUNT [DATABASE_URL]", Timestamp(BEGIN + DAYS * DAY)).await?;
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
         let rate = if empty { Some(fill(&store, count).await?) } else { None };
-        let (page, chart) = ask(&store).await?;
+        let (page, chart) = time_queries(&store).await?;
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
         println!("{}", serde_json::json!({ "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart) }));
         store.close().await;
@@ -37,33 +38,33 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })
 }
 
-/// Books all of it, in the order of arrival; records a second.
+/// Inserts all records in order of arrival. Returns records per second.
 async fn fill(store: &Store, count: u64) -> Result<u64, StoreError> {
     for month in 0..4 {
         store.usage.make_room(Timestamp(BEGIN + month * 30 * DAY)).await?;
     }
     let begin = Instant::now();
-    let (mut booking, mut last) = (Duration::ZERO, Instant::now());
+    let (mut append_time, mut last) = (Duration::ZERO, Instant::now());
     for first in (0..count).step_by(usize::try_from(BATCH).unwrap_or(1)) {
         let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, count)).collect();
-        let watch = Instant::now();
+        let started = Instant::now();
         store.usage.append(&records).await?;
-        booking += watch.elapsed();
+        append_time += started.elapsed();
         if last.elapsed() > Duration::from_secs(20) {
             last = Instant::now();
-            println!("  {} records, {} a second so far", first + BATCH, rate(first + BATCH, booking));
+            println!("  {} records, {} a second so far", first + BATCH, rate(first + BATCH, append_time));
         }
     }
-    println!("booked {count} records in {:.1?}: {} a second", begin.elapsed(), rate(count, booking));
-    Ok(rate(count, booking))
+    println!("inserted {count} records in {:.1?}: {} a second", begin.elapsed(), rate(count, append_time));
+    Ok(rate(count, append_time))
 }
 
 fn rate(count: u64, took: Duration) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000 / took.as_micros().max(1)).unwrap_or(u64::MAX)
 }
 
-/// Asks each question several times. The slowest page, and the slowest sums.
-async fn ask(store: &Store) -> Result<(Duration, Duration), StoreError> {
+/// Runs each query several times. Returns the slowest page and the slowest aggregate.
+async fn time_queries(store: &Store) -> Result<(Duration, Duration), StoreError> {
     let at = |day: i64, more: i64| Some(Timestamp(BEGIN + day * DAY + more));
     let deep = UsageFilter { limit: 100, since: None, until: at(40, 12_345_678), ..UsageFilter::default() };
     let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor { at: record.at, id: record.id });
@@ -81,10 +82,10 @@ async fn ask(store: &Store) -> Result<(Duration, Duration), StoreError> {
     for (what, filter) in pages {
         let mut slowest = Duration::ZERO;
         let mut rows = 0;
-        for _ in 0..TIMES {
-            let watch = Instant::now();
+        for _ in 0..RUNS {
+            let started = Instant::now();
             rows = store.usage.page(&filter).await?.items.len();
-            slowest = slowest.max(watch.elapsed());
+            slowest = slowest.max(started.elapsed());
         }
         page = page.max(slowest);
         println!("{what}: {rows} rows, at most {slowest:.1?}");
@@ -103,10 +104,10 @@ async fn ask(store: &Store) -> Result<(Duration, Duration), StoreError> {
     for (what, filter, by) in charts {
         let mut slowest = Duration::ZERO;
         let mut rows = 0;
-        for _ in 0..TIMES {
-            let watch = Instant::now();
+        for _ in 0..RUNS {
+            let started = Instant::now();
             rows = store.usage.summary(&filter, by).await?.len();
-            slowest = slowest.max(watch.elapsed());
+            slowest = slowest.max(started.elapsed());
         }
         chart = chart.max(slowest);
         println!("{what}: {rows} rows, at most {slowest:.1?}");
@@ -114,29 +115,29 @@ async fn ask(store: &Store) -> Result<(Duration, Duration), StoreError> {
     Ok((page, chart))
 }
 
-fn ten(number: u64) -> [u8; 10] {
+fn id_bytes(number: u64) -> [u8; 10] {
     let mut bytes = [0; 10];
     bytes[2..].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
 fn key(number: u64) -> KeyId {
-    KeyId::from_parts(Timestamp(BEGIN), ten(number))
+    KeyId::from_parts(Timestamp(BEGIN), id_bytes(number))
 }
 
 fn group(number: u64) -> GroupId {
-    GroupId::from_parts(Timestamp(BEGIN), ten(number))
+    GroupId::from_parts(Timestamp(BEGIN), id_bytes(number))
 }
 
-/// The record of this number out of so many.
+/// Record `number` of `count`.
 fn record(number: u64, count: u64) -> UsageRecord {
     let step = DAYS * DAY / i64::try_from(count.max(1)).unwrap_or(i64::MAX);
     let at = Timestamp(BEGIN + i64::try_from(number).unwrap_or(0) * step);
-    // Keys come in no order, and each has a few models.
-    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let (caller, model) = (mixed % 200, mixed % 200 / 50 * 5 + mixed / 200 % 5);
-    let cost = NanoUsd(1_000 + i64::try_from(mixed % 1_000).unwrap_or(0));
-    let outcome = match mixed % 1_000 {
+    // Keys are in no particular order, and each uses a few models.
+    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let (caller, model) = (hash % 200, hash % 200 / 50 * 5 + hash / 200 % 5);
+    let cost = NanoUsd(1_000 + i64::try_from(hash % 1_000).unwrap_or(0));
+    let outcome = match hash % 1_000 {
         0..5 => Outcome::UpstreamBroke,
         5..10 => Outcome::CallerLeft,
         10..20 => Outcome::Refused,
@@ -144,11 +145,11 @@ fn record(number: u64, count: u64) -> UsageRecord {
     };
     let tokens = Tokens { input: 800, output: 200, source: TokenSource::Provider, ..Tokens::default() };
     UsageRecord {
-        id: RequestId::from_parts(at, ten(number)),
+        id: RequestId::from_parts(at, id_bytes(number)),
         at,
         key: key(caller),
         key_name: format!("key {caller}"),
-        member: MemberId::from_parts(Timestamp(BEGIN), ten(caller % 50)),
+        member: MemberId::from_parts(Timestamp(BEGIN), id_bytes(caller % 50)),
         group: Some(group(caller % 5)),
         group_name: Some(format!("group {}", caller % 5)),
         protocol_in: Protocol::OpenAi,
@@ -171,10 +172,10 @@ fn record(number: u64, count: u64) -> UsageRecord {
         dropped: Vec::new(),
         trace: Vec::new(),
         attempts: vec![AttemptRecord {
-            channel: ChannelId::from_parts(Timestamp(BEGIN), ten(model % 4)),
+            channel: ChannelId::from_parts(Timestamp(BEGIN), id_bytes(model % 4)),
             channel_name: format!("channel {}", model % 4),
-            account: AccountId::from_parts(Timestamp(BEGIN), ten(mixed % 12)),
-            account_name: format!("account {}", mixed % 12),
+            account: AccountId::from_parts(Timestamp(BEGIN), id_bytes(hash % 12)),
+            account_name: format!("account {}", hash % 12),
             protocol: Protocol::OpenAi,
             upstream_model: format!("upstream-{model}"),
             at,
