@@ -1,9 +1,9 @@
-//! A plain HTTP/1.1 client that hides nothing: one connection per request, pieces with their times.
+//! A plain HTTP/1.1 client that exposes the wire: one connection per request, chunks as they arrive.
 
 use std::{
     io::{self, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -19,28 +19,17 @@ pub struct Request {
     body: Vec<u8>,
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Clone, Debug)]
 pub struct ClientResponse {
     /// Status.
     pub status: u16,
-    /// Names in lower case.
+    /// Header names are in lower case.
     pub headers: Vec<(String, String)>,
     /// The whole body.
     pub body: Vec<u8>,
-    /// The pieces as they came.
-    pub pieces: Vec<BodyChunk>,
-    /// Whether the body ended as HTTP says it must; `false` when it was aborted.
-    pub whole: bool,
-}
-
-/// Bytes that arrived together.
-#[derive(Clone, Debug)]
-pub struct BodyChunk {
-    /// When.
-    pub at: Instant,
-    /// What.
-    pub bytes: Vec<u8>,
+    /// True when the body ended as its framing requires, false when it was aborted.
+    pub complete: bool,
 }
 
 impl Request {
@@ -56,14 +45,14 @@ impl Request {
         Self::post_bytes(path, body.to_string().into_bytes())
     }
 
-    /// A POST with these bytes as JSON body.
+    /// A POST with these bytes as body, labelled JSON.
     #[must_use]
     pub fn post_bytes(path: &str, body: Vec<u8>) -> Self {
         Self { method: "POST".to_owned(), path: path.to_owned(), headers: Vec::new(), body }
             .header("content-type", "application/json")
     }
 
-    /// Another method.
+    /// Sets the method.
     #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         method.clone_into(&mut self.method);
@@ -84,20 +73,20 @@ impl Request {
         self.header(name, value)
     }
 
-    /// Adds a chat key.
+    /// Adds `authorization: Bearer KEY`.
     #[must_use]
     pub fn bearer(self, key: &str) -> Self {
         let value = format!("Bearer {key}");
         self.header("authorization", &value)
     }
 
-    /// Adds a native key.
+    /// Adds the native protocol's key header.
     #[must_use]
     pub fn native_key(self, key: &str) -> Self {
         self.header("x-native-api-key", key)
     }
 
-    /// Whether it asks a model: the others leave no usage record.
+    /// True for requests that leave a usage record.
     pub(crate) fn is_model_call(&self) -> bool {
         self.method == "POST" && !self.path.starts_with("/admin")
     }
@@ -120,13 +109,13 @@ impl Request {
         head.push_str("\r\n");
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(&self.body);
-        // A refusal may come before the body was taken; then the write fails and the answer is still there.
+        // The gateway may refuse before it read the body: then the write fails, and the response can still be read.
         let _ = stream.write_all(&bytes);
         Ok(PendingResponse { head_only: self.method == "HEAD", reader: BufReader::new(stream) })
     }
 }
 
-/// A request under way.
+/// A request that was sent and whose response is not read yet.
 #[derive(Debug)]
 pub struct PendingResponse {
     reader: BufReader<TcpStream>,
@@ -134,52 +123,49 @@ pub struct PendingResponse {
 }
 
 impl PendingResponse {
-    /// Reads the whole answer.
+    /// Reads the whole response.
     ///
     /// # Errors
-    /// When no answer begins.
-    pub fn answer(mut self) -> io::Result<ClientResponse> {
-        let mut answer = self.head()?;
+    /// When the connection ends before a response head.
+    pub fn read(mut self) -> io::Result<ClientResponse> {
+        let mut response = self.read_head()?;
         loop {
-            match self.piece(&answer) {
-                Ok(Some(bytes)) => {
-                    answer.body.extend_from_slice(&bytes);
-                    answer.pieces.push(BodyChunk { at: Instant::now(), bytes });
-                }
+            match self.read_chunk(&response) {
+                Ok(Some(bytes)) => response.body.extend_from_slice(&bytes),
                 Ok(None) => break,
                 Err(_) => {
-                    answer.whole = false;
+                    response.complete = false;
                     break;
                 }
             }
         }
-        if let Some(length) = answer.header("content-length").and_then(|text| text.parse::<usize>().ok())
+        if let Some(length) = response.header("content-length").and_then(|text| text.parse::<usize>().ok())
             && !self.head_only
         {
-            answer.whole &= length == answer.body.len();
+            response.complete &= length == response.body.len();
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// Reads the head of the answer only.
+    /// Reads the head of the response.
     ///
     /// # Errors
-    /// When no answer begins.
-    pub fn head(&mut self) -> io::Result<ClientResponse> {
+    /// When the connection ends before a response head.
+    pub fn read_head(&mut self) -> io::Result<ClientResponse> {
         let head = wire::read_head(&mut self.reader)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let status = head.first.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(ClientResponse { status, headers: head.headers, body: Vec::new(), pieces: Vec::new(), whole: true })
+        let status = head.first_line.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(ClientResponse { status, headers: head.headers, body: Vec::new(), complete: true })
     }
 
-    /// Reads the next bytes of the body; `None` at its end.
+    /// Reads the next chunk of the body, or the next bytes of an unchunked one; `None` at its end.
     ///
     /// # Errors
     /// When the body was aborted.
-    pub fn piece(&mut self, answer: &ClientResponse) -> io::Result<Option<Vec<u8>>> {
+    pub fn read_chunk(&mut self, response: &ClientResponse) -> io::Result<Option<Vec<u8>>> {
         if self.head_only {
             return Ok(None);
         }
-        if answer.header("transfer-encoding") == Some("chunked") {
+        if response.header("transfer-encoding") == Some("chunked") {
             return wire::read_chunk(&mut self.reader);
         }
         let mut buffer = vec![0; 64 * 1024];
@@ -188,8 +174,8 @@ impl PendingResponse {
         Ok((got > 0).then_some(buffer))
     }
 
-    /// Goes away without reading on.
-    pub fn leave(self) {
+    /// Closes the connection without reading on.
+    pub fn abort(self) {
         drop(self);
     }
 }
@@ -210,7 +196,7 @@ impl ClientResponse {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// When the body is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text()))

@@ -1,5 +1,5 @@
-//! Starts the executable on a free port with a folder of its own, and checks the invariants when it goes:
-//! every answered request past the door has exactly one usage record, and no secret is in the log.
+//! Starts the executable on a free port with its own data folder, and checks invariants when it stops: every answered,
+//! authenticated request has exactly one usage record, and the log holds no secret.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +19,16 @@ use crate::{ClientResponse, Request, client::PendingResponse};
 
 /// The service key of catalogs made by [`TestGatewayBuilder`].
 pub const SERVICE_KEY: &str = "tk-caller-key-CANARY-0123456789abcdef";
-/// The credential of accounts made by tests; must never be seen but by the upstream.
+/// The credential of accounts in test catalogs; only the upstream may see it.
 pub const UPSTREAM_CREDENTIAL: &str = "upstream-credential-CANARY-0123456789";
-/// Stands in prompts of tests; must never be in a log.
+/// Part of prompts in tests; must not occur in a log.
 const PROMPT_CANARY: &str = "prompt-canary";
-/// How long a start, an end or a record may take on a machine that does other work meanwhile.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How long a start may take there, with the largest catalog and a program that was built without optimization.
-const LONGEST_START: Duration = Duration::from_mins(3);
+/// Longest wait for a stop or a record, generous because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Longest wait for a start: an unoptimised build with the largest catalog.
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// What to start.
+/// Arguments and environment of a gateway to start.
 #[derive(Debug)]
 pub struct TestGatewayBuilder {
     program: PathBuf,
@@ -40,7 +40,7 @@ pub struct TestGatewayBuilder {
     count_records: bool,
 }
 
-/// A running gateway.
+/// A running gateway; stopped and checked on drop.
 #[derive(Debug)]
 pub struct TestGateway {
     program: PathBuf,
@@ -49,18 +49,18 @@ pub struct TestGateway {
     key: String,
     data: Option<TempDir>,
     log: Arc<Mutex<String>>,
-    said: Value,
-    /// What was set beside the defaults; its commands get the same.
+    startup: Value,
+    /// Variables of the gateway, which its commands get too.
     environment: Vec<(String, String)>,
-    /// Request ids of answers that must have a record.
+    /// Ids of requests that must have a usage record.
     expected: Mutex<Vec<String>>,
     count_records: bool,
 }
 
 impl TestGateway {
-    /// Prepares a start of the executable.
+    /// Prepares a start of this executable.
     #[must_use]
-    pub fn of(program: &str) -> TestGatewayBuilder {
+    pub fn builder(program: &str) -> TestGatewayBuilder {
         TestGatewayBuilder {
             program: program.into(),
             catalog: None,
@@ -72,31 +72,31 @@ impl TestGateway {
         }
     }
 
-    /// Where it listens.
+    /// Address of the model path.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A key that works.
+    /// A service key of the gateway.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What it printed at its start (`--json`).
+    /// The JSON object it printed when it was ready (`--json`).
     #[must_use]
-    pub fn said(&self) -> &Value {
-        &self.said
+    pub fn startup(&self) -> &Value {
+        &self.startup
     }
 
     /// Its data folder.
     ///
     /// # Panics
-    /// When the folder was taken.
+    /// When the gateway gave its folder away.
     #[must_use]
     pub fn data(&self) -> &Path {
-        self.data.as_ref().expect("the folder is still here").path()
+        self.data.as_ref().expect("the gateway has its folder").path()
     }
 
     /// Its process id.
@@ -105,7 +105,7 @@ impl TestGateway {
     /// When it is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.process.as_ref().expect("it runs").id()
+        self.process.as_ref().expect("the gateway runs").id()
     }
 
     /// Its log so far.
@@ -114,52 +114,52 @@ impl TestGateway {
         self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Puts another catalog file in place of the one it serves, whole as a deployment does, and has it read. `{key}` and
-    /// `{credential}` stand for the same as in [`TestGatewayBuilder::catalog`].
+    /// Replaces the catalog file atomically and has it reloaded (SIGHUP). `{key}` and `{credential}` are replaced as in
+    /// [`TestGatewayBuilder::catalog`].
     ///
     /// # Panics
     /// When the file cannot be written.
     pub fn serve_catalog(&self, text: &str) {
-        let beside = self.data().join("catalog.new");
-        std::fs::write(&beside, filled(text)).expect("the catalog can be written");
-        std::fs::rename(&beside, self.data().join("catalog.toml")).expect("the catalog can be replaced");
+        let new = self.data().join("catalog.new");
+        std::fs::write(&new, filled(text)).expect("the catalog can be written");
+        std::fs::rename(&new, self.data().join("catalog.toml")).expect("the catalog can be replaced");
         self.signal("HUP");
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Panics
-    /// When no answer comes.
+    /// When no response comes.
     pub fn send(&self, request: &Request) -> ClientResponse {
-        let answer = request
+        let response = request
             .send(self.address)
-            .and_then(PendingResponse::answer)
-            .unwrap_or_else(|error| panic!("no answer to {request:?}: {error}\n{}", self.log()));
-        self.note(request, &answer);
-        answer
+            .and_then(PendingResponse::read)
+            .unwrap_or_else(|error| panic!("no response to {request:?}: {error}\n{}", self.log()));
+        self.expect_record(request, &response);
+        response
     }
 
-    /// Sends a request and leaves the answer to be read.
+    /// Sends a request; the caller reads the response.
     ///
     /// # Panics
     /// When the gateway cannot be reached.
-    pub fn open(&self, request: &Request) -> PendingResponse {
+    pub fn start_request(&self, request: &Request) -> PendingResponse {
         request.send(self.address).expect("the gateway listens")
     }
 
-    /// A chat completion with the gate's key.
+    /// Sends a chat completion with the gateway's key.
     pub fn chat(&self, body: &Value) -> ClientResponse {
         self.send(&Request::post("/v1/chat/completions", body).bearer(&self.key))
     }
 
-    /// A native call with the gate's key; `verb` with its query, such as `streamGenerateContent?alt=sse`.
+    /// Sends a native call with the gateway's key. `verb` includes the query, such as `streamGenerateContent?alt=sse`.
     pub fn native(&self, model: &str, verb: &str, body: &Value) -> ClientResponse {
         self.send(&Request::post(&format!("/v1beta/models/{model}:{verb}"), body).native_key(&self.key))
     }
 
-    /// Notes which record an answer must have left (the decisions call it the door: a known key).
-    fn note(&self, request: &Request, answer: &ClientResponse) {
-        const BEFORE_THE_DOOR: [&str; 16] = [
+    /// Notes that a response must have left a usage record: those of authenticated model requests do.
+    fn expect_record(&self, request: &Request, response: &ClientResponse) {
+        const UNRECORDED: [&str; 16] = [
             "missing_api_key",
             "invalid_api_key",
             "unknown_url",
@@ -177,15 +177,15 @@ impl TestGateway {
             "SHUTTING_DOWN",
             "KEY_CHECK_UNAVAILABLE",
         ];
-        let Some(id) = answer.header("x-request-id") else { return };
-        let error: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let Some(id) = response.header("x-request-id") else { return };
+        let error: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let code = error["error"]["code"].as_str().or_else(|| error["error"]["details"][0]["reason"].as_str()).unwrap_or_default();
-        if request.is_model_call() && !BEFORE_THE_DOOR.contains(&code) {
+        if request.is_model_call() && !UNRECORDED.contains(&code) {
             self.expected.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(id.to_owned());
         }
     }
 
-    /// Runs another command of the executable on this gate's data folder.
+    /// Runs another command of the executable on the gateway's data folder.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -193,19 +193,19 @@ impl TestGateway {
         run(&self.program, self.data(), &self.environment, arguments)
     }
 
-    /// All usage records, those still in the journal included, oldest first.
+    /// All usage records, oldest first, including those still in the journal.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
         records(&self.program, self.data(), &self.environment)
     }
 
-    /// The record of an answer; waits a moment, since the last bytes may be on their way.
+    /// The usage record of a response; waits, since it is written when the response ends.
     ///
     /// # Panics
     /// When there is none within a minute.
     #[must_use]
-    pub fn record_of(&self, answer: &ClientResponse) -> Value {
-        let id = answer.header("x-request-id").expect("each answer has an id").to_owned();
+    pub fn record_of(&self, response: &ClientResponse) -> Value {
+        let id = response.header("x-request-id").expect("each response has an id").to_owned();
         self.wait_for_record(&format!("record of {id}"), |record| record["id"] == id.as_str())
     }
 
@@ -221,7 +221,7 @@ impl TestGateway {
             if let Some(record) = records.iter().find(|record| meets(record)) {
                 return record.clone();
             }
-            assert!(begin.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}, only {records:#?}\n{}", self.log());
+            assert!(begin.elapsed() < TIMEOUT, "no {what} within {TIMEOUT:?}, only {records:#?}\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -235,29 +235,29 @@ impl TestGateway {
         assert!(status.success(), "kill -{name} failed");
     }
 
-    /// Kills it without a word, and gives back what is needed to start anew on the same folder.
+    /// Kills it (SIGKILL) and returns its data folder.
     ///
     /// # Panics
     /// When it cannot be killed.
     #[must_use]
     pub fn kill(mut self) -> TempDir {
-        let mut process = self.process.take().expect("it runs");
+        let mut process = self.process.take().expect("the gateway runs");
         process.kill().expect("it can be killed");
-        process.wait().expect("it ended");
-        self.data.take().expect("the folder is still here")
+        process.wait().expect("the process ended");
+        self.data.take().expect("the gateway has its folder")
     }
 
-    /// Gives the folder of a gateway that was stopped, to start another one on it.
+    /// Returns the data folder of a stopped gateway.
     ///
     /// # Panics
     /// When it still runs.
     #[must_use]
-    pub fn take_data(mut self) -> TempDir {
-        assert!(self.process.is_none(), "it was stopped before");
-        self.data.take().expect("the folder is still here")
+    pub fn into_data(mut self) -> TempDir {
+        assert!(self.process.is_none(), "the gateway is stopped");
+        self.data.take().expect("the gateway has its folder")
     }
 
-    /// Asks it to stop, waits for its end, and gives its exit code.
+    /// Sends SIGTERM, waits for the exit, and returns the exit code.
     ///
     /// # Panics
     /// When it does not end within a minute.
@@ -266,10 +266,10 @@ impl TestGateway {
         let _ = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
         let begin = Instant::now();
         loop {
-            if let Some(status) = process.try_wait().expect("its state can be asked") {
+            if let Some(status) = process.try_wait().expect("the process can be polled") {
                 return status.code();
             }
-            assert!(begin.elapsed() < PATIENCE, "it did not end within {PATIENCE:?} of SIGTERM\n{}", self.log());
+            assert!(begin.elapsed() < TIMEOUT, "the gateway did not exit within {TIMEOUT:?} of SIGTERM\n{}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -286,7 +286,7 @@ impl Drop for TestGateway {
         }
         let Some(data) = self.data.take() else { return };
         if self.process.is_some() {
-            assert_eq!(self.stop(), Some(0), "it ends with 0 after SIGTERM\n{}", self.log());
+            assert_eq!(self.stop(), Some(0), "the gateway exits with 0 after SIGTERM\n{}", self.log());
         }
         let log = self.log();
         for secret in [SERVICE_KEY, UPSTREAM_CREDENTIAL, PROMPT_CANARY, self.key.as_str()] {
@@ -295,29 +295,33 @@ impl Drop for TestGateway {
         assert!(!log.contains("holds were not given back"), "holds taken are given back\n{log}");
         if self.count_records {
             let verified = run(&self.program, data.path(), &self.environment, &["verify"]);
-            assert!(verified.status.success(), "the books agree\n{}", String::from_utf8_lossy(&verified.stderr));
-            let mut times: BTreeMap<String, usize> = BTreeMap::new();
+            assert!(
+                verified.status.success(),
+                "`tollgate verify` finds no difference\n{}",
+                String::from_utf8_lossy(&verified.stderr)
+            );
+            let mut counts: BTreeMap<String, usize> = BTreeMap::new();
             for record in records(&self.program, data.path(), &self.environment) {
-                *times.entry(record["id"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+                *counts.entry(record["id"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
             }
-            let doubled: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
-            assert!(doubled.is_empty(), "records that exist more than once: {doubled:?}");
+            let duplicates: Vec<_> = counts.iter().filter(|(_, count)| **count > 1).collect();
+            assert!(duplicates.is_empty(), "duplicate records: {duplicates:?}");
             for id in self.expected.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
-                assert!(times.contains_key(id), "the answered request {id} has no usage record");
+                assert!(counts.contains_key(id), "the answered request {id} has no usage record");
             }
         }
     }
 }
 
 impl TestGatewayBuilder {
-    /// Serves this catalog. `{key}` and `{credential}` stand for [`SERVICE_KEY`] and [`UPSTREAM_CREDENTIAL`].
+    /// Serves this catalog, with `{key}` and `{credential}` replaced by [`SERVICE_KEY`] and [`UPSTREAM_CREDENTIAL`].
     #[must_use]
     pub fn catalog(mut self, text: &str) -> Self {
         self.catalog = Some(filled(text));
         self
     }
 
-    /// Listens elsewhere than on a free loopback port.
+    /// Listens on this address instead of a free loopback port.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
         address.clone_into(&mut self.listen);
@@ -338,14 +342,14 @@ impl TestGatewayBuilder {
         self
     }
 
-    /// Starts on a folder that was used before.
+    /// Uses an existing data folder.
     #[must_use]
-    pub fn on(mut self, data: TempDir) -> Self {
+    pub fn data_folder(mut self, data: TempDir) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// Leaves out the check of records at the end (the folder is damaged on purpose, or lives elsewhere).
+    /// Skips the check of usage records on drop, for folders that are damaged on purpose or records stored elsewhere.
     #[must_use]
     pub fn without_record_check(mut self) -> Self {
         self.count_records = false;
@@ -368,16 +372,16 @@ impl TestGatewayBuilder {
         }
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
         let log = Arc::new(Mutex::new(String::new()));
-        collect(process.stderr.take().expect("it is piped"), Arc::clone(&log));
-        let said = announcement(process.stdout.take().expect("it is piped"));
-        let Some(said) = said else {
+        collect_log(process.stderr.take().expect("the stream is piped"), Arc::clone(&log));
+        let startup = read_startup(process.stdout.take().expect("the stream is piped"));
+        let Some(startup) = startup else {
             let _ = process.kill();
             let _ = process.wait();
             thread::sleep(Duration::from_millis(50));
-            panic!("it did not start:\n{}", log.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+            panic!("the gateway did not start:\n{}", log.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         };
-        let address = said["address"].as_str().and_then(|text| text.parse().ok()).expect("it says its address");
-        let key = said["key"].as_str().unwrap_or(SERVICE_KEY).to_owned();
+        let address = startup["address"].as_str().and_then(|text| text.parse().ok()).expect("the gateway prints its address");
+        let key = startup["key"].as_str().unwrap_or(SERVICE_KEY).to_owned();
         TestGateway {
             program: self.program,
             process: Some(process),
@@ -385,19 +389,19 @@ impl TestGatewayBuilder {
             key,
             data: Some(data),
             log,
-            said,
+            startup,
             environment: self.environment,
             expected: Mutex::default(),
             count_records: self.count_records,
         }
     }
 
-    /// Runs `serve` and expects it to end by itself.
+    /// Runs `serve` until it exits by itself, for starts that fail.
     ///
     /// # Panics
     /// When it cannot be started.
     #[must_use]
-    pub fn fail(self) -> Output {
+    pub fn run_to_exit(self) -> Output {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         let mut arguments = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
         if let Some(catalog) = &self.catalog {
@@ -414,7 +418,7 @@ fn filled(catalog: &str) -> String {
     catalog.replace("{key}", SERVICE_KEY).replace("{credential}", UPSTREAM_CREDENTIAL)
 }
 
-/// The executable with nothing but its own folder around it.
+/// The executable with an empty environment but for its data folder and a path.
 fn command(program: &Path, data: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/bin:/bin").env("TOLLGATE_DATA", data).current_dir(data).stdin(Stdio::null());
@@ -431,21 +435,21 @@ fn records(program: &Path, data: &Path, environment: &[(String, String)]) -> Vec
     String::from_utf8_lossy(&out.stdout).lines().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect()
 }
 
-/// Reads the one JSON object that `serve --json` prints when it is ready; bounded to 30 s.
-fn announcement(stdout: impl Read + Send + 'static) -> Option<Value> {
+/// Reads the JSON object that `serve --json` prints when it is ready; `None` when none comes in time.
+fn read_startup(stdout: impl Read + Send + 'static) -> Option<Value> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut reader = BufReader::new(stdout);
         let mut line = String::new();
         let _ = reader.read_line(&mut line);
         let _ = sender.send(serde_json::from_str(&line).ok());
-        // The pipe is kept open and empty, so that later words cannot block the gateway.
+        // Drain the pipe, so that later output cannot block the gateway.
         let _ = std::io::copy(&mut reader, &mut std::io::sink());
     });
-    receiver.recv_timeout(LONGEST_START).ok().flatten()
+    receiver.recv_timeout(START_TIMEOUT).ok().flatten()
 }
 
-fn collect(from: impl Read + Send + 'static, into: Arc<Mutex<String>>) {
+fn collect_log(from: impl Read + Send + 'static, into: Arc<Mutex<String>>) {
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             let mut log = into.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

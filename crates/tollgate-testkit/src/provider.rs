@@ -1,12 +1,12 @@
-//! A scripted model behind all three upstream protocols: deterministic, and strict about what reaches it.
+//! A model provider that speaks all three upstream protocols: deterministic, and strict about requests.
 //!
-//! What it does follows from the request alone, so it needs no script per test:
-//! - text `say: X` is answered with `X`, `fail: 429` with that status, anything else with `you said: …`;
-//! - with tools on offer and text `use tools`, it calls the first two tools in parallel, then the first one again,
-//!   then answers with every result it was given;
-//! - a JSON format is answered with `{"answer":"…"}`; thinking that was asked for comes before the text.
+//! The response follows from the request alone:
+//! - text `say: X` gives `X`, `fail: 429` that status, any other text `you output: …`;
+//! - with tools and the text `use tools`, the model calls the first two tools in parallel, then the first one again, then
+//!   answers with all results;
+//! - a JSON response format gives `{"answer":"…"}`; requested thinking precedes the text.
 //!
-//! It answers 400 where a real provider would: results that match no call, ids of foreign form, lost signatures.
+//! It answers 400 where a real provider does: results without a call, ids of another protocol's form, lost signatures.
 
 mod anthropic;
 mod gemini;
@@ -23,28 +23,28 @@ use serde_json::{Value, json};
 
 use crate::wire;
 
-/// What a request comes to, whatever its protocol.
+/// The parts of a request that the response depends on, for every protocol.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelInput {
     /// Text of the last user turn.
     pub(crate) text: String,
     /// Names of the tools.
     pub(crate) tools: Vec<String>,
-    /// Results given so far, in order.
+    /// Tool results so far, in order.
     pub(crate) results: Vec<String>,
-    /// How many turns of results there were.
+    /// Number of turns with tool results.
     pub(crate) rounds: usize,
-    /// JSON is wanted.
+    /// A JSON response format is requested.
     pub(crate) json: bool,
-    /// Thinking is wanted.
+    /// Thinking is requested.
     pub(crate) thinking: bool,
     /// Media parts in the last user turn.
     pub(crate) media: usize,
-    /// Stream the answer.
+    /// Streaming is requested.
     pub(crate) stream: bool,
 }
 
-/// What is answered.
+/// A response, for every protocol.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelOutput {
     pub(crate) thought: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct ModelOutput {
     pub(crate) calls: Vec<(String, Value)>,
 }
 
-/// A refusal with its status.
+/// An error with its status.
 #[derive(Clone, Debug)]
 pub(crate) struct ProviderError {
     pub(crate) status: u16,
@@ -66,42 +66,42 @@ impl ProviderError {
     }
 }
 
-/// A written answer.
+/// An encoded response body.
 pub(crate) enum ResponseBody {
     Json(Value),
-    /// Whole events, framing included.
+    /// Events including their framing.
     Events(Vec<String>),
 }
 
-/// What the model says.
-pub(crate) fn respond(asked: &ModelInput) -> Result<ModelOutput, ProviderError> {
-    let mut said = ModelOutput { thought: asked.thinking.then(|| "let me think".to_owned()), ..ModelOutput::default() };
-    let after = |prefix: &str| asked.text.split_once(prefix).map(|(_, rest)| rest.trim().to_owned());
+/// The model: from the input alone to the output.
+pub(crate) fn respond(input: &ModelInput) -> Result<ModelOutput, ProviderError> {
+    let mut output = ModelOutput { thought: input.thinking.then(|| "let me think".to_owned()), ..ModelOutput::default() };
+    let after = |prefix: &str| input.text.split_once(prefix).map(|(_, rest)| rest.trim().to_owned());
     if let Some(status) = after("fail: ").and_then(|text| text.parse().ok()) {
         return Err(ProviderError { status, message: "failing as asked".to_owned() });
     }
-    let tool = |index: usize, city: &str| asked.tools.get(index).map(|name| (name.clone(), json!({"city": city})));
-    if asked.text.contains("use tools") && !asked.tools.is_empty() {
-        match asked.rounds {
-            0 => said.calls = [tool(0, "Oslo"), tool(1, "Bergen")].into_iter().flatten().collect(),
-            1 => said.calls = tool(0, "Tromsø").into_iter().collect(),
-            _ => said.text = Some(format!("results: {}", asked.results.join(" | "))),
+    let tool = |index: usize, city: &str| input.tools.get(index).map(|name| (name.clone(), json!({"city": city})));
+    if input.text.contains("use tools") && !input.tools.is_empty() {
+        match input.rounds {
+            0 => output.calls = [tool(0, "Oslo"), tool(1, "Bergen")].into_iter().flatten().collect(),
+            1 => output.calls = tool(0, "Tromsø").into_iter().collect(),
+            _ => output.text = Some(format!("results: {}", input.results.join(" | "))),
         }
-    } else if asked.json {
-        said.text = Some(json!({"answer": asked.text}).to_string());
+    } else if input.json {
+        output.text = Some(json!({"answer": input.text}).to_string());
     } else {
-        said.text = Some(after("say: ").unwrap_or_else(|| format!("you said: {} ({} media)", asked.text, asked.media)));
+        output.text = Some(after("say: ").unwrap_or_else(|| format!("you output: {} ({} media)", input.text, input.media)));
     }
-    Ok(said)
+    Ok(output)
 }
 
-/// Cuts a text into pieces of about 5 characters, for streams.
-pub(crate) fn pieces(text: &str) -> Vec<String> {
+/// Splits a text into stream deltas of 5 characters.
+pub(crate) fn deltas(text: &str) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
-    characters.chunks(5).map(|piece| piece.iter().collect()).collect()
+    characters.chunks(5).map(|delta| delta.iter().collect()).collect()
 }
 
-/// Serves until the process ends.
+/// Serves connections until the process ends; calls `ready` with the bound address.
 ///
 /// # Errors
 /// When the address cannot be bound.
@@ -121,7 +121,7 @@ fn connection(stream: &TcpStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some(head) = wire::read_head(&mut reader)? {
         let body = wire::read_body(&head, &mut reader)?;
-        let path = head.first.split(' ').nth(1).unwrap_or_default().to_owned();
+        let path = head.first_line.split(' ').nth(1).unwrap_or_default().to_owned();
         let (error, result): (fn(&ProviderError) -> Value, _) = match serde_json::from_slice::<Value>(&body) {
             Err(_) => (openai::error, Err(ProviderError::bad("the body is not JSON"))),
             Ok(body) if path.contains("/chat/completions") => (openai::error, openai::answer(&body)),

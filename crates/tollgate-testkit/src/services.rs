@@ -1,6 +1,6 @@
-//! A PostgreSQL and a Redis of a test's own, on free loopback ports: stopped, frozen and started again as faults ask for
-//! it, gone afterwards. Without the servers' programs, or where nobody asked for tests with services, there is none and
-//! that is said aloud.
+//! PostgreSQL and Redis servers for one test each, on free loopback ports, removed on drop. Tests stop, freeze and restart
+//! them to simulate outages. Without the server programs, or without the environment variable that asks for tests with
+//! services, no server starts and the skip is printed.
 
 use std::{
     fs,
@@ -13,10 +13,10 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How long a server may take to start.
-const START: Duration = Duration::from_mins(1);
+/// Longest start of a server.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A PostgreSQL server.
+/// A PostgreSQL server; stopped on drop.
 #[derive(Debug)]
 pub struct Postgres {
     process: Option<Child>,
@@ -26,15 +26,15 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with an empty database, where `TOLLGATE_TEST_POSTGRES` asks for tests on PostgreSQL.
+    /// Starts a server with an empty database; `None` unless `TOLLGATE_TEST_POSTGRES` is set and the programs are installed.
     ///
     /// # Panics
-    /// When it is asked for and does not start.
+    /// When the server does not start.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
         let programs = postgres_programs().filter(|_| std::env::var_os("TOLLGATE_TEST_POSTGRES").is_some());
         let Some(programs) = programs else {
-            skipped(&format!("{test} (it needs PostgreSQL; TOLLGATE_TEST_POSTGRES is not set, or there are no programs)"));
+            skipped(&format!("{test} (needs PostgreSQL: TOLLGATE_TEST_POSTGRES is not set, or it is not installed)"));
             return None;
         };
         let folder = TempDir::with_prefix("tollgate-pg-").expect("a temporary folder");
@@ -42,64 +42,64 @@ impl Postgres {
             run(Command::new("chown").arg("postgres").arg(folder.path()));
         }
         let data = folder.path().join("data");
-        let data = data.to_str().expect("temporary folders have plain names");
+        let data = data.to_str().expect("temporary folders have UTF-8 names");
         run(&mut as_postgres(&programs.join("initdb"), &["-D", data, "-A", "trust", "-U", "postgres", "--no-sync"]));
         let mut server = Self { process: None, programs, folder, port: 0 };
         for _ in 0..5 {
             server.port = free_port();
-            if server.starts() {
+            if server.try_start() {
                 return Some(server);
             }
         }
         panic!("postgres does not start")
     }
 
-    /// Its address.
+    /// URL to connect to.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Stops it at once; connections are cut.
+    /// Stops it immediately; connections are closed.
     ///
     /// # Panics
     /// When it does not stop.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             signal("INT", process.id());
-            process.wait().expect("it can be waited for");
+            process.wait().expect("the process can be waited for");
         }
     }
 
-    /// Lets nobody in and says nothing, like a machine that hangs.
+    /// Suspends the server (SIGSTOP): connections hang, as on a machine that hangs.
     ///
     /// # Panics
-    /// When it goes on.
+    /// When the process does not stop.
     pub fn freeze(&self) {
         if let Some(process) = &self.process {
             signal("STOP", process.id());
-            wait_until("a postgres that stands still", || is_stopped(process.id()));
+            wait_until("suspension of postgres", || is_stopped(process.id()));
         }
     }
 
-    /// Ends a freeze.
+    /// Resumes a frozen server.
     pub fn thaw(&self) {
         if let Some(process) = &self.process {
             signal("CONT", process.id());
         }
     }
 
-    /// Starts it on what it had, at the same address.
+    /// Starts it again with the same data and address.
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start_again(&mut self) {
-        assert!(self.starts(), "postgres does not start again at port {}", self.port);
+    pub fn restart(&mut self) {
+        assert!(self.try_start(), "postgres does not start again at port {}", self.port);
     }
 
-    /// Starts it; `false` when it ended instead. Somebody else may have taken the port since it was found to be free: then
-    /// who answers there is another server.
-    fn starts(&mut self) -> bool {
+    /// Starts it; `false` when the process ended. Another process may have taken the port since it was found free, and then
+    /// the server that answers there is not this one.
+    fn try_start(&mut self) -> bool {
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
         let data = format!("{folder}/data");
         let arguments = ["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder, "-c", "fsync=off"];
@@ -112,14 +112,14 @@ impl Postgres {
         let mut ended = false;
         wait_until("postgres", || {
             let ready = is_ready();
-            ended = process.try_wait().expect("its state can be asked").is_some();
+            ended = process.try_wait().expect("the process can be polled").is_some();
             ended || ready
         });
         self.process = (!ended).then_some(process);
         !ended
     }
 
-    /// Runs statements; what `psql` prints, without headings.
+    /// Runs statements and returns what `psql` prints, without headings.
     ///
     /// # Panics
     /// When they fail.
@@ -140,7 +140,7 @@ impl Drop for Postgres {
     }
 }
 
-/// A Redis server. It keeps nothing on disk unless asked to.
+/// A Redis server without persistence; stopped on drop.
 #[derive(Debug)]
 pub struct Redis {
     process: Option<Child>,
@@ -150,30 +150,30 @@ pub struct Redis {
     tls: Option<Tls>,
 }
 
-/// How a Redis server speaks TLS: it lets nobody in but one user.
+/// Certificate of a Redis server that requires TLS and [`TLS_USER`].
 #[derive(Debug)]
 struct Tls {
     certificate: PathBuf,
     key: PathBuf,
 }
 
-/// Who may use a Redis that speaks TLS.
+/// User and password of the Redis server with TLS, percent-encoded.
 const TLS_USER: &str = "gate:opens%3Asesame";
 
 impl Redis {
-    /// Starts an empty server, where `TOLLGATE_TEST_REDIS` asks for tests on Redis.
+    /// Starts an empty server; `None` unless `TOLLGATE_TEST_REDIS` is set and Redis is installed.
     ///
     /// # Panics
-    /// When it is asked for and does not start.
+    /// When the server does not start.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
         Self::start_as(test, None)
     }
 
-    /// Starts an empty server that speaks TLS alone and lets in one user with a password; both are in its address.
+    /// Starts an empty server that requires TLS and a password; user and password are part of its URL.
     ///
     /// # Panics
-    /// When it is asked for and does not start.
+    /// When the server does not start.
     #[must_use]
     pub fn start_tls(test: &str, certificate: &Path, key: &Path) -> Option<Self> {
         Self::start_as(test, Some(Tls { certificate: certificate.to_owned(), key: key.to_owned() }))
@@ -182,16 +182,16 @@ impl Redis {
     fn start_as(test: &str, tls: Option<Tls>) -> Option<Self> {
         let program = redis_program().filter(|_| std::env::var_os("TOLLGATE_TEST_REDIS").is_some());
         let Some(program) = program else {
-            skipped(&format!("{test} (it needs Redis; TOLLGATE_TEST_REDIS is not set, or there is no redis-server)"));
+            skipped(&format!("{test} (needs Redis: TOLLGATE_TEST_REDIS is not set, or redis-server is not installed)"));
             return None;
         };
         let folder = TempDir::with_prefix("tollgate-redis-").expect("a temporary folder");
         let mut server = Self { process: None, program, folder, port: free_port(), tls };
-        server.start_again();
+        server.restart();
         Some(server)
     }
 
-    /// Its address.
+    /// URL to connect to.
     #[must_use]
     pub fn url(&self) -> String {
         match &self.tls {
@@ -200,36 +200,36 @@ impl Redis {
         }
     }
 
-    /// Kills it; what it held is gone.
+    /// Kills it; its data is lost.
     ///
     /// # Panics
     /// When it cannot be killed.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
-            process.wait().expect("it can be waited for");
+            process.wait().expect("the process can be waited for");
         }
     }
 
-    /// Says nothing more, like a machine that hangs.
+    /// Suspends the server (SIGSTOP), as on a machine that hangs.
     pub fn freeze(&self) {
         if let Some(process) = &self.process {
             signal("STOP", process.id());
         }
     }
 
-    /// Ends a freeze.
+    /// Resumes a frozen server.
     pub fn thaw(&self) {
         if let Some(process) = &self.process {
             signal("CONT", process.id());
         }
     }
 
-    /// Starts it, empty, at the same address.
+    /// Starts it again, empty, at the same address.
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start_again(&mut self) {
+    pub fn restart(&mut self) {
         let port = self.port.to_string();
         let mut command = Command::new(&self.program);
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(self.folder.path());
@@ -257,24 +257,24 @@ impl Drop for Redis {
     }
 }
 
-/// Says that something is not tested.
+/// Prints that a test was skipped.
 ///
 /// # Panics
-/// Where `TOLLGATE_TEST_REQUIRE_ALL` is set: then everything has to be.
+/// When `TOLLGATE_TEST_REQUIRE_ALL` is set, which makes every skip a failure.
 pub fn skipped(what: &str) {
-    assert!(std::env::var_os("TOLLGATE_TEST_REQUIRE_ALL").is_none(), "everything has to be tested here, and this is not: {what}");
+    assert!(std::env::var_os("TOLLGATE_TEST_REQUIRE_ALL").is_none(), "skipped, although TOLLGATE_TEST_REQUIRE_ALL is set: {what}");
     eprintln!("skipped: {what}");
 }
 
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
-    listener.local_addr().expect("it has an address").port()
+    listener.local_addr().expect("the listener has an address").port()
 }
 
 fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !ready() {
-        assert!(begin.elapsed() < START, "{what} was not ready within {START:?}");
+        assert!(begin.elapsed() < START_TIMEOUT, "{what} was not ready within {START_TIMEOUT:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -288,7 +288,7 @@ fn signal(name: &str, process: u32) {
     let _ = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
 }
 
-/// Whether a process was stopped by a signal, as `/proc` says.
+/// True when `/proc` shows the process as stopped by a signal.
 fn is_stopped(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
@@ -298,7 +298,8 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.starts_with(b"0\n"))
 }
 
-/// PostgreSQL refuses to run as root: then it runs as `postgres`, with `exec` so that signals arrive.
+/// A command that runs as `postgres` when the test runs as root, because PostgreSQL refuses to run as root. `setpriv`
+/// replaces itself by the program, so signals reach it.
 fn as_postgres(program: &Path, arguments: &[&str]) -> Command {
     if !is_root() {
         let mut command = Command::new(program);
@@ -311,7 +312,7 @@ fn as_postgres(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The folder with the server's programs, newest version first.
+/// The folder with the newest installed version of PostgreSQL's programs.
 fn postgres_programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut versions: Vec<PathBuf> = versions.flatten().map(|entry| entry.path().join("bin")).collect();

@@ -1,13 +1,13 @@
-//! A scripted upstream: it answers as told, in order, and remembers what it saw.
+//! A scripted upstream: it sends the queued responses in order and keeps the requests it received.
 //!
 //! ```no_run
 //! # use tollgate_testkit::{ScriptedResponse, Upstream};
 //! let upstream = Upstream::start();
-//! upstream.next(ScriptedResponse::status(429).header("retry-after", "2"));
-//! upstream.next(ScriptedResponse::chat_stream(&["hel", "lo"]).cut_after(2));
+//! upstream.enqueue(ScriptedResponse::status(429).header("retry-after", "2"));
+//! upstream.enqueue(ScriptedResponse::chat_stream(&["hel", "lo"]).cut_after(2));
 //! ```
 
-mod reply;
+mod scripted_response;
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-pub use reply::ScriptedResponse;
+pub use scripted_response::ScriptedResponse;
 
 use crate::wire;
 
@@ -36,9 +36,9 @@ pub struct Upstream {
 
 #[derive(Debug, Default)]
 struct State {
-    script: Mutex<VecDeque<ScriptedResponse>>,
-    usual: Mutex<Option<ScriptedResponse>>,
-    seen: Mutex<Vec<ReceivedRequest>>,
+    queue: Mutex<VecDeque<ScriptedResponse>>,
+    default: Mutex<Option<ScriptedResponse>>,
+    received: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
     stopped: AtomicBool,
 }
@@ -46,26 +46,26 @@ struct State {
 /// A request the upstream received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
-    /// `POST /v1/chat/completions`.
+    /// Method and target, such as `POST /v1/chat/completions`.
     pub line: String,
-    /// Names in lower case.
+    /// Header names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// The whole body.
     pub body: Vec<u8>,
-    /// When its head had been read.
+    /// When its head was read.
     pub at: Instant,
-    /// When the gateway closed the connection before our answer was whole.
-    pub left_at: Option<Instant>,
+    /// When the gateway closed the connection before the response was complete.
+    pub closed_at: Option<Instant>,
 }
 
 impl ReceivedRequest {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// When the body is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("the upstream got JSON")
+        serde_json::from_slice(&self.body).expect("the upstream received JSON")
     }
 
     /// A header's value.
@@ -76,10 +76,10 @@ impl ReceivedRequest {
 }
 
 impl Upstream {
-    /// Starts on a free port. Without a script it answers each path with a plain success of its protocol.
+    /// Starts on a free port. Without queued responses it answers each path with a plain success of its protocol.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no loopback port is free.
     #[must_use]
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
@@ -99,45 +99,45 @@ impl Upstream {
         Self { address, state }
     }
 
-    /// Adds an answer to the script; each answers one request.
-    pub fn next(&self, reply: ScriptedResponse) -> &Self {
-        lock(&self.state.script).push_back(reply);
+    /// Queues a response; each answers one request.
+    pub fn enqueue(&self, response: ScriptedResponse) -> &Self {
+        lock(&self.state.queue).push_back(response);
         self
     }
 
-    /// Takes out what is left of the script.
+    /// Removes the queued responses.
     pub fn clear(&self) {
-        lock(&self.state.script).clear();
+        lock(&self.state.queue).clear();
     }
 
-    /// What is answered when the script is at its end.
-    pub fn otherwise(&self, reply: ScriptedResponse) -> &Self {
-        *lock(&self.state.usual) = Some(reply);
+    /// Sets the response to requests for which none is queued.
+    pub fn set_default(&self, response: ScriptedResponse) -> &Self {
+        *lock(&self.state.default) = Some(response);
         self
     }
 
     /// Base URL for a chat completions channel.
     #[must_use]
-    pub fn openai(&self) -> String {
+    pub fn openai_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
     /// Base URL for a native channel.
     #[must_use]
-    pub fn gemini(&self) -> String {
+    pub fn gemini_url(&self) -> String {
         format!("http://{}/v1beta", self.address)
     }
 
-    /// Its address.
+    /// Address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has seen so far.
+    /// The requests received so far.
     #[must_use]
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
-        lock(&self.state.seen).clone()
+    pub fn received(&self) -> Vec<ReceivedRequest> {
+        lock(&self.state.received).clone()
     }
 
     /// Connections accepted so far.
@@ -146,12 +146,12 @@ impl Upstream {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// Waits until a condition on what was seen holds.
+    /// Waits until the received requests meet a condition.
     ///
     /// # Panics
-    /// When it does not come to hold.
+    /// When they do not within the time of [`wait_for`](crate::wait_for).
     pub fn wait_for(&self, what: &str, holds: impl Fn(&[ReceivedRequest]) -> bool) {
-        crate::wait_for(&format!("the upstream sees {what}"), Duration::from_secs(1), || holds(&lock(&self.state.seen)));
+        crate::wait_for(&format!("the upstream receives {what}"), Duration::from_secs(1), || holds(&lock(&self.state.received)));
     }
 }
 
@@ -166,7 +166,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// One connection: requests in, scripted answers out, until either side closes.
+/// Serves one connection until either side closes it.
 fn serve(state: &State, stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let Ok(reading) = stream.try_clone() else { return };
@@ -174,26 +174,27 @@ fn serve(state: &State, stream: &TcpStream) {
     while let Ok(Some(head)) = wire::read_head(&mut reader) {
         let at = Instant::now();
         let Ok(body) = wire::read_body(&head, &mut reader) else { return };
-        let line = head.first.trim_end_matches(" HTTP/1.1").to_owned();
-        let reply = lock(&state.script).pop_front().or_else(|| lock(&state.usual).clone()).unwrap_or_else(|| usual(&line, &body));
+        let line = head.first_line.trim_end_matches(" HTTP/1.1").to_owned();
+        let queued = lock(&state.queue).pop_front().or_else(|| lock(&state.default).clone());
+        let response = queued.unwrap_or_else(|| plain_success(&line, &body));
         let index = {
-            let mut seen = lock(&state.seen);
-            seen.push(ReceivedRequest { line, headers: head.headers, body, at, left_at: None });
-            seen.len() - 1
+            let mut received = lock(&state.received);
+            received.push(ReceivedRequest { line, headers: head.headers, body, at, closed_at: None });
+            received.len() - 1
         };
-        if !matches!(answer(stream, &reply), Ok(true)) {
-            lock(&state.seen)[index].left_at = Some(Instant::now());
+        if !matches!(respond(stream, &response), Ok(true)) {
+            lock(&state.received)[index].closed_at = Some(Instant::now());
             return;
         }
-        if reply.close || reply.quits {
+        if response.close || response.close_unannounced {
             let _ = stream.shutdown(Shutdown::Both);
             return;
         }
     }
 }
 
-/// A plain success for whatever was asked.
-fn usual(line: &str, body: &[u8]) -> ScriptedResponse {
+/// A plain success of the protocol and method that the request line names.
+fn plain_success(line: &str, body: &[u8]) -> ScriptedResponse {
     let streams = serde_json::from_slice::<Value>(body).is_ok_and(|body| body["stream"] == true);
     if line.contains(":streamGenerateContent") {
         ScriptedResponse::native_stream(&["hel", "lo"])
@@ -215,109 +216,109 @@ fn usual(line: &str, body: &[u8]) -> ScriptedResponse {
     }
 }
 
-/// Sends an answer. `false`: the connection is over before the answer was whole.
-fn answer(mut stream: &TcpStream, reply: &ScriptedResponse) -> std::io::Result<bool> {
-    if reply.refuse {
+/// Writes a response; `false` when the connection ended before the response was complete.
+fn respond(mut stream: &TcpStream, response: &ScriptedResponse) -> std::io::Result<bool> {
+    if response.close_immediately {
         stream.shutdown(Shutdown::Both)?;
         return Ok(true);
     }
-    if !reply.first_pause.is_zero() && left_within(stream, reply.first_pause) {
+    if !response.delay.is_zero() && closed_within(stream, response.delay) {
         return Ok(false);
     }
-    if left_before(stream, reply, 0) {
+    if closed_before_latch(stream, response, 0) {
         return Ok(false);
     }
-    let chunked = reply.chunked || reply.pieces.len() > 1;
-    if !reply.raw {
-        let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
-        for (name, value) in &reply.headers {
+    let chunked = response.chunked || response.chunks.len() > 1;
+    if !response.raw {
+        let mut head = format!("HTTP/1.1 {} Scripted\r\n", response.status);
+        for (name, value) in &response.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         if chunked {
             head.push_str("transfer-encoding: chunked\r\n\r\n");
-        } else if reply.headers.iter().any(|(name, _)| name == "content-length") {
+        } else if response.headers.iter().any(|(name, _)| name == "content-length") {
             head.push_str("\r\n");
         } else {
-            head.push_str(&format!("content-length: {}\r\n\r\n", reply.pieces.iter().map(Vec::len).sum::<usize>()));
+            head.push_str(&format!("content-length: {}\r\n\r\n", response.chunks.iter().map(Vec::len).sum::<usize>()));
         }
         stream.write_all(head.as_bytes())?;
     }
-    for (number, piece) in reply.pieces.iter().enumerate() {
-        if reply.stall_after == Some(number) {
-            let _ = left_within(stream, Duration::from_mins(2));
+    for (number, chunk) in response.chunks.iter().enumerate() {
+        if response.stall_after == Some(number) {
+            let _ = closed_within(stream, Duration::from_mins(2));
             return Ok(false);
         }
-        if reply.cut_after == Some(number) {
+        if response.cut_after == Some(number) {
             stream.shutdown(Shutdown::Both)?;
             return Ok(false);
         }
-        if number > 0 && !reply.pause.is_zero() && left_within(stream, reply.pause) {
+        if number > 0 && !response.chunk_delay.is_zero() && closed_within(stream, response.chunk_delay) {
             return Ok(false);
         }
-        if number > 0 && left_before(stream, reply, number) {
+        if number > 0 && closed_before_latch(stream, response, number) {
             return Ok(false);
         }
-        if chunked && !reply.raw {
-            stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes())?;
-            stream.write_all(piece)?;
+        if chunked && !response.raw {
+            stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes())?;
+            stream.write_all(chunk)?;
             stream.write_all(b"\r\n")?;
         } else {
-            stream.write_all(piece)?;
+            stream.write_all(chunk)?;
         }
     }
-    if reply.forever {
-        return pour(stream, reply.pieces.last().map_or(&[], Vec::as_slice)).map(|()| false);
+    if response.repeat_last_chunk {
+        return write_repeatedly(stream, response.chunks.last().map_or(&[], Vec::as_slice)).map(|()| false);
     }
-    if reply.reset {
-        // Nothing lingers: what is closed now is reset.
+    if response.reset {
+        // With a linger time of zero, closing sends RST.
         socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
         return Ok(false);
     }
-    if chunked && !reply.raw {
+    if chunked && !response.raw {
         stream.write_all(b"0\r\n\r\n")?;
     }
     Ok(true)
 }
 
-/// A test that failed must not keep a thread for ever.
-const LONGEST_HELD: Duration = Duration::from_mins(2);
-/// Most bytes of an answer without end.
-const MOST_POURED: usize = 1 << 30;
+/// Longest wait for a latch, so that a failed test leaves no thread behind.
+const LATCH_TIMEOUT: Duration = Duration::from_mins(2);
+/// Most bytes of a body that repeats its last chunk.
+const MOST_REPEATED_BYTES: usize = 1 << 30;
 
-/// Sends chunks of one content until the peer closes.
-fn pour(mut stream: &TcpStream, piece: &[u8]) -> std::io::Result<()> {
-    let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+/// Writes one chunk repeatedly until the peer closes.
+fn write_repeatedly(mut stream: &TcpStream, chunk: &[u8]) -> std::io::Result<()> {
+    let chunk = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
     let many = chunk.repeat((64 * 1024 / chunk.len()).max(1));
     let mut sent = 0;
-    while sent < MOST_POURED {
+    while sent < MOST_REPEATED_BYTES {
         stream.write_all(&many)?;
         sent += many.len();
     }
     Ok(())
 }
 
-/// Waits for the test where the answer is held after so many pieces; `true` when the peer closed before the test let it go
-/// on, or the test never did.
-fn left_before(stream: &TcpStream, reply: &ScriptedResponse, pieces: usize) -> bool {
-    let Some((_, hold)) = reply.held.as_ref().filter(|(after, _)| *after == pieces) else { return false };
+/// Waits for the latch if the response has one after this many chunks. `true` when the peer closed first, or the latch was
+/// not opened in time.
+fn closed_before_latch(stream: &TcpStream, response: &ScriptedResponse, chunks: usize) -> bool {
+    let Some((_, latch)) = response.latch.as_ref().filter(|(after, _)| *after == chunks) else { return false };
     let begin = Instant::now();
-    while !hold.is_open() {
-        if left_within(stream, Duration::from_millis(5)) || begin.elapsed() > LONGEST_HELD {
+    while !latch.is_open() {
+        if closed_within(stream, Duration::from_millis(5)) || begin.elapsed() > LATCH_TIMEOUT {
             return true;
         }
     }
     false
 }
 
-/// Waits; `true` when the peer closed meanwhile.
-fn left_within(mut stream: &TcpStream, wait: Duration) -> bool {
+/// Waits; `true` when the peer closed the connection meanwhile.
+fn closed_within(mut stream: &TcpStream, wait: Duration) -> bool {
     let _ = stream.set_read_timeout(Some(wait));
     let mut byte = [0; 1];
-    let left = match stream.read(&mut byte) {
+    let closed = match stream.read(&mut byte) {
         Ok(0) => true,
         Ok(_) => false,
         Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
     };
     let _ = stream.set_read_timeout(None);
-    left
+    closed
 }

@@ -1,4 +1,4 @@
-//! Waiting for what must come, on machines that do other work beside the tests.
+//! Waiting for conditions, with time limits that hold on busy machines.
 
 use std::{
     sync::{
@@ -9,33 +9,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a busy machine is allowed beyond a promise.
+/// Factor allowed beyond the promised time.
 const SLACK: u32 = 10;
-/// What everything is allowed: a process may have to start, and a core may be taken for seconds.
+/// Least time limit: a process may have to start, and another process may hold the core for seconds.
 const LEAST: Duration = Duration::from_secs(30);
 
-/// Asks again until it is so, and says how long that took.
+/// Polls until the condition holds, and returns how long that took.
 ///
-/// `promised` is the product's figure. A test that failed as soon as it is missed would measure the machine; one that takes
-/// ten times as long, and more than half a minute, is a defect anywhere.
+/// `promised` is the documented time. The limit is ten times that and at least half a minute, since a tighter one would
+/// measure the machine.
 ///
 /// # Panics
-/// When it does not come to be so.
-pub fn wait_for(what: &str, promised: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+/// When the condition does not hold in time.
+pub fn wait_for(what: &str, promised: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let (begin, most) = (Instant::now(), LEAST.max(promised * SLACK));
-    while !is_so() {
+    while !holds() {
         assert!(begin.elapsed() < most, "not within {most:?} (promised: {promised:?}): {what}");
         thread::sleep(Duration::from_millis(10));
     }
     begin.elapsed()
 }
 
-/// A door that a test opens: what a scripted answer waits for, where a pause would be a bet on the machine's speed.
+/// A scripted response waits until the test opens this, where a fixed delay would depend on the machine's speed.
 #[derive(Clone, Debug, Default)]
 pub struct Latch(Arc<AtomicBool>);
 
 impl Latch {
-    /// Lets everything pass from now on.
+    /// Ends the wait of every response that has this latch.
     pub fn open(&self) {
         self.0.store(true, Ordering::SeqCst);
     }

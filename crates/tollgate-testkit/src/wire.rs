@@ -1,11 +1,11 @@
-//! Just enough HTTP/1.1 for both ends of a test: heads, lengths, chunks.
+//! HTTP/1.1 message parsing for the scripted upstream and the client: heads, content lengths, chunks.
 
 use std::io::{self, BufRead};
 
-/// A message's head: first line and headers, names in lower case.
+/// A message head: first line, and headers with names in lower case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
-    pub(crate) first: String,
+    pub(crate) first_line: String,
     pub(crate) headers: Vec<(String, String)>,
 }
 
@@ -15,14 +15,14 @@ impl Head {
     }
 }
 
-/// Reads a head; `None` when the peer closed before one began.
+/// Reads a head; `None` when the peer closed before its first byte.
 pub(crate) fn read_head(from: &mut impl BufRead) -> io::Result<Option<Head>> {
     let mut head = Head::default();
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {
         return Ok(None);
     }
-    line.trim_end().clone_into(&mut head.first);
+    line.trim_end().clone_into(&mut head.first_line);
     loop {
         line.clear();
         if from.read_line(&mut line)? == 0 {
@@ -51,7 +51,7 @@ pub(crate) fn read_chunk(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>>
     Ok((size > 0).then_some(data))
 }
 
-/// Reads the body a head announces.
+/// Reads the body that a head announces; empty without a length.
 pub(crate) fn read_body(head: &Head, from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if head.get("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, pieces, respond};
+use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
 pub(crate) fn error(refused: &ProviderError) -> Value {
     let kind = match refused.status {
@@ -16,9 +16,9 @@ pub(crate) fn error(refused: &ProviderError) -> Value {
 }
 
 pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
-    let asked = read(body)?;
-    let said = respond(&asked)?;
-    Ok(if asked.stream { ResponseBody::Events(events(&said)) } else { ResponseBody::Json(whole(&said)) })
+    let input = read(body)?;
+    let output = respond(&input)?;
+    Ok(if input.stream { ResponseBody::Events(events(&output)) } else { ResponseBody::Json(whole(&output)) })
 }
 
 fn read(body: &Value) -> Result<ModelInput, ProviderError> {
@@ -26,7 +26,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
         return Err(ProviderError::bad("max_tokens: Field required"));
     }
     let thinking = body["thinking"]["type"].as_str().is_some_and(|kind| ["enabled", "adaptive"].contains(&kind));
-    let mut asked = ModelInput {
+    let mut input = ModelInput {
         stream: body["stream"] == true,
         thinking,
         json: !body["output_config"]["format"].is_null(),
@@ -36,7 +36,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
         if tool["input_schema"]["type"] != "object" {
             return Err(ProviderError::bad("tools.input_schema.type: must be 'object'"));
         }
-        asked.tools.push(tool["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
+        input.tools.push(tool["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
     }
     let mut open: Vec<String> = Vec::new();
     for message in body["messages"].as_array().ok_or_else(|| ProviderError::bad("messages: Field required"))? {
@@ -45,7 +45,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
             .as_str()
             .map_or_else(|| content.as_array().cloned().unwrap_or_default(), |text| vec![json!({"type": "text", "text": text})]);
         match message["role"].as_str() {
-            Some("user") => read_user(&blocks, &mut asked, &mut open)?,
+            Some("user") => read_user(&blocks, &mut input, &mut open)?,
             Some("assistant") => {
                 for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
                     if !block["input"].is_object() {
@@ -57,10 +57,10 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
             other => return Err(ProviderError::bad(format!("messages.role: {other:?}"))),
         }
     }
-    Ok(asked)
+    Ok(input)
 }
 
-fn read_user(blocks: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
+fn read_user(blocks: &[Value], input: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
     let results: Vec<&Value> = blocks.iter().take_while(|block| block["type"] == "tool_result").collect();
     for result in &results {
         let id = result["tool_use_id"].as_str().unwrap_or_default();
@@ -70,65 +70,65 @@ fn read_user(blocks: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) -
         let content = &result["content"];
         let texts =
             content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n");
-        asked.results.push(content.as_str().map_or(texts, str::to_owned));
+        input.results.push(content.as_str().map_or(texts, str::to_owned));
     }
     if !open.is_empty() {
         return Err(ProviderError::bad(format!("tool_use ids without tool_result blocks: {open:?}")));
     }
-    asked.rounds += usize::from(!results.is_empty());
+    input.rounds += usize::from(!results.is_empty());
     let rest = &blocks[results.len()..];
     if !rest.is_empty() {
         let texts: Vec<&str> = rest.iter().filter_map(|block| block["text"].as_str()).collect();
-        asked.media = rest.len() - texts.len();
-        asked.text = texts.join("\n");
+        input.media = rest.len() - texts.len();
+        input.text = texts.join("\n");
     }
     Ok(())
 }
 
-fn blocks(said: &ModelOutput) -> Vec<Value> {
+fn blocks(output: &ModelOutput) -> Vec<Value> {
     let mut blocks: Vec<Value> =
-        said.thought.iter().map(|thought| json!({"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"})).collect();
-    blocks.extend(said.text.iter().map(|text| json!({"type": "text", "text": text, "citations": null})));
+        output.thought.iter().map(|thought| json!({"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"})).collect();
+    blocks.extend(output.text.iter().map(|text| json!({"type": "text", "text": text, "citations": null})));
     blocks.extend(
-        said.calls.iter().enumerate().map(
+        output.calls.iter().enumerate().map(
             |(index, (name, input))| json!({"type": "tool_use", "id": format!("toolu_{index}"), "name": name, "input": input}),
         ),
     );
     blocks
 }
 
-fn stop_reason(said: &ModelOutput) -> &'static str {
-    if said.calls.is_empty() { "end_turn" } else { "tool_use" }
+fn stop_reason(output: &ModelOutput) -> &'static str {
+    if output.calls.is_empty() { "end_turn" } else { "tool_use" }
 }
 
 fn usage(output: u64) -> Value {
     json!({"input_tokens": 9, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0, "output_tokens": output})
 }
 
-fn whole(said: &ModelOutput) -> Value {
+fn whole(output: &ModelOutput) -> Value {
     json!({
-        "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(said),
-        "stop_reason": stop_reason(said), "stop_sequence": null, "usage": usage(7),
+        "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(output),
+        "stop_reason": stop_reason(output), "stop_sequence": null, "usage": usage(7),
     })
 }
 
-fn events(said: &ModelOutput) -> Vec<String> {
+fn events(output: &ModelOutput) -> Vec<String> {
     let event = |kind: &str, mut body: Value| {
         body["type"] = kind.into();
         format!("event: {kind}\ndata: {body}\n\n")
     };
-    let mut message = whole(said);
+    let mut message = whole(output);
     message["content"] = json!([]);
     message["stop_reason"] = Value::Null;
     message["usage"] = usage(1);
     let mut events = vec![event("message_start", json!({"message": message})), event("ping", json!({}))];
-    for (index, block) in blocks(said).iter().enumerate() {
+    for (index, block) in blocks(output).iter().enumerate() {
         let delta = |delta: Value| event("content_block_delta", json!({"index": index, "delta": delta}));
         let (start, deltas): (Value, Vec<String>) = match block["type"].as_str() {
             Some("thinking") => {
                 let text = block["thinking"].as_str().unwrap_or_default();
                 let mut deltas: Vec<String> =
-                    pieces(text).iter().map(|piece| delta(json!({"type": "thinking_delta", "thinking": piece}))).collect();
+                    deltas(text).iter().map(|piece| delta(json!({"type": "thinking_delta", "thinking": piece}))).collect();
                 deltas.push(delta(json!({"type": "signature_delta", "signature": block["signature"]})));
                 (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
             }
@@ -136,7 +136,7 @@ fn events(said: &ModelOutput) -> Vec<String> {
                 let text = block["text"].as_str().unwrap_or_default();
                 (
                     json!({"type": "text", "text": "", "citations": null}),
-                    pieces(text).iter().map(|piece| delta(json!({"type": "text_delta", "text": piece}))).collect(),
+                    deltas(text).iter().map(|piece| delta(json!({"type": "text_delta", "text": piece}))).collect(),
                 )
             }
             _ => {
@@ -144,7 +144,7 @@ fn events(said: &ModelOutput) -> Vec<String> {
                 let start = json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}});
                 (
                     start,
-                    pieces(&input).iter().map(|piece| delta(json!({"type": "input_json_delta", "partial_json": piece}))).collect(),
+                    deltas(&input).iter().map(|piece| delta(json!({"type": "input_json_delta", "partial_json": piece}))).collect(),
                 )
             }
         };
@@ -154,7 +154,7 @@ fn events(said: &ModelOutput) -> Vec<String> {
     }
     events.push(event(
         "message_delta",
-        json!({"delta": {"stop_reason": stop_reason(said), "stop_sequence": null}, "usage": usage(7)}),
+        json!({"delta": {"stop_reason": stop_reason(output), "stop_sequence": null}, "usage": usage(7)}),
     ));
     events.push(event("message_stop", json!({})));
     events

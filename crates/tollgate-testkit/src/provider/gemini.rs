@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, pieces, respond};
+use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
 /// What this model signs its calls with, and wants back.
 const SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
@@ -31,12 +31,12 @@ pub(crate) fn answer(path: &str, body: &Value) -> Result<ResponseBody, ProviderE
     if path.contains(":embedContent") {
         return Ok(ResponseBody::Json(json!({"embedding": {"values": [0.25, -0.5]}})));
     }
-    let asked = read(body)?;
-    let said = respond(&asked)?;
+    let input = read(body)?;
+    let output = respond(&input)?;
     if path.contains(":streamGenerateContent") {
-        Ok(ResponseBody::Events(events(&said)))
+        Ok(ResponseBody::Events(events(&output)))
     } else {
-        Ok(ResponseBody::Json(whole(&said)))
+        Ok(ResponseBody::Json(whole(&output)))
     }
 }
 
@@ -48,11 +48,11 @@ fn get<'a>(value: &'a Value, camel: &str, snake: &str) -> &'a Value {
 fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     let config = get(body, "generationConfig", "generation_config");
     let thinking = get(config, "thinkingConfig", "thinking_config");
-    let mut asked = ModelInput { thinking: get(thinking, "includeThoughts", "include_thoughts") == true, ..ModelInput::default() };
-    asked.json = get(config, "responseMimeType", "response_mime_type") == "application/json";
+    let mut input = ModelInput { thinking: get(thinking, "includeThoughts", "include_thoughts") == true, ..ModelInput::default() };
+    input.json = get(config, "responseMimeType", "response_mime_type") == "application/json";
     for tool in body["tools"].as_array().into_iter().flatten() {
         for declaration in get(tool, "functionDeclarations", "function_declarations").as_array().into_iter().flatten() {
-            asked
+            input
                 .tools
                 .push(declaration["name"].as_str().ok_or_else(|| ProviderError::bad("a declaration without a name"))?.to_owned());
         }
@@ -61,15 +61,15 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     for content in body["contents"].as_array().ok_or_else(|| ProviderError::bad("contents is not specified"))? {
         let parts = content["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
         match content["role"].as_str() {
-            None | Some("user") => read_user(parts, &mut asked, &mut open)?,
+            None | Some("user") => read_user(parts, &mut input, &mut open)?,
             Some("model") => read_model(parts, &mut open)?,
             Some(role) => return Err(ProviderError::bad(format!("Please use a valid role: user, model (not {role})."))),
         }
     }
-    Ok(asked)
+    Ok(input)
 }
 
-fn read_user(parts: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
+fn read_user(parts: &[Value], input: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
     let results: Vec<&Value> =
         parts.iter().map(|part| get(part, "functionResponse", "function_response")).filter(|result| !result.is_null()).collect();
     if results.is_empty() {
@@ -77,8 +77,8 @@ fn read_user(parts: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) ->
             return Err(ProviderError::bad(format!("calls without responses: {open:?}")));
         }
         let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-        asked.media = parts.len() - texts.len();
-        asked.text = texts.join("\n");
+        input.media = parts.len() - texts.len();
+        input.text = texts.join("\n");
         return Ok(());
     }
     if results.len() != open.len() {
@@ -90,9 +90,9 @@ fn read_user(parts: &[Value], asked: &mut ModelInput, open: &mut Vec<String>) ->
         }
         let response = &result["response"];
         let text = ["output", "result"].iter().find_map(|key| response[*key].as_str().map(str::to_owned));
-        asked.results.push(text.unwrap_or_else(|| response.to_string()));
+        input.results.push(text.unwrap_or_else(|| response.to_string()));
     }
-    asked.rounds += 1;
+    input.rounds += 1;
     Ok(())
 }
 
@@ -116,8 +116,9 @@ fn read_model(parts: &[Value], open: &mut Vec<String>) -> Result<(), ProviderErr
     Ok(())
 }
 
-fn call_parts(said: &ModelOutput) -> Vec<Value> {
-    said.calls
+fn call_parts(output: &ModelOutput) -> Vec<Value> {
+    output
+        .calls
         .iter()
         .enumerate()
         .map(|(index, (name, args))| {
@@ -130,12 +131,12 @@ fn call_parts(said: &ModelOutput) -> Vec<Value> {
         .collect()
 }
 
-fn response(parts: &[Value], last: bool, said: &ModelOutput) -> Value {
+fn response(parts: &[Value], last: bool, output: &ModelOutput) -> Value {
     let mut candidate = json!({"content": {"role": "model", "parts": parts}, "index": 0});
     if last {
         candidate["finishReason"] = "STOP".into();
     }
-    let thoughts = if said.thought.is_some() { 3 } else { 0 };
+    let thoughts = if output.thought.is_some() { 3 } else { 0 };
     let mut usage =
         json!({"promptTokenCount": 11, "candidatesTokenCount": 7, "cachedContentTokenCount": 2, "totalTokenCount": 18 + thoughts});
     if thoughts > 0 {
@@ -144,17 +145,21 @@ fn response(parts: &[Value], last: bool, said: &ModelOutput) -> Value {
     json!({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "scripted-1", "responseId": "scripted"})
 }
 
-fn whole(said: &ModelOutput) -> Value {
-    let mut parts: Vec<Value> = said.thought.iter().map(|thought| json!({"text": thought, "thought": true})).collect();
-    parts.extend(said.text.iter().map(|text| json!({"text": text})));
-    parts.extend(call_parts(said));
-    response(&parts, true, said)
+fn whole(output: &ModelOutput) -> Value {
+    let mut parts: Vec<Value> = output.thought.iter().map(|thought| json!({"text": thought, "thought": true})).collect();
+    parts.extend(output.text.iter().map(|text| json!({"text": text})));
+    parts.extend(call_parts(output));
+    response(&parts, true, output)
 }
 
-fn events(said: &ModelOutput) -> Vec<String> {
-    let mut parts: Vec<Value> = said.thought.iter().map(|thought| json!({"text": thought, "thought": true})).collect();
-    parts.extend(said.text.iter().flat_map(|text| pieces(text)).map(|piece| json!({"text": piece})));
-    parts.extend(call_parts(said));
+fn events(output: &ModelOutput) -> Vec<String> {
+    let mut parts: Vec<Value> = output.thought.iter().map(|thought| json!({"text": thought, "thought": true})).collect();
+    parts.extend(output.text.iter().flat_map(|text| deltas(text)).map(|piece| json!({"text": piece})));
+    parts.extend(call_parts(output));
     let last = parts.len().saturating_sub(1);
-    parts.into_iter().enumerate().map(|(index, part)| format!("data: {}\r\n\r\n", response(&[part], index == last, said))).collect()
+    parts
+        .into_iter()
+        .enumerate()
+        .map(|(index, part)| format!("data: {}\r\n\r\n", response(&[part], index == last, output)))
+        .collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, pieces, respond};
+use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
 pub(crate) fn error(refused: &ProviderError) -> Value {
     json!({"error": {"message": refused.message, "type": "invalid_request_error", "param": null, "code": null}})
@@ -18,20 +18,20 @@ pub(crate) fn embed(body: &Value) -> ResponseBody {
 }
 
 pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
-    let asked = read(body)?;
-    let said = respond(&asked)?;
-    Ok(if asked.stream { ResponseBody::Events(events(&said, body)) } else { ResponseBody::Json(whole(&said)) })
+    let input = read(body)?;
+    let output = respond(&input)?;
+    Ok(if input.stream { ResponseBody::Events(events(&output, body)) } else { ResponseBody::Json(whole(&output)) })
 }
 
 fn read(body: &Value) -> Result<ModelInput, ProviderError> {
-    let mut asked = ModelInput {
+    let mut input = ModelInput {
         stream: body["stream"] == true,
         thinking: body["reasoning_effort"].as_str().is_some_and(|effort| effort != "none"),
         ..ModelInput::default()
     };
-    asked.json = ["json_object", "json_schema"].iter().any(|kind| body["response_format"]["type"] == *kind);
+    input.json = ["json_object", "json_schema"].iter().any(|kind| body["response_format"]["type"] == *kind);
     for tool in body["tools"].as_array().into_iter().flatten() {
-        asked.tools.push(tool["function"]["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
+        input.tools.push(tool["function"]["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
         let kind = &tool["function"]["parameters"]["type"];
         if kind.as_str().is_some_and(|kind| kind.bytes().any(|byte| byte.is_ascii_uppercase())) {
             return Err(ProviderError::bad("schema types are lower case"));
@@ -46,7 +46,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
         }
         match role {
             "system" | "developer" => {}
-            "user" => (asked.text, asked.media) = content(&message["content"]),
+            "user" => (input.text, input.media) = content(&message["content"]),
             "assistant" => {
                 for call in message["tool_calls"].as_array().into_iter().flatten() {
                     let id = call["id"].as_str().unwrap_or_default();
@@ -66,14 +66,14 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
                     .position(|known| known == id)
                     .ok_or_else(|| ProviderError::bad(format!("a result without its call: {id}")))?;
                 open.remove(position);
-                asked.results.push(content(&message["content"]).0);
+                input.results.push(content(&message["content"]).0);
             }
             other => return Err(ProviderError::bad(format!("unknown role {other}"))),
         }
-        asked.rounds += usize::from(role == "tool" && !in_results);
+        input.rounds += usize::from(role == "tool" && !in_results);
         in_results = role == "tool";
     }
-    Ok(asked)
+    Ok(input)
 }
 
 fn content(content: &Value) -> (String, usize) {
@@ -85,33 +85,33 @@ fn content(content: &Value) -> (String, usize) {
     (texts.join("\n"), parts.len() - texts.len())
 }
 
-fn calls(said: &ModelOutput) -> Vec<Value> {
-    said.calls
+fn calls(output: &ModelOutput) -> Vec<Value> {
+    output.calls
         .iter()
         .enumerate()
         .map(|(index, (name, arguments))| json!({"index": index, "id": format!("call_scripted_{index}"), "type": "function", "function": {"name": name, "arguments": arguments.to_string()}}))
         .collect()
 }
 
-fn finish(said: &ModelOutput) -> &'static str {
-    if said.calls.is_empty() { "stop" } else { "tool_calls" }
+fn finish(output: &ModelOutput) -> &'static str {
+    if output.calls.is_empty() { "stop" } else { "tool_calls" }
 }
 
-fn usage(said: &ModelOutput) -> Value {
-    let reasoning = if said.thought.is_some() { 3 } else { 0 };
+fn usage(output: &ModelOutput) -> Value {
+    let reasoning = if output.thought.is_some() { 3 } else { 0 };
     json!({
         "prompt_tokens": 11, "completion_tokens": 7 + reasoning, "total_tokens": 18 + reasoning,
         "prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": reasoning},
     })
 }
 
-fn whole(said: &ModelOutput) -> Value {
-    let mut message = json!({"role": "assistant", "content": said.text, "refusal": null});
-    if let Some(thought) = &said.thought {
+fn whole(output: &ModelOutput) -> Value {
+    let mut message = json!({"role": "assistant", "content": output.text, "refusal": null});
+    if let Some(thought) = &output.thought {
         message["reasoning_content"] = thought.as_str().into();
     }
-    if !said.calls.is_empty() {
-        let mut calls = calls(said);
+    if !output.calls.is_empty() {
+        let mut calls = calls(output);
         for call in &mut calls {
             call.as_object_mut().expect("calls are objects").remove("index");
         }
@@ -119,11 +119,11 @@ fn whole(said: &ModelOutput) -> Value {
     }
     json!({
         "id": "chatcmpl-scripted", "object": "chat.completion", "created": 1_700_000_000, "model": "scripted-1",
-        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish(said)}], "usage": usage(said),
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish(output)}], "usage": usage(output),
     })
 }
 
-fn events(said: &ModelOutput, body: &Value) -> Vec<String> {
+fn events(output: &ModelOutput, body: &Value) -> Vec<String> {
     let wants_usage = body["stream_options"]["include_usage"] == true;
     let chunk = |choices: Value, usage: Option<Value>| {
         let mut chunk = json!({"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "scripted-1", "choices": choices});
@@ -134,25 +134,25 @@ fn events(said: &ModelOutput, body: &Value) -> Vec<String> {
     };
     let delta = |delta: Value, finish: Value| json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]);
     let mut events = vec![chunk(delta(json!({"role": "assistant", "content": "", "refusal": null}), Value::Null), None)];
-    for piece in said.thought.iter().flat_map(|thought| pieces(thought)) {
+    for piece in output.thought.iter().flat_map(|thought| deltas(thought)) {
         events.push(chunk(delta(json!({"reasoning_content": piece}), Value::Null), None));
     }
-    for piece in said.text.iter().flat_map(|text| pieces(text)) {
+    for piece in output.text.iter().flat_map(|text| deltas(text)) {
         events.push(chunk(delta(json!({"content": piece}), Value::Null), None));
     }
-    for mut call in calls(said) {
+    for mut call in calls(output) {
         let arguments = call["function"]["arguments"].as_str().unwrap_or_default().to_owned();
         call["function"]["arguments"] = "".into();
         let index = call["index"].clone();
         events.push(chunk(delta(json!({"tool_calls": [call]}), Value::Null), None));
-        for piece in pieces(&arguments) {
+        for piece in deltas(&arguments) {
             events
                 .push(chunk(delta(json!({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}), Value::Null), None));
         }
     }
-    events.push(chunk(delta(json!({}), finish(said).into()), None));
+    events.push(chunk(delta(json!({}), finish(output).into()), None));
     if wants_usage {
-        events.push(chunk(json!([]), Some(usage(said))));
+        events.push(chunk(json!([]), Some(usage(output))));
     }
     events.push("data: [DONE]\n\n".to_owned());
     events

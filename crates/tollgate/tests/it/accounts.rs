@@ -1,5 +1,5 @@
-//! Accounts over their life: what one rests for outlives a kill, one request finds out whether it is well again, rooms are
-//! given back in every ending, second attempts beside late ones, probes, and who gets which share.
+//! Account health and selection: cooldowns that survive a kill, probing requests, concurrency permits, hedging, probes, and
+//! the share of requests per account.
 
 use std::time::{Duration, Instant};
 
@@ -11,39 +11,39 @@ use crate::{
     support::{self, PROGRAM, channel, group, prices},
 };
 
-/// Two channels of one account each, the second behind the first.
+/// Two channels of one account each, the second with lower priority.
 fn catalog_of(first: &Upstream, second: &Upstream, lines: &str) -> String {
-    channel("first", "openai", &first.openai(), "chat-model", lines)
-        + &channel("second", "openai", &second.openai(), "chat-model", "priority = 1")
+    channel("first", "openai", &first.openai_url(), "chat-model", lines)
+        + &channel("second", "openai", &second.openai_url(), "chat-model", "priority = 1")
         + &prices(&["chat-model"])
         + &group(&["first", "second"])
 }
 
-/// What `explain` says of an account: `planned`, or why not.
-fn standing(gate: &TestGateway, account: &str) -> String {
-    let output = gate.run(&["explain", "--model", "chat-model", "--key", "caller"]);
+/// Status of an account in `explain`: `planned`, or the reason for its exclusion.
+fn account_status(gateway: &TestGateway, account: &str) -> String {
+    let output = gateway.run(&["explain", "--model", "chat-model", "--key", "caller"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find(|line| line.split_whitespace().any(|word| word == account));
     let (_, rest) = line.and_then(|line| line.split_once(account)).unwrap_or_else(|| panic!("{account} is not in {text}"));
     rest.trim_start_matches(|c: char| c.is_whitespace() || c.is_ascii_digit()).split("  ").next().unwrap_or_default().to_owned()
 }
 
-/// Waits until `explain` says what it should of an account.
-fn wait_until(gate: &TestGateway, account: &str, says: &str) -> String {
+/// Waits until the status of an account begins with `expected`.
+fn wait_for_status(gateway: &TestGateway, account: &str, expected: &str) -> String {
     let mut found = String::new();
-    wait_for(&format!("{account} is '{says}'"), Duration::from_secs(2), || {
-        found = standing(gate, account);
-        found.starts_with(says)
+    wait_for(&format!("{account} is '{expected}'"), Duration::from_secs(2), || {
+        found = account_status(gateway, account);
+        found.starts_with(expected)
     });
     found
 }
 
-fn request(gate: &TestGateway, body: &Value) -> Request {
-    Request::post("/v1/chat/completions", body).bearer(gate.key())
+fn request(gateway: &TestGateway, body: &Value) -> Request {
+    Request::post("/v1/chat/completions", body).bearer(gateway.key())
 }
 
-fn chat(gate: &TestGateway) -> u16 {
-    gate.chat(&support::chat("chat-model")).status
+fn chat(gateway: &TestGateway) -> u16 {
+    gateway.chat(&support::chat("chat-model")).status
 }
 
 fn error(status: u16, message: &str) -> ScriptedResponse {
@@ -51,118 +51,118 @@ fn error(status: u16, message: &str) -> ScriptedResponse {
 }
 
 #[test]
-fn what_an_account_cools_for_outlives_a_kill_with_the_time_that_is_left() {
+fn remaining_cooldown_survives_a_kill() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    first.otherwise(error(429, "slow down").header("retry-after", "600"));
+    first.set_default(error(429, "slow down").header("retry-after", "600"));
     let catalog = catalog_of(&first, &second, "");
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    assert_eq!((chat(&gate), first.seen().len()), (200, 1));
-    let cools = wait_until(&gate, "first-account", "cooling: rate_limited until ");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    assert_eq!((chat(&gateway), first.received().len()), (200, 1));
+    let cools = wait_for_status(&gateway, "first-account", "cooling: rate_limited until ");
 
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).data_folder(gateway.kill()).spawn();
     for _ in 0..5 {
-        let answer = gate.chat(&support::chat("chat-model"));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")));
     }
-    assert_eq!(first.seen().len(), 1, "it is left alone still");
-    assert_eq!(standing(&gate, "first-account"), cools, "until the same moment");
+    assert_eq!(first.received().len(), 1, "it still cools down");
+    assert_eq!(account_status(&gateway, "first-account"), cools, "until the same time");
 }
 
 #[test]
-fn a_credential_that_was_refused_rests_over_a_restart() {
+fn refused_credential_stays_excluded_after_restart() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    first.otherwise(error(401, "who are you"));
+    first.set_default(error(401, "who are you"));
     let catalog = catalog_of(&first, &second, "");
-    let mut gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    assert_eq!(chat(&gate), 200);
-    assert_eq!(gate.stop(), Some(0), "what is not saved yet is saved at the end");
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.take_data()).spawn();
-    assert_eq!((chat(&gate), first.seen().len()), (200, 1));
-    assert_eq!(standing(&gate, "first-account"), "cooling: refused until a test passes");
+    let mut gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    assert_eq!(chat(&gateway), 200);
+    assert_eq!(gateway.stop(), Some(0), "the stop saves health");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).data_folder(gateway.into_data()).spawn();
+    assert_eq!((chat(&gateway), first.received().len()), (200, 1));
+    assert_eq!(account_status(&gateway, "first-account"), "cooling: refused until a test passes");
 }
 
 #[test]
-fn a_test_that_passes_before_the_rest_is_saved_ends_it() {
+fn passing_channel_test_ends_an_unsaved_exclusion() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    first.otherwise(error(401, "who are you"));
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
-    assert_eq!((chat(&gate), second.seen().len()), (200, 1));
-    first.otherwise(ScriptedResponse::chat("well again"));
-    let tested = gate.run(&["channel", "test", "first"]);
+    first.set_default(error(401, "who are you"));
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
+    assert_eq!((chat(&gateway), second.received().len()), (200, 1));
+    first.set_default(ScriptedResponse::chat("well again"));
+    let tested = gateway.run(&["channel", "test", "first"]);
     assert!(tested.status.success(), "{tested:?}");
     wait_for("that the account serves again", Duration::from_secs(4), || {
-        let before = second.seen().len();
-        chat(&gate) == 200 && second.seen().len() == before
+        let before = second.received().len();
+        chat(&gateway) == 200 && second.received().len() == before
     });
 }
 
 #[test]
-fn a_new_credential_is_used_at_once_and_owes_nothing_to_answers_to_the_old_one() {
+fn new_credential_starts_with_clean_health() {
     let (first, second) = (Upstream::start(), Upstream::start());
     let catalog = catalog_of(&first, &second, "");
     let replaced = |with: &str| catalog.replacen("credential = \"{credential}\"", &format!("credential = \"{with}\""), 1);
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    let hold = Latch::default();
-    first.next(error(401, "who are you").wait_after(0, &hold));
-    let late = gate.open(&request(&gate, &support::chat("chat-model")));
-    first.wait_for("the one that is refused late", |seen| seen.len() == 1);
-    first.next(error(401, "who are you"));
-    assert_eq!((chat(&gate), second.seen().len()), (200, 1), "the old credential rests");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    let latch = Latch::default();
+    first.enqueue(error(401, "who are you").wait_after(0, &latch));
+    let late = gateway.start_request(&request(&gateway, &support::chat("chat-model")));
+    first.wait_for("the request that is refused late", |received| received.len() == 1);
+    first.enqueue(error(401, "who are you"));
+    assert_eq!((chat(&gateway), second.received().len()), (200, 1), "the old credential is excluded");
 
-    // At once: nothing but the request's own path has heard of the rest yet.
-    gate.serve_catalog(&replaced("sk-upstream-of-tomorrow"));
+    // Immediately, before the exclusion was saved.
+    gateway.serve_catalog(&replaced("sk-upstream-of-tomorrow"));
     let uses_new = || {
-        let before = second.seen().len();
-        chat(&gate) == 200 && second.seen().len() == before
+        let before = second.received().len();
+        chat(&gateway) == 200 && second.received().len() == before
     };
     wait_for("that the new credential is used", Duration::from_secs(4), uses_new);
-    let header = first.seen().last().unwrap().header("authorization").map(str::to_owned);
+    let header = first.received().last().unwrap().header("authorization").map(str::to_owned);
     assert_eq!(header.as_deref(), Some("Bearer sk-upstream-of-tomorrow"));
-    hold.open();
-    assert_eq!(late.answer().unwrap().status, 200, "it is answered by the other account");
-    assert!((0..5).all(|_| uses_new()), "a late word about the old credential says nothing of the new one");
+    latch.open();
+    assert_eq!(late.read().unwrap().status, 200, "the other account answers");
+    assert!((0..5).all(|_| uses_new()), "a late refusal of the old credential does not affect the new one");
 }
 
 #[test]
-fn after_cooling_one_request_is_the_probe_and_the_others_keep_away() {
+fn one_request_probes_an_account_after_its_cooldown() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    first.otherwise(error(429, "slow down").header("retry-after", "10"));
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
-    assert_eq!(chat(&gate), 200);
-    wait_until(&gate, "first-account", "cooling: rate_limited");
-    wait_until(&gate, "first-account", "planned");
+    first.set_default(error(429, "slow down").header("retry-after", "10"));
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
+    assert_eq!(chat(&gateway), 200);
+    wait_for_status(&gateway, "first-account", "cooling: rate_limited");
+    wait_for_status(&gateway, "first-account", "planned");
 
-    let hold = Latch::default();
-    first.otherwise(ScriptedResponse::chat("well again").wait_after(0, &hold));
-    let probe = gate.open(&request(&gate, &support::chat("chat-model")));
-    first.wait_for("the one that finds out", |seen| seen.len() == 2);
-    (0..7).for_each(|_| assert_eq!(chat(&gate), 200));
-    assert_eq!((first.seen().len(), second.seen().len()), (1 + 1, 1 + 7), "one of the eight finds out");
-    hold.open();
-    assert_eq!(probe.answer().unwrap().status, 200);
-    first.otherwise(ScriptedResponse::chat("well again"));
-    assert_eq!((chat(&gate), first.seen().len()), (200, 3), "it is usable for all now");
+    let latch = Latch::default();
+    first.set_default(ScriptedResponse::chat("well again").wait_after(0, &latch));
+    let probe = gateway.start_request(&request(&gateway, &support::chat("chat-model")));
+    first.wait_for("the probing request", |received| received.len() == 2);
+    (0..7).for_each(|_| assert_eq!(chat(&gateway), 200));
+    assert_eq!((first.received().len(), second.received().len()), (1 + 1, 1 + 7), "one of eight requests probes");
+    latch.open();
+    assert_eq!(probe.read().unwrap().status, 200);
+    first.set_default(ScriptedResponse::chat("well again"));
+    assert_eq!((chat(&gateway), first.received().len()), (200, 3), "the account serves all requests again");
 }
 
 #[test]
-fn a_late_first_token_is_overtaken_by_a_second_account() {
+fn slow_first_token_is_hedged_on_a_second_account() {
     let (first, second) = (Upstream::start(), Upstream::start());
     let catalog = catalog_of(&first, &second, "").replace("[[group]]\n", "[[group]]\nhedge = { cost_cap = \"1.00\" }\n");
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     for _ in 0..40 {
-        assert_eq!(gate.chat(&support::chat_stream("chat-model")).status, 200);
+        assert_eq!(gateway.chat(&support::chat_stream("chat-model")).status, 200);
     }
-    assert_eq!(first.seen().len(), 40);
-    first.next(ScriptedResponse::chat_stream(&["late"]).after(Duration::from_secs(50)));
-    second.otherwise(ScriptedResponse::chat_stream(&["soon"]));
+    assert_eq!(first.received().len(), 40);
+    first.enqueue(ScriptedResponse::chat_stream(&["late"]).delay(Duration::from_secs(50)));
+    second.set_default(ScriptedResponse::chat_stream(&["soon"]));
     let begin = Instant::now();
-    let answer = gate.chat(&support::chat_stream("chat-model"));
+    let answer = gateway.chat(&support::chat_stream("chat-model"));
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
-    assert_eq!((answer.status, answer.whole, answer.header("x-tollgate-attempts")), (200, true, Some("2")));
+    assert_eq!((answer.status, answer.complete, answer.header("x-tollgate-attempts")), (200, true, Some("2")));
     assert!(answer.text().contains("soon") && !answer.text().contains("late"), "{}", answer.text());
-    first.wait_for("that the gateway left", |seen| seen.last().is_some_and(|last| last.left_at.is_some()));
+    first.wait_for("that the gateway left", |received| received.last().is_some_and(|last| last.closed_at.is_some()));
 
-    let record = gate.record_of(&answer);
+    let record = gateway.record_of(&answer);
     let attempts = record["attempts"].as_array().unwrap();
     let channels: Vec<_> = attempts.iter().map(|it| it["channel"].as_str().unwrap_or_default()).collect();
     assert_eq!(channels, ["first", "second"], "{record:#}");
@@ -170,156 +170,166 @@ fn a_late_first_token_is_overtaken_by_a_second_account() {
     assert_eq!(attempts[0]["beside"], true, "{record:#}");
     let costs: Vec<i64> = attempts.iter().map(|it| it["cost_nano_usd"].as_i64().unwrap()).collect();
     assert!(costs.iter().all(|cost| *cost > 0), "{record:#}");
-    assert_eq!(record["cost_nano_usd"], costs.iter().sum::<i64>(), "both are paid for");
+    assert_eq!(record["cost_nano_usd"], costs.iter().sum::<i64>(), "both attempts have a cost");
     // 5 and 7 tokens at 10 and 20 USD per million: the caller pays for one answer.
     assert_eq!(record["sale_nano_usd"], 190_000, "{record:#}");
 }
 
 #[test]
-fn a_budget_that_a_dear_account_would_break_is_served_by_a_cheap_one() {
+fn request_over_the_budget_of_an_expensive_account_uses_a_cheaper_one() {
     let upstream = Upstream::start();
-    // 1,000 tokens of output at 2 USD per million: 0.006 USD on the dear account, 0.002 on the cheap one.
+    // 1,000 tokens of output at 2 USD per million: 0.006 USD on the expensive account, 0.002 on the cheap one.
     let budget = "budget = { amount = \"0.005\", window = \"total\", action = \"block\" }";
-    let dear = "name = \"only-account\"\ncost_multiplier = 3.0";
+    let expensive = "name = \"only-account\"\ncost_multiplier = 3.0";
     let cheap = "[[channel.account]]\nname = \"cheap-account\"\ncredential = \"{credential}\"\n[[channel.serves]]";
     let catalog =
-        (channel("only", "openai", &upstream.openai(), "chat-model", budget) + &prices(&["chat-model"]) + &group(&["only"]))
-            .replace("name = \"only-account\"", dear)
+        (channel("only", "openai", &upstream.openai_url(), "chat-model", budget) + &prices(&["chat-model"]) + &group(&["only"]))
+            .replace("name = \"only-account\"", expensive)
             .replace("[[channel.serves]]", cheap);
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     for number in 0..12 {
         let mut body = support::chat("chat-model");
         body["messages"][0]["content"] = format!("prompt-canary {number}").into();
         body["max_tokens"] = 1_000.into();
-        let answer = gate.chat(&body);
+        let answer = gateway.chat(&body);
         assert_eq!(answer.status, 200, "{}", answer.text());
-        assert_eq!(gate.record_of(&answer)["attempts"][0]["account"], "cheap-account");
+        assert_eq!(gateway.record_of(&answer)["attempts"][0]["account"], "cheap-account");
     }
 }
 
 #[test]
-fn what_second_attempts_cost_is_remembered_over_a_kill() {
+fn hedging_spend_survives_a_kill() {
     let (first, second) = (Upstream::start(), Upstream::start());
-    // About a thousand tokens of input at 1 USD per million and output for nothing: one second attempt fits, and what it
-    // leaves does not suffice for another.
+    // About a thousand tokens of input at 1 USD per million and free output: the cap suffices for one second attempt.
     let catalog = catalog_of(&first, &second, "")
         .replace("cost = { input = \"1\", output = \"2\" }", "cost = { input = \"1\", output = \"0\" }")
         .replace("[[group]]\n", "[[group]]\nhedge = { cost_cap = \"0.0012\" }\n");
     let mut long = support::chat_stream("chat-model");
     long["messages"][0]["content"] = "prompt-canary ".repeat(140).into();
-    let attempts = |gate: &TestGateway| {
+    let attempts = |gateway: &TestGateway| {
         for _ in 0..40 {
-            assert_eq!(gate.chat(&support::chat_stream("chat-model")).status, 200);
+            assert_eq!(gateway.chat(&support::chat_stream("chat-model")).status, 200);
         }
-        first.next(ScriptedResponse::chat_stream(&["late"]).after(Duration::from_secs(2)));
-        let answer = gate.chat(&long);
+        first.enqueue(ScriptedResponse::chat_stream(&["late"]).delay(Duration::from_secs(2)));
+        let answer = gateway.chat(&long);
         assert_eq!(answer.status, 200, "{}", answer.text());
-        let attempts = gate.record_of(&answer)["attempts"].as_array().unwrap().len();
+        let attempts = gateway.record_of(&answer)["attempts"].as_array().unwrap().len();
         first.clear();
         attempts
     };
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    assert_eq!(attempts(&gate), 2);
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).on(gate.kill()).spawn();
-    assert_eq!(attempts(&gate), 1, "the day's cap is spent");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    assert_eq!(attempts(&gateway), 2);
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).data_folder(gateway.kill()).spawn();
+    assert_eq!(attempts(&gateway), 1, "the day's cap is spent");
 }
 
-/// One ending of a request on the only account, which takes one request at once.
-fn ends(name: &str, upstream: &Upstream, gate: &TestGateway, reply: ScriptedResponse, end: impl FnOnce(&Request)) {
-    upstream.next(reply);
-    end(&request(gate, &support::chat_stream("chat-model")));
-    // A room that is not given back is waited for, two seconds long, and then refused.
-    let answer = gate.chat(&support::chat("chat-model"));
+/// Ends a request in one way on the only account, whose concurrency is 1, and checks that the next request gets a permit.
+fn releases_permit(name: &str, upstream: &Upstream, gateway: &TestGateway, reply: ScriptedResponse, end: impl FnOnce(&Request)) {
+    upstream.enqueue(reply);
+    end(&request(gateway, &support::chat_stream("chat-model")));
+    // A leaked permit would make this request wait two seconds and fail.
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 200, "after '{name}': {}", answer.text());
 }
 
 #[test]
-fn an_accounts_room_is_given_back_in_every_ending() {
+fn concurrency_permit_is_released_however_a_request_ends() {
     let upstream = Upstream::start();
-    // A kept connection that hangs up would have its request sent again.
+    // Requests on a closed keep-alive connection would be retried otherwise.
     let lines = "cooling = false\nretry_uncertain = false\nfirst_byte_timeout_ms = 2000\nidle_timeout_ms = 2000";
     let catalog =
-        (channel("only", "openai", &upstream.openai(), "chat-model", lines) + &prices(&["chat-model"]) + &group(&["only"]))
+        (channel("only", "openai", &upstream.openai_url(), "chat-model", lines) + &prices(&["chat-model"]) + &group(&["only"]))
             .replace("name = \"only-account\"", "name = \"only-account\"\nconcurrency = 1");
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     let answered = |status: u16, whole: bool| {
-        move |gate: &TestGateway, request: &Request| {
-            let answer = gate.send(request);
-            assert_eq!((answer.status, answer.whole), (status, whole), "{}", answer.text());
+        move |gateway: &TestGateway, request: &Request| {
+            let answer = gateway.send(request);
+            assert_eq!((answer.status, answer.complete), (status, whole), "{}", answer.text());
         }
     };
     let stream = || ScriptedResponse::chat_stream(&["hel", "lo"]);
-    ends("completed", &upstream, &gate, stream(), |it| answered(200, true)(&gate, it));
-    ends("refused", &upstream, &gate, error(400, "no"), |it| answered(400, true)(&gate, it));
-    ends("rate limited", &upstream, &gate, error(429, "slow down"), |it| answered(429, true)(&gate, it));
-    ends("failed", &upstream, &gate, error(500, "boom"), |it| answered(502, true)(&gate, it));
-    ends("hung up", &upstream, &gate, ScriptedResponse::close_immediately(), |it| answered(502, true)(&gate, it));
-    ends("cut", &upstream, &gate, stream().cut_after(2), |it| answered(200, false)(&gate, it));
-    ends("too late", &upstream, &gate, stream().after(Duration::from_secs(50)), |it| answered(504, true)(&gate, it));
-    ends("stalled", &upstream, &gate, stream().stall_after(2), |it| answered(200, false)(&gate, it));
-    ends("the caller left before the first byte", &upstream, &gate, stream().after(Duration::from_millis(500)), |it| {
-        let before = upstream.seen().len();
-        let open = gate.open(it);
-        upstream.wait_for("the request", |seen| seen.len() > before);
-        open.leave();
+    releases_permit("completed", &upstream, &gateway, stream(), |it| answered(200, true)(&gateway, it));
+    releases_permit("refused", &upstream, &gateway, error(400, "no"), |it| answered(400, true)(&gateway, it));
+    releases_permit("rate limited", &upstream, &gateway, error(429, "slow down"), |it| answered(429, true)(&gateway, it));
+    releases_permit("failed", &upstream, &gateway, error(500, "boom"), |it| answered(502, true)(&gateway, it));
+    releases_permit("hung up", &upstream, &gateway, ScriptedResponse::close_immediately(), |it| answered(502, true)(&gateway, it));
+    releases_permit("cut", &upstream, &gateway, stream().cut_after(2), |it| answered(200, false)(&gateway, it));
+    releases_permit("too late", &upstream, &gateway, stream().delay(Duration::from_secs(50)), |it| {
+        answered(504, true)(&gateway, it)
     });
-    ends("the caller left behind the first byte", &upstream, &gate, stream().every(Duration::from_millis(500)), |it| {
-        let mut open = gate.open(it);
-        let head = open.head().unwrap();
-        assert!(open.piece(&head).unwrap().is_some());
-        open.leave();
+    releases_permit("stalled", &upstream, &gateway, stream().stall_after(2), |it| answered(200, false)(&gateway, it));
+    releases_permit("disconnected before the first byte", &upstream, &gateway, stream().delay(Duration::from_millis(500)), |it| {
+        let before = upstream.received().len();
+        let open = gateway.start_request(it);
+        upstream.wait_for("the request", |received| received.len() > before);
+        open.abort();
     });
+    releases_permit(
+        "disconnected after the first byte",
+        &upstream,
+        &gateway,
+        stream().chunk_delay(Duration::from_millis(500)),
+        |it| {
+            let mut open = gateway.start_request(it);
+            let head = open.read_head().unwrap();
+            assert!(open.read_chunk(&head).unwrap().is_some());
+            open.abort();
+        },
+    );
 
-    // It was a bound all the time: of two at once the second waits for the first.
-    upstream.otherwise(ScriptedResponse::chat("free").after(Duration::from_millis(200)));
-    let both: Vec<_> = (0..2).map(|_| gate.open(&request(&gate, &support::chat("chat-model")))).collect();
-    assert!(both.into_iter().all(|open| open.answer().unwrap().status == 200));
-    let times: Vec<_> = upstream.seen().iter().rev().take(2).map(|seen| seen.at).collect();
+    // The limit applied throughout: of two concurrent requests the second waits for the first.
+    upstream.set_default(ScriptedResponse::chat("free").delay(Duration::from_millis(200)));
+    let both: Vec<_> = (0..2).map(|_| gateway.start_request(&request(&gateway, &support::chat("chat-model")))).collect();
+    assert!(both.into_iter().all(|open| open.read().unwrap().status == 200));
+    let times: Vec<_> = upstream.received().iter().rev().take(2).map(|received| received.at).collect();
     assert!(times[0].duration_since(times[1]) >= Duration::from_millis(190), "{times:?}");
 }
 
 #[test]
-fn a_refused_account_comes_back_by_a_free_probe_and_a_disabled_one_is_never_touched() {
+fn free_probe_restores_a_refused_account_but_never_touches_a_disabled_one() {
     let (first, second, off) = (Upstream::start(), Upstream::start(), Upstream::start());
-    first.otherwise(error(401, "who are you"));
-    let account_off = channel("half", "openai", &off.openai(), "chat-model", "probe_interval_s = 10")
+    first.set_default(error(401, "who are you"));
+    let account_off = channel("half", "openai", &off.openai_url(), "chat-model", "probe_interval_s = 10")
         .replace("name = \"half-account\"", "name = \"half-account\"\nstatus = \"off\"");
     let catalog = catalog_of(&first, &second, "probe_interval_s = 10").replace("[\"first\", ", "[\"off\", \"half\", \"first\", ")
-        + &channel("off", "openai", &off.openai(), "chat-model", "status = \"off\"\nprobe_interval_s = 10")
+        + &channel("off", "openai", &off.openai_url(), "chat-model", "status = \"off\"\nprobe_interval_s = 10")
         + &account_off;
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).env("TOLLGATE_LOG__LEVEL", "info").spawn();
-    assert_eq!((chat(&gate), first.seen().len()), (200, 1));
-    wait_until(&gate, "first-account", "cooling: refused until a test passes");
-    // The provider is well again. Nothing but a probe can find out.
-    first.otherwise(ScriptedResponse::chat("well again"));
-    wait_until(&gate, "first-account", "planned");
-    let probes: Vec<_> = first.seen().into_iter().skip(1).collect();
-    assert!(!probes.is_empty() && probes.iter().all(|seen| seen.line == "GET /v1/models" && seen.body.is_empty()), "{probes:?}");
-    assert_eq!((chat(&gate), second.seen().len()), (200, 1), "it serves again");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).env("TOLLGATE_LOG__LEVEL", "info").spawn();
+    assert_eq!((chat(&gateway), first.received().len()), (200, 1));
+    wait_for_status(&gateway, "first-account", "cooling: refused until a test passes");
+    // The provider has recovered; only a probe can detect it.
+    first.set_default(ScriptedResponse::chat("well again"));
+    wait_for_status(&gateway, "first-account", "planned");
+    let probes: Vec<_> = first.received().into_iter().skip(1).collect();
+    assert!(
+        !probes.is_empty() && probes.iter().all(|received| received.line == "GET /v1/models" && received.body.is_empty()),
+        "{probes:?}"
+    );
+    assert_eq!((chat(&gateway), second.received().len()), (200, 1), "it serves again");
 
-    assert_eq!(gate.records().len(), 2, "probes leave no record");
-    let metrics = gate.send(&Request::get("/metrics")).text();
+    assert_eq!(gateway.records().len(), 2, "probes leave no record");
+    let metrics = gateway.send(&Request::get("/metrics")).text();
     assert!(metrics.contains("tollgate_probes_total{channel=\"first\",result=\"well\"}"), "{metrics}");
-    assert!(!gate.log().contains("probed"), "nor a line at the usual level");
-    assert!(off.seen().is_empty(), "what is off by hand is nobody's business: {:?}", off.seen());
+    assert!(!gateway.log().contains("probed"), "nor a line at the usual level");
+    assert!(off.received().is_empty(), "a disabled account is never probed: {:?}", off.received());
     assert_eq!(off.connections(), 0);
 }
 
-/// Sends requests of as many conversations over two channels of one tier; how many each of them got.
+/// Sends this many requests, each a new conversation, over two channels of one priority; returns how many each received.
 fn shares(lines: [&str; 2], costs: [&str; 2], routing: &str, count: usize) -> (usize, usize) {
     let (one, other) = (Upstream::start(), Upstream::start());
     let cost = |text: String, cost: &str| text.replace("cost = { input = \"1\"", &format!("cost = {{ input = \"{cost}\""));
-    let catalog = cost(channel("one", "openai", &one.openai(), "chat-model", lines[0]), costs[0])
-        + &cost(channel("other", "openai", &other.openai(), "chat-model", lines[1]), costs[1])
+    let catalog = cost(channel("one", "openai", &one.openai_url(), "chat-model", lines[0]), costs[0])
+        + &cost(channel("other", "openai", &other.openai_url(), "chat-model", lines[1]), costs[1])
         + &prices(&["chat-model"])
         + &group(&["one", "other"]).replace("[[group]]\n", &format!("[[group]]\nrouting = \"{routing}\"\n"));
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    assert_eq!(load::send(&gate, "chat-model", count, 4).failed(), 0);
-    (one.seen().len(), other.seen().len())
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    assert_eq!(load::send(&gateway, "chat-model", count, 4).failed(), 0);
+    (one.received().len(), other.received().len())
 }
 
 #[test]
-fn weights_share_requests_out_and_the_cheapest_gets_them_all() {
+fn weighted_routing_follows_weights_and_cheapest_takes_one_account() {
     let (light, heavy) = shares(["weight = 1", "weight = 4"], ["1", "1"], "weighted", 1_000);
     // 200 of 1,000; six standard deviations are 76.
     assert!((124..=276).contains(&light) && light + heavy == 1_000, "{light} and {heavy}");
@@ -327,31 +337,31 @@ fn weights_share_requests_out_and_the_cheapest_gets_them_all() {
 }
 
 #[test]
-fn the_faster_one_of_two_gets_what_comes_once_both_are_measured() {
-    the_faster_one_gets_what_comes(&ScriptedResponse::chat_stream(&["slow"]), support::chat_stream);
+fn fastest_routing_prefers_the_faster_account_once_both_are_measured() {
+    assert_faster_account_preferred(&ScriptedResponse::chat_stream(&["slow"]), support::chat_stream);
 }
 
 #[test]
-fn answers_that_come_whole_are_measured_by_themselves() {
-    the_faster_one_gets_what_comes(&ScriptedResponse::chat("slow"), support::chat);
+fn unstreamed_latency_is_measured_apart_from_streams() {
+    assert_faster_account_preferred(&ScriptedResponse::chat("slow"), support::chat);
 }
 
-fn the_faster_one_gets_what_comes(reply: &ScriptedResponse, body: impl Fn(&str) -> Value) {
+fn assert_faster_account_preferred(reply: &ScriptedResponse, body: impl Fn(&str) -> Value) {
     let (slow, fast) = (Upstream::start(), Upstream::start());
-    slow.otherwise(reply.clone().after(Duration::from_millis(400)));
-    let catalog = channel("slow", "openai", &slow.openai(), "chat-model", "weight = 9")
-        + &channel("fast", "openai", &fast.openai(), "chat-model", "")
+    slow.set_default(reply.clone().delay(Duration::from_millis(400)));
+    let catalog = channel("slow", "openai", &slow.openai_url(), "chat-model", "weight = 9")
+        + &channel("fast", "openai", &fast.openai_url(), "chat-model", "")
         + &prices(&["chat-model"])
         + &group(&["slow", "fast"]).replace("[[group]]\n", "[[group]]\nrouting = \"fastest\"\n");
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     let ask = |number: usize| {
         let mut body = body("chat-model");
         body["messages"][0]["content"] = format!("prompt-canary {number}").into();
-        assert_eq!(gate.chat(&body).status, 200);
+        assert_eq!(gateway.chat(&body).status, 200);
     };
     (0..20).for_each(ask);
-    let measured = slow.seen().len();
-    assert!(measured < 20 && fast.seen().len() < 20 + 1, "{measured}");
+    let measured = slow.received().len();
+    assert!(measured < 20 && fast.received().len() < 20 + 1, "{measured}");
     (20..60).for_each(ask);
-    assert_eq!(slow.seen().len(), measured, "whatever its weight");
+    assert_eq!(slow.received().len(), measured, "whatever its weight");
 }

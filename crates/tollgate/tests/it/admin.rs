@@ -1,5 +1,5 @@
-//! The admin API on the real binary. Every answer that [`Admin`] gets is held against the OpenAPI document that the same
-//! gateway serves, so that what is described is what happens.
+//! The admin API of the real binary. [`Admin`] validates every response against the OpenAPI document that the same gateway
+//! serves.
 
 mod access;
 mod all_routes;
@@ -19,37 +19,37 @@ use tollgate_testkit::{ClientResponse, Request, TestGateway, wait_for};
 
 use crate::support;
 
-/// A gate with an admin key and an operator's.
+/// A gateway with a key of scope `admin` and one of scope `operator`.
 pub(crate) struct Admin {
-    pub(crate) gate: TestGateway,
+    pub(crate) gateway: TestGateway,
     pub(crate) key: String,
     pub(crate) operator: String,
     document: Value,
-    /// Routes that answered well: method and template.
+    /// Routes that answered with success: method and path template.
     answered: Mutex<BTreeSet<(String, String)>>,
 }
 
-/// An admin key made on the command line.
-pub(crate) fn make_key(gate: &TestGateway, name: &str, scope: &str) -> String {
-    let out = gate.run(&["admin-key", "create", name, "--scope", scope, "--json"]);
+/// Makes an admin key with the command line.
+pub(crate) fn make_key(gateway: &TestGateway, name: &str, scope: &str) -> String {
+    let out = gateway.run(&["admin-key", "create", name, "--scope", scope, "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let said: Value = serde_json::from_slice(&out.stdout).unwrap();
     said["key"].as_str().unwrap().to_owned()
 }
 
 impl Admin {
-    /// In front of the echo channel.
+    /// A gateway with the echo channel only.
     pub(crate) fn echo() -> Self {
         Self::of(support::echo())
     }
 
-    pub(crate) fn of(gate: TestGateway) -> Self {
-        let key = make_key(&gate, "root", "admin");
-        let operator = make_key(&gate, "ops", "operator");
-        let answer = gate.send(&Request::get("/admin/openapi.json").bearer(&key));
+    pub(crate) fn of(gateway: TestGateway) -> Self {
+        let key = make_key(&gateway, "root", "admin");
+        let operator = make_key(&gateway, "ops", "operator");
+        let answer = gateway.send(&Request::get("/admin/openapi.json").bearer(&key));
         assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
         let document = serde_json::from_slice(&answer.body).unwrap();
-        Self { gate, key, operator, document, answered: Mutex::default() }
+        Self { gateway, key, operator, document, answered: Mutex::default() }
     }
 
     pub(crate) fn document(&self) -> &Value {
@@ -60,9 +60,9 @@ impl Admin {
         self.answered.lock().unwrap().clone()
     }
 
-    /// Sends a request and holds the answer against the document.
+    /// Sends a request and validates the response.
     pub(crate) fn send(&self, method: &str, path: &str, request: &Request) -> ClientResponse {
-        let answer = self.gate.send(&request.clone().method(method));
+        let answer = self.gateway.send(&request.clone().method(method));
         self.compare(method, path, &answer);
         answer
     }
@@ -71,12 +71,12 @@ impl Admin {
         body.map_or_else(|| Request::get(path), |body| Request::post(path, body))
     }
 
-    /// With the admin's key.
+    /// Sends a request with the admin key.
     pub(crate) fn call(&self, method: &str, path: &str, body: Option<&Value>) -> ClientResponse {
         self.send(method, path, &Self::request(path, body).bearer(&self.key))
     }
 
-    /// With the operator's key.
+    /// Sends a request with the operator's key.
     pub(crate) fn as_operator(&self, method: &str, path: &str, body: Option<&Value>) -> ClientResponse {
         self.send(method, path, &Self::request(path, body).bearer(&self.operator))
     }
@@ -131,7 +131,7 @@ impl Admin {
         assert!(faults.is_empty(), "{method} {template} answered {body:#}\nbut {}", faults.join("\n"));
     }
 
-    /// The template and the operation of a path.
+    /// The path template and operation that a path matches.
     fn operation(&self, method: &str, path: &str) -> Option<(&str, &Value)> {
         let parts: Vec<&str> = path.split('?').next().unwrap_or_default().split('/').collect();
         let fits = |template: &str| {
@@ -140,7 +140,7 @@ impl Admin {
         };
         let paths = self.document["paths"].as_object().unwrap();
         let mut found: Vec<_> = paths.iter().filter(|(template, _)| fits(template)).collect();
-        // A path without a variable part goes before one with it.
+        // A path without parameters takes precedence.
         found.sort_by_key(|(template, _)| template.matches('{').count());
         let (template, operations) = found.first()?;
         let operation = &operations[method.to_lowercase()];
@@ -148,7 +148,7 @@ impl Admin {
     }
 }
 
-/// The body of an answer that went well.
+/// The body of a successful response.
 pub(crate) fn ok(answer: &ClientResponse) -> Value {
     assert!(answer.status < 300, "{}: {}", answer.status, text(answer));
     serde_json::from_slice(&answer.body).unwrap_or_default()
@@ -176,7 +176,7 @@ pub(crate) fn refused_whole(status: u16, code: &str) -> (u16, String, Option<Str
     (status, code.to_owned(), None)
 }
 
-/// Asks again until it is so; the promise is one second.
+/// Polls until the condition holds; the documented time is one second.
 pub(crate) fn within_a_second(what: &str, is_so: impl FnMut() -> bool) {
     wait_for(what, Duration::from_secs(1), is_so);
 }

@@ -1,4 +1,4 @@
-//! What is shipped for deployment: it parses, names settings that exist, and its gateway's command line runs.
+//! Deployment files: they parse, use settings that exist, and their command lines run.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
@@ -22,7 +22,7 @@ fn yaml(file: &str, text: &str) -> Value {
     value
 }
 
-/// Every environment variable that means something.
+/// Every environment variable that a setting reads.
 fn known_variables() -> Vec<String> {
     let out = Command::new(PROGRAM).args(["check", "--example"]).output().unwrap();
     let mut section = String::new();
@@ -40,7 +40,7 @@ fn known_variables() -> Vec<String> {
 }
 
 fn assert_known(variables: impl Iterator<Item = String>) {
-    // What the catalogs refer to.
+    // Variables that the catalogs refer to.
     const OWN: [&str; 2] = ["OPENAI_API_KEY", "TOLLGATE_CI_KEY"];
     let known = known_variables();
     for name in variables {
@@ -67,7 +67,7 @@ fn environment(service: &Value) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_compose_file_has_three_gateways_with_a_folder_each_and_services_that_are_waited_for() {
+fn compose_file_has_three_gateways_with_own_folders_and_health_conditions() {
     let compose = yaml("compose.yaml", &text("compose/compose.yaml"));
     let gateways = gateways(&compose);
     assert_eq!(gateways.len(), 3);
@@ -90,7 +90,7 @@ fn the_compose_file_has_three_gateways_with_a_folder_each_and_services_that_are_
 }
 
 #[test]
-fn the_compose_files_command_line_serves() {
+fn compose_command_line_serves() {
     let (Some(postgres), Some(redis)) =
         (Postgres::start("the_compose_files_command_line"), Redis::start("the_compose_files_command_line"))
     else {
@@ -101,11 +101,11 @@ fn the_compose_files_command_line_serves() {
     let command = strings(&service["command"]);
     assert_eq!(command[..2], ["serve", "--catalog"]);
     let secret = "tk-of-the-compose-file-0123456789";
-    let mut gate =
-        TestGateway::of(PROGRAM).arg("--catalog").arg(deploy("compose/catalog.toml").to_str().unwrap()).without_record_check();
+    let mut gateway =
+        TestGateway::builder(PROGRAM).arg("--catalog").arg(deploy("compose/catalog.toml").to_str().unwrap()).without_record_check();
     for (name, value) in environment(service) {
         let value = match name.as_str() {
-            // A folder, an address and services of the test's own; all else as it stands.
+            // The test's own folder, address and services; everything else unchanged.
             "TOLLGATE_DATA" | "TOLLGATE_SERVER__LISTEN" => continue,
             "DATABASE_URL" => postgres.url(),
             "REDIS_URL" => redis.url(),
@@ -114,25 +114,25 @@ fn the_compose_files_command_line_serves() {
             _ if value.contains("${") => String::new(),
             _ => value,
         };
-        gate = gate.env(&name, &value);
+        gateway = gateway.env(&name, &value);
     }
-    let gate = gate.spawn();
-    let answer = gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(secret));
+    let gateway = gateway.spawn();
+    let answer = gateway.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(secret));
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     let health = strings(&service["healthcheck"]["test"]);
     let check = || {
         let mut check = std::process::Command::new(PROGRAM);
-        check.args(&health[2..]).env("TOLLGATE_SERVER__LISTEN", gate.address().to_string()).output().unwrap()
+        check.args(&health[2..]).env("TOLLGATE_SERVER__LISTEN", gateway.address().to_string()).output().unwrap()
     };
     let out = check();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // What an outage of the database does not change: the gateway serves on.
+    // The gateway keeps serving in a database outage.
     postgres.freeze();
     assert_eq!(check().status.code(), Some(0));
     postgres.thaw();
 }
 
-/// A template with its placeholders filled in: light, and no more than a look at its shape.
+/// A template with its placeholders replaced by plain values, enough to parse it as YAML.
 fn filled(template: &str, values: &Value) -> String {
     let mut lines = Vec::new();
     for line in template.lines() {
@@ -162,7 +162,7 @@ fn filled(template: &str, values: &Value) -> String {
 }
 
 #[test]
-fn the_chart_names_values_that_exist_and_its_templates_are_yaml() {
+fn chart_templates_are_yaml_and_use_existing_values() {
     let values = yaml("values.yaml", &text("helm/tollgate/values.yaml"));
     assert_eq!(yaml("Chart.yaml", &text("helm/tollgate/Chart.yaml"))["name"], "tollgate");
     let mut kinds = Vec::new();
@@ -187,7 +187,7 @@ fn the_chart_names_values_that_exist_and_its_templates_are_yaml() {
 }
 
 #[test]
-fn the_unit_starts_what_the_command_line_knows_and_drains() {
+fn systemd_unit_uses_known_arguments_and_drains() {
     let unit = text("systemd/tollgate.service");
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let words: Vec<&str> = line.split(' ').collect();

@@ -1,5 +1,4 @@
-//! Ways to an upstream that a channel may name: through an HTTP proxy or a SOCKS5 one, with headers of its own, under roots of
-//! its own.
+//! Connection settings of a channel: HTTP and SOCKS5 proxies, additional headers, own root certificates.
 
 use std::{
     io::{Read as _, Write as _},
@@ -12,11 +11,11 @@ use tollgate_testkit::{TestGateway, Upstream};
 
 use crate::support::{self, PROGRAM, channel, group, prices};
 
-/// Speaks with a proxy's client up to where it names its target: that target, and what is said once it is reached. `None`:
-/// the client is turned away.
+/// Runs a proxy handshake up to the client's target: the target and the reply that confirms it, or `None` when the client is
+/// refused.
 type Greet = fn(&mut TcpStream) -> Option<(String, Vec<u8>)>;
 
-/// A proxy on a free loopback port: it notes what it is asked, and joins both sides.
+/// A proxy on a free loopback port that records its targets and connects both sides.
 struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -48,7 +47,7 @@ impl Proxy {
     }
 }
 
-/// Copies both ways until either side ends.
+/// Copies in both directions until either side closes.
 fn join(client: TcpStream, upstream: TcpStream) {
     let (mut from, mut to) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
     thread::spawn(move || {
@@ -60,7 +59,7 @@ fn join(client: TcpStream, upstream: TcpStream) {
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-/// `CONNECT` for who knows name and password (`us:pa:ss`).
+/// `CONNECT` with user and password (`us:pa:ss`).
 fn connect(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -103,63 +102,63 @@ fn socks5(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     Some((format!("{host}:{}", u16::from_be_bytes(port)), vec![5, 0, 0, 1, 127, 0, 0, 1, 0, 0]))
 }
 
-fn gate(base_url: &str, lines: &str) -> TestGateway {
+fn gateway(base_url: &str, lines: &str) -> TestGateway {
     let catalog = channel("chat", "openai", base_url, "chat-model", lines) + &prices(&["chat-model"]) + &group(&["chat"]);
-    TestGateway::of(PROGRAM).catalog(&catalog).spawn()
+    TestGateway::builder(PROGRAM).catalog(&catalog).spawn()
 }
 
 #[test]
-fn a_channel_with_an_http_proxy_tunnels_through_it() {
+fn channel_with_http_proxy_tunnels_through_it() {
     let (upstream, proxy) = (Upstream::start(), Proxy::start(connect));
-    let gate = gate(&upstream.openai(), &format!("proxy = \"http://us:pa%3Ass@{}\"", proxy.address));
+    let gateway = gateway(&upstream.openai_url(), &format!("proxy = \"http://us:pa%3Ass@{}\"", proxy.address));
     for _ in 0..3 {
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
     }
-    assert_eq!(gate.chat(&support::chat_stream("chat-model")).events().last().map(String::as_str), Some("[DONE]"));
+    assert_eq!(gateway.chat(&support::chat_stream("chat-model")).events().last().map(String::as_str), Some("[DONE]"));
     let asked = proxy.asked();
     assert!(!asked.is_empty() && asked.iter().all(|target| *target == upstream.address().to_string()), "{asked:?}");
-    let seen = upstream.seen();
-    assert_eq!((seen.len(), upstream.connections()), (4, asked.len()), "nothing went past the proxy");
-    assert_eq!(seen[0].line, "POST /v1/chat/completions", "the upstream is spoken to as if there were none");
-    assert!(seen.iter().all(|seen| seen.headers.iter().all(|(name, _)| !name.starts_with("proxy-"))));
+    let received = upstream.received();
+    assert_eq!((received.len(), upstream.connections()), (4, asked.len()), "nothing went past the proxy");
+    assert_eq!(received[0].line, "POST /v1/chat/completions", "the upstream is spoken to as if there were none");
+    assert!(received.iter().all(|received| received.headers.iter().all(|(name, _)| !name.starts_with("proxy-"))));
 }
 
 #[test]
-fn a_proxy_that_turns_us_away_is_a_connection_that_could_not_be_made() {
+fn proxy_refusal_counts_as_failed_connection() {
     let (upstream, proxy) = (Upstream::start(), Proxy::start(connect));
-    let gate = gate(&upstream.openai(), &format!("proxy = \"http://{}\"", proxy.address));
-    let answer = gate.chat(&support::chat("chat-model"));
+    let gateway = gateway(&upstream.openai_url(), &format!("proxy = \"http://{}\"", proxy.address));
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("upstream_unreachable")));
     assert_eq!((upstream.connections(), proxy.asked().len()), (0, 0), "never around it");
-    assert_eq!(gate.record_of(&answer)["attempts"][0]["result"], "not_sent");
+    assert_eq!(gateway.record_of(&answer)["attempts"][0]["result"], "not_sent");
 }
 
 #[test]
-fn a_channel_with_a_socks5_proxy_tunnels_through_it_and_leaves_names_to_it() {
+fn channel_with_socks5_proxy_tunnels_and_resolves_names_there() {
     let (upstream, proxy) = (Upstream::start(), Proxy::start(socks5));
-    let named = upstream.openai().replace("127.0.0.1", "localhost");
-    for base_url in [upstream.openai(), named] {
-        let gate = gate(&base_url, &format!("proxy = \"socks5://{}\"", proxy.address));
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
-        assert_eq!(gate.chat(&support::chat_stream("chat-model")).status, 200);
+    let named = upstream.openai_url().replace("127.0.0.1", "localhost");
+    for base_url in [upstream.openai_url(), named] {
+        let gateway = gateway(&base_url, &format!("proxy = \"socks5://{}\"", proxy.address));
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+        assert_eq!(gateway.chat(&support::chat_stream("chat-model")).status, 200);
     }
     let asked = proxy.asked();
     let port = upstream.address().port();
     assert!(asked.contains(&format!("127.0.0.1:{port}")) && asked.contains(&format!("localhost:{port}")), "{asked:?}");
-    assert_eq!((upstream.seen().len(), upstream.connections()), (4, asked.len()));
+    assert_eq!((upstream.received().len(), upstream.connections()), (4, asked.len()));
 }
 
 #[test]
-fn headers_of_a_channel_go_with_every_request_and_the_callers_do_not() {
+fn channel_headers_are_sent_and_caller_headers_are_not() {
     let upstream = Upstream::start();
-    let gate = gate(&upstream.openai(), "headers = { \"x-region\" = \"eu\", \"x-team\" = \"blue\" }");
+    let gateway = gateway(&upstream.openai_url(), "headers = { \"x-region\" = \"eu\", \"x-team\" = \"blue\" }");
     let request = tollgate_testkit::Request::post("/v1/chat/completions", &support::chat("chat-model"))
-        .bearer(gate.key())
+        .bearer(gateway.key())
         .header("x-region", "us");
-    assert_eq!(gate.send(&request).status, 200);
-    let seen = upstream.seen().remove(0);
+    assert_eq!(gateway.send(&request).status, 200);
+    let received = upstream.received().remove(0);
     let all = |wanted: &str| -> Vec<String> {
-        seen.headers.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()
+        received.headers.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.clone()).collect()
     };
     assert_eq!((all("x-region"), all("x-team")), (vec!["eu".to_owned()], vec!["blue".to_owned()]));
 }

@@ -1,4 +1,4 @@
-//! Many requests over connections that are kept, each a conversation of its own, and how long each took.
+//! Load on a gateway: many requests over keep-alive connections, each a new conversation, with statuses and latencies.
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +13,12 @@ use tollgate_testkit::TestGateway;
 
 use crate::support;
 
-/// What came of it.
+/// Statuses and latencies of the requests.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    /// How often each status came; 0: no answer.
+    /// Number of responses by status; 0 means no response.
     pub(crate) statuses: BTreeMap<u16, usize>,
-    took: Vec<Duration>,
+    latencies: Vec<Duration>,
 }
 
 impl Load {
@@ -27,52 +27,54 @@ impl Load {
         self.statuses.iter().filter(|(status, _)| **status != 200).map(|(_, count)| count).sum()
     }
 
-    /// The time within which so many in a thousand were answered.
+    /// The latency that this many requests in a thousand stayed within.
     pub(crate) fn within(&self, per_mille: usize) -> Duration {
-        self.took.get((self.took.len() * per_mille / 1_000).min(self.took.len().saturating_sub(1))).copied().unwrap_or_default()
+        self.latencies
+            .get((self.latencies.len() * per_mille / 1_000).min(self.latencies.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or_default()
     }
 
     fn add(&mut self, other: Self) {
         for (status, count) in other.statuses {
             *self.statuses.entry(status).or_default() += count;
         }
-        self.took.extend(other.took);
+        self.latencies.extend(other.latencies);
     }
 }
 
-/// Sends `count` chat requests from so many callers at once.
-pub(crate) fn send(gate: &TestGateway, model: &str, count: usize, callers: usize) -> Load {
+/// Sends `count` chat requests from this many concurrent callers.
+pub(crate) fn send(gateway: &TestGateway, model: &str, count: usize, callers: usize) -> Load {
     let left = AtomicUsize::new(count);
-    run(gate, model, callers, || left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok())
+    run(gateway, model, callers, || left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok())
 }
 
-/// Sends chat requests from so many callers at once while `act` runs.
-pub(crate) fn during(gate: &TestGateway, model: &str, callers: usize, act: impl FnOnce()) -> Load {
+/// Sends chat requests from this many concurrent callers while `act` runs.
+pub(crate) fn during(gateway: &TestGateway, model: &str, callers: usize, act: impl FnOnce()) -> Load {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let load = scope.spawn(|| run(gate, model, callers, || !over.load(Ordering::SeqCst)));
+        let load = scope.spawn(|| run(gateway, model, callers, || !over.load(Ordering::SeqCst)));
         act();
         over.store(true, Ordering::SeqCst);
         load.join().expect("callers do not panic")
     })
 }
 
-fn run(gate: &TestGateway, model: &str, callers: usize, more: impl Fn() -> bool + Sync) -> Load {
-    let request = Request::new(gate, model);
+fn run(gateway: &TestGateway, model: &str, callers: usize, more: impl Fn() -> bool + Sync) -> Load {
+    let request = Request::new(gateway, model);
     let mut all = thread::scope(|scope| {
-        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| call(gate, &request, &more))).collect();
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(|| call(gateway, &request, &more))).collect();
         let mut all = Load::default();
         for caller in callers {
             all.add(caller.join().expect("callers do not panic"));
         }
         all
     });
-    all.took.sort_unstable();
+    all.latencies.sort_unstable();
     all
 }
 
-/// The bytes of requests that differ in one number, so that no two are of one conversation and none is drawn to where
-/// another went.
+/// Encoded requests that differ in one number, so that each is a conversation of its own without account affinity.
 struct Request {
     bytes: Vec<u8>,
     number_at: usize,
@@ -82,14 +84,14 @@ struct Request {
 impl Request {
     const NUMBER: &str = "00000000";
 
-    fn new(gate: &TestGateway, model: &str) -> Self {
+    fn new(gateway: &TestGateway, model: &str) -> Self {
         let mut body = support::chat(model);
         body["messages"][0]["content"] = format!("question {}", Self::NUMBER).into();
         let body = body.to_string();
         let text = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            gate.address(),
-            gate.key(),
+            gateway.address(),
+            gateway.key(),
             body.len()
         );
         let number_at = text.rfind(Self::NUMBER).expect("the body has the number");
@@ -104,32 +106,32 @@ impl Request {
     }
 }
 
-/// One caller with one connection.
-fn call(gate: &TestGateway, request: &Request, more: &impl Fn() -> bool) -> Load {
+/// One caller with one keep-alive connection.
+fn call(gateway: &TestGateway, request: &Request, more: &impl Fn() -> bool) -> Load {
     let mut load = Load::default();
     let mut connection = None;
     while more() {
         let begin = Instant::now();
-        let stream = connection.take().or_else(|| open(gate));
+        let stream = connection.take().or_else(|| open(gateway));
         let status = stream.and_then(|mut stream| {
             let status = exchange(&mut stream, &request.next())?;
             connection = Some(stream);
             Some(status)
         });
-        load.took.push(begin.elapsed());
+        load.latencies.push(begin.elapsed());
         *load.statuses.entry(status.unwrap_or(0)).or_default() += 1;
     }
     load
 }
 
-fn open(gate: &TestGateway) -> Option<BufReader<TcpStream>> {
-    let stream = TcpStream::connect(gate.address()).ok()?;
+fn open(gateway: &TestGateway) -> Option<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(gateway.address()).ok()?;
     stream.set_nodelay(true).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
     Some(BufReader::new(stream))
 }
 
-/// The status of one answer with a length.
+/// Writes a request and reads a response that has a content length; returns its status.
 fn exchange(stream: &mut BufReader<TcpStream>, bytes: &[u8]) -> Option<u16> {
     stream.get_mut().write_all(bytes).ok()?;
     let mut line = String::new();

@@ -1,13 +1,13 @@
-//! Tests on the real binary, in one executable; modules are named as the stages of the path.
+//! Tests of the real binary, in one executable.
 //!
-//! `TestGateway` starts the executable; when it goes it checks that every answered request left exactly one usage record
-//! and that no secret is in the log.
+//! `TestGateway` starts the binary. On drop it checks that every answered request left exactly one usage record and that
+//! the log holds no secret.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::format_collect,
-    reason = "tests read the clock, and a helper that fails is a test that fails"
+    reason = "tests read the clock, and a failing helper fails its test"
 )]
 
 mod accounts;
@@ -19,15 +19,14 @@ mod deploy;
 mod drain;
 mod egress;
 mod explain;
-mod faults;
 mod forward;
-mod hostile;
-mod hostile_upstream;
 mod journal;
-mod journal_trouble;
+mod journal_failures;
 mod limits;
 mod lists;
 mod load;
+mod malformed_requests;
+mod many_nodes_page;
 mod migrate;
 mod money;
 mod nodes;
@@ -39,4 +38,5 @@ mod retention;
 mod start;
 mod support;
 mod upstream_errors;
-mod walk_through;
+mod upstream_faults;
+mod upstream_responses;

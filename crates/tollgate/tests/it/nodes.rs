@@ -13,7 +13,7 @@ use crate::{
 };
 
 const MASTER_KEY: &str = "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-/// 10 USD a million input tokens, 20 output: see the prices of `support`.
+/// Output limit of a request; priced at 20 USD per million tokens (`support::prices`).
 const OUTPUT_TOKENS: u64 = 100;
 
 struct Services {
@@ -26,12 +26,12 @@ impl Services {
     fn start(test: &str) -> Option<Self> {
         let (postgres, redis) = (Postgres::start(test)?, Redis::start(test)?);
         let upstream = Upstream::start();
-        upstream.otherwise(ScriptedResponse::chat("hello"));
+        upstream.set_default(ScriptedResponse::chat("hello"));
         Some(Self { postgres, redis, upstream })
     }
 
     fn builder(&self, keys: &str) -> TestGatewayBuilder {
-        TestGateway::of(PROGRAM)
+        TestGateway::builder(PROGRAM)
             .catalog(&(support::catalog(&self.upstream, "cooling = false") + keys))
             .env("DATABASE_URL", &self.postgres.url())
             .env("REDIS_URL", &self.redis.url())
@@ -40,11 +40,11 @@ impl Services {
             .without_record_check()
     }
 
-    /// Three nodes, started at once as an orchestrator does.
+    /// Three nodes, started concurrently as by an orchestrator.
     fn nodes(&self, keys: &str) -> Vec<TestGateway> {
         thread::scope(|scope| {
             let starting: Vec<_> = (0..3).map(|_| scope.spawn(|| self.builder(keys).spawn())).collect();
-            starting.into_iter().map(|gate| gate.join().unwrap()).collect()
+            starting.into_iter().map(|gateway| gateway.join().unwrap()).collect()
         })
     }
 
@@ -57,36 +57,36 @@ fn key(name: &str, secret: &str, lines: &str) -> String {
     format!("[[key]]\nname = \"{name}\"\ngroups = [\"default\"]\nsecret = \"{secret}\"\n{lines}\n")
 }
 
-fn asked(secret: &str) -> Request {
+fn chat_request(secret: &str) -> Request {
     let mut body = support::chat("chat-model");
     body["max_tokens"] = OUTPUT_TOKENS.into();
     Request::post("/v1/chat/completions", &body).bearer(secret)
 }
 
-fn verified(gate: &TestGateway) {
-    let out = gate.run(&["verify"]);
+fn assert_verified(gateway: &TestGateway) {
+    let out = gateway.run(&["verify"]);
     assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
 }
 
 #[test]
-fn a_budget_for_ten_is_not_overspent_by_two_hundred_at_once_on_three_nodes() {
+fn budget_is_not_overspent_by_concurrent_requests_on_three_nodes() {
     const ROUNDS: usize = 20;
     const AT_ONCE: usize = 200;
-    let Some(services) = Services::start("a_budget_for_ten") else { return };
-    // What one request may come to at most: 100 tokens of output and a prompt of a few.
+    let Some(services) = Services::start("budget_is_not_overspent_by_concurrent_requests_on_three_nodes") else { return };
+    // Ten requests at their largest cost: 100 output tokens and a short prompt each.
     let budget = "0.0215";
     let names: Vec<String> = (0..ROUNDS).map(|round| format!("tk-budget-of-round-{round:02}-0123456789")).collect();
     let keys: String = names
         .iter()
         .map(|secret| key(&secret[3..22], secret, &format!("budget = {{ amount = \"{budget}\", window = \"month\" }}")))
         .collect();
-    // Each answer costs all it may: the whole output limit.
+    // Each response uses the whole output limit.
     let answer = serde_json::json!({
         "id": "x", "object": "chat.completion", "created": 1, "model": "upstream-model",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 10, "completion_tokens": OUTPUT_TOKENS, "total_tokens": 10 + OUTPUT_TOKENS}
     });
-    services.upstream.otherwise(ScriptedResponse::json(&answer));
+    services.upstream.set_default(ScriptedResponse::json(&answer));
     let nodes = services.nodes(&keys);
     let begin = Instant::now();
     let mut served = Vec::new();
@@ -94,8 +94,8 @@ fn a_budget_for_ten_is_not_overspent_by_two_hundred_at_once_on_three_nodes() {
         let statuses: Vec<u16> = thread::scope(|scope| {
             let asking: Vec<_> = (0..AT_ONCE)
                 .map(|number| {
-                    let gate = &nodes[number % nodes.len()];
-                    scope.spawn(move || gate.open(&asked(secret)).answer().map_or(0, |answer| answer.status))
+                    let gateway = &nodes[number % nodes.len()];
+                    scope.spawn(move || gateway.start_request(&chat_request(secret)).read().map_or(0, |answer| answer.status))
                 })
                 .collect();
             asking.into_iter().map(|one| one.join().unwrap()).collect()
@@ -111,66 +111,68 @@ fn a_budget_for_ten_is_not_overspent_by_two_hundred_at_once_on_three_nodes() {
     println!("{AT_ONCE} at once on 3 nodes, {ROUNDS} rounds in {took:.1?}: served {served:?} each, {over} keys over their budget");
     assert_eq!(over, 0);
     assert!(served.iter().all(|count| (8..=10).contains(count)), "{served:?}");
-    verified(&nodes[0]);
+    assert_verified(&nodes[0]);
 }
 
 #[test]
 fn changes_and_revocations_reach_every_node_in_time() {
-    let Some(services) = Services::start("changes_and_revocations") else { return };
+    let Some(services) = Services::start("changes_and_revocations_reach_every_node_in_time") else { return };
     let nodes = services.nodes("");
     let made: serde_json::Value = serde_json::from_slice(&nodes[0].run(&["key", "create", "soon-gone", "--json"]).stdout).unwrap();
     let secret = made["key"].as_str().unwrap().to_owned();
-    let status = |gate: &TestGateway| gate.send(&asked(&secret)).status;
-    for gate in &nodes {
-        wait_for("the new key", Duration::from_secs(5), || status(gate) == 200);
+    let status = |gateway: &TestGateway| gateway.send(&chat_request(&secret)).status;
+    for gateway in &nodes {
+        wait_for("the new key", Duration::from_secs(5), || status(gateway) == 200);
     }
     assert!(nodes[1].run(&["key", "revoke", "soon-gone"]).status.success());
     let begin = Instant::now();
-    for gate in &nodes {
-        wait_for("the revocation", Duration::from_secs(5), || status(gate) == 401);
+    for gateway in &nodes {
+        wait_for("the revocation", Duration::from_secs(5), || status(gateway) == 401);
     }
     let revoked = begin.elapsed();
 
     let more = nodes[2].data().join("more.toml");
-    let text = support::channel("more", "openai", &services.upstream.openai(), "more-model", "")
+    let text = support::channel("more", "openai", &services.upstream.openai_url(), "more-model", "")
         .replace("{credential}", "x-credential")
         + "[[model]]\nname = \"more-model\"\nprice = { input = \"1\", output = \"1\" }\n[[group]]\nname = \"more\"\nchannels = [\"more\"]\n\
            [[key]]\nname = \"more\"\ngroups = [\"more\"]\nsecret = \"tk-more-0123456789abcdef\"\n";
     std::fs::write(&more, text).unwrap();
     assert!(nodes[2].run(&["apply", more.to_str().unwrap(), "--yes"]).status.success());
     let begin = Instant::now();
-    let asks = |gate: &TestGateway| {
-        gate.send(&Request::post("/v1/chat/completions", &support::chat("more-model")).bearer("tk-more-0123456789abcdef")).status
+    let asks = |gateway: &TestGateway| {
+        gateway.send(&Request::post("/v1/chat/completions", &support::chat("more-model")).bearer("tk-more-0123456789abcdef")).status
     };
-    for gate in &nodes {
-        wait_for("the new channel", Duration::from_secs(2), || asks(gate) == 200);
+    for gateway in &nodes {
+        wait_for("the new channel", Duration::from_secs(2), || asks(gateway) == 200);
     }
     println!("a revocation was in force on 3 nodes after {revoked:.0?}, a new channel after {:.0?}", begin.elapsed());
 }
 
 #[test]
-fn an_account_that_rests_on_one_node_rests_on_all() {
-    let Some(services) = Services::start("an_account_that_rests") else { return };
+fn account_cooldown_is_shared_by_all_nodes() {
+    let Some(services) = Services::start("account_cooldown_is_shared_by_all_nodes") else { return };
     let catalog = support::catalog(&services.upstream, "");
     let start = || services.builder("").catalog(&catalog).spawn();
     let nodes = [start(), start()];
-    assert_eq!(nodes[0].send(&asked(nodes[0].key())).status, 200);
+    assert_eq!(nodes[0].send(&chat_request(nodes[0].key())).status, 200);
     services
         .upstream
-        .otherwise(ScriptedResponse::error(429, &serde_json::json!({"error": {"message": "slow"}})).header("retry-after", "60"));
-    let _ = nodes[0].send(&asked(nodes[0].key()));
-    services.upstream.otherwise(ScriptedResponse::chat("hello"));
-    wait_for("the other node's rest", Duration::from_secs(10), || nodes[1].send(&asked(nodes[1].key())).status == 503);
+        .set_default(ScriptedResponse::error(429, &serde_json::json!({"error": {"message": "slow"}})).header("retry-after", "60"));
+    let _ = nodes[0].send(&chat_request(nodes[0].key()));
+    services.upstream.set_default(ScriptedResponse::chat("hello"));
+    wait_for("the cooldown on the other node", Duration::from_secs(10), || {
+        nodes[1].send(&chat_request(nodes[1].key())).status == 503
+    });
 }
 
 #[test]
-fn nobody_fails_while_redis_is_stopped_and_what_was_spent_is_counted_when_it_is_back() {
-    let Some(mut services) = Services::start("nobody_fails_while_redis_is_stopped") else { return };
-    let (url, secret) = (services.redis.url(), tollgate_testkit::SERVICE_KEY);
-    // Every request is held to a budget and to limits, so that every request would ask Redis.
+fn redis_outage_fails_no_request_and_spending_is_counted_afterwards() {
+    let Some(mut services) = Services::start("redis_outage_fails_no_request_and_spending_is_counted_afterwards") else { return };
+    let secret = tollgate_testkit::SERVICE_KEY;
+    // A budget and a rate limit apply to every request, so that every request needs Redis.
     let bounded = "[[group]]\nname = \"default\"\nchannels = [\"chat\", \"native\"]\nbudget = { amount = \"1000\", window = \"month\" }\nrpm = 1000000\n";
-    let catalog = support::channel("chat", "openai", &services.upstream.openai(), "chat-model", "cooling = false")
-        + &support::channel("native", "gemini", &services.upstream.gemini(), "native-model", "cooling = false")
+    let catalog = support::channel("chat", "openai", &services.upstream.openai_url(), "chat-model", "cooling = false")
+        + &support::channel("native", "gemini", &services.upstream.gemini_url(), "native-model", "cooling = false")
         + &support::prices(&["chat-model", "native-model"])
         + bounded
         + &key("caller", secret, "");
@@ -186,7 +188,7 @@ fn nobody_fails_while_redis_is_stopped_and_what_was_spent_is_counted_when_it_is_
                     thread::sleep(Duration::from_secs(2));
                     redis.stop();
                     thread::sleep(Duration::from_secs(4));
-                    redis.start_again();
+                    redis.restart();
                     thread::sleep(Duration::from_secs(4));
                     redis.freeze();
                     thread::sleep(Duration::from_secs(2));
@@ -207,17 +209,16 @@ fn nobody_fails_while_redis_is_stopped_and_what_was_spent_is_counted_when_it_is_
         "Redis stopped for 4 s and frozen for 2 s under load on 3 nodes: {answered} requests, {failed} failed, p99.9 {slowest:.0?}"
     );
     assert_eq!(failed, 0, "{:?}", loads.iter().map(|load| &load.statuses).collect::<Vec<_>>());
-    let _ = url;
     wait_for("every record", Duration::from_secs(30), || services.count("SELECT COUNT(*) FROM usage") >= answered);
-    for gate in &nodes {
-        assert!(gate.log().contains("counting in Redis"), "{}", gate.log());
+    for gateway in &nodes {
+        assert!(gateway.log().contains("counting in Redis"), "{}", gateway.log());
     }
-    verified(&nodes[0]);
+    assert_verified(&nodes[0]);
 }
 
 #[test]
-fn postgres_stopped_for_a_minute_under_load_loses_nothing() {
-    let Some(mut services) = Services::start("postgres_stopped_for_a_minute") else { return };
+fn one_minute_postgres_outage_under_load_loses_nothing() {
+    let Some(mut services) = Services::start("one_minute_postgres_outage_under_load_loses_nothing") else { return };
     let nodes = services.nodes("");
     let postgres = &mut services.postgres;
     let mut loads = Vec::new();
@@ -227,7 +228,7 @@ fn postgres_stopped_for_a_minute_under_load_loses_nothing() {
                 thread::sleep(Duration::from_secs(1));
                 postgres.stop();
                 thread::sleep(Duration::from_mins(1));
-                postgres.start_again();
+                postgres.restart();
             }));
         });
         loads.push(middle);
@@ -244,26 +245,27 @@ fn postgres_stopped_for_a_minute_under_load_loses_nothing() {
         back.elapsed()
     );
     assert!(failed * 1_000 <= answered, "{failed} of {answered}");
-    let doubled = services.count("SELECT COUNT(*) FROM (SELECT id FROM usage GROUP BY id HAVING COUNT(*) > 1) AS doubled");
-    assert_eq!((doubled, services.count("SELECT COUNT(*) FROM usage")), (0, answered));
-    verified(&nodes[0]);
+    let duplicates = services.count("SELECT COUNT(*) FROM (SELECT id FROM usage GROUP BY id HAVING COUNT(*) > 1) AS duplicates");
+    assert_eq!((duplicates, services.count("SELECT COUNT(*) FROM usage")), (0, answered));
+    assert_verified(&nodes[0]);
 }
 
 #[test]
-fn a_node_without_redis_stays_away_from_those_with_it_and_the_other_way_round() {
-    let Some(services) = Services::start("a_node_without_redis") else { return };
-    let alone = || TestGateway::of(PROGRAM).env("DATABASE_URL", &services.postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
+fn nodes_with_and_without_redis_refuse_to_run_together() {
+    let Some(services) = Services::start("nodes_with_and_without_redis_refuse_to_run_together") else { return };
+    let alone =
+        || TestGateway::builder(PROGRAM).env("DATABASE_URL", &services.postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
     let one = services.builder("").spawn();
-    let refused = alone().fail();
+    let refused = alone().run_to_exit();
     assert_eq!(refused.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("REDIS_URL"), "{}", String::from_utf8_lossy(&refused.stderr));
     drop(one);
     let one = alone().spawn();
-    assert_eq!(services.builder("").fail().status.code(), Some(3));
+    assert_eq!(services.builder("").run_to_exit().status.code(), Some(3));
     drop(one);
-    // Redis alone is a mistake, and so is an address of another kind.
-    assert_eq!(TestGateway::of(PROGRAM).env("REDIS_URL", &services.redis.url()).fail().status.code(), Some(3));
-    let twice = alone().env("REDIS_URL", "redis://a").env("TOLLGATE_REDIS__URL", "redis://b").fail();
+    // Redis without PostgreSQL is refused, and so are two different Redis URLs.
+    assert_eq!(TestGateway::builder(PROGRAM).env("REDIS_URL", &services.redis.url()).run_to_exit().status.code(), Some(3));
+    let twice = alone().env("REDIS_URL", "redis://a").env("TOLLGATE_REDIS__URL", "redis://b").run_to_exit();
     assert_eq!(twice.status.code(), Some(3));
     let doctor = services.builder("").spawn();
     let said = doctor.run(&["doctor"]);

@@ -1,4 +1,4 @@
-//! Accounts that fail under load, and catalogs that change under it: what callers notice. Figures are printed and stand in
+//! Failing accounts and changing catalogs under load: the effect on callers. The printed figures are listed in
 //! docs/operating.md.
 
 use std::{
@@ -20,19 +20,19 @@ fn two(first: &str, second: &str, lines: &str) -> TestGateway {
         + &channel("second", "openai", second, "chat-model", lines)
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    TestGateway::of(PROGRAM).catalog(&catalog).spawn()
+    TestGateway::builder(PROGRAM).catalog(&catalog).spawn()
 }
 
 fn at(address: SocketAddr) -> String {
     format!("http://{address}/v1")
 }
 
-/// A port that nobody listens on.
+/// A loopback address without a listener.
 fn closed() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// An address whose connections are never made: its queue is full and nobody takes them.
+/// A listener that never accepts and whose backlog is full, so that connecting hangs.
 struct BlackHole {
     listener: socket2::Socket,
     _waiting: Vec<TcpStream>,
@@ -57,113 +57,113 @@ impl BlackHole {
     }
 }
 
-/// How many attempts each recorded request had.
-fn attempts(gate: &TestGateway) -> Vec<usize> {
-    gate.records().iter().map(|record| record["attempts"].as_array().map_or(0, Vec::len)).collect()
+/// Number of attempts of each recorded request.
+fn attempts(gateway: &TestGateway) -> Vec<usize> {
+    gateway.records().iter().map(|record| record["attempts"].as_array().map_or(0, Vec::len)).collect()
 }
 
 #[test]
-fn ten_thousand_requests_notice_nothing_of_an_account_that_refuses_connections() {
+fn refused_connections_fail_none_of_ten_thousand_requests() {
     let upstream = Upstream::start();
-    let well = two(&upstream.openai(), &upstream.openai(), "");
+    let well = two(&upstream.openai_url(), &upstream.openai_url(), "");
     let usual = load::send(&well, "chat-model", 2_000, 16);
     assert_eq!(usual.failed(), 0, "{:?}", usual.statuses);
     drop(well);
 
-    let gate = two(&at(closed()), &upstream.openai(), "");
-    let load = load::send(&gate, "chat-model", 10_000, 16);
+    let gateway = two(&at(closed()), &upstream.openai_url(), "");
+    let load = load::send(&gateway, "chat-model", 10_000, 16);
     let (p99, usual) = (load.within(990), usual.within(990));
     println!("refused connections: 10,000 requests, {} errors, p99 {p99:?} (both accounts well: {usual:?})", load.failed());
     assert_eq!(load.failed(), 0, "{:?}", load.statuses);
-    let twice = attempts(&gate).into_iter().filter(|it| *it > 1).count();
+    let twice = attempts(&gateway).into_iter().filter(|it| *it > 1).count();
     println!("refused connections: {twice} requests went to the dead account first");
     assert!((1..500).contains(&twice), "{twice} requests went to the dead account first: it does not cool");
 }
 
 #[test]
-fn a_black_hole_costs_errors_neither_before_nor_once_it_cools() {
+fn unreachable_account_causes_no_error_before_or_during_cooldown() {
     let (upstream, hole) = (Upstream::start(), BlackHole::open());
-    let gate = two(&at(hole.address()), &upstream.openai(), "connect_timeout_ms = 1500");
-    let load = load::send(&gate, "chat-model", 4_000, 16);
+    let gateway = two(&at(hole.address()), &upstream.openai_url(), "connect_timeout_ms = 1500");
+    let load = load::send(&gateway, "chat-model", 4_000, 16);
     println!("black hole: 4,000 requests, {} errors, p99 {:?}, longest {:?}", load.failed(), load.within(990), load.within(1_000));
     assert_eq!(load.failed(), 0, "{:?}", load.statuses);
-    let attempts = attempts(&gate);
+    let attempts = attempts(&gateway);
     let twice = attempts.iter().filter(|it| **it > 1).count();
     assert!((1..400).contains(&twice), "{twice} requests went into the hole first: it does not cool");
-    assert!(attempts.iter().all(|it| *it <= 2), "nobody waits for it twice");
+    assert!(attempts.iter().all(|it| *it <= 2), "no request waits for it twice");
 }
 
 #[test]
-fn an_upstream_that_accepts_and_says_nothing_is_left_after_the_first_byte_limit() {
+fn silent_upstream_fails_over_after_the_first_byte_timeout() {
     let (silent, upstream) = (Upstream::start(), Upstream::start());
-    silent.otherwise(ScriptedResponse::chat("never").after(Duration::from_mins(1)));
-    let gate = two(&silent.openai(), &upstream.openai(), "first_byte_timeout_ms = 1500");
-    let load = load::send(&gate, "chat-model", 400, 8);
+    silent.set_default(ScriptedResponse::chat("never").delay(Duration::from_mins(1)));
+    let gateway = two(&silent.openai_url(), &upstream.openai_url(), "first_byte_timeout_ms = 1500");
+    let load = load::send(&gateway, "chat-model", 400, 8);
     println!("silent upstream: 400 requests, {} errors, longest {:?}", load.failed(), load.within(1_000));
     assert_eq!(load.failed(), 0, "{:?}", load.statuses);
-    let sent = silent.seen().len();
+    let sent = silent.received().len();
     println!("silent upstream: {sent} requests were sent into the silence");
     assert!((1..60).contains(&sent), "{sent} requests were sent into the silence");
 }
 
 #[test]
-fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
+fn retries_in_a_total_outage_stay_within_the_retry_budget() {
     let upstream = Upstream::start();
-    upstream.otherwise(ScriptedResponse::error(500, &json!({"error": {"message": "boom"}})));
+    upstream.set_default(ScriptedResponse::error(500, &json!({"error": {"message": "boom"}})));
     for lines in ["cooling = false", ""] {
-        let before = upstream.seen().len();
-        let gate = two(&upstream.openai(), &upstream.openai(), lines);
+        let before = upstream.received().len();
+        let gateway = two(&upstream.openai_url(), &upstream.openai_url(), lines);
         let begin = Instant::now();
-        let load = load::send(&gate, "chat-model", 1_000, 8);
+        let load = load::send(&gateway, "chat-model", 1_000, 8);
         let windows = usize::try_from(begin.elapsed().as_secs() / 10).unwrap() + 1;
-        let attempts = upstream.seen().len() - before;
+        let attempts = upstream.received().len() - before;
         println!("total outage ({lines:?}): 1,000 requests, {attempts} attempts");
         assert_eq!(load.failed(), 1_000);
-        // A fifth, and ten in 10 s that nobody pays for.
+        // The retry budget: a fifth of the requests, and ten per 10 s.
         assert!(attempts <= 1_200 + 10 * windows, "{attempts} attempts in {windows} windows");
-        assert!(self::attempts(&gate).into_iter().all(|it| it <= 3));
+        assert!(self::attempts(&gateway).into_iter().all(|it| it <= 3));
     }
 }
 
 #[test]
-fn nothing_is_tried_again_once_a_byte_went_out() {
+fn no_retry_after_the_first_byte_sent() {
     let (breaking, spare) = (Upstream::start(), Upstream::start());
-    breaking.otherwise(ScriptedResponse::chat_stream(&["hello", "world"]).cut_after(2));
-    let catalog = channel("first", "openai", &breaking.openai(), "chat-model", "cooling = false")
-        + &channel("second", "openai", &spare.openai(), "chat-model", "priority = 1")
+    breaking.set_default(ScriptedResponse::chat_stream(&["hello", "world"]).cut_after(2));
+    let catalog = channel("first", "openai", &breaking.openai_url(), "chat-model", "cooling = false")
+        + &channel("second", "openai", &spare.openai_url(), "chat-model", "priority = 1")
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    let answer = gate.chat(&support::chat_stream("chat-model"));
-    assert_eq!((answer.status, answer.whole, answer.header("x-tollgate-attempts")), (200, false, Some("1")));
-    assert!(spare.seen().is_empty());
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    let answer = gateway.chat(&support::chat_stream("chat-model"));
+    assert_eq!((answer.status, answer.complete, answer.header("x-tollgate-attempts")), (200, false, Some("1")));
+    assert!(spare.received().is_empty());
 }
 
 #[test]
-fn fifty_changes_under_load_drop_nothing_and_a_bad_file_changes_nothing() {
+fn fifty_catalog_changes_under_load_drop_no_request() {
     let upstream = Upstream::start();
     let version = |n: usize| {
-        channel("chat", "openai", &upstream.openai(), "chat-model", "").replace("upstream-model", &format!("version-{n}"))
+        channel("chat", "openai", &upstream.openai_url(), "chat-model", "").replace("upstream-model", &format!("version-{n}"))
             + &prices(&["chat-model"])
             + &group(&["chat"])
     };
-    let gate = TestGateway::of(PROGRAM).catalog(&version(0)).spawn();
-    let serves = |n: usize| upstream.seen().last().is_some_and(|seen| seen.json()["model"] == format!("version-{n}"));
+    let gateway = TestGateway::builder(PROGRAM).catalog(&version(0)).spawn();
+    let serves = |n: usize| upstream.received().last().is_some_and(|received| received.json()["model"] == format!("version-{n}"));
     let mut slowest = Duration::ZERO;
-    let load = load::during(&gate, "chat-model", 4, || {
+    let load = load::during(&gateway, "chat-model", 4, || {
         for n in 1..=50 {
-            gate.serve_catalog(&version(n));
+            gateway.serve_catalog(&version(n));
             let took = wait_for(&format!("change {n} takes effect"), Duration::from_secs(2), || serves(n));
             slowest = slowest.max(took);
         }
-        gate.serve_catalog("[[channel]]\nname = \"chat\"\nprovider = \"nobody\"\n");
+        gateway.serve_catalog("[[channel]]\nname = \"chat\"\nprovider = \"unknown\"\n");
         std::thread::sleep(Duration::from_millis(300));
     });
     let requests: usize = load.statuses.values().sum();
     println!("50 changes under load: {requests} requests, {} errors, effective within {slowest:?}", load.failed());
     assert_eq!(load.failed(), 0, "{:?}", load.statuses);
-    assert!(gate.log().contains("catalog file refused"), "{}", gate.log());
-    assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
+    assert!(gateway.log().contains("catalog file refused"), "{}", gateway.log());
+    assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
     assert!(serves(50), "the last good file serves");
 }
 
@@ -176,7 +176,7 @@ fn large(upstream: &Upstream, version: usize) -> String {
         let name = format!("channel-{number:02}");
         text += &format!(
             "[[channel]]\nname = \"{name}\"\nprovider = \"compatible\"\nprotocol = \"openai\"\nbase_url = \"{}\"\nprivate_network = true\n",
-            upstream.openai()
+            upstream.openai_url()
         );
         for account in 0..10 {
             text += &format!("[[channel.account]]\nname = \"{name}-{account}\"\ncredential = \"{{credential}}\"\n");
@@ -198,16 +198,16 @@ fn large(upstream: &Upstream, version: usize) -> String {
 }
 
 #[test]
-fn ten_thousand_models_of_a_thousand_accounts_change_without_a_stall() {
+fn large_catalog_changes_without_a_stall() {
     let upstream = Upstream::start();
     let begin = Instant::now();
-    let gate = TestGateway::of(PROGRAM).catalog(&large(&upstream, 0)).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&large(&upstream, 0)).spawn();
     println!("10,000 models x 1,000 accounts: first start with the file {:?}", begin.elapsed());
-    let quiet = load::send(&gate, "model-00-00", 1_000, 4);
+    let quiet = load::send(&gateway, "model-00-00", 1_000, 4);
     let mut effective = Duration::ZERO;
-    let busy = load::during(&gate, "model-00-00", 4, || {
-        gate.serve_catalog(&large(&upstream, 1));
-        let changed = || upstream.seen().last().is_some_and(|seen| seen.json()["model"] == "version-1");
+    let busy = load::during(&gateway, "model-00-00", 4, || {
+        gateway.serve_catalog(&large(&upstream, 1));
+        let changed = || upstream.received().last().is_some_and(|received| received.json()["model"] == "version-1");
         effective = wait_for("the change takes effect", Duration::from_secs(10), changed);
     });
     println!(
@@ -218,9 +218,9 @@ fn ten_thousand_models_of_a_thousand_accounts_change_without_a_stall() {
         quiet.within(1_000),
     );
     assert_eq!((quiet.failed(), busy.failed()), (0, 0), "{:?} {:?}", quiet.statuses, busy.statuses);
-    let folder = gate.kill();
+    let folder = gateway.kill();
     let begin = Instant::now();
-    let again = TestGateway::of(PROGRAM).on(folder).spawn();
+    let again = TestGateway::builder(PROGRAM).data_folder(folder).spawn();
     println!("10,000 models x 1,000 accounts: start from the database {:?}", begin.elapsed());
     assert_eq!(again.chat(&support::chat("model-99-99")).status, 200);
 }

@@ -1,4 +1,4 @@
-//! `x-tollgate-max-price`: what a caller is ready to pay for one request, on both protocols.
+//! `x-tollgate-max-price`: the largest price of one request, on both protocols.
 
 use tollgate_testkit::{ClientResponse, Request, ScriptedResponse, TestGateway, Upstream};
 
@@ -7,50 +7,50 @@ use crate::support;
 const HEADER: &str = "x-tollgate-max-price";
 
 /// A chat request with these lines of the header. `chat-model` is sold at 10 and 20 USD per million tokens.
-fn chat(gate: &TestGateway, lines: &[&str]) -> ClientResponse {
-    let request = Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gate.key());
-    gate.send(&lines.iter().fold(request, |request, line| request.header(HEADER, line)))
+fn chat(gateway: &TestGateway, lines: &[&str]) -> ClientResponse {
+    let request = Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gateway.key());
+    gateway.send(&lines.iter().fold(request, |request, line| request.header(HEADER, line)))
 }
 
-fn native(gate: &TestGateway, lines: &[&str]) -> ClientResponse {
-    let request = Request::post("/v1beta/models/native-model:generateContent", &support::native()).native_key(gate.key());
-    gate.send(&lines.iter().fold(request, |request, line| request.header(HEADER, line)))
+fn native(gateway: &TestGateway, lines: &[&str]) -> ClientResponse {
+    let request = Request::post("/v1beta/models/native-model:generateContent", &support::native()).native_key(gateway.key());
+    gateway.send(&lines.iter().fold(request, |request, line| request.header(HEADER, line)))
 }
 
-/// E41 as it must be on every protocol; the message is handed back.
-fn too_dear(gate: &TestGateway, answer: &ClientResponse) -> String {
+/// Asserts E41 in the form of its protocol; returns the message.
+fn too_dear(gateway: &TestGateway, answer: &ClientResponse) -> String {
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert_eq!(answer.header("x-tollgate-cause"), Some("price_limit"));
     assert_eq!(answer.header("x-should-retry"), Some("false"));
     assert_eq!(answer.header("retry-after"), Some("60"));
     assert_eq!(answer.header("x-tollgate-attempts"), None);
-    let record = gate.record_of(answer);
+    let record = gateway.record_of(answer);
     assert_eq!((record["reason"].as_str(), record["trace"][0]["code"].as_str()), (Some("E41"), Some("price_above_limit")));
     assert_eq!(record["sale_nano_usd"], 0);
     answer.json()["error"]["message"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn a_chat_request_that_would_cost_more_than_it_says_is_not_sent() {
+fn chat_request_above_its_max_price_is_refused() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
-    let message = too_dear(&gate, &chat(&gate, &["input=9.99"]));
+    let gateway = support::gateway_for(&upstream);
+    let message = too_dear(&gateway, &chat(&gateway, &["input=9.99"]));
     assert!(message.starts_with("No available accounts exist for the openai protocol family: "), "{message}");
     assert!(message.contains("the channel price limit of this request (limit 9.99, cheapest 10.00 USD per 1M input tokens)"));
-    let message = too_dear(&gate, &chat(&gate, &["input=10, output=19"]));
+    let message = too_dear(&gateway, &chat(&gateway, &["input=10, output=19"]));
     assert!(message.contains("(limit 19.00, cheapest 20.00 USD per 1M output tokens)"), "{message}");
-    assert!(upstream.seen().is_empty());
-    upstream.next(ScriptedResponse::chat("hi"));
-    assert_eq!(chat(&gate, &["input=10,output=20"]).status, 200, "a bound may be reached");
-    assert_eq!(upstream.seen()[0].header(HEADER), None, "it is ours, not the provider's");
+    assert!(upstream.received().is_empty());
+    upstream.enqueue(ScriptedResponse::chat("hi"));
+    assert_eq!(chat(&gateway, &["input=10,output=20"]).status, 200, "a bound may be reached");
+    assert_eq!(upstream.received()[0].header(HEADER), None, "it is ours, not the provider's");
 }
 
 #[test]
-fn a_native_request_that_would_cost_more_than_it_says_is_not_sent() {
+fn native_request_above_its_max_price_is_refused() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
-    let answer = native(&gate, &["output=1"]);
-    let message = too_dear(&gate, &answer);
+    let gateway = support::gateway_for(&upstream);
+    let answer = native(&gateway, &["output=1"]);
+    let message = too_dear(&gateway, &answer);
     assert!(message.starts_with("No available accounts exist for the native protocol family (gemini): "), "{message}");
     let error = &answer.json()["error"];
     assert_eq!((error["code"].as_u64(), error["status"].as_str()), (Some(503), Some("UNAVAILABLE")));
@@ -58,30 +58,30 @@ fn a_native_request_that_would_cost_more_than_it_says_is_not_sent() {
     assert_eq!((metadata["cause"].as_str(), metadata["retryable"].as_str()), (Some("price_limit"), Some("false")));
     assert_eq!((metadata["family"].as_str(), metadata["model"].as_str()), (Some("gemini"), Some("native-model")));
     assert_eq!(error["details"][1]["retryDelay"], "60s");
-    assert!(upstream.seen().is_empty());
-    upstream.next(ScriptedResponse::native("hi"));
-    assert_eq!(native(&gate, &["output=20"]).status, 200);
+    assert!(upstream.received().is_empty());
+    upstream.enqueue(ScriptedResponse::native("hi"));
+    assert_eq!(native(&gateway, &["output=20"]).status, 200);
 }
 
 #[test]
-fn of_several_lines_each_must_be_passed() {
+fn every_max_price_header_line_applies() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     for lines in [["input=10", "input=9"], ["input=9", "input=10"], ["input=10", "output=19"]] {
-        too_dear(&gate, &chat(&gate, &lines));
-        too_dear(&gate, &native(&gate, &lines));
+        too_dear(&gateway, &chat(&gateway, &lines));
+        too_dear(&gateway, &native(&gateway, &lines));
     }
-    assert!(upstream.seen().is_empty());
-    upstream.next(ScriptedResponse::chat("hi"));
-    assert_eq!(chat(&gate, &["input=10", "output=20"]).status, 200);
+    assert!(upstream.received().is_empty());
+    upstream.enqueue(ScriptedResponse::chat("hi"));
+    assert_eq!(chat(&gateway, &["input=10", "output=20"]).status, 200);
 }
 
 #[test]
-fn a_line_that_cannot_be_read_is_refused_by_name() {
+fn invalid_max_price_header_is_refused_by_name() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     for lines in [&["cheap"][..], &["input=10", "dear"], &["input=10", ""], &["input=-1"], &["input=1,input=2"], &["prompt=1"]] {
-        let (chat, native) = (chat(&gate, lines), native(&gate, lines));
+        let (chat, native) = (chat(&gateway, lines), native(&gateway, lines));
         assert_eq!((chat.status, native.status), (400, 400), "{lines:?}");
         assert_eq!(chat.json()["error"]["code"], "invalid_value");
         assert_eq!(native.json()["error"]["status"], "INVALID_ARGUMENT");
@@ -90,5 +90,5 @@ fn a_line_that_cannot_be_read_is_refused_by_name() {
             assert!(message.starts_with("Invalid value for the header 'x-tollgate-max-price': expected"), "{message}");
         }
     }
-    assert!(upstream.seen().is_empty());
+    assert!(upstream.received().is_empty());
 }

@@ -1,6 +1,6 @@
-//! Answers that are an upstream's or our account's fault and look like something else: a dead key behind a 400, a spent day
-//! behind a rate limit, a page where an error should be, half an answer with a 200, an end without its terminator. Another
-//! account serves, and the one that failed is treated as what it is.
+//! Upstream errors whose status is misleading: an invalid key as 400, a daily quota as rate limit, an HTML page as error, a
+//! truncated body with 200, a stream without its terminator. Another account serves, and the failure is classified by its
+//! content.
 
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,29 @@ use tollgate_testkit::{ScriptedResponse, TestGateway, Upstream};
 
 use crate::support::{self, PROGRAM, channel, group, prices};
 
-/// Two channels of one account each, the second behind the first, and where each of them leads.
+/// Two channels of one account each, the second with lower priority, and their upstreams.
 fn pair(lines: &str) -> (Upstream, Upstream, TestGateway) {
     let (first, second) = (Upstream::start(), Upstream::start());
-    let catalog = channel("first", "openai", &first.openai(), "chat-model", lines)
-        + &channel("second", "openai", &second.openai(), "chat-model", "priority = 1")
+    let catalog = channel("first", "openai", &first.openai_url(), "chat-model", lines)
+        + &channel("second", "openai", &second.openai_url(), "chat-model", "priority = 1")
         + &prices(&["chat-model"])
         + &group(&["first", "second"]);
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
-    (first, second, gate)
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    (first, second, gateway)
 }
 
-/// Sends requests until `explain` says why the first channel's account is passed over; the detail of it. What cooled
-/// already and is over by then cools for longer each time.
-fn why_excluded(gate: &TestGateway) -> String {
+/// Sends requests until `explain` lists an excluded account; returns the detail. Repeats, because a cooldown may end before
+/// `explain` runs; each further one is longer.
+fn why_excluded(gateway: &TestGateway) -> String {
     let begin = Instant::now();
     loop {
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
-        let output = gate.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]);
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+        let output = gateway.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]);
         let explained: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if let Some(detail) = explained["excluded"][0]["detail"].as_str() {
             return detail.to_owned();
         }
-        assert!(begin.elapsed() < Duration::from_mins(2), "nobody is excluded: {explained}\n{}", gate.log());
+        assert!(begin.elapsed() < Duration::from_mins(2), "no account is excluded: {explained}\n{}", gateway.log());
     }
 }
 
@@ -40,34 +40,34 @@ fn google(status: u16, name: &str, message: &str, details: &Value) -> Value {
 }
 
 #[test]
-fn a_key_that_google_calls_invalid_behind_a_chat_endpoint_is_our_accounts_fault() {
+fn google_invalid_key_error_on_a_chat_endpoint_is_blamed_on_the_account() {
     let info =
         json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]);
     let object = google(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", &info);
     for body in [object.clone(), json!([object])] {
-        let (first, second, gate) = pair("");
-        first.otherwise(ScriptedResponse::error(400, &body));
-        let answer = gate.chat(&support::chat("chat-model"));
+        let (first, second, gateway) = pair("");
+        first.set_default(ScriptedResponse::error(400, &body));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("2")), "{}", answer.text());
-        assert_eq!(gate.record_of(&answer)["attempts"][0]["error"], "E53");
-        let detail = why_excluded(&gate);
+        assert_eq!(gateway.record_of(&answer)["attempts"][0]["error"], "E53");
+        let detail = why_excluded(&gateway);
         assert!(detail.contains("refused"), "{detail}");
-        assert!(first.seen().len() == 1 && second.seen().len() > 1, "it rests");
+        assert!(first.received().len() == 1 && second.received().len() > 1, "the account is excluded");
     }
 }
 
 #[test]
-fn a_quota_by_the_day_behind_a_chat_endpoint_rests_until_the_day_ends() {
+fn daily_quota_error_on_a_chat_endpoint_cools_until_the_day_ends() {
     let details = json!([
         {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},
         {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "20s"},
     ]);
     let object = google(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan.", &details);
     for body in [object.clone(), json!([object])] {
-        let (first, _second, gate) = pair("");
-        first.otherwise(ScriptedResponse::error(429, &body));
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200);
-        let detail = why_excluded(&gate);
+        let (first, _second, gateway) = pair("");
+        first.set_default(ScriptedResponse::error(429, &body));
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+        let detail = why_excluded(&gateway);
         assert!(detail.starts_with("quota_spent until "), "{detail}");
         let until: jiff::Timestamp = detail.rsplit(' ').next().unwrap().parse().unwrap();
         let there = until.in_tz("America/Los_Angeles").unwrap();
@@ -76,59 +76,59 @@ fn a_quota_by_the_day_behind_a_chat_endpoint_rests_until_the_day_ends() {
 }
 
 #[test]
-fn half_an_answer_with_a_200_is_none_and_another_account_serves() {
+fn truncated_200_response_fails_over() {
     let nothing_said = json!({"id": "x", "object": "chat.completion", "created": 1, "model": "upstream-model",
         "choices": [{"index": 0, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}});
     let answer = json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "first"}, "finish_reason": "stop"}]});
     for reply in
         [ScriptedResponse::json(&nothing_said), ScriptedResponse::status(200).body(answer.to_string(), "text/plain; charset=utf-8")]
     {
-        let (first, second, gate) = pair("");
-        second.otherwise(ScriptedResponse::chat("second"));
-        first.otherwise(reply);
+        let (first, second, gateway) = pair("");
+        second.set_default(ScriptedResponse::chat("second"));
+        first.set_default(reply);
         for _ in 0..3 {
-            let answer = gate.chat(&support::chat("chat-model"));
+            let answer = gateway.chat(&support::chat("chat-model"));
             assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("2")), "{}", answer.text());
             assert!(answer.text().contains("second"), "{}", answer.text());
-            assert_eq!(gate.record_of(&answer)["attempts"][0]["error"], "E58");
+            assert_eq!(gateway.record_of(&answer)["attempts"][0]["error"], "E58");
         }
-        let detail = why_excluded(&gate);
+        let detail = why_excluded(&gateway);
         assert!(detail.starts_with("bad_answer"), "{detail}");
     }
-    // What a type leaves open is believed by its bytes.
-    let (first, _second, gate) = pair("");
+    // Without a conclusive content type the body decides.
+    let (first, _second, gateway) = pair("");
     for kind in ["application/json; charset=utf-8", "application/vnd.api+json", "application/octet-stream"] {
-        first.next(ScriptedResponse::status(200).body(answer.to_string(), kind));
+        first.enqueue(ScriptedResponse::status(200).body(answer.to_string(), kind));
     }
-    first.next(ScriptedResponse::status(200).pieces([answer.to_string().into_bytes()]));
+    first.enqueue(ScriptedResponse::status(200).chunks([answer.to_string().into_bytes()]));
     for _ in 0..4 {
-        let answer = gate.chat(&support::chat("chat-model"));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert!(answer.status == 200 && answer.text().contains("first"), "{}", answer.text());
     }
 }
 
 #[test]
-fn a_stream_that_stalls_behind_its_finish_ends_well_and_cools_nobody() {
-    let (first, _second, gate) = pair("idle_timeout_ms = 4000");
-    // Role, text, finish, usage; the terminator never comes. Then without usage.
+fn stream_that_stalls_after_its_finish_completes_without_cooldown() {
+    let (first, _second, gateway) = pair("idle_timeout_ms = 4000");
+    // Role, text, finish, usage, and no terminator. Then the same without usage.
     for events in [4, 3] {
-        first.otherwise(ScriptedResponse::chat_stream(&["hello"]).stall_after(events));
-        let answer = gate.chat(&support::chat_stream("chat-model"));
-        assert_eq!((answer.status, answer.whole), (200, true), "{}", answer.text());
+        first.set_default(ScriptedResponse::chat_stream(&["hello"]).stall_after(events));
+        let answer = gateway.chat(&support::chat_stream("chat-model"));
+        assert_eq!((answer.status, answer.complete), (200, true), "{}", answer.text());
         assert_eq!(answer.events().last().map(String::as_str), Some("[DONE]"));
         assert!(answer.text().contains("hello") && !answer.text().contains("error"), "{}", answer.text());
-        let record = gate.record_of(&answer);
+        let record = gateway.record_of(&answer);
         assert_eq!((&record["outcome"], &record["attempts"][0]["channel"]), (&"completed".into(), &"first".into()), "{record}");
         assert_eq!(record["attempts"][0]["result"], "answered", "{record}");
     }
-    // Without a finish it is what it was: broken.
-    first.otherwise(ScriptedResponse::chat_stream(&["hello"]).stall_after(2));
-    let answer = gate.chat(&support::chat_stream("chat-model"));
-    assert!(!answer.whole && answer.text().contains("sent nothing for 4 s"), "{}", answer.text());
+    // Without a finish the stream is broken.
+    first.set_default(ScriptedResponse::chat_stream(&["hello"]).stall_after(2));
+    let answer = gateway.chat(&support::chat_stream("chat-model"));
+    assert!(!answer.complete && answer.text().contains("sent nothing for 4 s"), "{}", answer.text());
 }
 
 #[test]
-fn a_page_where_an_error_should_be_is_the_addresss_fault() {
+fn html_error_page_is_blamed_on_the_address() {
     let pages = [
         ScriptedResponse::status(404).body("<html><h1>404 Not Found</h1></html>", "text/html"),
         ScriptedResponse::status(400).body("<html><h1>400 Bad Request</h1></html>", "text/html"),
@@ -139,49 +139,49 @@ fn a_page_where_an_error_should_be_is_the_addresss_fault() {
         ScriptedResponse::error(403, &json!({"title": "Error 1020: Access denied", "status": 403, "cloudflare_error": true})),
     ];
     for page in pages {
-        let (first, _second, gate) = pair("");
-        first.otherwise(page);
+        let (first, _second, gateway) = pair("");
+        first.set_default(page);
         for _ in 0..3 {
-            let answer = gate.chat(&support::chat("chat-model"));
+            let answer = gateway.chat(&support::chat("chat-model"));
             assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("2")), "{}", answer.text());
         }
-        let detail = why_excluded(&gate);
+        let detail = why_excluded(&gateway);
         assert!(detail.starts_with("bad_answer"), "{detail}");
     }
-    // Where nobody else is left, the caller is told that the upstream failed, and not that the request is wrong.
+    // Without another account the error blames the upstream, not the request.
     let upstream = Upstream::start();
     for status in [404, 403] {
-        upstream.otherwise(ScriptedResponse::status(status).body("<html>", "text/html"));
-        let answer = support::before(&upstream).chat(&support::chat("chat-model"));
+        upstream.set_default(ScriptedResponse::status(status).body("<html>", "text/html"));
+        let answer = support::gateway_for(&upstream).chat(&support::chat("chat-model"));
         assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("upstream_error")), "{}", answer.text());
     }
 }
 
 #[test]
-fn an_account_that_met_a_firewall_serves_again_without_a_test() {
+fn account_blocked_by_a_firewall_recovers_without_a_test() {
     let upstream = Upstream::start();
-    let gate = support::builder(&upstream, "").spawn();
+    let gateway = support::builder(&upstream, "").spawn();
     for _ in 0..3 {
-        upstream.next(ScriptedResponse::status(403).body("<html>blocked</html>", "text/html"));
+        upstream.enqueue(ScriptedResponse::status(403).body("<html>blocked</html>", "text/html"));
     }
     for _ in 0..3 {
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 502);
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 502);
     }
-    // Three in a row cool it for ten seconds; the next request after that is the probe.
+    // Three failures in a row cool the account down for ten seconds; the next request is the probe.
     tollgate_testkit::wait_for("the account serves again", Duration::from_secs(30), || {
-        gate.chat(&support::chat("chat-model")).status == 200
+        gateway.chat(&support::chat("chat-model")).status == 200
     });
-    // What the provider itself says with a 403 rests it, as ever.
-    upstream.next(ScriptedResponse::error(403, &json!({"error": {"message": "no", "type": "permission_error"}})));
-    let answer = gate.chat(&support::chat("chat-model"));
+    // A 403 in the provider's own error format excludes the account.
+    upstream.enqueue(ScriptedResponse::error(403, &json!({"error": {"message": "no", "type": "permission_error"}})));
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.json()["error"]["code"], "upstream_account_error", "{}", answer.text());
-    let answer = gate.chat(&support::chat("chat-model"));
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!((answer.status, answer.header("x-tollgate-cause")), (503, Some("disabled")), "{}", answer.text());
 }
 
 #[test]
-fn what_an_upstream_says_of_the_request_is_still_the_requests_fault() {
-    let (first, second, gate) = pair("");
+fn upstream_error_about_the_request_is_returned_to_the_caller() {
+    let (first, second, gateway) = pair("");
     for (status, body) in [
         (
             404,
@@ -191,10 +191,10 @@ fn what_an_upstream_says_of_the_request_is_still_the_requests_fault() {
         (400, json!({"error": {"message": "Unknown parameter: 'api key not valid'.", "type": "invalid_request_error"}})),
         (422, json!({"detail": [{"loc": ["body", "messages"], "msg": "Field required"}]})),
     ] {
-        first.next(ScriptedResponse::error(status, &body));
-        let answer = gate.chat(&support::chat("chat-model"));
+        first.enqueue(ScriptedResponse::error(status, &body));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (status, Some("1")), "{}", answer.text());
-        assert_eq!(gate.record_of(&answer)["reason"], "E52");
+        assert_eq!(gateway.record_of(&answer)["reason"], "E52");
     }
-    assert_eq!((gate.chat(&support::chat("chat-model")).status, first.seen().len(), second.seen().len()), (200, 5, 0));
+    assert_eq!((gateway.chat(&support::chat("chat-model")).status, first.received().len(), second.received().len()), (200, 5, 0));
 }

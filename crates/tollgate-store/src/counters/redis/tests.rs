@@ -145,7 +145,7 @@ async fn a_redis_that_stops_leaves_each_node_its_share_and_hears_of_it_afterward
     one.reserve(&asker.hold(301, 60)).await.unwrap();
     let before = [&one, &other].map(|node| node.counters.0.epoch().number);
     server.stop();
-    server.start_again();
+    server.restart();
     // Both notice by themselves: they look every second.
     until("both have joined anew", || one.epoch_is_after(before[0]) && other.epoch_is_after(before[1])).await;
     for node in [&one, &other] {
@@ -171,7 +171,7 @@ async fn a_node_that_starts_without_redis_takes_a_share_and_joins_later() {
     assert!(!node.is_up());
     node.reserve(&asker.hold(1, 200)).await.unwrap();
     assert!(node.reserve(&asker.hold(2, 1)).await.is_err(), "a third of the 600 that the database leaves");
-    server.start_again();
+    server.restart();
     node.told().await;
     assert_eq!(money(node.reserve(&asker.hold(2, 401)).await).left, NanoUsd(400));
     node.end_of(&asker.spent(1, 150));
@@ -354,7 +354,7 @@ async fn counting_over_tls_needs_a_certificate_that_is_trusted_and_a_password() 
     assert_eq!(money(node.reserve(&asker.hold(2, 500)).await).left, NanoUsd(400));
     let before = node.counters.0.epoch().number;
     server.stop();
-    server.start_again();
+    server.restart();
     until("it joins over TLS again", || node.epoch_is_after(before)).await;
     node.told().await;
     assert_eq!(money(node.reserve(&asker.hold(2, 500)).await).left, NanoUsd(400));

@@ -1,4 +1,4 @@
-//! Who may do what: every route against every kind of key.
+//! Authorisation: every route with every kind of key.
 
 use serde_json::Value;
 use tollgate_testkit::{PendingResponse, Request};
@@ -6,7 +6,7 @@ use tollgate_testkit::{PendingResponse, Request};
 use super::{Admin, refusal, refused_whole, text};
 use crate::support;
 
-/// Every route of the document, with something in the place of what varies.
+/// Every route of the document, with values for its path parameters.
 fn routes(admin: &Admin) -> Vec<(String, String, bool)> {
     let mut routes = Vec::new();
     for (template, operations) in admin.document()["paths"].as_object().unwrap() {
@@ -25,7 +25,7 @@ fn request(method: &str, path: &str) -> Request {
 }
 
 #[test]
-fn every_route_asks_for_a_key_of_its_own_and_of_its_scope() {
+fn every_route_requires_an_admin_key_of_its_scope() {
     let admin = Admin::echo();
     let routes = routes(&admin);
     assert!(routes.len() > 45, "only {} routes", routes.len());
@@ -33,12 +33,12 @@ fn every_route_asks_for_a_key_of_its_own_and_of_its_scope() {
     for (method, path, admins_only) in &routes {
         let send = |key: Option<&str>| {
             let request = request(method, path);
-            admin.gate.send(&key.into_iter().fold(request, Request::bearer))
+            admin.gateway.send(&key.into_iter().fold(request, Request::bearer))
         };
-        let stranger = send(None);
-        assert_eq!(refusal(&stranger), refused_whole(401, "missing_api_key"), "{method} {path}");
-        assert_eq!(stranger.header("www-authenticate"), Some("Bearer"));
-        for key in [admin.gate.key(), wrong.as_str(), "tga-", "' OR 1=1--"] {
+        let without_key = send(None);
+        assert_eq!(refusal(&without_key), refused_whole(401, "missing_api_key"), "{method} {path}");
+        assert_eq!(without_key.header("www-authenticate"), Some("Bearer"));
+        for key in [admin.gateway.key(), wrong.as_str(), "tga-", "' OR 1=1--"] {
             assert_eq!(refusal(&send(Some(key))), refused_whole(401, "invalid_api_key"), "{method} {path} with {key}");
         }
         let operator = send(Some(&admin.operator));
@@ -53,34 +53,35 @@ fn every_route_asks_for_a_key_of_its_own_and_of_its_scope() {
 }
 
 #[test]
-fn admin_keys_do_not_open_the_model_path() {
+fn admin_keys_are_refused_on_the_model_path() {
     let admin = Admin::echo();
     let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&admin.key);
-    assert_eq!(refusal(&admin.gate.send(&chat)), refused_whole(401, "invalid_api_key"));
+    assert_eq!(refusal(&admin.gateway.send(&chat)), refused_whole(401, "invalid_api_key"));
     let list = Request::get("/v1/models").bearer(&admin.operator);
-    assert_eq!(admin.gate.send(&list).status, 401);
+    assert_eq!(admin.gateway.send(&list).status, 401);
 }
 
 #[test]
-fn what_is_not_in_the_table_does_not_exist() {
+fn routes_outside_the_table_are_not_found() {
     let admin = Admin::echo();
     for path in
         ["/admin", "/admin/v1", "/admin/v1/keys/", "/admin/v1/keys.json", "/ADMIN/V1/keys", "/admin/v1/setting", "/admin/v2/keys"]
     {
-        let answer = admin.gate.send(&Request::get(path).bearer(&admin.key));
+        let answer = admin.gateway.send(&Request::get(path).bearer(&admin.key));
         assert_eq!(refusal(&answer), refused_whole(404, "unknown_url"), "{path}");
     }
-    let answer = admin.gate.send(&Request::get("/admin/v1/keys").method("PUT").bearer(&admin.key));
+    let answer = admin.gateway.send(&Request::get("/admin/v1/keys").method("PUT").bearer(&admin.key));
     assert_eq!(refusal(&answer), refused_whole(405, "method_not_supported"));
     let allowed = answer.header("allow").unwrap_or_default();
     assert!(allowed.contains("GET") && allowed.contains("POST"), "{allowed}");
 }
 
 #[test]
-fn wrong_keys_are_counted_and_right_ones_are_not() {
-    let gate = tollgate_testkit::TestGateway::of(support::PROGRAM).env("TOLLGATE_LIMITS__WRONG_KEYS_PER_MINUTE", "3").spawn();
-    let admin = Admin::of(gate);
-    let send = |request: &Request| request.send(admin.gate.address()).and_then(PendingResponse::answer).unwrap().status;
+fn only_invalid_admin_keys_count_towards_the_limit() {
+    let gateway =
+        tollgate_testkit::TestGateway::builder(support::PROGRAM).env("TOLLGATE_LIMITS__WRONG_KEYS_PER_MINUTE", "3").spawn();
+    let admin = Admin::of(gateway);
+    let send = |request: &Request| request.send(admin.gateway.address()).and_then(PendingResponse::read).unwrap().status;
     let try_wrong = || send(&Request::get("/admin/v1/me").bearer("tga-wrong"));
     let statuses: Vec<u16> = (0..6).map(|_| try_wrong()).collect();
     assert!(statuses.starts_with(&[401, 401, 401]) && statuses.ends_with(&[429]), "{statuses:?}");
@@ -90,11 +91,11 @@ fn wrong_keys_are_counted_and_right_ones_are_not() {
 }
 
 #[test]
-fn an_admin_key_ends_at_once_and_its_use_is_logged_without_it() {
+fn revoked_admin_key_ends_at_once_and_audit_entries_hold_no_secret() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/admin-keys", &serde_json::json!({"name": "brief", "scope": "operator"}));
     let key = made["key"].as_str().unwrap().to_owned();
-    let me = |key: &str| admin.gate.send(&Request::get("/admin/v1/me").bearer(key));
+    let me = |key: &str| admin.gateway.send(&Request::get("/admin/v1/me").bearer(key));
     assert_eq!(super::ok(&me(&key))["name"], "brief");
     let id = made["id"].as_str().unwrap();
     let shown = admin.get(&format!("/admin/v1/admin-keys/{id}"));
@@ -107,7 +108,7 @@ fn an_admin_key_ends_at_once_and_its_use_is_logged_without_it() {
     let short = serde_json::json!({"name": "short", "scope": "admin", "expires_at": soon.to_string()});
     let past = admin.post("/admin/v1/admin-keys", &short)["key"].as_str().unwrap().to_owned();
     super::within_a_second("it is over its time", || me(&past).status == 401);
-    let log = admin.gate.log();
+    let log = admin.gateway.log();
     for secret in [&key, &past, &admin.key, &admin.operator] {
         assert!(!log.contains(secret.as_str()), "the log holds an admin key");
     }

@@ -1,4 +1,4 @@
-//! One walk through every route, so that each of them is known to answer as the document says.
+//! Calls every route and checks its response against the OpenAPI document.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 use super::{Admin, ok, within_a_second};
 use crate::support;
 
-/// What is about several rows, or about none.
+/// Calls the routes that concern several rows, or none.
 fn around(admin: &Admin) {
     let at = |path: &str| format!("/admin/v1/{path}");
     admin.post(&at("channels/c/test"), &json!({}));
@@ -33,13 +33,13 @@ fn around(admin: &Admin) {
     admin.get(&at("explain?model=m&key=first"));
     admin.post(&at("catalog/preview"), &json!({"file": ""}));
     admin.post(&at("catalog/apply"), &json!({"file": ""}));
-    let answer = admin.gate.chat(&support::chat("echo"));
+    let answer = admin.gateway.chat(&support::chat("echo"));
     let record = at(&format!("usage/{}", answer.header("x-request-id").unwrap()));
     within_a_second("it is booked", || admin.call("GET", &record, None).status == 200);
     ok(&admin.call("GET", &at("usage/export"), None));
 }
 
-/// Makes, reads, changes and removes something of every kind.
+/// Creates, reads, changes and deletes a row of every kind.
 fn walk(admin: &Admin, upstream: &Upstream) {
     let at = |path: &str| format!("/admin/v1/{path}");
     admin.get("/admin/openapi.json");
@@ -49,7 +49,7 @@ fn walk(admin: &Admin, upstream: &Upstream) {
     admin.get(&at(&format!("admin-keys/{}", key["id"].as_str().unwrap())));
     admin.delete(&at(&format!("admin-keys/{}", key["id"].as_str().unwrap())));
     let channel = json!({
-        "name": "c", "provider": "compatible", "base_url": upstream.openai(), "private_network": true, "headers": {"x-one": "1"},
+        "name": "c", "provider": "compatible", "base_url": upstream.openai_url(), "private_network": true, "headers": {"x-one": "1"},
         "serves": [{"model": "m", "profile": {"top_k": false}}], "budgets": [{"amount_usd": "5", "window": "day", "action": "alert"}],
     });
     let group = json!({
@@ -100,9 +100,9 @@ fn walk(admin: &Admin, upstream: &Upstream) {
 }
 
 #[test]
-fn every_route_answers_as_the_document_says() {
+fn every_route_answers_as_its_openapi_document_says() {
     let upstream = Upstream::start();
-    upstream.otherwise(ScriptedResponse::chat("hello"));
+    upstream.set_default(ScriptedResponse::chat("hello"));
     let admin = Admin::echo();
     walk(&admin, &upstream);
     let mut described = BTreeSet::new();
@@ -114,7 +114,7 @@ fn every_route_answers_as_the_document_says() {
 }
 
 #[test]
-fn the_manual_names_every_route() {
+fn manual_lists_every_route() {
     let admin = Admin::echo();
     let manual = include_str!("../../../../../docs/admin-api.md");
     for (path, operations) in admin.document()["paths"].as_object().unwrap() {
@@ -127,7 +127,7 @@ fn the_manual_names_every_route() {
 }
 
 #[test]
-fn the_document_is_open_api() {
+fn document_is_valid_openapi() {
     let admin = Admin::echo();
     let document = admin.document();
     assert_eq!(document["openapi"], "3.1.0");

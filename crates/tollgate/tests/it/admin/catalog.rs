@@ -1,4 +1,4 @@
-//! The catalog as a file, over the admin API.
+//! Catalog files over the admin API.
 
 use serde_json::json;
 use tollgate_testkit::Request;
@@ -12,7 +12,7 @@ const FILE: &str = "[[channel]]\nname = \"second\"\nprovider = \"echo\"\n[[chann
     [[group]]\nname = \"birds\"\nchannels = [\"second\"]\n[[key]]\nname = \"cage\"\ngroups = [\"birds\"]\nsecret = \"a-secret-for-the-cage\"\n";
 
 #[test]
-fn a_file_is_previewed_applied_and_pulled() {
+fn catalog_file_can_be_previewed_applied_and_pulled() {
     let admin = Admin::echo();
     let before = admin.get("/admin/v1/catalog");
     let sent = json!({"file": FILE});
@@ -31,7 +31,7 @@ fn a_file_is_previewed_applied_and_pulled() {
     let applied = admin.post("/admin/v1/catalog/apply", &sent);
     assert!(applied["revision"].as_i64() > before["revision"].as_i64(), "{applied}");
     let chat = Request::post("/v1/chat/completions", &support::chat("parrot")).bearer("a-secret-for-the-cage");
-    within_a_second("the file's key works", || admin.gate.send(&chat).status == 200);
+    within_a_second("the file's key works", || admin.gateway.send(&chat).status == 200);
     let pulled = admin.get("/admin/v1/catalog");
     let file = pulled["file"].as_str().unwrap();
     assert!(file.contains("name = \"parrot\"") && !file.contains("a-secret-for-the-cage"), "{file}");
@@ -39,14 +39,14 @@ fn a_file_is_previewed_applied_and_pulled() {
     assert_eq!((&again["changes"], &again["revision"]), (&json!(0), &pulled["revision"]), "what was pulled changes nothing");
 
     let stale = Request::post("/admin/v1/catalog/apply", &sent).bearer(&admin.key).header("if-match", "\"1\"");
-    assert_eq!(refusal(&admin.gate.send(&stale)), refused_whole(409, "revision_conflict"));
+    assert_eq!(refusal(&admin.gateway.send(&stale)), refused_whole(409, "revision_conflict"));
     assert_eq!(refusal(&admin.as_operator("POST", "/admin/v1/catalog/apply", Some(&sent))), refused_whole(403, "admin_only"));
     let removed = admin.post("/admin/v1/catalog/preview", &json!({"file": FILE, "prune": true}));
     assert!(removed.to_string().contains("\"remove\""), "{removed}");
 }
 
 #[test]
-fn a_bad_file_is_refused_whole_and_reads_nothing_of_the_machine() {
+fn invalid_catalog_file_is_refused_whole_and_reads_no_local_secret() {
     let admin = Admin::echo();
     let apply = |file: &str| admin.call("POST", "/admin/v1/catalog/apply", Some(&json!({"file": file})));
     for (file, says) in [
@@ -69,7 +69,7 @@ fn a_bad_file_is_refused_whole_and_reads_nothing_of_the_machine() {
 }
 
 #[test]
-fn explain_tells_what_the_running_gateway_would_do() {
+fn explain_matches_the_running_gateway() {
     let admin = Admin::echo();
     let explained = admin.get("/admin/v1/explain?model=echo&key=first");
     assert!(explained["group"] == "default" && explained["planned"][0]["channel"] == "echo", "{explained}");
@@ -77,7 +77,7 @@ fn explain_tells_what_the_running_gateway_would_do() {
     assert_eq!(unknown["refusal"]["error"], "E13", "{unknown}");
     for (query, status, param) in [
         ("key=first", 400, Some("model")),
-        ("model=echo&key=nobody", 404, None),
+        ("model=echo&key=unknown", 404, None),
         ("model=echo&key=first&max_price=cheap", 400, Some("max_price")),
         ("model=echo&key=first&protocol=soap", 400, Some("protocol")),
     ] {
@@ -87,14 +87,14 @@ fn explain_tells_what_the_running_gateway_would_do() {
 }
 
 #[test]
-fn explain_counts_as_the_gateway_does_at_that_moment() {
+fn explain_uses_current_counters() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/keys", &json!({"name": "ci", "groups": ["default"], "rpm": 1}));
     let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(made["key"].as_str().unwrap());
-    within_a_second("the key works", || admin.gate.send(&chat).status == 200);
+    within_a_second("the key works", || admin.gateway.send(&chat).status == 200);
     let explained = admin.get("/admin/v1/explain?model=echo&key=ci");
     assert_eq!(explained["refusal"]["error"], "E31", "{explained}");
     let limit = &explained["limits"][0];
     assert_eq!((&limit["name"], &limit["left"], &limit["counted_by"]), (&json!("ci"), &json!(0), &json!("gateway")), "{explained}");
-    assert_eq!(admin.gate.send(&chat).status, 429);
+    assert_eq!(admin.gateway.send(&chat).status, 429);
 }

@@ -1,5 +1,5 @@
-//! Channels, accounts, groups, models and members over the admin API: each made, read, changed and removed, and what
-//! callers feel of it.
+//! Channels, accounts, groups, models and members over the admin API: create, read, change and delete, and the effect on
+//! callers.
 
 use serde_json::json;
 use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
@@ -9,16 +9,16 @@ use crate::support;
 
 fn channel(upstream: &Upstream) -> serde_json::Value {
     json!({
-        "name": "main", "provider": "compatible", "base_url": upstream.openai(), "private_network": true, "cooling": false,
+        "name": "main", "provider": "compatible", "base_url": upstream.openai_url(), "private_network": true, "cooling": false,
         "accounts": [{"name": "one", "credential": UPSTREAM_CREDENTIAL}],
         "serves": [{"model": "fast", "upstream": "upstream-model", "cost": [{"input_usd": "1", "output_nano_usd": 2_000_000_000}]}],
     })
 }
 
 #[test]
-fn a_catalog_is_built_and_taken_down_step_by_step() {
+fn catalog_rows_can_be_created_and_deleted_one_by_one() {
     let upstream = Upstream::start();
-    upstream.otherwise(ScriptedResponse::chat("hello"));
+    upstream.set_default(ScriptedResponse::chat("hello"));
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/channels", &channel(&upstream));
     assert_eq!((made["protocol"].as_str(), made["weight"].as_u64()), (Some("openai"), Some(1)));
@@ -29,10 +29,10 @@ fn a_catalog_is_built_and_taken_down_step_by_step() {
     admin.post("/admin/v1/members", &json!({"name": "ann", "groups": ["team"]}));
     let key = admin.post("/admin/v1/keys", &json!({"name": "k", "member": "ann", "groups": ["team"]}));
     let key = key["key"].as_str().unwrap().to_owned();
-    let chat = || admin.gate.send(&Request::post("/v1/chat/completions", &support::chat("fast")).bearer(&key)).status;
+    let chat = || admin.gateway.send(&Request::post("/v1/chat/completions", &support::chat("fast")).bearer(&key)).status;
     within_a_second("the new model answers", || chat() == 200);
 
-    // By name and by id, and no credential anywhere.
+    // Rows are found by name and by id; no response holds a credential.
     let id = made["id"].as_str().unwrap();
     assert_eq!(admin.get(&format!("/admin/v1/channels/{id}")), admin.get("/admin/v1/channels/main"));
     let account = admin.get("/admin/v1/channels/main/accounts/one");
@@ -71,7 +71,7 @@ fn a_catalog_is_built_and_taken_down_step_by_step() {
 }
 
 #[test]
-fn destinations_are_checked_and_private_ones_are_the_admins() {
+fn private_destinations_require_the_admin_scope() {
     let admin = Admin::echo();
     let make = |body: &serde_json::Value| refusal(&admin.call("POST", "/admin/v1/channels", Some(body)));
     let with = |field: &str, value: serde_json::Value| {
@@ -111,8 +111,8 @@ fn destinations_are_checked_and_private_ones_are_the_admins() {
     ok(&admin.as_operator("POST", "/admin/v1/channels", Some(&with("weight", json!(2)))));
     admin.patch("/admin/v1/channels/c", &json!({"private_network": true}));
     ok(&admin.as_operator("PATCH", "/admin/v1/channels/c", Some(&json!({"weight": 3}))));
-    let elsewhere = json!({"base_url": "https://elsewhere.example.com/v1"});
-    let answer = admin.as_operator("PATCH", "/admin/v1/channels/c", Some(&elsewhere));
+    let other_url = json!({"base_url": "https://other.example.com/v1"});
+    let answer = admin.as_operator("PATCH", "/admin/v1/channels/c", Some(&other_url));
     assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "an admin allowed it private addresses");
     let xss = with("name", json!("<img src=x onerror=alert(1)>"));
     let answer = admin.call("POST", "/admin/v1/channels", Some(&xss));
@@ -120,13 +120,13 @@ fn destinations_are_checked_and_private_ones_are_the_admins() {
 }
 
 #[test]
-fn an_operator_sends_no_credential_to_another_address() {
+fn operator_cannot_redirect_a_stored_credential() {
     let (known, other) = (Upstream::start(), Upstream::start());
     let admin = Admin::echo();
     admin.post(
         "/admin/v1/channels",
         &json!({
-            "name": "main", "provider": "compatible", "base_url": known.openai(), "private_network": true,
+            "name": "main", "provider": "compatible", "base_url": known.openai_url(), "private_network": true,
             "accounts": [{"name": "a", "credential": "stored-credential"}], "serves": [{"model": "m"}],
         }),
     );
@@ -139,7 +139,7 @@ fn an_operator_sends_no_credential_to_another_address() {
     );
     let there = |name: &str| admin.get(&format!("/admin/v1/channels/{name}"))["base_url"].clone();
     for (name, url) in
-        [("main", other.openai()), ("main", "https://x.example.com".into()), ("public", "https://x.example.com".into())]
+        [("main", other.openai_url()), ("main", "https://x.example.com".into()), ("public", "https://x.example.com".into())]
     {
         let (path, before) = (format!("/admin/v1/channels/{name}"), there(name));
         for body in [json!({"base_url": url}), json!({"base_url": url, "private_network": false})] {
@@ -147,18 +147,18 @@ fn an_operator_sends_no_credential_to_another_address() {
             assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "{name} to {url}");
         }
         assert_eq!(there(name), before);
-        // What was read may be sent back whole.
+        // A row that was read can be sent back whole.
         ok(&admin.as_operator("PATCH", &path, Some(&json!({"base_url": before, "weight": 7}))));
         for file in ["/admin/v1/catalog/apply", "/admin/v1/catalog/preview"] {
             let answer = admin.as_operator("POST", file, Some(&json!({"file": ""})));
             assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "{file}");
         }
     }
-    assert_eq!(other.seen().len(), 0);
+    assert_eq!(other.received().len(), 0);
     admin.patch("/admin/v1/channels/public", &json!({"base_url": "https://two.example.com/v1"}));
     assert_eq!(there("public"), "https://two.example.com/v1");
 
-    // Their own channels they make as they like, and an address may change until it gets credentials.
+    // Operators may create channels, and change an address as long as it has no credentials.
     let own = json!({"name": "own", "provider": "compatible", "base_url": "https://one.example.com/v1"});
     ok(&admin.as_operator("POST", "/admin/v1/channels", Some(&own)));
     let path = "/admin/v1/channels/own";
@@ -172,9 +172,9 @@ fn an_operator_sends_no_credential_to_another_address() {
 }
 
 #[test]
-fn rows_of_a_served_file_are_changed_there_only() {
+fn rows_of_a_served_file_are_read_only_over_the_api() {
     let upstream = Upstream::start();
-    let admin = Admin::of(support::before(&upstream));
+    let admin = Admin::of(support::gateway_for(&upstream));
     for (method, path, body) in [
         ("PATCH", "/admin/v1/channels/chat", Some(json!({"weight": 2}))),
         ("DELETE", "/admin/v1/groups/default", None),
@@ -191,9 +191,9 @@ fn rows_of_a_served_file_are_changed_there_only() {
 }
 
 #[test]
-fn tests_of_a_channel_show_each_step() {
+fn channel_test_reports_each_step() {
     let upstream = Upstream::start();
-    upstream.otherwise(ScriptedResponse::chat("hello"));
+    upstream.set_default(ScriptedResponse::chat("hello"));
     let admin = Admin::echo();
     admin.post("/admin/v1/channels", &channel(&upstream));
     let tested = admin.post("/admin/v1/channels/main/test", &json!({"account": "one"}));

@@ -1,4 +1,4 @@
-//! Service keys over the admin API, from making to revoking, and what callers feel of it.
+//! Service keys over the admin API, from creation to revocation, and the effect on callers.
 
 use serde_json::{Value, json};
 use tollgate_testkit::Request;
@@ -7,11 +7,11 @@ use super::{Admin, ok, refusal, refused, refused_whole, within_a_second};
 use crate::support;
 
 fn chat(admin: &Admin, key: &str) -> u16 {
-    admin.gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(key)).status
+    admin.gateway.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(key)).status
 }
 
 #[test]
-fn a_key_works_as_long_as_it_may() {
+fn key_works_until_it_expires_or_is_revoked() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/keys", &json!({"name": "ci", "groups": ["default"], "rpm": 600}));
     let (id, key) = (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned());
@@ -52,7 +52,7 @@ fn a_key_works_as_long_as_it_may() {
 }
 
 #[test]
-fn what_is_wrong_with_a_key_is_said_by_field() {
+fn invalid_key_fields_are_reported_by_name() {
     let admin = Admin::echo();
     let member = "00000000000000000000000000";
     for (body, expected) in [
@@ -78,7 +78,7 @@ fn what_is_wrong_with_a_key_is_said_by_field() {
             refused(400, "invalid_value", "budgets[0].amount_usd"),
         ),
         (json!({"name": "k", "groups": ["nowhere"]}), refused(400, "invalid_value", "groups")),
-        (json!({"name": "k", "member": "nobody"}), refused(400, "invalid_value", "member")),
+        (json!({"name": "k", "member": "unknown"}), refused(400, "invalid_value", "member")),
         (json!({"name": "k", "ip_allow": ["10.0.0.0/33"]}), refused(400, "invalid_value", "ip_allow[0]")),
         (json!({"name": "k", "status": "revoked"}), refused(400, "invalid_value", "status")),
         (json!({"name": "k", "price_limit": {"mode": "ceiling"}}), refused(400, "invalid_value", "price_limit")),
@@ -95,7 +95,7 @@ fn what_is_wrong_with_a_key_is_said_by_field() {
     }
     let raw = |body: &str, media: &str| {
         let request = Request::post_bytes("/admin/v1/keys", body.as_bytes().to_vec()).replace_header("content-type", media);
-        refusal(&admin.gate.send(&request.bearer(&admin.key)))
+        refusal(&admin.gateway.send(&request.bearer(&admin.key)))
     };
     assert_eq!(raw("{\"name\":\"k\",\"name\":\"l\"}", "application/json"), refused_whole(400, "invalid_json"));
     assert_eq!(raw("{\"name\":NaN}", "application/json"), refused_whole(400, "invalid_json"));
@@ -107,7 +107,7 @@ fn what_is_wrong_with_a_key_is_said_by_field() {
 }
 
 #[test]
-fn a_repeated_request_makes_one_key() {
+fn repeated_idempotency_key_creates_one_key() {
     let admin = Admin::echo();
     let body = json!({"name": "once", "groups": ["default"]});
     let first = admin.once("/admin/v1/keys", "order-1", &body);
@@ -120,14 +120,14 @@ fn a_repeated_request_makes_one_key() {
     let other = admin.once("/admin/v1/keys", "order-1", &json!({"name": "another"}));
     assert_eq!(refusal(&other), refused_whole(409, "idempotency_key_reused"));
     let operator = Request::post("/admin/v1/keys", &json!({"name": "theirs"})).bearer(&admin.operator);
-    let theirs = admin.gate.send(&operator.header("idempotency-key", "order-1"));
+    let theirs = admin.gateway.send(&operator.header("idempotency-key", "order-1"));
     assert_eq!(theirs.status, 201, "another admin key's names are its own");
     let long = "x".repeat(201);
     assert_eq!(refusal(&admin.once("/admin/v1/keys", &long, &body)), refused(400, "invalid_value", "Idempotency-Key"));
 }
 
 #[test]
-fn a_change_for_another_revision_is_refused() {
+fn change_with_stale_revision_is_refused() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/keys", &json!({"name": "k"}));
     let path = format!("/admin/v1/keys/{}", made["id"].as_str().unwrap());
@@ -144,7 +144,7 @@ fn a_change_for_another_revision_is_refused() {
 }
 
 #[test]
-fn pages_of_keys_follow_each_other() {
+fn key_pages_are_contiguous() {
     let admin = Admin::echo();
     admin.post("/admin/v1/members", &json!({"name": "ann"}));
     for number in 0..7 {
@@ -158,7 +158,7 @@ fn pages_of_keys_follow_each_other() {
         after = format!("&after={next}");
     }
     assert_eq!(names, ["k0", "k1", "k2", "k3", "k4", "k5", "k6"]);
-    assert_eq!(admin.call("GET", "/admin/v1/keys?member=nobody", None).status, 404);
+    assert_eq!(admin.call("GET", "/admin/v1/keys?member=unknown", None).status, 404);
     for (query, param) in [("limit=0", "limit"), ("limit=999999999", "limit"), ("limit=1&limit=2", "limit"), ("page=2", "page")] {
         let answer = admin.call("GET", &format!("/admin/v1/keys?{query}"), None);
         assert_eq!((answer.status, refusal(&answer).2.as_deref()), (400, Some(param)), "{query}");

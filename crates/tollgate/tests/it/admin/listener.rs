@@ -1,4 +1,4 @@
-//! The console on an address of its own.
+//! The console and admin API on a separate address.
 
 use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{make_key, refusal, refused_whole};
 use crate::support;
 
 fn send(to: SocketAddr, request: &Request) -> ClientResponse {
-    request.send(to).and_then(tollgate_testkit::PendingResponse::answer).unwrap()
+    request.send(to).and_then(tollgate_testkit::PendingResponse::read).unwrap()
 }
 
 fn metrics() -> Request {
@@ -16,19 +16,19 @@ fn metrics() -> Request {
 }
 
 #[test]
-fn an_address_of_its_own_takes_everything_from_the_model_address() {
-    let gate = TestGateway::of(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
-    let console: SocketAddr = gate.said()["console"].as_str().unwrap().parse().unwrap();
-    let key = make_key(&gate, "root", "admin");
+fn separate_admin_address_removes_admin_routes_from_the_model_address() {
+    let gateway = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
+    let console: SocketAddr = gateway.startup()["console"].as_str().unwrap().parse().unwrap();
+    let key = make_key(&gateway, "root", "admin");
     let me = Request::get("/admin/v1/me").bearer(&key);
     assert_eq!(send(console, &me).status, 200);
     let answer = send(console, &me);
     assert!(answer.header("x-request-id").is_some_and(|id| id.starts_with("req_")), "{answer:?}");
     assert_eq!(refusal(&send(console, &Request::get("/admin/v1/me"))), refused_whole(401, "missing_api_key"));
-    assert_eq!(refusal(&gate.send(&me)), refused_whole(404, "unknown_url"), "the model address knows nothing of it");
-    assert_eq!(gate.send(&metrics()).status, 404);
+    assert_eq!(refusal(&gateway.send(&me)), refused_whole(404, "unknown_url"), "the model address knows nothing of it");
+    assert_eq!(gateway.send(&metrics()).status, 404);
     assert_eq!(send(console, &metrics()).status, 200);
-    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(gate.key());
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(gateway.key());
     assert_eq!(refusal(&send(console, &chat)), refused_whole(404, "unknown_url"), "no models here");
     let made = Request::post("/admin/v1/keys", &serde_json::json!({"name": "k"})).bearer(&key);
     assert_eq!(send(console, &made).status, 201);
@@ -37,20 +37,22 @@ fn an_address_of_its_own_takes_everything_from_the_model_address() {
 }
 
 #[test]
-fn a_busy_address_is_told_at_the_start() {
+fn busy_admin_address_fails_the_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let out = TestGateway::of(support::PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", &taken.local_addr().unwrap().to_string()).fail();
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.code() == Some(1) && said.contains("console.listen"), "{said}");
+    let out = TestGateway::builder(support::PROGRAM)
+        .env("TOLLGATE_CONSOLE__LISTEN", &taken.local_addr().unwrap().to_string())
+        .run_to_exit();
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(1) && stderr.contains("console.listen"), "{stderr}");
 }
 
 #[test]
-fn away_from_loopback_nothing_is_open_before_there_is_an_admin_key() {
-    let gate = TestGateway::of(support::PROGRAM).listen("0.0.0.0:0").spawn();
-    let near = SocketAddr::from(([127, 0, 0, 1], gate.address().port()));
+fn public_admin_address_requires_an_admin_key() {
+    let gateway = TestGateway::builder(support::PROGRAM).listen("0.0.0.0:0").spawn();
+    let near = SocketAddr::from(([127, 0, 0, 1], gateway.address().port()));
     let me = Request::get("/admin/v1/me");
     assert_eq!(refusal(&send(near, &me)), refused_whole(404, "unknown_url"));
-    let key = make_key(&gate, "root", "operator");
+    let key = make_key(&gateway, "root", "operator");
     wait_for("it opens", Duration::from_secs(1), || send(near, &me).status != 404);
     assert_eq!(send(near, &me.bearer(&key)).status, 200);
 }
@@ -59,7 +61,7 @@ fn kept(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tollgate-gateway/tests/fixtures").join(name)
 }
 
-/// What a command says over TLS, with this certificate trusted, and how it ends.
+/// Exit code and error output of a command over TLS that trusts this certificate.
 fn over_tls(console: SocketAddr, key: &str, trusted: &str) -> (Option<i32>, String) {
     let output = Command::new(support::PROGRAM)
         .env_clear()
@@ -73,7 +75,7 @@ fn over_tls(console: SocketAddr, key: &str, trusted: &str) -> (Option<i32>, Stri
 }
 
 #[test]
-fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
+fn admin_address_speaks_tls_and_reloads_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     let put = |name: &str| {
@@ -81,20 +83,20 @@ fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
         std::fs::copy(kept(&format!("{name}.key.pem")), &key).unwrap();
     };
     put("localhost");
-    let gate = TestGateway::of(support::PROGRAM)
+    let gateway = TestGateway::builder(support::PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
         .env("TOLLGATE_CONSOLE__TLS_CERT", cert.to_str().unwrap())
         .env("TOLLGATE_CONSOLE__TLS_KEY", key.to_str().unwrap())
         .spawn();
-    let console: SocketAddr = gate.said()["console"].as_str().unwrap().parse().unwrap();
-    assert_eq!(gate.said()["admin_url"], format!("https://{console}"));
-    assert!(gate.said()["url"].as_str().unwrap().starts_with("http://"), "the model address has no certificate");
-    let admin = make_key(&gate, "root", "admin");
-    let (code, said) = over_tls(console, &admin, "localhost.cert.pem");
-    assert!(code == Some(0) && said.contains("default"), "{said}");
-    let (code, said) = over_tls(console, &admin, "localhost.key.pem");
-    assert!(code == Some(4) && said.contains("SSL_CERT_FILE"), "a certificate that nobody vouches for: {said}");
-    let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::PendingResponse::answer);
+    let console: SocketAddr = gateway.startup()["console"].as_str().unwrap().parse().unwrap();
+    assert_eq!(gateway.startup()["admin_url"], format!("https://{console}"));
+    assert!(gateway.startup()["url"].as_str().unwrap().starts_with("http://"), "the model address has no certificate");
+    let admin = make_key(&gateway, "root", "admin");
+    let (code, stderr) = over_tls(console, &admin, "localhost.cert.pem");
+    assert!(code == Some(0) && stderr.contains("default"), "{stderr}");
+    let (code, stderr) = over_tls(console, &admin, "localhost.key.pem");
+    assert!(code == Some(4) && stderr.contains("SSL_CERT_FILE"), "an untrusted certificate: {stderr}");
+    let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::PendingResponse::read);
     assert!(plain.is_err(), "plain HTTP is not spoken there: {plain:?}");
     put("renewed");
     let renewed = || over_tls(console, &admin, "localhost.cert.pem").0 != Some(0);
@@ -102,9 +104,9 @@ fn an_address_of_its_own_speaks_tls_and_shows_a_renewed_certificate() {
 }
 
 #[test]
-fn the_servers_certificate_is_shown_there_too_unless_it_is_switched_off() {
+fn admin_address_uses_the_server_certificate_unless_tls_is_off() {
     let spawn = |tls: &str| {
-        TestGateway::of(support::PROGRAM)
+        TestGateway::builder(support::PROGRAM)
             .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
             .env("TOLLGATE_CONSOLE__TLS", tls)
             .env("TOLLGATE_SERVER__TLS_CERT", kept("localhost.cert.pem").to_str().unwrap())
@@ -112,11 +114,11 @@ fn the_servers_certificate_is_shown_there_too_unless_it_is_switched_off() {
             .spawn()
     };
     for (tls, scheme) in [("auto", "https://"), ("off", "http://")] {
-        let gate = spawn(tls);
-        assert!(gate.said()["url"].as_str().unwrap().starts_with("https://"));
-        assert!(gate.said()["admin_url"].as_str().unwrap().starts_with(scheme), "{}", gate.said());
-        let console: SocketAddr = gate.said()["console"].as_str().unwrap().parse().unwrap();
-        let key = make_key(&gate, "root", "operator");
+        let gateway = spawn(tls);
+        assert!(gateway.startup()["url"].as_str().unwrap().starts_with("https://"));
+        assert!(gateway.startup()["admin_url"].as_str().unwrap().starts_with(scheme), "{}", gateway.startup());
+        let console: SocketAddr = gateway.startup()["console"].as_str().unwrap().parse().unwrap();
+        let key = make_key(&gateway, "root", "operator");
         if tls == "auto" {
             assert_eq!(over_tls(console, &key, "localhost.cert.pem").0, Some(0));
         } else {
@@ -126,7 +128,7 @@ fn the_servers_certificate_is_shown_there_too_unless_it_is_switched_off() {
 }
 
 #[test]
-fn tls_settings_that_contradict_each_other_are_told_at_the_start() {
+fn contradictory_tls_settings_fail_the_start() {
     let at = ("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0");
     let (cert, key) = (kept("localhost.cert.pem").display().to_string(), kept("localhost.key.pem").display().to_string());
     let (cert, key) = (("TOLLGATE_CONSOLE__TLS_CERT", cert.as_str()), ("TOLLGATE_CONSOLE__TLS_KEY", key.as_str()));
@@ -136,9 +138,10 @@ fn tls_settings_that_contradict_each_other_are_told_at_the_start() {
         (vec![at, cert, key, ("TOLLGATE_CONSOLE__TLS", "off")], "leave one of them away"),
         (vec![at, cert, ("TOLLGATE_CONSOLE__TLS_KEY", "/nonexistent/key.pem")], "/nonexistent/key.pem"),
     ] {
-        let gate = settings.into_iter().fold(TestGateway::of(support::PROGRAM), |gate, (name, value)| gate.env(name, value));
-        let out = gate.fail();
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.code() == Some(3) && said.contains(words), "{said}");
+        let gateway =
+            settings.into_iter().fold(TestGateway::builder(support::PROGRAM), |gateway, (name, value)| gateway.env(name, value));
+        let out = gateway.run_to_exit();
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(3) && stderr.contains(words), "{stderr}");
     }
 }

@@ -7,7 +7,7 @@ use super::{Admin, ok, refusal, refused, refused_whole, within_a_second};
 use crate::support;
 
 #[test]
-fn money_is_posted_once_and_adds_up() {
+fn ledger_postings_are_idempotent_and_add_up() {
     let admin = Admin::echo();
     let posting = json!({"member": "owner", "amount_usd": "12.5", "note": "invoice 7"});
     let first = admin.once("/admin/v1/ledger/top-ups", "invoice-7", &posting);
@@ -32,12 +32,12 @@ fn money_is_posted_once_and_adds_up() {
     let balances = admin.get("/admin/v1/ledger/balances");
     let owner = balances["items"].as_array().unwrap().iter().find(|it| it["name"] == "owner").unwrap();
     assert_eq!(owner["balance_usd"], "10.00");
-    let books = admin.gate.run(&["verify"]);
+    let books = admin.gateway.run(&["verify"]);
     assert!(books.status.success(), "{}", String::from_utf8_lossy(&books.stderr));
 }
 
 #[test]
-fn postings_that_make_no_sense_are_refused() {
+fn invalid_postings_are_refused() {
     let admin = Admin::echo();
     let top_up = |key: &str, body: serde_json::Value| refusal(&admin.once("/admin/v1/ledger/top-ups", key, &body));
     assert_eq!(top_up("1", json!({"amount_usd": "1"})), refused(400, "missing_required_parameter", "member"));
@@ -46,18 +46,18 @@ fn postings_that_make_no_sense_are_refused() {
     assert_eq!(top_up("1", json!({"member": "owner", "amount_usd": "-1"})), refused(400, "invalid_value", "amount_nano_usd"));
     assert_eq!(top_up("1", json!({"member": "owner", "amount_usd": "1e3"})), refused(400, "invalid_value", "amount_usd"));
     assert_eq!(top_up("1", json!({"member": "owner", "amount_usd": "99999999999"})), refused(400, "invalid_value", "amount_usd"));
-    assert_eq!(top_up("1", json!({"member": "nobody", "amount_usd": "1"})), refused_whole(404, "not_found"));
+    assert_eq!(top_up("1", json!({"member": "unknown", "amount_usd": "1"})), refused_whole(404, "not_found"));
     let bare = admin.call("POST", "/admin/v1/ledger/top-ups", Some(&json!({"member": "owner", "amount_usd": "1"})));
     assert_eq!(refusal(&bare), refused(400, "missing_required_parameter", "Idempotency-Key"));
     assert_eq!(admin.get("/admin/v1/ledger")["items"], json!([]), "nothing was posted");
 }
 
 #[test]
-fn a_price_that_is_set_is_what_callers_pay() {
+fn callers_pay_the_configured_price() {
     let admin = Admin::echo();
     let chat = || {
-        let request = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(admin.gate.key());
-        admin.gate.record_of(&admin.gate.send(&request))
+        let request = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(admin.gateway.key());
+        admin.gateway.record_of(&admin.gateway.send(&request))
     };
     assert_eq!(chat()["sale_nano_usd"], 0);
     let set = ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{"per_request_usd": "0.5"}]}))));
@@ -75,12 +75,12 @@ fn a_price_that_is_set_is_what_callers_pay() {
 }
 
 #[test]
-fn budgets_stop_requests_and_show_what_is_spent() {
+fn exhausted_budget_refuses_and_reports_spending() {
     let admin = Admin::echo();
     ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{"per_request_usd": "1"}]}))));
     let key = admin.post("/admin/v1/keys", &json!({"name": "k", "budgets": [{"amount_usd": "1.5", "window": "month"}]}));
     let (id, secret) = (key["id"].as_str().unwrap(), key["key"].as_str().unwrap());
-    let chat = || admin.gate.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(secret)).status;
+    let chat = || admin.gateway.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(secret)).status;
     within_a_second("it works once", || chat() == 200);
     within_a_second("the next would cost more than is left", || chat() == 429);
     let shown = admin.get("/admin/v1/budgets?subject=key");

@@ -1,5 +1,5 @@
-//! The verbs of the command line at a running gateway (`--url`): the same words as on its folder, the same refusals, the same
-//! exit codes, and the admin key nowhere.
+//! Command line subcommands against a running gateway (`--url`): same output, errors and exit codes as on its data folder,
+//! and the admin key is never printed.
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,15 +14,15 @@ use tollgate_testkit::{ScriptedResponse, TestGateway, Upstream};
 use super::{make_key, within_a_second};
 use crate::support::{self, PROGRAM};
 
-/// A gateway that is asked on its folder and over its address.
-struct Both {
-    gate: TestGateway,
+/// A gateway that commands use both through its data folder and through its URL.
+struct LocalAndRemote {
+    process: TestGateway,
     key: String,
-    /// Where commands run that know nothing but an address.
-    elsewhere: tempfile::TempDir,
+    /// Working directory of commands that use the URL.
+    working_folder: tempfile::TempDir,
 }
 
-fn at(folder: &tempfile::TempDir, url: &str, key: &str, arguments: &[&str]) -> Output {
+fn run_at(folder: &tempfile::TempDir, url: &str, key: &str, arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
@@ -35,75 +35,77 @@ fn at(folder: &tempfile::TempDir, url: &str, key: &str, arguments: &[&str]) -> O
         .expect("the executable starts")
 }
 
-fn said(output: &Output) -> (Option<i32>, String, String) {
+fn exit_and_output(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-fn good(output: &Output) -> String {
-    let (code, out, err) = said(output);
+fn success_output(output: &Output) -> String {
+    let (code, out, err) = exit_and_output(output);
     assert_eq!(code, Some(0), "{out}{err}");
     out
 }
 
-impl Both {
-    fn of(gate: TestGateway) -> Self {
-        let key = make_key(&gate, "root", "admin");
-        Self { gate, key, elsewhere: tempfile::tempdir().unwrap() }
+impl LocalAndRemote {
+    fn of(gateway: TestGateway) -> Self {
+        let key = make_key(&gateway, "root", "admin");
+        Self { process: gateway, key, working_folder: tempfile::tempdir().unwrap() }
     }
 
-    fn here(&self, arguments: &[&str]) -> Output {
-        self.gate.run(arguments)
+    fn local(&self, arguments: &[&str]) -> Output {
+        self.process.run(arguments)
     }
 
-    fn there(&self, arguments: &[&str]) -> Output {
-        self.there_with(&self.key, arguments)
+    fn remote(&self, arguments: &[&str]) -> Output {
+        self.remote_with_key(&self.key, arguments)
     }
 
-    fn there_with(&self, key: &str, arguments: &[&str]) -> Output {
-        let output = at(&self.elsewhere, &format!("http://{}", self.gate.address()), key, arguments);
-        let (_, out, err) = said(&output);
-        assert!(!out.contains(key) && !err.contains(key), "the admin key is said: {out}{err}");
+    fn remote_with_key(&self, key: &str, arguments: &[&str]) -> Output {
+        let output = run_at(&self.working_folder, &format!("http://{}", self.process.address()), key, arguments);
+        let (_, out, err) = exit_and_output(&output);
+        assert!(!out.contains(key) && !err.contains(key), "the admin key was printed: {out}{err}");
         output
     }
 
-    /// What is said and how it ends, which must be the same in both places.
-    fn same(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let (here, there) = (said(&self.here(arguments)), said(&self.there(arguments)));
-        assert_eq!(here, there, "{arguments:?}");
-        here
+    /// Exit code and output, which must be the same locally and remotely.
+    fn same_result(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let (local, remote) = (exit_and_output(&self.local(arguments)), exit_and_output(&self.remote(arguments)));
+        assert_eq!(local, remote, "{arguments:?}");
+        local
     }
 
-    fn same_and_good(&self, arguments: &[&str]) -> String {
-        let (code, out, err) = self.same(arguments);
+    fn same_success(&self, arguments: &[&str]) -> String {
+        let (code, out, err) = self.same_result(arguments);
         assert_eq!(code, Some(0), "{arguments:?}: {err}");
         out
     }
 }
 
-fn in_front_of(upstream: &Upstream) -> Both {
-    upstream.otherwise(ScriptedResponse::chat("hello"));
-    let gate = TestGateway::of(PROGRAM).spawn();
-    let file = gate.data().join("all.toml");
+fn in_front_of(upstream: &Upstream) -> LocalAndRemote {
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let gateway = TestGateway::builder(PROGRAM).spawn();
+    let file = gateway.data().join("all.toml");
     let catalog = support::catalog(upstream, "").replace("{key}", "a-secret-of-enough-characters").replace("{credential}", "c");
     std::fs::write(&file, catalog).unwrap();
-    good(&gate.run(&["apply", file.to_str().unwrap(), "--yes"]));
-    Both::of(gate)
+    success_output(&gateway.run(&["apply", file.to_str().unwrap(), "--yes"]));
+    LocalAndRemote::of(gateway)
 }
 
 #[test]
-fn what_is_asked_is_answered_with_the_same_words_in_both_places() {
+fn queries_print_the_same_locally_and_remotely() {
     let upstream = Upstream::start();
-    let both = in_front_of(&upstream);
-    good(&both.here(&["group", "set", "default", r#"budgets=[{"amount_usd":"5","window":"day"}]"#]));
-    let models = || both.gate.send(&tollgate_testkit::Request::get("/v1/models").bearer(both.gate.key()));
+    let gateway = in_front_of(&upstream);
+    success_output(&gateway.local(&["group", "set", "default", r#"budgets=[{"amount_usd":"5","window":"day"}]"#]));
+    let models = || gateway.process.send(&tollgate_testkit::Request::get("/v1/models").bearer(gateway.process.key()));
     within_a_second("what was applied is served", || super::text(&models()).contains("chat-model"));
     for _ in 0..3 {
-        assert_eq!(both.gate.chat(&support::chat("chat-model")).status, 200);
+        assert_eq!(gateway.process.chat(&support::chat("chat-model")).status, 200);
     }
-    assert_eq!(both.gate.chat(&support::chat("none")).status, 404);
-    good(&both.here(&["ledger", "top-up", "owner", "5", "--note", "first"]));
-    let summary = || serde_json::from_str::<Value>(&good(&both.there(&["usage", "summary", "--by", "nothing", "--json"]))).unwrap();
+    assert_eq!(gateway.process.chat(&support::chat("none")).status, 404);
+    success_output(&gateway.local(&["ledger", "top-up", "owner", "5", "--note", "first"]));
+    let summary = || {
+        serde_json::from_str::<Value>(&success_output(&gateway.remote(&["usage", "summary", "--by", "nothing", "--json"]))).unwrap()
+    };
     within_a_second("all is booked", || summary()["items"][0]["requests"] == 4);
     let since = "2026-01-01T00:00:00Z";
     let verbs: Vec<Vec<&str>> = vec![
@@ -134,30 +136,30 @@ fn what_is_asked_is_answered_with_the_same_words_in_both_places() {
         vec!["pull"],
     ];
     for verb in &verbs {
-        let people = both.same_and_good(verb);
-        assert!(people.lines().count() > 1, "{verb:?}: {people}");
-        let machines = both.same_and_good(&[&verb[..], &["--json"]].concat());
-        assert!(machines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{verb:?}: {machines}");
+        let text = gateway.same_success(verb);
+        assert!(text.lines().count() > 1, "{verb:?}: {text}");
+        let lines = gateway.same_success(&[&verb[..], &["--json"]].concat());
+        assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{verb:?}: {lines}");
     }
-    // What a folder is asked it reads from the database, and says so.
+    // Locally, counters come from the database, and the output says so.
     let explain = ["explain", "--model", "chat-model", "--key", "caller"];
     for (more, counted) in [(&[][..], "  {}\n"), (&["--json"], "\"counted_by\":\"{}\"")] {
         let arguments = [&explain[..], more].concat();
-        let (here, there) = (good(&both.here(&arguments)), good(&both.there(&arguments)));
+        let (local, remote) = (success_output(&gateway.local(&arguments)), success_output(&gateway.remote(&arguments)));
         let by = |who: &str| counted.replace("{}", who);
-        assert!(here.contains(&by("database")) && there.contains(&by("gateway")), "{here}{there}");
-        assert_eq!(here.replace(&by("database"), &by("gateway")), there);
+        assert!(local.contains(&by("database")) && remote.contains(&by("gateway")), "{local}{remote}");
+        assert_eq!(local.replace(&by("database"), &by("gateway")), remote);
     }
-    let last: Value = serde_json::from_str(&good(&both.there(&["usage", "tail", "-n", "1", "--json"]))).unwrap();
+    let last: Value = serde_json::from_str(&success_output(&gateway.remote(&["usage", "tail", "-n", "1", "--json"]))).unwrap();
     let hour = format!("{}:00:00Z", &last["at"].as_str().unwrap()[..13]);
-    let by_hour = both.same_and_good(&["usage", "summary", "--by", "hour", "--since", &hour]);
+    let by_hour = gateway.same_success(&["usage", "summary", "--by", "hour", "--since", &hour]);
     assert!(by_hour.contains(&hour), "{by_hour}");
 }
 
 #[test]
-fn what_is_changed_in_one_place_is_changed_as_in_the_other() {
+fn changes_have_the_same_effect_locally_and_remotely() {
     let upstream = Upstream::start();
-    let both = in_front_of(&upstream);
+    let gateway = in_front_of(&upstream);
     let steps: &[&[&str]] = &[
         &["group", "add", "NAME", "sale_multiplier=1.5", "channels=chat,echo", "rpm=60"],
         &["group", "set", "NAME", "visibility=private", "rpm=0"],
@@ -178,97 +180,104 @@ fn what_is_changed_in_one_place_is_changed_as_in_the_other() {
     ];
     let place = |verb: &[&str], name: &str| verb.iter().map(|word| word.replace("NAME", name)).collect::<Vec<_>>();
     for step in steps {
-        let words = |name: &str, said: (Option<i32>, String, String)| (said.0, said.1.replace(name, "NAME"), said.2);
-        let (one, two) = (place(step, "hither"), place(step, "yonder"));
-        let here = words("hither", said(&both.here(&one.iter().map(String::as_str).collect::<Vec<_>>())));
-        let there = words("yonder", said(&both.there(&two.iter().map(String::as_str).collect::<Vec<_>>())));
-        assert_eq!(here, there, "{step:?}");
-        assert_eq!(here.0, Some(0), "{step:?}: {}", here.2);
+        let words = |name: &str, exit_and_output: (Option<i32>, String, String)| {
+            (exit_and_output.0, exit_and_output.1.replace(name, "NAME"), exit_and_output.2)
+        };
+        let (one, two) = (place(step, "row-one"), place(step, "row-two"));
+        let local = words("row-one", exit_and_output(&gateway.local(&one.iter().map(String::as_str).collect::<Vec<_>>())));
+        let remote = words("row-two", exit_and_output(&gateway.remote(&two.iter().map(String::as_str).collect::<Vec<_>>())));
+        assert_eq!(local, remote, "{step:?}");
+        assert_eq!(local.0, Some(0), "{step:?}: {}", local.2);
     }
     for kind in ["group", "member", "model", "channel"] {
         let row = |name: &str| {
             let row: Value =
-                serde_json::from_str(&good(&both.there(&[kind, "show", name, "--json"])).replace(name, "NAME")).unwrap();
+                serde_json::from_str(&success_output(&gateway.remote(&[kind, "show", name, "--json"])).replace(name, "NAME"))
+                    .unwrap();
             let members = row.as_object().unwrap().clone().into_iter();
             members
                 .filter(|(name, _)| !["id", "created_at", "revision"].contains(&name.as_str()))
                 .collect::<serde_json::Map<_, _>>()
         };
-        assert_eq!(row("hither"), row("yonder"), "{kind}");
+        assert_eq!(row("row-one"), row("row-two"), "{kind}");
     }
-    let audit = good(&both.here(&["audit", "-n", "1000", "--json"]));
+    let audit = success_output(&gateway.local(&["audit", "-n", "1000", "--json"]));
     assert!(audit.contains("\"actor\":\"command line\"") && audit.contains("\"actor\":\"root (adm_"), "{audit}");
     for kind in ["channel", "model", "member", "group"] {
-        good(&both.there(&[kind, "remove", "yonder"]));
-        good(&both.here(&[kind, "remove", "hither"]));
+        success_output(&gateway.remote(&[kind, "remove", "row-two"]));
+        success_output(&gateway.local(&[kind, "remove", "row-one"]));
     }
 }
 
 #[test]
-fn keys_made_over_the_address_work_and_end() {
-    let both = Both::of(support::echo());
-    let made: Value = serde_json::from_str(&good(&both.there(&["key", "create", "second", "--json"]))).unwrap();
+fn remotely_made_keys_work_until_revoked() {
+    let gateway = LocalAndRemote::of(support::echo());
+    let made: Value = serde_json::from_str(&success_output(&gateway.remote(&["key", "create", "second", "--json"]))).unwrap();
     let key = made["key"].as_str().unwrap().to_owned();
-    let call =
-        || both.gate.send(&tollgate_testkit::Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status;
+    let call = || {
+        gateway.process.send(&tollgate_testkit::Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status
+    };
     within_a_second("the key works", || call() == 200);
-    assert_eq!(good(&both.there(&["key", "set", "second", "rpm=5"])).trim(), "changed key second");
-    let revoked = good(&both.there(&["key", "revoke", "second"]));
+    assert_eq!(success_output(&gateway.remote(&["key", "set", "second", "rpm=5"])).trim(), "changed key second");
+    let revoked = success_output(&gateway.remote(&["key", "revoke", "second"]));
     assert!(revoked.starts_with("revoked second (sk-tg-"), "{revoked}");
     within_a_second("the key ends", || call() == 401);
-    let plain = good(&both.there(&["key", "create", "third", "--env"]));
+    let plain = success_output(&gateway.remote(&["key", "create", "third", "--env"]));
     assert!(plain.starts_with("export OPENAI_API_KEY=sk-tg-"), "{plain}");
     let operator: Value =
-        serde_json::from_str(&good(&both.there(&["admin-key", "create", "ops", "--scope", "operator", "--json"]))).unwrap();
+        serde_json::from_str(&success_output(&gateway.remote(&["admin-key", "create", "ops", "--scope", "operator", "--json"])))
+            .unwrap();
     let operator = operator["key"].as_str().unwrap();
-    assert!(good(&both.there_with(operator, &["group", "list"])).contains("default"));
-    let (code, _, err) = said(&both.there_with(operator, &["ledger", "balances"]));
+    assert!(success_output(&gateway.remote_with_key(operator, &["group", "list"])).contains("default"));
+    let (code, _, err) = exit_and_output(&gateway.remote_with_key(operator, &["ledger", "balances"]));
     assert!(code == Some(3) && err.contains("scope 'admin'"), "{err}");
-    good(&both.there(&["admin-key", "revoke", "ops"]));
-    let (code, _, err) = said(&both.there_with(operator, &["group", "list"]));
+    success_output(&gateway.remote(&["admin-key", "revoke", "ops"]));
+    let (code, _, err) = exit_and_output(&gateway.remote_with_key(operator, &["group", "list"]));
     assert!(code == Some(3) && err.contains("TOLLGATE_ADMIN_KEY"), "{err}");
 }
 
 #[test]
-fn a_catalog_is_applied_from_afar_with_secrets_of_this_machine() {
+fn remote_apply_sends_secrets_of_the_local_machine() {
     let upstream = Upstream::start();
-    let both = Both::of(support::echo());
-    std::fs::write(both.elsewhere.path().join("credential"), "a-credential-from-a-file\n").unwrap();
-    let text = support::channel("more", "openai", &upstream.openai(), "more-model", "").replace("{credential}", "file:credential")
+    let gateway = LocalAndRemote::of(support::echo());
+    std::fs::write(gateway.working_folder.path().join("credential"), "a-credential-from-a-file\n").unwrap();
+    let text = support::channel("more", "openai", &upstream.openai_url(), "more-model", "")
+        .replace("{credential}", "file:credential")
         + &support::prices(&["more-model"]);
-    std::fs::write(both.elsewhere.path().join("more.toml"), &text).unwrap();
-    let (code, out, err) = said(&both.there(&["apply", "more.toml"]));
+    std::fs::write(gateway.working_folder.path().join("more.toml"), &text).unwrap();
+    let (code, out, err) = exit_and_output(&gateway.remote(&["apply", "more.toml"]));
     assert_eq!(code, Some(2), "{err}");
     assert!(out.contains("+ channel more") && err.contains("--yes"), "{out}{err}");
-    let plan = good(&both.there(&["apply", "more.toml", "--dry-run"]));
-    let local = both.gate.data().join("more.toml");
+    let plan = success_output(&gateway.remote(&["apply", "more.toml", "--dry-run"]));
+    let local = gateway.process.data().join("more.toml");
     std::fs::write(&local, text.replace("file:credential", "another")).unwrap();
-    assert_eq!(good(&both.here(&["apply", local.to_str().unwrap(), "--dry-run"])), plan);
-    assert!(good(&both.there(&["apply", "more.toml", "--yes"])).contains("applied; the catalog is at revision"));
-    assert_eq!(good(&both.there(&["apply", "more.toml", "--yes", "--json"])).trim(), r#"{"changes":0,"lines":[]}"#);
-    upstream.otherwise(ScriptedResponse::chat("hello"));
-    let tested = good(&both.there(&["channel", "test", "more"]));
+    assert_eq!(success_output(&gateway.local(&["apply", local.to_str().unwrap(), "--dry-run"])), plan);
+    assert!(success_output(&gateway.remote(&["apply", "more.toml", "--yes"])).contains("applied; the catalog is at revision"));
+    assert_eq!(success_output(&gateway.remote(&["apply", "more.toml", "--yes", "--json"])).trim(), r#"{"changes":0,"lines":[]}"#);
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let tested = success_output(&gateway.remote(&["channel", "test", "more"]));
     for step in ["more/more-account with more-model", "DNS", "TCP", "HTTP", "first byte", "usage"] {
         assert!(tested.contains(step), "no {step} in:\n{tested}");
     }
-    assert!(upstream.seen().iter().any(|it| it.header("authorization") == Some("Bearer a-credential-from-a-file")));
-    upstream.next(ScriptedResponse::error(401, &json!({"error": {"message": "this key is wrong"}})));
-    let (code, out, _) = said(&both.there(&["channel", "test", "more", "--json"]));
+    assert!(upstream.received().iter().any(|it| it.header("authorization") == Some("Bearer a-credential-from-a-file")));
+    upstream.enqueue(ScriptedResponse::error(401, &json!({"error": {"message": "this key is wrong"}})));
+    let (code, out, _) = exit_and_output(&gateway.remote(&["channel", "test", "more", "--json"]));
     let line: Value = serde_json::from_str(&out).unwrap();
     assert!(code == Some(1) && line["error"].as_str().unwrap().contains("this key is wrong"), "{out}");
-    assert_eq!(both.same(&["channel", "test", "echo"]).0, Some(0));
+    assert_eq!(gateway.same_result(&["channel", "test", "echo"]).0, Some(0));
 }
 
 #[test]
-fn refusals_have_the_same_words_and_the_same_exit_code_in_both_places() {
-    let both = Both::of(support::echo());
-    std::fs::write(both.elsewhere.path().join("wrong.toml"), "[[group]]\nname = \"g\"\nchannels = [\"nobody\"]\n").unwrap();
-    let wrong = both.elsewhere.path().join("wrong.toml").display().to_string();
-    let broken = both.elsewhere.path().join("broken.toml").display().to_string();
+fn errors_have_the_same_text_and_exit_code_locally_and_remotely() {
+    let gateway = LocalAndRemote::of(support::echo());
+    std::fs::write(gateway.working_folder.path().join("wrong.toml"), "[[group]]\nname = \"g\"\nchannels = [\"unknown\"]\n")
+        .unwrap();
+    let wrong = gateway.working_folder.path().join("wrong.toml").display().to_string();
+    let broken = gateway.working_folder.path().join("broken.toml").display().to_string();
     std::fs::write(&broken, "[[group]]\nname = 7\n[[model]\n").unwrap();
     for (verb, exit, words) in [
-        (&["key", "revoke", "nobody"][..], 1, "tollgate key list"),
-        (&["admin-key", "revoke", "nobody"], 1, "tollgate admin-key list"),
+        (&["key", "revoke", "unknown"][..], 1, "tollgate key list"),
+        (&["admin-key", "revoke", "unknown"], 1, "tollgate admin-key list"),
         (&["channel", "disable", "none"], 1, "tollgate channel list"),
         (&["channel", "enable", "echo", "--account", "none"], 1, "tollgate channel list"),
         (&["channel", "test", "none"], 1, "tollgate channel list"),
@@ -276,13 +285,13 @@ fn refusals_have_the_same_words_and_the_same_exit_code_in_both_places() {
         (&["group", "show", "none"], 1, "tollgate group list"),
         (&["group", "remove", "none"], 1, "tollgate group list"),
         (&["member", "show", "a/b ü"], 1, "tollgate member list"),
-        (&["ledger", "top-up", "nobody", "1"], 1, "tollgate member list"),
-        (&["explain", "--model", "echo", "--key", "nobody"], 1, "tollgate key list"),
-        (&["usage", "tail", "--key", "nobody"], 1, "tollgate key list"),
+        (&["ledger", "top-up", "unknown", "1"], 1, "tollgate member list"),
+        (&["explain", "--model", "echo", "--key", "unknown"], 1, "tollgate key list"),
+        (&["usage", "tail", "--key", "unknown"], 1, "tollgate key list"),
         (&["key", "create", "first"], 1, "already"),
         (&["key", "create", "new", "--group", "none"], 3, "none"),
         (&["group", "set", "default", "rpm=-1"], 3, "a whole number of 0 to"),
-        (&["group", "set", "default", "channels=nobody"], 3, "nobody"),
+        (&["group", "set", "default", "channels=unknown"], 3, "unknown"),
         (&["member", "add", "x", "role=king"], 3, "one of"),
         (&["group", "set", "default", "rpms=1"], 2, "Did you mean 'rpm'"),
         (&["group", "set", "default"], 2, "say what to change"),
@@ -297,138 +306,140 @@ fn refusals_have_the_same_words_and_the_same_exit_code_in_both_places() {
         (&["apply", &wrong, "--yes"], 3, "wrong.toml:3:"),
         (&["apply", &broken, "--yes"], 3, "broken.toml:3:"),
     ] {
-        let (code, out, err) = both.same(verb);
+        let (code, out, err) = gateway.same_result(verb);
         assert_eq!(code, Some(exit), "{verb:?}: {out}{err}");
         assert!(err.contains(words), "{verb:?}: {err}");
     }
-    let (code, _, err) = said(&both.there(&["audit", "--kind", "king"]));
+    let (code, _, err) = exit_and_output(&gateway.remote(&["audit", "--kind", "king"]));
     assert!(code == Some(3) && err.contains("admin_key"), "{err}");
 }
 
 #[test]
-fn who_cannot_be_reached_ends_with_4_and_who_is_not_let_in_with_3() {
-    let both = Both::of(support::echo());
-    let folder = &both.elsewhere;
-    let nobody = {
+fn unreachable_gateway_exits_with_4_and_refused_key_with_3() {
+    let gateway = LocalAndRemote::of(support::echo());
+    let folder = &gateway.working_folder;
+    let closed = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let url = format!("http://{}", both.gate.address());
+    let url = format!("http://{}", gateway.process.address());
     for (url, key, exit, words) in [
-        (nobody.as_str(), "tga-some-key", 4, "check that it runs"),
+        (closed.as_str(), "tga-some-key", 4, "check that it runs"),
         (&url, "tga-some-key", 3, "The admin key is not valid"),
         (&url, "", 3, "no admin key was given"),
         (&url, "env:NO_SUCH_NAME_HERE", 3, "NO_SUCH_NAME_HERE"),
-        (&format!("{url}/elsewhere"), "tga-some-key", 4, "not the admin API"),
+        (&format!("{url}/other"), "tga-some-key", 4, "not the admin API"),
         ("gateway.example.com", "tga-some-key", 2, "--url"),
     ] {
-        let (code, _, err) = said(&at(folder, url, key, &["group", "list"]));
+        let (code, _, err) = exit_and_output(&run_at(folder, url, key, &["group", "list"]));
         assert_eq!(code, Some(exit), "{url}: {err}");
         assert!(err.contains(words) && !err.contains("some-key"), "{url}: {err}");
     }
     let upstream = Upstream::start();
-    upstream.otherwise(ScriptedResponse::chat("no gateway"));
-    let (code, _, err) = said(&at(folder, &upstream.openai(), &both.key, &["group", "list"]));
+    upstream.set_default(ScriptedResponse::chat("no gateway"));
+    let (code, _, err) = exit_and_output(&run_at(folder, &upstream.openai_url(), &gateway.key, &["group", "list"]));
     assert!(code == Some(4) && err.contains("not the admin API"), "{err}");
-    // What looks at a machine's own folder looks at no other's.
+    // Commands that read the local folder refuse a URL.
     let replay_and_migrate = [&["replay", "x.toml"][..], &["migrate", "to-postgres", "postgres://a/b"]];
     for verb in [&["verify"][..], &["doctor"], &["check"], &["ready"]].into_iter().chain(replay_and_migrate) {
-        let (code, _, err) = said(&both.there(verb));
+        let (code, _, err) = exit_and_output(&gateway.remote(verb));
         assert!(code == Some(2) && err.contains("--url"), "{verb:?}: {err}");
     }
-    let (code, _, err) = said(&both.there(&["group", "list", "--data", "."]));
+    let (code, _, err) = exit_and_output(&gateway.remote(&["group", "list", "--data", "."]));
     assert_eq!(code, Some(2), "{err}");
 }
 
 #[test]
-fn the_environment_names_the_gateway_unless_a_folder_is_named() {
-    let both = Both::of(support::echo());
+fn environment_url_applies_unless_a_folder_is_given() {
+    let gateway = LocalAndRemote::of(support::echo());
     let run = |arguments: &[&str], key: &str| {
-        let url = format!("http://{}/admin/v1", both.gate.address());
+        let url = format!("http://{}/admin/v1", gateway.process.address());
         let mut command = Command::new(PROGRAM);
-        command.env_clear().env("TOLLGATE_URL", url).env("TOLLGATE_ADMIN_KEY", key).current_dir(both.elsewhere.path());
-        said(&command.args(arguments).output().unwrap())
+        command.env_clear().env("TOLLGATE_URL", url).env("TOLLGATE_ADMIN_KEY", key).current_dir(gateway.working_folder.path());
+        exit_and_output(&command.args(arguments).output().unwrap())
     };
-    std::fs::write(both.elsewhere.path().join("key"), format!("{}\n", both.key)).unwrap();
+    std::fs::write(gateway.working_folder.path().join("key"), format!("{}\n", gateway.key)).unwrap();
     let (code, out, err) = run(&["group", "list"], "file:key");
     assert!(code == Some(0) && out.contains("default"), "{err}");
-    let data = both.gate.data().display().to_string();
-    let (code, _, err) = run(&["verify"], &both.key);
+    let data = gateway.process.data().display().to_string();
+    let (code, _, err) = run(&["verify"], &gateway.key);
     assert!(code == Some(2) && err.contains("TOLLGATE_URL"), "{err}");
-    assert_eq!(run(&["verify", "--data", &data], "").0, Some(0), "a folder that is named is meant");
-    assert_eq!(run(&["check"], &both.key).0, Some(0), "settings are this machine's, whatever else is asked elsewhere");
+    assert_eq!(run(&["verify", "--data", &data], "").0, Some(0), "--data takes precedence over the environment");
+    assert_eq!(run(&["check"], &gateway.key).0, Some(0), "settings are those of this machine");
     assert_eq!(run(&["group", "list", "--data", &data], "").0, Some(0));
-    assert_eq!(run(&["version"], "").0, Some(0), "what asks no gateway does not care");
+    assert_eq!(run(&["version"], "").0, Some(0), "commands without a gateway ignore the URL");
 }
 
-/// A server that reads a request, says this, and ends the connection.
-fn server_that_says(words: &'static str) -> String {
+/// A server that reads a request, writes this, and closes the connection.
+fn server_that_writes(response: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
             let _ = stream.read(&mut [0; 8_192]);
-            let _ = stream.write_all(words.as_bytes());
+            let _ = stream.write_all(response.as_bytes());
         }
     });
     url
 }
 
 #[test]
-fn an_export_that_breaks_off_is_no_whole_export() {
+fn truncated_export_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let url = server_that_says(
+    let url = server_that_writes(
         "HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\ntransfer-encoding: chunked\r\n\r\n10\r\nid,at\nreq_1,now\n\r\n",
     );
-    let (code, out, err) = said(&at(&folder, &url, "tga-x", &["usage", "export"]));
+    let (code, out, err) = exit_and_output(&run_at(&folder, &url, "tga-x", &["usage", "export"]));
     assert_eq!(code, Some(4), "{err}");
     assert!(out.contains("req_1") && err.contains("not all"), "{out}{err}");
 }
 
 #[test]
-fn a_posting_whose_answer_is_lost_tells_how_to_repeat_it() {
+fn posting_without_response_explains_how_to_repeat_it() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, _, err) = said(&at(&folder, &server_that_says(""), "tga-x", &["ledger", "top-up", "owner", "5"]));
+    let (code, _, err) = exit_and_output(&run_at(&folder, &server_that_writes(""), "tga-x", &["ledger", "top-up", "owner", "5"]));
     assert_eq!(code, Some(4), "{err}");
     assert!(err.contains("not known whether") && err.contains("--idempotency-key cli-"), "{err}");
 }
 
 #[test]
-fn settings_are_those_of_the_gateway_that_is_asked() {
-    let gate =
-        TestGateway::of(PROGRAM).env("TOLLGATE_ALERTS__SECRET", "a-secret-of-alerts").env("TOLLGATE_LOG__LEVEL", "debug").spawn();
-    let both = Both::of(gate);
-    let settings: Value = serde_json::from_str(&good(&both.there(&["settings", "--json"]))).unwrap();
+fn settings_command_shows_the_remote_gateways_settings() {
+    let gateway = TestGateway::builder(PROGRAM)
+        .env("TOLLGATE_ALERTS__SECRET", "a-secret-of-alerts")
+        .env("TOLLGATE_LOG__LEVEL", "debug")
+        .spawn();
+    let gateway = LocalAndRemote::of(gateway);
+    let settings: Value = serde_json::from_str(&success_output(&gateway.remote(&["settings", "--json"]))).unwrap();
     let of = |name: &str| settings["items"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap().clone();
     assert_eq!((&of("server.listen")["source"], &of("log.level")["value"]), (&"flag".into(), &"debug".into()));
     assert_eq!(of("log.level")["variable"], "TOLLGATE_LOG__LEVEL");
     assert_eq!((&of("alerts.secret")["value"], &of("alerts.secret")["secret"]), (&"***".into(), &true.into()));
     assert!(!settings.to_string().contains("a-secret-of-alerts"));
-    let people = good(&both.there(&["settings", "--source", "environment"]));
-    assert!(people.contains("log.level") && !people.contains("server.listen"), "{people}");
+    let text = success_output(&gateway.remote(&["settings", "--source", "environment"]));
+    assert!(text.contains("log.level") && !text.contains("server.listen"), "{text}");
 }
 
 #[test]
-fn a_follower_shows_what_comes_later_once() {
-    let both = Both::of(support::echo());
-    assert_eq!(both.gate.chat(&support::chat("echo")).status, 200);
-    let url = format!("http://{}", both.gate.address());
+fn usage_follow_prints_later_records_once() {
+    let gateway = LocalAndRemote::of(support::echo());
+    assert_eq!(gateway.process.chat(&support::chat("echo")).status, 200);
+    let url = format!("http://{}", gateway.process.address());
     let mut follower = Command::new(PROGRAM)
         .env_clear()
-        .env("TOLLGATE_ADMIN_KEY", &both.key)
+        .env("TOLLGATE_ADMIN_KEY", &gateway.key)
         .args(["--url", &url, "usage", "tail", "--follow", "--json"])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     let lines = std::io::BufRead::lines(std::io::BufReader::new(follower.stdout.take().unwrap()));
     let mut lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["id"].as_str().unwrap().to_owned());
-    let mut seen = std::collections::HashSet::new();
+    let mut received = std::collections::HashSet::new();
     for _ in 0..3 {
-        let answer = both.gate.chat(&support::chat("echo"));
+        let answer = gateway.process.chat(&support::chat("echo"));
         let id = answer.header("x-request-id").unwrap().to_owned();
         loop {
             let line = lines.next().expect("it follows");
-            assert!(seen.insert(line.clone()), "{line} is shown twice");
+            assert!(received.insert(line.clone()), "{line} is shown twice");
             if line == id {
                 break;
             }

@@ -9,23 +9,23 @@ use crate::support;
 fn with_records(count: usize) -> (Admin, Vec<String>) {
     let admin = Admin::echo();
     let ids: Vec<String> =
-        (0..count).map(|_| admin.gate.chat(&support::chat("echo")).header("x-request-id").unwrap().to_owned()).collect();
+        (0..count).map(|_| admin.gateway.chat(&support::chat("echo")).header("x-request-id").unwrap().to_owned()).collect();
     within_a_second("everything is booked", || admin.get("/admin/v1/usage?limit=1000")["items"].as_array().unwrap().len() == count);
     (admin, ids)
 }
 
 #[test]
-fn records_are_listed_found_and_summed() {
+fn usage_records_are_listed_found_and_summed() {
     let (admin, ids) = with_records(7);
-    let (mut seen, mut after) = (Vec::new(), String::new());
+    let (mut received, mut after) = (Vec::new(), String::new());
     loop {
         let page = admin.get(&format!("/admin/v1/usage?limit=3{after}"));
-        seen.extend(page["items"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned()));
+        received.extend(page["items"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    seen.reverse();
-    assert_eq!(seen, ids, "newest first, none twice, none missing");
+    received.reverse();
+    assert_eq!(received, ids, "newest first, none twice, none missing");
     let one = admin.get(&format!("/admin/v1/usage/{}", ids[0]));
     assert!(one["outcome"] == "completed" && one["attempts"][0]["channel"] == "echo", "{one}");
     let key = one["key"].as_str().unwrap();
@@ -47,7 +47,7 @@ fn records_are_listed_found_and_summed() {
         ("usage?after=x", refused(400, "invalid_value", "after")),
         ("usage?outcome=good", refused(400, "invalid_value", "outcome")),
         ("usage?model=%00", refused(400, "invalid_value", "model")),
-        ("usage?member=nobody", refused_whole(404, "not_found")),
+        ("usage?member=unknown", refused_whole(404, "not_found")),
         ("usage/req_00000000000000000000000000", refused_whole(404, "not_found")),
         ("usage/x", refused_whole(404, "not_found")),
     ] {
@@ -56,11 +56,11 @@ fn records_are_listed_found_and_summed() {
 }
 
 #[test]
-fn everything_can_be_exported_as_lines() {
+fn every_record_is_exported_as_json_lines() {
     let (admin, ids) = with_records(5);
     let export = |query: &str| {
         let answer = admin.call("GET", &format!("/admin/v1/usage/export{query}"), None);
-        assert!(answer.status == 200 && answer.whole, "{}", text(&answer));
+        assert!(answer.status == 200 && answer.complete, "{}", text(&answer));
         (answer.header("content-type").unwrap().to_owned(), text(&answer))
     };
     let (media, csv) = export("");
@@ -74,6 +74,6 @@ fn everything_can_be_exported_as_lines() {
     assert_eq!(exported, ids);
     assert_eq!(export("?format=jsonl&model=other").1, "");
     assert_eq!(export("?model=other").1.lines().count(), 1, "the heading alone");
-    let stranger = admin.gate.send(&Request::get("/admin/v1/usage/export"));
-    assert_eq!(stranger.status, 401);
+    let without_key = admin.gateway.send(&Request::get("/admin/v1/usage/export"));
+    assert_eq!(without_key.status, 401);
 }

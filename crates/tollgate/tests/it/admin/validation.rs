@@ -1,4 +1,4 @@
-//! What could be sent and cannot be meant: it is refused with the member at fault, and nothing is written.
+//! Invalid changes are refused with the name of the field, and nothing is written.
 
 use serde_json::{Value, json};
 use tollgate_testkit::Request;
@@ -10,7 +10,7 @@ fn post(admin: &Admin, path: &str, body: &Value) -> (u16, String, Option<String>
 }
 
 #[test]
-fn a_price_without_a_figure_sells_nothing_for_nothing() {
+fn price_without_amount_is_refused() {
     let admin = Admin::echo();
     let answer = admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{}]})));
     assert_eq!(refusal(&answer), refused(400, "invalid_value", "price[0]"), "{}", text(&answer));
@@ -24,7 +24,7 @@ fn a_price_without_a_figure_sells_nothing_for_nothing() {
 }
 
 #[test]
-fn names_that_nobody_could_see_or_find_are_refused() {
+fn invisible_and_unaddressable_names_are_refused() {
     let admin = Admin::echo();
     for name in ["a\u{202e}b", "a\u{200b}", "grp_01m7zpcfdnf1frvedh0bp3pf6m", " a"] {
         assert_eq!(post(&admin, "groups", &json!({"name": name})), refused(400, "invalid_value", "name"), "{name:?}");
@@ -37,7 +37,7 @@ fn names_that_nobody_could_see_or_find_are_refused() {
 }
 
 #[test]
-fn bounds_of_another_mode_and_ends_in_the_past_are_refused() {
+fn mismatched_limits_and_past_expiries_are_refused() {
     let admin = Admin::echo();
     for (member, limit) in [
         ("max_input_usd", json!({"mode": "priced_only", "max_input_usd": "1"})),
@@ -60,7 +60,7 @@ fn bounds_of_another_mode_and_ends_in_the_past_are_refused() {
 }
 
 #[test]
-fn a_channel_has_each_account_and_each_header_once_and_credentials_that_can_be_sent() {
+fn duplicate_accounts_or_headers_and_unsendable_credentials_are_refused() {
     let admin = Admin::echo();
     let account = |name: &str, credential: &str| json!({"name": name, "credential": credential});
     let channel = |more: Value| {
@@ -72,7 +72,7 @@ fn a_channel_has_each_account_and_each_header_once_and_credentials_that_can_be_s
     assert_eq!(post(&admin, "channels", &twice), refused(400, "invalid_value", "accounts[1].name"));
     let headers = channel(json!({"headers": {"X-One": "1", "x-one": "2"}}));
     assert_eq!(post(&admin, "channels", &headers), refused(400, "invalid_value", "headers"));
-    // A dash that a text processor made of a hyphen.
+    // An en dash in place of a hyphen.
     for credential in ["sk\u{2011}secret-of-an-account", " sk-secret", "sk-secret\t"] {
         let answer = admin.call("POST", "/admin/v1/channels/echo/accounts", Some(&account("new", credential)));
         assert_eq!(refusal(&answer), refused(400, "invalid_value", "credential"));
@@ -81,7 +81,7 @@ fn a_channel_has_each_account_and_each_header_once_and_credentials_that_can_be_s
 }
 
 #[test]
-fn pages_that_do_not_exist_and_bodies_that_are_none_are_told() {
+fn invalid_cursors_and_bodies_are_refused() {
     let admin = Admin::echo();
     for path in ["keys", "groups", "channels/echo/accounts", "health", "admin-keys", "ledger/balances", "budgets?subject=key"] {
         let path = format!("/admin/v1/{path}{}after=zzz", if path.contains('?') { '&' } else { '?' });
@@ -104,7 +104,7 @@ fn pages_that_do_not_exist_and_bodies_that_are_none_are_told() {
 }
 
 #[test]
-fn a_tag_that_a_proxy_made_weak_still_names_its_revision() {
+fn weak_etag_matches_its_revision() {
     let admin = Admin::echo();
     let row = admin.get("/admin/v1/groups/default");
     let weak = |revision: &Value| {
@@ -116,17 +116,17 @@ fn a_tag_that_a_proxy_made_weak_still_names_its_revision() {
 }
 
 #[test]
-fn a_proxys_password_is_shown_to_nobody() {
+fn proxy_password_is_never_returned() {
     let admin = Admin::echo();
     let (plain, hidden) = ("http://me:proxy-secret@127.0.0.1:3128", "http://me:***@127.0.0.1:3128");
     admin.post("/admin/v1/channels", &json!({"name": "c", "provider": "openai", "proxy": plain}));
     let path = "/admin/v1/channels/c";
     assert_eq!(admin.get(path)["proxy"], hidden);
     for path in [path, "/admin/v1/channels", "/admin/v1/catalog"] {
-        let seen = text(&admin.as_operator("GET", path, None));
-        assert!(!seen.contains("proxy-secret") && seen.contains(hidden), "{path}: {seen}");
-        let seen = admin.get(path).to_string();
-        assert!(!seen.contains("proxy-secret") && seen.contains(hidden), "{path}: {seen}");
+        let received = text(&admin.as_operator("GET", path, None));
+        assert!(!received.contains("proxy-secret") && received.contains(hidden), "{path}: {received}");
+        let received = admin.get(path).to_string();
+        assert!(!received.contains("proxy-secret") && received.contains(hidden), "{path}: {received}");
     }
     let same = admin.as_operator("PATCH", path, Some(&json!({"proxy": hidden, "priority": 2})));
     assert_eq!(same.status, 200, "what was shown and comes back changes nothing: {}", text(&same));

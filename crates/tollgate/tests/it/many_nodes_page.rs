@@ -1,4 +1,5 @@
-//! `docs/many-nodes.md`, run as it stands there, on a real PostgreSQL and a real Redis. Only addresses are others.
+//! Runs the commands of `docs/many-nodes.md` on a real PostgreSQL and a real Redis and compares their output with the page.
+//! Only addresses and ports differ.
 
 use std::{
     fmt::Write as _,
@@ -17,13 +18,13 @@ use tollgate_testkit::{Postgres, Redis};
 use crate::support::PROGRAM;
 
 const PAGE: &str = include_str!("../../../../docs/many-nodes.md");
-/// Stands between what two steps print.
-const NEXT: &str = "=== next step ===";
+/// Separates the output of two steps.
+const SEPARATOR: &str = "=== next step ===";
 
-/// A block of commands, and what the page says it prints.
+/// A block of commands and the output that the page shows for it.
 struct Step {
     commands: String,
-    prints: Option<String>,
+    output: Option<String>,
 }
 
 fn steps() -> Vec<Step> {
@@ -35,21 +36,21 @@ fn steps() -> Vec<Step> {
         }
         let block: String = lines.by_ref().take_while(|line| *line != "```").fold(String::new(), |block, line| block + line + "\n");
         match line {
-            "```sh" => steps.push(Step { commands: block, prints: None }),
-            "```" => steps.last_mut().expect("commands come first").prints = Some(block),
+            "```sh" => steps.push(Step { commands: block, output: None }),
+            "```" => steps.last_mut().expect("commands come first").output = Some(block),
             other => panic!("a block of another kind: {other}"),
         }
     }
     steps
 }
 
-/// A walk has keys, ids and revisions of its own.
-fn without_names(text: &str) -> String {
+/// Removes keys, ids and revisions, which differ in each run.
+fn without_varying_parts(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let words = line.trim_end().split(' ').map(|word| {
-            let told = ["key_", "sk-tg-", "postgres://", "(sk-tg-"].iter().find(|prefix| word.starts_with(**prefix));
-            told.map_or(word, |prefix| *prefix)
+            let prefix = ["key_", "sk-tg-", "postgres://", "(sk-tg-"].iter().find(|prefix| word.starts_with(**prefix));
+            prefix.map_or(word, |prefix| *prefix)
         });
         let line = words.collect::<Vec<_>>().join(" ");
         let line = line.split(", catalog revision").next().unwrap_or_default();
@@ -58,15 +59,15 @@ fn without_names(text: &str) -> String {
             Some((begin, end)) => writeln!(out, "{}{}", &line[..begin], &line[end..]),
             None => writeln!(out, "{line}"),
         }
-        .expect("text takes all");
+        .expect("writing to a string cannot fail");
     }
     out
 }
 
 #[test]
-fn the_page_about_many_nodes_is_run_as_it_stands() {
-    const NAME: &str = "the_page_about_many_nodes_is_run_as_it_stands";
-    // The page starts a Redis itself; this one only says, aloud, whether there are tests with one.
+fn many_nodes_page_prints_what_it_shows() {
+    const NAME: &str = "many_nodes_page_prints_what_it_shows";
+    // The page starts its own Redis; this one only decides whether tests with Redis run.
     let (Some(postgres), Some(_)) = (Postgres::start(NAME), Redis::start(NAME)) else { return };
     let folder = TempDir::new().unwrap();
     let held: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -76,22 +77,22 @@ fn the_page_about_many_nodes_is_run_as_it_stands() {
     let steps = steps();
     let mut script = String::from("set -u\n");
     for step in &steps {
-        writeln!(script, "{}\necho; echo '{NEXT}'", step.commands).expect("text takes all");
+        writeln!(script, "{}\necho; echo '{SEPARATOR}'", step.commands).expect("writing to a string cannot fail");
     }
     script = script.replace("postgres://postgres@127.0.0.1:47459/walk", &postgres.url()).replace("47912", &ports[0].to_string());
     for (n, port) in ports.iter().enumerate().skip(1) {
         script = script.replace(&format!("1808{n}"), &port.to_string());
     }
-    // The loops of the page count the last digit of a port.
+    // Loops on the page vary the last digit of a port.
     script = script.replace("1808$n", "${PORT[$n]}").replace("1808$1", "${PORT[$1]}");
     let script = format!("PORT=(0 {} {} {})\n{script}", ports[1], ports[2], ports[3]);
     let printed = run(&script, folder.path());
 
-    let parts: Vec<&str> = printed.split(NEXT).collect();
+    let parts: Vec<&str> = printed.split(SEPARATOR).collect();
     for (step, part) in steps.iter().zip(parts) {
-        let Some(prints) = &step.prints else { continue };
-        let printed = without_names(part.trim());
-        assert_eq!(printed, without_names(prints.trim()), "of\n{}\nall of it:\n{}", step.commands, logs(folder.path()));
+        let Some(output) = &step.output else { continue };
+        let printed = without_varying_parts(part.trim());
+        assert_eq!(printed, without_varying_parts(output.trim()), "of\n{}\nall of it:\n{}", step.commands, logs(folder.path()));
     }
 }
 
@@ -105,9 +106,9 @@ fn run(script: &str, folder: &Path) -> String {
     let begin = Instant::now();
     while bash.try_wait().unwrap().is_none() {
         if begin.elapsed() > Duration::from_mins(2) {
-            // The whole group: what the page started in the background too.
+            // Kill the process group, including background processes of the page.
             let _ = Command::new("kill").args(["-9", "--", &format!("-{}", bash.id())]).status();
-            panic!("it does not end\n{}", logs(folder));
+            panic!("the commands do not end\n{}", logs(folder));
         }
         thread::sleep(Duration::from_millis(50));
     }

@@ -1,4 +1,4 @@
-//! Whether an answer is acceptable: status ranges, closing, silence, how many answers, nothing leaked.
+//! Checks an answer against its expectations: status ranges, closing, silence, number of answers, leaked texts.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{
     Exchange, SLACK,
-    bytes::{self, Places},
+    bytes::{self, Placeholders},
 };
 
-/// Texts that no answer may hold, whatever the input was.
-const NEVER: [&str; 10] = [
+/// Texts that no answer may hold.
+const FORBIDDEN: [&str; 10] = [
     "panicked at",
     "stack backtrace",
     "/.cargo/registry/",
@@ -28,39 +28,41 @@ struct Response {
     body: Vec<u8>,
 }
 
-/// Every fault of an exchange, as sentences.
-pub(crate) fn judge(input: &Value, exchange: &Exchange, places: &Places) -> Vec<String> {
-    let mut faults = Vec::new();
+/// Every violation in an exchange, as text.
+pub(crate) fn violations(input: &Value, exchange: &Exchange, placeholders: &Placeholders) -> Vec<String> {
+    let mut violations = Vec::new();
     let expect = &input["expect"];
     if input["proto"] == "h2" && !exchange.bytes.starts_with(b"HTTP/") {
-        judge_h2(expect, exchange, &mut faults);
+        check_http2(expect, exchange, &mut violations);
     } else {
-        judge_h1(expect, exchange, &mut faults);
+        check_http1(expect, exchange, &mut violations);
     }
     if let Some(most) = expect["max_seconds"].as_f64()
         && exchange.waited > SLACK * Duration::from_secs_f64(most)
         && !(exchange.timed_out && expect["silence_ok"] == true)
     {
-        faults.push(format!("took {:.1?}, and {most} s is the most where nothing else runs", exchange.waited));
+        violations.push(format!("took {:.1?}, and the limit on an idle machine is {most} s", exchange.waited));
     }
     let text = String::from_utf8_lossy(&exchange.bytes);
-    faults.extend(NEVER.iter().filter(|never| text.contains(**never)).map(|never| format!("the answer holds '{never}'")));
-    if text.contains(&places.admin) {
-        faults.push("the answer holds the whole admin key".to_owned());
+    violations.extend(
+        FORBIDDEN.iter().filter(|forbidden| text.contains(**forbidden)).map(|forbidden| format!("the answer holds '{forbidden}'")),
+    );
+    if text.contains(&placeholders.admin) {
+        violations.push("the answer holds the whole admin key".to_owned());
     }
-    if text.contains(&places.key) && expect["key_echo_ok"] != true {
-        faults.push("the answer holds the whole service key".to_owned());
+    if text.contains(&placeholders.key) && expect["key_echo_ok"] != true {
+        violations.push("the answer holds the whole service key".to_owned());
     }
     for forbidden in expect["must_not"].as_array().into_iter().flatten() {
-        let forbidden = bytes::text(forbidden.as_str().expect("a text"), places, 0);
+        let forbidden = bytes::text(forbidden.as_str().expect("a text"), placeholders, 0);
         if exchange.bytes.windows(forbidden.len().max(1)).any(|window| window == forbidden) {
-            faults.push(format!("the answer holds '{}'", String::from_utf8_lossy(&forbidden)));
+            violations.push(format!("the answer holds '{}'", String::from_utf8_lossy(&forbidden)));
         }
     }
-    faults
+    violations
 }
 
-/// Whether nothing more is to be expected.
+/// True when a complete answer was received.
 pub(crate) fn is_answered(input: &Value, exchange: &Exchange) -> bool {
     if input["proto"] == "h2" && !exchange.bytes.starts_with(b"HTTP/") {
         let (events, statuses) = h2_events(&exchange.bytes);
@@ -76,21 +78,21 @@ fn allowed(expect: &Value, member: &str, status: u16) -> bool {
     })
 }
 
-fn judge_h1(expect: &Value, exchange: &Exchange, faults: &mut Vec<String>) {
+fn check_http1(expect: &Value, exchange: &Exchange, violations: &mut Vec<String>) {
     let responses = responses(&exchange.bytes, exchange.closed);
     if responses.is_empty() {
         if exchange.closed && expect["close_ok"] != true {
-            faults.push(format!("closed without an answer, after {:?}", String::from_utf8_lossy(&exchange.bytes)));
+            violations.push(format!("closed without an answer, after {:?}", String::from_utf8_lossy(&exchange.bytes)));
         }
         if !exchange.closed && expect["silence_ok"] != true {
-            faults.push("neither an answer nor a close".to_owned());
+            violations.push("neither an answer nor a close".to_owned());
         }
         return;
     }
     for (number, response) in responses.iter().enumerate() {
         let member = if number > 0 && expect.get("status2").is_some() { "status2" } else { "status" };
         if !allowed(expect, member, response.status) {
-            faults.push(format!(
+            violations.push(format!(
                 "status {} is not in {}: {}",
                 response.status,
                 expect[member],
@@ -100,20 +102,20 @@ fn judge_h1(expect: &Value, exchange: &Exchange, faults: &mut Vec<String>) {
     }
     let most = usize::try_from(expect["max_responses"].as_u64().unwrap_or(1)).expect("a small count");
     if responses.len() > most {
-        faults.push(format!("{} answers on one connection, at most {most}", responses.len()));
+        violations.push(format!("{} answers on one connection, at most {most}", responses.len()));
     }
     if expect["body"] == "error" && responses[0].status >= 400 {
         let body: Value = serde_json::from_slice(&responses[0].body).unwrap_or_default();
         if body["error"]["message"].as_str().is_none_or(str::is_empty) {
-            faults.push(format!("no error.message in {:?}", String::from_utf8_lossy(&responses[0].body)));
+            violations.push(format!("no error.message in {:?}", String::from_utf8_lossy(&responses[0].body)));
         }
     }
     if expect["must_close"] == true && !exchange.closed {
-        faults.push("the connection must be closed".to_owned());
+        violations.push("the connection must be closed".to_owned());
     }
 }
 
-/// The whole responses at the beginning of what came back; interim ones left out.
+/// The complete responses at the beginning of the received bytes, without interim ones.
 fn responses(mut bytes: &[u8], closed: bool) -> Vec<Response> {
     let mut found = Vec::new();
     while bytes.starts_with(b"HTTP/") {
@@ -129,7 +131,7 @@ fn responses(mut bytes: &[u8], closed: bool) -> Vec<Response> {
             let end = bytes.windows(5).position(|window| window == b"0\r\n\r\n").map(|at| at + 5);
             end.or(closed.then_some(bytes.len()))
         } else {
-            // An answer to HEAD announces a body that does not come.
+            // A response to HEAD has a length and no body.
             length.map(|length| length.min(bytes.len()))
         };
         let Some(taken) = taken else { break };
@@ -139,17 +141,17 @@ fn responses(mut bytes: &[u8], closed: bool) -> Vec<Response> {
     found
 }
 
-fn judge_h2(expect: &Value, exchange: &Exchange, faults: &mut Vec<String>) {
+fn check_http2(expect: &Value, exchange: &Exchange, violations: &mut Vec<String>) {
     let (events, statuses) = h2_events(&exchange.bytes);
-    faults
+    violations
         .extend(statuses.iter().filter(|status| !allowed(expect, "status", **status)).map(|status| format!("h2 status {status}")));
     let ended = exchange.closed || events.contains(&7) || events.contains(&3);
     if statuses.is_empty() && !ended && expect["silence_ok"] != true {
-        faults.push("no answer, no reset, no GOAWAY, not closed".to_owned());
+        violations.push("no answer, no reset, no GOAWAY, not closed".to_owned());
     }
 }
 
-/// Kinds of the frames that came back, and the statuses in them.
+/// Types of the received frames, and the statuses in them.
 fn h2_events(mut bytes: &[u8]) -> (Vec<u8>, Vec<u16>) {
     let (mut kinds, mut statuses) = (Vec::new(), Vec::new());
     while bytes.len() >= 9 {
@@ -166,7 +168,7 @@ fn h2_events(mut bytes: &[u8]) -> (Vec<u8>, Vec<u16>) {
     (kinds, statuses)
 }
 
-/// `:status`, which servers write first: indexed, or as a literal (plain or Huffman digits).
+/// `:status`, the first field of a response: indexed, or a literal (plain or Huffman-coded digits).
 fn h2_status(mut block: &[u8]) -> Option<u16> {
     while block.first()? & 0xe0 == 0x20 {
         block = &block[1..];

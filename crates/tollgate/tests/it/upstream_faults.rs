@@ -1,5 +1,5 @@
-//! The answers of upstreams that must not hurt, beyond those in `faults.rs`: floods, odd bytes, resets, usage that cannot
-//! be. Each is answered as the error table says or read as what it is, the gateway goes on, and its memory stays.
+//! Faulty upstream responses beyond those of `upstream_responses.rs`: endless bodies, invalid bytes, resets, implausible
+//! usage. Each gets the documented error or is parsed, the gateway keeps serving, and its memory stays bounded.
 
 mod tls;
 
@@ -17,7 +17,7 @@ use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream};
 use crate::support::{self, PROGRAM};
 
 const MIB: usize = 1 << 20;
-/// Growth of memory over all of them.
+/// Largest growth of memory over all responses, in KiB.
 const MOST_GROWTH_KIB: u64 = 64 * 1024;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A whole answer with its head, and headers behind its body.
+/// A raw response with trailers.
 fn chat_body() -> String {
     r#"{"id":"x","object":"chat.completion","created":1,"model":"upstream-model","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}"#.to_owned()
 }
@@ -37,29 +37,29 @@ fn delta(content: &str, finish: &str) -> String {
     )
 }
 
-/// An event stream of this text, in one piece.
+/// An event stream of this text in one chunk.
 fn events(text: &str) -> ScriptedResponse {
     ScriptedResponse::events(vec![text.to_owned()])
 }
 
-/// Each case as often as there are attempts; the status the caller sees, and what his answer has in it.
-fn check(gate: &TestGateway, upstream: &Upstream, body: &Value, cases: Vec<(&str, ScriptedResponse, u16, &str)>) {
+/// Queues the response once per attempt, and checks the caller's status and a part of the body.
+fn check(gateway: &TestGateway, upstream: &Upstream, body: &Value, cases: Vec<(&str, ScriptedResponse, u16, &str)>) {
     for (name, reply, status, has) in cases {
         for _ in 0..3 {
-            upstream.next(reply.clone());
+            upstream.enqueue(reply.clone());
         }
-        let answer = gate.chat(body);
+        let answer = gateway.chat(body);
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
         assert!(answer.text().contains(has), "{name}: {}", answer.text());
         upstream.clear();
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200, "the gateway goes on after: {name}");
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "the gateway goes on after: {name}");
     }
 }
 
 #[test]
-fn whole_answers() {
+fn unstreamed_faults_get_the_documented_status() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     let body = chat_body();
     let raw = |head: &str, body: &str| ScriptedResponse::raw(format!("{head}\r\n\r\n{body}").as_bytes());
     let trailers = format!("{:x}\r\n{body}\r\n0\r\nset-cookie: a=b\r\nx-checksum: 1\r\n\r\n", body.len());
@@ -67,9 +67,9 @@ fn whole_answers() {
     let flood = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(20_000);
     let answer = |body: String| ScriptedResponse::status(200).body(body, "application/json");
     let bad = "upstream_bad_response";
-    let before = support::resident_kib(gate.pid());
+    let before = support::resident_kib(gateway.pid());
     check(
-        &gate,
+        &gateway,
         &upstream,
         &support::chat("chat-model"),
         vec![
@@ -104,7 +104,10 @@ fn whole_answers() {
             ("a page of 50 MB", ScriptedResponse::status(400).body(vec![b'<'; 50 * MIB], "text/html"), 502, "upstream_error"),
             (
                 "1 GiB",
-                ScriptedResponse::status(200).header("content-type", "application/json").pieces([vec![b' '; MIB]]).forever(),
+                ScriptedResponse::status(200)
+                    .header("content-type", "application/json")
+                    .chunks([vec![b' '; MIB]])
+                    .repeat_last_chunk(),
                 502,
                 bad,
             ),
@@ -114,78 +117,81 @@ fn whole_answers() {
             ("reset mid-chunk", raw(&format!("{typed}transfer-encoding: chunked"), "f0\r\n{\"id\"").reset(), 502, bad),
         ],
     );
-    let growth = support::resident_kib(gate.pid()).saturating_sub(before);
-    println!("hostile answers: resident memory grew by {growth} KiB");
+    let growth = support::resident_kib(gateway.pid()).saturating_sub(before);
+    println!("faulty responses: resident memory grew by {growth} KiB");
     assert!(growth < MOST_GROWTH_KIB, "memory grew by {growth} KiB");
-    assert!(!gate.chat(&support::chat("chat-model")).headers.iter().any(|(name, _)| name == "set-cookie"));
+    assert!(!gateway.chat(&support::chat("chat-model")).headers.iter().any(|(name, _)| name == "set-cookie"));
 }
 
 #[test]
-fn streams() {
+fn streamed_faults_get_the_documented_status() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     let (hello, stop) = (delta("\"hé\"", "null"), delta("\"\"", "\"stop\""));
     let good = format!("data: {hello}\r\n\r\ndata: {stop}\r\n\r\ndata: [DONE]\r\n\r\n");
     let stream = || ScriptedResponse::status(200).header("content-type", "text/event-stream");
     let bad = "upstream_bad_response";
-    let before = support::resident_kib(gate.pid());
+    let before = support::resident_kib(gateway.pid());
     check(
-        &gate,
+        &gateway,
         &upstream,
         &support::chat_stream("chat-model"),
         vec![
             (
                 "one byte at a time, inside characters and line ends",
-                stream().pieces(good.bytes().map(|byte| vec![byte])),
+                stream().chunks(good.bytes().map(|byte| vec![byte])),
                 200,
                 "hé",
             ),
             ("CR alone", events(&good.replace("\r\n", "\r")), 200, "hé"),
             ("data behind [DONE]", events(&format!("{good}data: {{\"late\":1}}\n\n")), 200, "hé"),
-            ("endless comments", stream().pieces([b": nothing\n\n".to_vec()]).forever(), 502, bad),
+            ("endless comments", stream().chunks([b": nothing\n\n".to_vec()]).repeat_last_chunk(), 502, bad),
             (
                 "endless empty deltas",
-                stream().pieces([format!("data: {}\n\n", delta("\"\"", "null")).into_bytes()]).forever(),
+                stream().chunks([format!("data: {}\n\n", delta("\"\"", "null")).into_bytes()]).repeat_last_chunk(),
                 502,
                 bad,
             ),
-            ("a line without end", stream().pieces([b"data: \"".to_vec(), vec![b'x'; MIB]]).forever(), 502, bad),
+            ("a line without end", stream().chunks([b"data: \"".to_vec(), vec![b'x'; MIB]]).repeat_last_chunk(), 502, bad),
             ("NUL", events("data: {\"choices\":\0}\n\n"), 502, bad),
-            ("invalid UTF-8", stream().pieces([b"data: {\"x\":\"\xff\"}\n\n".to_vec()]), 502, bad),
+            ("invalid UTF-8", stream().chunks([b"data: {\"x\":\"\xff\"}\n\n".to_vec()]), 502, bad),
             ("lone surrogates", events(&good.replace("hé", "\\ud800 hé")), 200, "hé"),
             ("duplicate keys", events(&good.replace("{\"id\":\"x\"", "{\"id\":\"y\",\"id\":\"x\"")), 200, "hé"),
             ("nesting", events(&format!("data: {}\n\n", "[".repeat(100_000))), 502, bad),
-            ("gzip unasked", stream().header("content-encoding", "gzip").pieces([gzip(good.as_bytes())]), 502, bad),
-            ("reset before content", stream().pieces([b": hi\n\n".to_vec()]).reset(), 502, "upstream_"),
+            ("gzip unasked", stream().header("content-encoding", "gzip").chunks([gzip(good.as_bytes())]), 502, bad),
+            ("reset before content", stream().chunks([b": hi\n\n".to_vec()]).reset(), 502, "upstream_"),
         ],
     );
-    let growth = support::resident_kib(gate.pid()).saturating_sub(before);
-    println!("hostile streams: resident memory grew by {growth} KiB");
+    let growth = support::resident_kib(gateway.pid()).saturating_sub(before);
+    println!("faulty streams: resident memory grew by {growth} KiB");
     assert!(growth < MOST_GROWTH_KIB, "memory grew by {growth} KiB");
-    upstream.next(events(&format!("{good}data: {{\"late\":1}}\n\n")));
-    assert!(!gate.chat(&support::chat_stream("chat-model")).text().contains("late"), "nothing follows [DONE]");
+    upstream.enqueue(events(&format!("{good}data: {{\"late\":1}}\n\n")));
+    assert!(!gateway.chat(&support::chat_stream("chat-model")).text().contains("late"), "nothing follows [DONE]");
 }
 
 #[test]
-fn streams_that_break_behind_content_end_in_an_error_event() {
+fn streams_broken_after_content_end_with_an_error_event() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     let hello = format!("data: {}\n\n", delta("\"hé\"", "null"));
     let stream = || ScriptedResponse::status(200).header("content-type", "text/event-stream");
     let cases: [(&str, ScriptedResponse); 6] = [
         ("an error object", events(&format!("{hello}data: {{\"error\":{{\"message\":\"x\",\"type\":\"server_error\"}}}}\n\n"))),
         ("garbage", events(&format!("{hello}data: {{\"choices\":\n\n"))),
-        ("a line without end", stream().pieces([hello.clone().into_bytes(), b"data: \"".to_vec(), vec![b'x'; MIB]]).forever()),
-        ("a reset", stream().pieces([hello.clone().into_bytes()]).reset()),
-        ("no final chunk", stream().pieces([hello.clone().into_bytes(), Vec::new()]).cut_after(1)),
+        (
+            "a line without end",
+            stream().chunks([hello.clone().into_bytes(), b"data: \"".to_vec(), vec![b'x'; MIB]]).repeat_last_chunk(),
+        ),
+        ("a reset", stream().chunks([hello.clone().into_bytes()]).reset()),
+        ("no final chunk", stream().chunks([hello.clone().into_bytes(), Vec::new()]).cut_after(1)),
         ("NUL", events(&format!("{hello}data: \0\n\n"))),
     ];
     for (name, reply) in cases {
-        upstream.next(reply);
-        let answer = gate.chat(&support::chat_stream("chat-model"));
-        assert_eq!((answer.status, answer.whole), (200, false), "{name}: {}", answer.text());
+        upstream.enqueue(reply);
+        let answer = gateway.chat(&support::chat_stream("chat-model"));
+        assert_eq!((answer.status, answer.complete), (200, false), "{name}: {}", answer.text());
         assert!(answer.text().contains("hé") && answer.text().contains("upstream_stream_interrupted"), "{name}: {}", answer.text());
-        let record = gate.record_of(&answer);
+        let record = gateway.record_of(&answer);
         assert_eq!(
             (&record["outcome"], &record["attempts"][0]["result"]),
             (&"upstream_broke".into(), &"broke".into()),
@@ -195,27 +201,27 @@ fn streams_that_break_behind_content_end_in_an_error_event() {
 }
 
 #[test]
-fn nothing_that_follows_a_finish_holds_a_stream() {
+fn stream_ends_at_its_finish_whatever_follows() {
     let upstream = Upstream::start();
-    let gate = support::builder(&upstream, "cooling = false\nidle_timeout_ms = 1500").spawn();
+    let gateway = support::builder(&upstream, "cooling = false\nidle_timeout_ms = 1500").spawn();
     let usage = r#"{"id":"x","object":"chat.completion.chunk","created":1,"model":"upstream-model","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}"#;
     let answer = format!("data: {}\n\ndata: {}\n\ndata: {usage}\n\n", delta("\"hé\"", "null"), delta("null", "\"stop\""));
     for nothing in [": ping\n\n".to_owned(), format!("data: {}\n\n", delta("\"\"", "null"))] {
         let stream = ScriptedResponse::status(200).header("content-type", "text/event-stream");
         let pieces = [answer.clone().into_bytes(), nothing.clone().into_bytes()];
-        upstream.next(stream.pieces(pieces).every(Duration::from_millis(100)).forever());
+        upstream.enqueue(stream.chunks(pieces).chunk_delay(Duration::from_millis(100)).repeat_last_chunk());
         let begin = Instant::now();
-        let got = gate.chat(&support::chat_stream("chat-model"));
+        let got = gateway.chat(&support::chat_stream("chat-model"));
         assert!(begin.elapsed() < Duration::from_secs(10), "{nothing}: {:?}", begin.elapsed());
-        assert_eq!((got.status, got.whole), (200, true), "{nothing}: {}", got.text());
+        assert_eq!((got.status, got.complete), (200, true), "{nothing}: {}", got.text());
         assert!(got.text().ends_with("data: [DONE]\n\n"), "{nothing}: {}", got.text());
     }
 }
 
 #[test]
-fn usage_that_cannot_be_is_counted_here_and_never_negative() {
+fn implausible_usage_is_replaced_by_own_count() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     let odd = [
         json!(null),
         json!({}),
@@ -229,24 +235,24 @@ fn usage_that_cannot_be_is_counted_here_and_never_negative() {
     ];
     for usage in odd {
         let text = chat_body().replace(r#"{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}"#, &usage.to_string());
-        upstream.next(ScriptedResponse::status(200).body(text, "application/json"));
-        let plain = gate.chat(&support::chat("chat-model"));
+        upstream.enqueue(ScriptedResponse::status(200).body(text, "application/json"));
+        let plain = gateway.chat(&support::chat("chat-model"));
         let chunk = format!("data: {}\n\ndata: {}\n\n", delta("\"hello\"", "null"), delta("\"\"", "\"stop\""));
         let last = json!({"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "upstream-model", "choices": [], "usage": usage});
-        upstream.next(events(&format!("{chunk}data: {last}\n\ndata: [DONE]\n\n")));
-        let streamed = gate.chat(&support::chat_stream("chat-model"));
+        upstream.enqueue(events(&format!("{chunk}data: {last}\n\ndata: [DONE]\n\n")));
+        let streamed = gateway.chat(&support::chat_stream("chat-model"));
         for answer in [plain, streamed] {
-            assert_eq!((answer.status, answer.whole), (200, true), "{usage}: {}", answer.text());
+            assert_eq!((answer.status, answer.complete), (200, true), "{usage}: {}", answer.text());
             assert!(answer.text().contains("hello"), "{usage}");
-            let record = gate.record_of(&answer);
+            let record = gateway.record_of(&answer);
             assert_eq!(record["outcome"], "completed", "{usage}: {record}");
             let sale = record["sale_nano_usd"].as_i64();
             assert!(sale.is_none_or(|sale| sale >= 0), "{usage}: {record}");
             assert!(sale.is_some() || record["reason"] == "overflow", "{usage}: {record}");
         }
     }
-    // Growing, shrinking, twice: the last one that was said counts.
-    let said = |input: u64, output: u64| {
+    // Growing, shrinking, repeated: the last usage counts.
+    let usage_chunk = |input: u64, output: u64| {
         format!(
             "data: {}\n\n",
             json!({"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "upstream-model",
@@ -255,31 +261,31 @@ fn usage_that_cannot_be_is_counted_here_and_never_negative() {
         )
     };
     let stop = format!("data: {}\n\ndata: [DONE]\n\n", delta("\"\"", "\"stop\""));
-    upstream.next(events(&[said(5, 1), said(5, 9), said(5, 3), said(5, 3), stop].concat()));
-    let record = gate.record_of(&gate.chat(&support::chat_stream("chat-model")));
+    upstream.enqueue(events(&[usage_chunk(5, 1), usage_chunk(5, 9), usage_chunk(5, 3), usage_chunk(5, 3), stop].concat()));
+    let record = gateway.record_of(&gateway.chat(&support::chat_stream("chat-model")));
     assert_eq!((&record["tokens"]["input"], &record["tokens"]["output"]), (&5.into(), &3.into()), "{record}");
 }
 
 #[test]
-fn a_pause_of_ages_or_of_the_past_is_kept_within_bounds() {
+fn retry_after_is_clamped() {
     for (asked, least, most) in
         [("1000000000", 3_500, 3_600), ("Sun, 06 Nov 1994 08:49:37 GMT", 0, 1), ("-5", 0, 10), ("soon", 0, 10)]
     {
         let upstream = Upstream::start();
-        let gate = support::builder(&upstream, "").spawn();
-        upstream.next(ScriptedResponse::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", asked));
-        let answer = gate.chat(&support::chat("chat-model"));
-        let told: u64 = answer.header("retry-after").unwrap().parse().unwrap();
-        assert!(answer.status == 429 && (1..=60).contains(&told), "{asked}: {told}");
+        let gateway = support::builder(&upstream, "").spawn();
+        upstream.enqueue(ScriptedResponse::error(429, &json!({"error": {"message": "slow down"}})).header("retry-after", asked));
+        let answer = gateway.chat(&support::chat("chat-model"));
+        let retry_after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!(answer.status == 429 && (1..=60).contains(&retry_after), "{asked}: {retry_after}");
         let begin = Instant::now();
         let left = loop {
-            let output = gate.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]);
+            let output = gateway.run(&["explain", "--model", "chat-model", "--key", "caller", "--json"]);
             let explained: Value = serde_json::from_slice(&output.stdout).unwrap();
             if let Some(detail) = explained["excluded"][0]["detail"].as_str() {
                 let until: jiff::Timestamp = detail.rsplit(' ').next().unwrap().parse().unwrap();
                 break until.duration_since(jiff::Timestamp::now()).as_secs();
             }
-            // A pause of a second may be over before anybody looks.
+            // A cooldown of one second may be over before the next request.
             if least == 0 && begin.elapsed().as_secs() > 2 {
                 break 0;
             }
@@ -290,7 +296,7 @@ fn a_pause_of_ages_or_of_the_past_is_kept_within_bounds() {
 }
 
 #[test]
-fn an_answer_before_the_request_is_fully_sent_is_an_answer_or_a_502() {
+fn response_before_the_whole_request_is_forwarded_or_502() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -302,26 +308,26 @@ fn an_answer_before_the_request_is_fully_sent_is_an_answer_or_a_502() {
     let catalog = support::channel("chat", "openai", &format!("http://{address}/v1"), "chat-model", "cooling = false")
         + &support::prices(&["chat-model"])
         + &support::group(&["chat"]);
-    let gate = TestGateway::of(PROGRAM).catalog(&catalog).spawn();
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     let mut body = support::chat("chat-model");
     body["messages"][0]["content"] = "x".repeat(8 * MIB).into();
     for _ in 0..5 {
-        let answer = gate.chat(&body);
+        let answer = gateway.chat(&body);
         assert!([413, 502].contains(&answer.status), "{}: {}", answer.status, answer.text());
     }
-    assert_eq!(gate.send(&Request::get("/healthz")).status, 200);
+    assert_eq!(gateway.send(&Request::get("/healthz")).status, 200);
 }
 
 #[test]
-fn an_upstream_that_closes_kept_connections_costs_no_caller_anything() {
+fn closed_keep_alive_connections_fail_no_request() {
     let upstream = Upstream::start();
-    upstream.otherwise(ScriptedResponse::chat("hello").quits());
-    let gate = support::before(&upstream);
+    upstream.set_default(ScriptedResponse::chat("hello").close_unannounced());
+    let gateway = support::gateway_for(&upstream);
     for number in 0..300 {
-        let answer = gate.chat(&support::chat("chat-model"));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!(answer.status, 200, "{number}: {}", answer.text());
     }
-    let records = gate.records();
+    let records = gateway.records();
     assert!(
         records.iter().all(|record| record["attempts"].as_array().is_some_and(|it| it.len() == 1)),
         "a race lost is no attempt"

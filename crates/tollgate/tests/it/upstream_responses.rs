@@ -1,29 +1,29 @@
-//! Upstream answers that must not hurt: each ends as the error table says, and the gateway goes on.
+//! Unusual and invalid upstream responses: each gets the documented status, and the gateway keeps serving.
 
 use serde_json::json;
 use tollgate_testkit::{ScriptedResponse, Upstream};
 
 use crate::support;
 
-/// Sends each reply to a plain and to a streamed request, and checks the status the caller sees.
+/// Answers a plain and a streamed request with each response, and checks the caller's status.
 fn check(cases: Vec<(&str, ScriptedResponse, u16)>) {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     for (name, reply, status) in cases {
-        // As many copies as attempts: every account shows the same fault.
+        // One copy per attempt, so that every account has the same fault.
         for _ in 0..3 {
-            upstream.next(reply.clone());
+            upstream.enqueue(reply.clone());
         }
-        let answer = gate.chat(&support::chat("chat-model"));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
         assert!(answer.json()["error"]["message"].is_string(), "{name}");
         upstream.clear();
-        assert_eq!(gate.chat(&support::chat("chat-model")).status, 200, "the gateway goes on after: {name}");
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "the gateway goes on after: {name}");
     }
 }
 
 #[test]
-fn unreadable_answers_are_502() {
+fn unreadable_responses_are_502() {
     let long_line = vec![b'x'; 8 << 20];
     check(vec![
         ("truncated JSON", ScriptedResponse::status(200).body("{\"choices\":[", "application/json"), 502),
@@ -67,7 +67,7 @@ fn broken_http_is_502() {
 }
 
 #[test]
-fn upstream_errors_keep_to_the_table() {
+fn upstream_errors_map_to_documented_statuses() {
     check(vec![
         ("500 HTML", ScriptedResponse::status(500).body("<html>", "text/html"), 502),
         ("503", ScriptedResponse::error(503, &json!({"error": {"message": "busy"}})), 503),
@@ -88,17 +88,17 @@ fn upstream_errors_keep_to_the_table() {
 }
 
 #[test]
-fn set_cookie_and_other_headers_of_an_upstream_stop_here() {
+fn upstream_response_headers_are_not_forwarded() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
-    upstream.next(
+    let gateway = support::gateway_for(&upstream);
+    upstream.enqueue(
         ScriptedResponse::chat("hi")
             .header("set-cookie", "a=b")
             .header("server", "secret")
             .header("x-internal", "1")
             .header("openai-organization", "org"),
     );
-    let answer = gate.chat(&support::chat("chat-model"));
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 200);
     for name in ["set-cookie", "x-internal", "openai-organization"] {
         assert_eq!(answer.header(name), None, "{name}");
@@ -107,9 +107,9 @@ fn set_cookie_and_other_headers_of_an_upstream_stop_here() {
 }
 
 #[test]
-fn odd_event_streams_are_read_or_refused_but_never_hurt() {
+fn unusual_event_streams_are_parsed_or_refused() {
     let upstream = Upstream::start();
-    let gate = support::before(&upstream);
+    let gateway = support::gateway_for(&upstream);
     let chunk = |text: &str, finish: &str| {
         format!(
             "{{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"upstream-model\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{finish}}}]}}"
@@ -127,9 +127,9 @@ fn odd_event_streams_are_read_or_refused_but_never_hurt() {
     ];
     for (name, text) in good {
         let bytes: Vec<String> = vec![text.clone()];
-        upstream.next(ScriptedResponse::events(bytes));
-        let answer = gate.chat(&support::chat_stream("chat-model"));
-        assert_eq!((answer.status, answer.whole), (200, true), "{name}: {}", answer.text());
+        upstream.enqueue(ScriptedResponse::events(bytes));
+        let answer = gateway.chat(&support::chat_stream("chat-model"));
+        assert_eq!((answer.status, answer.complete), (200, true), "{name}: {}", answer.text());
         assert!(answer.text().contains("hé"), "{name}: {}", answer.text());
     }
     for (name, text) in [
@@ -138,8 +138,8 @@ fn odd_event_streams_are_read_or_refused_but_never_hurt() {
         ("nothing", String::new()),
         ("an error event first", "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}\n\n".to_owned()),
     ] {
-        upstream.next(stream(text));
-        let answer = gate.chat(&support::chat_stream("chat-model"));
+        upstream.enqueue(stream(text));
+        let answer = gateway.chat(&support::chat_stream("chat-model"));
         assert_eq!(answer.status, 502, "{name}: {}", answer.text());
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong below HTTP: TLS that cannot be trusted or ends in an alert, HTTP/2 connections and streams that are ended.
+//! Upstream faults below HTTP: untrusted certificates, TLS alerts, HTTP/2 connections and streams closed by the upstream.
 
 use std::{
     net::SocketAddr,
@@ -42,7 +42,7 @@ fn acceptor(certificate: &str) -> TlsAcceptor {
 type Connection = h2::server::Connection<TlsStream<TcpStream>, Bytes>;
 type Respond = h2::server::SendResponse<Bytes>;
 
-/// An HTTP/2 upstream that leaves every request to `answer`, with the request's number from 0.
+/// An HTTP/2 upstream that calls `answer` for every request, with the request's number from 0.
 struct Http2 {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -75,13 +75,13 @@ impl Http2 {
     }
 }
 
-fn gate(address: SocketAddr) -> TestGateway {
+fn gateway(address: SocketAddr) -> TestGateway {
     let url = format!("https://localhost:{}/v1", address.port());
     let lines = format!("cooling = false\nca_file = \"{FIXTURES}/ca.pem\"");
     let catalog = support::channel("chat", "openai", &url, "chat-model", &lines)
         + &support::prices(&["chat-model"])
         + &support::group(&["chat"]);
-    TestGateway::of(PROGRAM).catalog(&catalog).spawn()
+    TestGateway::builder(PROGRAM).catalog(&catalog).spawn()
 }
 
 fn head(content_type: &str) -> http::Response<()> {
@@ -94,7 +94,7 @@ fn whole(mut respond: Respond) {
 }
 
 #[test]
-fn a_refused_stream_is_sent_again_and_the_caller_notices_nothing() {
+fn refused_stream_is_retried_transparently() {
     let upstream =
         Http2::start(
             "server.pem",
@@ -102,18 +102,18 @@ fn a_refused_stream_is_sent_again_and_the_caller_notices_nothing() {
                 if number == 0 { respond.send_reset(h2::Reason::REFUSED_STREAM) } else { whole(respond) }
             },
         );
-    let gate = gate(upstream.address);
-    let answer = gate.chat(&support::chat("chat-model"));
+    let gateway = gateway(upstream.address);
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "{}", answer.text());
     assert_eq!(upstream.requests(), 2);
 }
 
-/// Says of a connection that it goes away, and of its first request that nobody looked at it: settings, the acknowledgement
-/// of ours, and a GOAWAY without an error whose last stream is 0.
+/// Writes settings, the acknowledgement of ours, and a GOAWAY with NO_ERROR and last stream id 0, which says that the first
+/// request was not processed.
 async fn go_away(mut stream: TlsStream<TcpStream>) {
     const FRAMES: [[u8; 9]; 3] = [[0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 0, 4, 1, 0, 0, 0, 0], [0, 0, 8, 7, 0, 0, 0, 0, 0]];
     let mut read = Vec::new();
-    // The request is here when its body is: its text stands in the last frame as it is.
+    // The last frame holds the body's text unencoded; when it arrived, so did the request.
     while !read.windows(13).any(|piece| piece == b"prompt-canary") {
         if !matches!(stream.read_buf(&mut read).await, Ok(1..)) {
             return;
@@ -125,7 +125,7 @@ async fn go_away(mut stream: TlsStream<TcpStream>) {
 }
 
 #[test]
-fn a_stream_behind_the_last_of_a_goaway_is_sent_again_and_the_caller_notices_nothing() {
+fn stream_above_the_goaway_last_stream_id_is_retried_transparently() {
     let runtime = Runtime::new().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -145,17 +145,17 @@ fn a_stream_behind_the_last_of_a_goaway_is_sent_again_and_the_caller_notices_not
             });
         }
     });
-    let gate = gate(address);
+    let gateway = gateway(address);
     for _ in 0..2 {
-        let answer = gate.chat(&support::chat("chat-model"));
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "{}", answer.text());
     }
-    assert!(!gate.log().contains("an attempt failed"), "it counts against nobody: {}", gate.log());
+    assert!(!gateway.log().contains("an attempt failed"), "no account is blamed: {}", gateway.log());
     assert!(connections.load(Ordering::SeqCst) > 1);
 }
 
 #[test]
-fn goaway_in_the_middle_of_a_stream_is_told_and_the_next_request_has_a_new_connection() {
+fn goaway_during_a_stream_is_reported_and_the_next_request_reconnects() {
     let upstream = Http2::start("server.pem", |number, mut respond, connection| {
         if number > 0 {
             return whole(respond);
@@ -163,34 +163,34 @@ fn goaway_in_the_middle_of_a_stream_is_told_and_the_next_request_has_a_new_conne
         let mut body = respond.send_response(head("text/event-stream"), false).unwrap();
         let event = format!("data: {}\n\n", super::delta("\"hello\"", "null"));
         body.send_data(Bytes::from(event), false).unwrap();
-        // Once the event is out.
+        // After the event was written.
         connection.set_target_window_size(1 << 20);
         connection.abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
     });
-    let gate = gate(upstream.address);
-    let answer = gate.chat(&support::chat_stream("chat-model"));
-    // Whether the event was still on its way is the upstream's secret: broken off, or as if it had never begun.
+    let gateway = gateway(upstream.address);
+    let answer = gateway.chat(&support::chat_stream("chat-model"));
+    // Depending on timing the event was received or not: the stream is interrupted, or never began.
     match answer.status {
-        200 => assert!(!answer.whole && answer.text().contains("upstream_stream_interrupted"), "{}", answer.text()),
+        200 => assert!(!answer.complete && answer.text().contains("upstream_stream_interrupted"), "{}", answer.text()),
         status => assert_eq!(status, 502, "{}", answer.text()),
     }
-    let answer = gate.chat(&support::chat("chat-model"));
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
 #[test]
-fn certificates_of_others_and_of_yesterday_are_refused() {
+fn mismatched_and_expired_certificates_are_refused() {
     for certificate in ["other-name.pem", "expired.pem"] {
         let upstream = Http2::start(certificate, |_, respond, _| whole(respond));
-        let gate = gate(upstream.address);
-        let answer = gate.chat(&support::chat("chat-model"));
+        let gateway = gateway(upstream.address);
+        let answer = gateway.chat(&support::chat("chat-model"));
         assert_eq!((answer.status, upstream.requests()), (502, 0), "{certificate}: {}", answer.text());
         assert!(answer.text().contains("upstream_unreachable"), "{certificate}: {}", answer.text());
     }
 }
 
 #[test]
-fn a_tls_alert_is_a_failure_to_connect() {
+fn tls_alert_counts_as_failed_connection() {
     let runtime = Runtime::new().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
@@ -202,8 +202,8 @@ fn a_tls_alert_is_a_failure_to_connect() {
             let _ = socket.write_all(&[21, 3, 3, 0, 2, 2, 40]).await;
         }
     });
-    let gate = gate(address);
-    let answer = gate.chat(&support::chat("chat-model"));
+    let gateway = gateway(address);
+    let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 502, "{}", answer.text());
     assert!(answer.text().contains("upstream_unreachable"), "{}", answer.text());
 }

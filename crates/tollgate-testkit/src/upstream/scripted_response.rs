@@ -1,4 +1,4 @@
-//! What the scripted upstream answers, good and bad.
+//! Responses of the scripted upstream: plain ones, and ones with a fault.
 
 use std::time::Duration;
 
@@ -6,51 +6,54 @@ use serde_json::{Value, json};
 
 use crate::Latch;
 
-/// One scripted answer.
+/// One scripted response.
 #[derive(Clone, Debug)]
 pub struct ScriptedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
-    /// Pieces of the body; more than one, or a pause, makes it chunked.
-    pub(super) pieces: Vec<Vec<u8>>,
+    /// Chunks of the body. More than one makes the transfer encoding chunked.
+    pub(super) chunks: Vec<Vec<u8>>,
     pub(super) chunked: bool,
-    pub(super) pause: Duration,
-    pub(super) first_pause: Duration,
+    /// Wait before the first byte.
+    pub(super) delay: Duration,
+    /// Wait between chunks.
+    pub(super) chunk_delay: Duration,
     pub(super) cut_after: Option<usize>,
     pub(super) stall_after: Option<usize>,
     pub(super) raw: bool,
     pub(super) close: bool,
-    pub(super) refuse: bool,
-    pub(super) forever: bool,
+    pub(super) close_immediately: bool,
+    pub(super) repeat_last_chunk: bool,
     pub(super) reset: bool,
-    pub(super) quits: bool,
-    pub(super) held: Option<(usize, Latch)>,
+    pub(super) close_unannounced: bool,
+    /// Number of chunks after which the latch is waited for.
+    pub(super) latch: Option<(usize, Latch)>,
 }
 
 impl ScriptedResponse {
-    /// An empty answer with a status.
+    /// An empty body with a status.
     #[must_use]
     pub fn status(status: u16) -> Self {
         Self {
             status,
             headers: Vec::new(),
-            pieces: Vec::new(),
+            chunks: Vec::new(),
             chunked: false,
-            pause: Duration::ZERO,
-            first_pause: Duration::ZERO,
+            delay: Duration::ZERO,
+            chunk_delay: Duration::ZERO,
             cut_after: None,
             stall_after: None,
             raw: false,
             close: false,
-            refuse: false,
-            forever: false,
+            close_immediately: false,
+            repeat_last_chunk: false,
             reset: false,
-            quits: false,
-            held: None,
+            close_unannounced: false,
+            latch: None,
         }
     }
 
-    /// 200 with a JSON body.
+    /// Status 200 with a JSON body.
     #[must_use]
     pub fn json(body: &Value) -> Self {
         Self::status(200).body(body.to_string(), "application/json")
@@ -98,44 +101,44 @@ impl ScriptedResponse {
         Self::events(events)
     }
 
-    /// A native answer with usage 5 + 7.
+    /// A native (Gemini) response with usage 5 + 7.
     #[must_use]
     pub fn native(text: &str) -> Self {
         Self::json(&native_chunk(text, true))
     }
 
-    /// A streamed native answer with usage 5 + 7.
+    /// A streamed native response with usage 5 + 7.
     #[must_use]
     pub fn native_stream(texts: &[&str]) -> Self {
         let last = texts.len().saturating_sub(1);
         Self::events(texts.iter().enumerate().map(|(i, text)| format!("data: {}\r\n\r\n", native_chunk(text, i == last))).collect())
     }
 
-    /// An event stream of these pieces.
+    /// An event stream of these chunks.
     #[must_use]
-    pub fn events(pieces: Vec<String>) -> Self {
-        let mut reply = Self::status(200).header("content-type", "text/event-stream");
-        reply.pieces = pieces.into_iter().map(String::into_bytes).collect();
-        reply.chunked = true;
-        reply
+    pub fn events(chunks: Vec<String>) -> Self {
+        let mut response = Self::status(200).header("content-type", "text/event-stream");
+        response.chunks = chunks.into_iter().map(String::into_bytes).collect();
+        response.chunked = true;
+        response
     }
 
-    /// Bytes sent as they are instead of an HTTP answer; the connection is closed behind them.
+    /// Bytes sent unchanged instead of an HTTP response; the connection is closed after them.
     #[must_use]
     pub fn raw(bytes: &[u8]) -> Self {
-        let mut reply = Self::status(0);
-        reply.pieces = vec![bytes.to_vec()];
-        reply.raw = true;
-        reply.close = true;
-        reply
+        let mut response = Self::status(0);
+        response.chunks = vec![bytes.to_vec()];
+        response.raw = true;
+        response.close = true;
+        response
     }
 
-    /// Closes the connection without a word once the request was read.
+    /// Closes the connection without a response once the request has been read.
     #[must_use]
     pub fn close_immediately() -> Self {
-        let mut reply = Self::status(0);
-        reply.refuse = true;
-        reply
+        let mut response = Self::status(0);
+        response.close_immediately = true;
+        response
     }
 
     /// Adds a header.
@@ -145,80 +148,80 @@ impl ScriptedResponse {
         self
     }
 
-    /// Sets the body and its type.
+    /// Sets the body and its content type.
     #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>, content_type: &str) -> Self {
-        self.pieces = vec![body.into()];
+        self.chunks = vec![body.into()];
         self.header("content-type", content_type)
     }
 
-    /// Sets the pieces of a chunked body, each sent by itself.
+    /// Sets the chunks of a chunked body, each written separately.
     #[must_use]
-    pub fn pieces(mut self, pieces: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        self.pieces = pieces.into_iter().collect();
+    pub fn chunks(mut self, chunks: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        self.chunks = chunks.into_iter().collect();
         self.chunked = true;
         self
     }
 
-    /// Sends the last piece again and again until the gateway closes, or 1 GiB has gone out.
+    /// Repeats the last chunk until the gateway closes the connection or 1 GiB was written.
     #[must_use]
-    pub fn forever(mut self) -> Self {
-        self.forever = true;
+    pub fn repeat_last_chunk(mut self) -> Self {
+        self.repeat_last_chunk = true;
         self.chunked = true;
         self
     }
 
-    /// Resets the connection (RST, not FIN) where the answer would end.
+    /// Resets the connection (RST, not FIN) instead of ending the body.
     #[must_use]
     pub fn reset(mut self) -> Self {
         self.reset = true;
         self
     }
 
-    /// Closes the connection behind the answer without having said that it would.
+    /// Closes the connection after the response although it has no `connection: close`.
     #[must_use]
-    pub fn quits(mut self) -> Self {
-        self.quits = true;
+    pub fn close_unannounced(mut self) -> Self {
+        self.close_unannounced = true;
         self
     }
 
-    /// Waits before the first byte.
+    /// Waits before the first byte of the response.
     #[must_use]
-    pub fn after(mut self, wait: Duration) -> Self {
-        self.first_pause = wait;
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
         self
     }
 
-    /// Waits between pieces.
+    /// Waits between chunks.
     #[must_use]
-    pub fn every(mut self, wait: Duration) -> Self {
-        self.pause = wait;
+    pub fn chunk_delay(mut self, delay: Duration) -> Self {
+        self.chunk_delay = delay;
         self
     }
 
-    /// Sends so many pieces (none: nothing), then waits until the test opens a door.
+    /// Writes this many chunks (0: not even the head), then waits until the test opens the latch.
     #[must_use]
-    pub fn wait_after(mut self, pieces: usize, hold: &Latch) -> Self {
-        self.held = Some((pieces, hold.clone()));
+    pub fn wait_after(mut self, chunks: usize, latch: &Latch) -> Self {
+        self.latch = Some((chunks, latch.clone()));
         self
     }
 
-    /// Ends the connection after so many pieces (events) of the body.
+    /// Closes the connection after this many chunks (events) of the body.
     #[must_use]
-    pub fn cut_after(mut self, pieces: usize) -> Self {
-        self.cut_after = Some(pieces);
+    pub fn cut_after(mut self, chunks: usize) -> Self {
+        self.cut_after = Some(chunks);
         self
     }
 
-    /// Goes silent after so many pieces (events) of the body, until the gateway closes.
+    /// Writes nothing more after this many chunks (events) of the body, until the gateway closes the connection.
     #[must_use]
-    pub fn stall_after(mut self, pieces: usize) -> Self {
-        self.stall_after = Some(pieces);
+    pub fn stall_after(mut self, chunks: usize) -> Self {
+        self.stall_after = Some(chunks);
         self
     }
 }
 
-/// A native answer or stream chunk.
+/// A native response or stream chunk.
 fn native_chunk(text: &str, last: bool) -> Value {
     let mut candidate = json!({"content": {"role": "model", "parts": [{"text": text}]}, "index": 0});
     if last {

@@ -1,8 +1,8 @@
-//! Hostile callers: malformed requests, byte for byte, against the real binary. The inputs are data
-//! (`tests/fixtures/hostile.jsonl`): what is sent, and which answers are acceptable. `/healthz` must answer after each.
+//! Malformed and hostile requests against the real binary, byte for byte. `tests/fixtures/malformed_requests.jsonl` holds the
+//! bytes to send and the acceptable answers. After each input `/healthz` must answer.
 
 mod bytes;
-mod judge;
+mod expectations;
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -15,77 +15,82 @@ use serde_json::Value;
 use tollgate_testkit::{Request, TestGateway};
 
 use crate::support;
-use bytes::{Action, Places};
+use bytes::{Action, Placeholders};
 
-/// What came back on one connection.
+/// The answer on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) bytes: Vec<u8>,
     pub(crate) closed: bool,
     pub(crate) waited: Duration,
-    /// Nothing more came until the time was up.
+    /// The time limit passed before the answer was complete.
     pub(crate) timed_out: bool,
 }
 
-/// How many times slower than promised a machine may be that does other work beside the tests.
+/// Factor allowed beyond the documented times, for busy machines.
 pub(crate) const SLACK: u32 = 3;
-/// Inputs under way at once; some of them are long silences.
+/// Concurrent inputs; some consist of long pauses.
 const WORKERS: usize = 8;
 
 #[test]
-fn every_hostile_input_is_answered_as_it_may_be() {
-    let gate = support::echo();
+fn every_malformed_request_gets_an_acceptable_answer() {
+    let gateway = support::echo();
     let canary = TcpListener::bind("127.0.0.1:0").unwrap();
     canary.set_nonblocking(true).unwrap();
-    let places = Places {
-        host: gate.address().to_string(),
-        key: gate.key().to_owned(),
+    let placeholders = Placeholders {
+        host: gateway.address().to_string(),
+        key: gateway.key().to_owned(),
         model: "echo".to_owned(),
         canary: canary.local_addr().unwrap().to_string(),
-        admin: crate::admin::make_key(&gate, "hostile", "admin"),
+        admin: crate::admin::make_key(&gateway, "malformed-requests", "admin"),
     };
-    let corpus = include_str!("../fixtures/hostile.jsonl");
-    let before = support::resident_kib(gate.pid());
+    let corpus = include_str!("../fixtures/malformed_requests.jsonl");
+    let before = support::resident_kib(gateway.pid());
     let inputs: Vec<Value> = corpus.lines().map(|line| serde_json::from_str(line).expect("the fixture is JSON lines")).collect();
-    let judged = inputs.len();
-    let mut faults: Vec<String> = thread::scope(|scope| {
+    let sent = inputs.len();
+    let mut violations: Vec<String> = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
-                let (gate, places, inputs) = (&gate, &places, &inputs);
+                let (gateway, placeholders, inputs) = (&gateway, &placeholders, &inputs);
                 scope.spawn(move || {
-                    inputs.iter().skip(worker).step_by(WORKERS).flat_map(|input| try_out(gate, input, places)).collect::<Vec<_>>()
+                    inputs
+                        .iter()
+                        .skip(worker)
+                        .step_by(WORKERS)
+                        .flat_map(|input| violations_of(gateway, input, placeholders))
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("workers do not panic")).collect()
     });
     if canary.accept().is_ok() {
-        faults.push("the gateway connected to an address of the caller's choice".to_owned());
+        violations.push("the gateway connected to an address of the caller's choice".to_owned());
     }
-    let growth = support::resident_kib(gate.pid()).saturating_sub(before);
-    println!("{judged} hostile inputs, {} faults, resident memory grew by {growth} KiB", faults.len());
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-    assert!(judged > 400, "only {judged} inputs were judged");
+    let growth = support::resident_kib(gateway.pid()).saturating_sub(before);
+    println!("{sent} malformed requests, {} violations, resident memory grew by {growth} KiB", violations.len());
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    assert!(sent > 400, "only {sent} inputs");
     assert!(growth < 64 * 1024, "memory grew by {growth} KiB");
 }
 
-/// One input: what is wrong with its answer, and with the gateway afterwards.
-fn try_out(gate: &TestGateway, input: &Value, places: &Places) -> Vec<String> {
-    let exchange = exchange(gate, input, places);
-    let mut wrong = judge::judge(input, &exchange, places);
-    if gate.send(&Request::get("/healthz")).status != 200 {
-        wrong.push("/healthz does not answer any more".to_owned());
+/// Sends one input; returns the violations of its answer, and of the gateway afterwards.
+fn violations_of(gateway: &TestGateway, input: &Value, placeholders: &Placeholders) -> Vec<String> {
+    let exchange = exchange(gateway, input, placeholders);
+    let mut violations = expectations::violations(input, &exchange, placeholders);
+    if gateway.send(&Request::get("/healthz")).status != 200 {
+        violations.push("/healthz does not answer any more".to_owned());
     }
-    wrong.into_iter().map(|fault| format!("{}: {fault}", input["id"].as_str().unwrap_or_default())).collect()
+    violations.into_iter().map(|violation| format!("{}: {violation}", input["id"].as_str().unwrap_or_default())).collect()
 }
 
-/// Sends one input and reads until the answer is there, the peer closed, or time is up.
-fn exchange(gate: &TestGateway, input: &Value, places: &Places) -> Exchange {
+/// Sends one input and reads until the answer is complete, the peer closes, or the time limit passes.
+fn exchange(gateway: &TestGateway, input: &Value, placeholders: &Placeholders) -> Exchange {
     let mut exchange = Exchange::default();
-    let mut stream = TcpStream::connect(gate.address()).expect("the gateway listens");
+    let mut stream = TcpStream::connect(gateway.address()).expect("the gateway listens");
     stream.set_nodelay(true).unwrap();
     stream.set_nonblocking(true).unwrap();
-    for action in bytes::actions(&input["req"], places) {
+    for action in bytes::actions(&input["req"], placeholders) {
         if exchange.closed {
             break;
         }
@@ -99,20 +104,20 @@ fn exchange(gate: &TestGateway, input: &Value, places: &Places) -> Exchange {
     }
     let limit = SLACK * Duration::from_secs_f64(input["expect"]["timeout"].as_f64().unwrap_or(10.0));
     let settle = Duration::from_secs_f64(input["expect"]["settle"].as_f64().unwrap_or(0.05));
-    let sent = Instant::now();
-    while !exchange.closed && sent.elapsed() < limit {
+    let sent_at = Instant::now();
+    while !exchange.closed && sent_at.elapsed() < limit {
         let had = exchange.bytes.len();
         read_for(&mut stream, settle, &mut exchange);
-        if exchange.bytes.len() == had && judge::is_answered(input, &exchange) {
+        if exchange.bytes.len() == had && expectations::is_answered(input, &exchange) {
             break;
         }
     }
-    exchange.timed_out = !exchange.closed && sent.elapsed() >= limit;
-    exchange.waited = sent.elapsed();
+    exchange.timed_out = !exchange.closed && sent_at.elapsed() >= limit;
+    exchange.waited = sent_at.elapsed();
     exchange
 }
 
-/// Writes everything, reading meanwhile, as long as the peer takes it; bounded to 40 s.
+/// Writes everything while reading, until the peer stops accepting; at most 40 s.
 fn send(stream: &mut TcpStream, data: &[u8], exchange: &mut Exchange) {
     let begin = Instant::now();
     let mut rest = data;
@@ -128,7 +133,7 @@ fn send(stream: &mut TcpStream, data: &[u8], exchange: &mut Exchange) {
     }
 }
 
-/// Reads what comes within a time; returns early when the peer closes.
+/// Reads for this time; returns early when the peer closes.
 fn read_for(stream: &mut TcpStream, time: Duration, exchange: &mut Exchange) {
     let begin = Instant::now();
     let mut buffer = vec![0; 64 * 1024];
