@@ -108,12 +108,13 @@ pub(crate) async fn counters(
     };
     let spending = store.ledger.spending(now()).await?;
     let options = RedisOptions {
-        place: place.clone(),
+        address: place.clone(),
         namespace: store.namespace(),
-        life,
+        reservation_ttl: life,
         nodes: config.number("redis.nodes"),
         random: RandomSource::system(),
         clock: now,
+        instant: || SystemClock.instant(),
     };
     let health = SharedHealth::new(&place, &options.namespace)?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;

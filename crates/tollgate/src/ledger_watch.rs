@@ -16,13 +16,13 @@ pub(crate) async fn watch(store: Store, shared: Arc<Shared>, mut place: LedgerPo
             () = stop.cancelled() => return,
             () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
-        for (alert, spender) in shared.counters.crossed() {
+        for (alert, spender) in shared.counters.take_budget_alerts() {
             shared.alert(spender.request, &spender.key, &alert);
         }
         match store.ledger.posted_since(place).await {
             Ok((posted, now)) => {
                 for entry in posted {
-                    shared.counters.posted(entry.member, entry.amount);
+                    shared.counters.record_posting(entry.member, entry.amount);
                     tracing::info!(
                         member.id = %entry.member,
                         kind = entry.kind.as_str(),

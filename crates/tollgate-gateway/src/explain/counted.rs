@@ -50,7 +50,7 @@ impl CallerCounters {
     #[must_use]
     pub fn of(shared: &Shared, catalog: &Catalog, key: &Key) -> Self {
         let by = if shared.counters.is_shared() { CounterSource::Node } else { CounterSource::Gateway };
-        let CounterSnapshot { micros, meters, .. } = shared.counters.look(&subjects_of(catalog, key), shared.clock.instant());
+        let CounterSnapshot { micros, meters, .. } = shared.counters.snapshot(&subjects_of(catalog, key), shared.clock.instant());
         let counts = meters.into_iter().map(|(subject, meter)| SubjectCounters { subject, meter, by, knows_rates: true });
         Self { counts: counts.collect(), micros, budgets: shared.settings.budgets.clone() }
     }

@@ -215,7 +215,7 @@ impl Rig {
         queued.sort();
         assert_eq!(journalled, queued, "journal and queue hold the same records, each once");
         assert_eq!(self.journal.unbooked(), records.len(), "nothing is begun without an end");
-        assert_eq!(self.core.shared.counters.open(), 0, "every request holds room in its group, and gave it back");
+        assert_eq!(self.core.shared.counters.open_reservations(), 0, "every request holds room in its group, and gave it back");
         records
     }
 

@@ -165,8 +165,8 @@ impl RuntimeState {
         });
         let learned = shared.traffic.learned_parameters.all(MOST_TOLD, now).into_iter();
         let learned = learned.map(|((channel, upstream_model), fields)| LearnedFields { channel, upstream_model, fields });
-        let CounterSnapshot { micros: counted_micros, meters, is_all } =
-            shared.counters.in_use(MOST_COUNTED, shared.clock.instant());
+        let CounterSnapshot { micros: counted_micros, meters, is_complete } =
+            shared.counters.active_subjects(MOST_COUNTED, shared.clock.instant());
         // What was spent on channels is told above.
         let counted = meters.into_iter().filter(|(subject, _)| !matches!(subject, Subject::Channel(_)));
         let mut counted: Vec<_> = counted.map(|(subject, meter)| SubjectUsage { subject, meter }).collect();
@@ -176,7 +176,7 @@ impl RuntimeState {
             micros,
             counted,
             counted_micros,
-            counts_more: !is_all,
+            counts_more: !is_complete,
             learned: learned.collect(),
             accounts: accounts.filter(|it| it.in_use.any(micros)).take(MOST_ACCOUNTS).collect(),
             spent: spent.filter(|it| it.spent != NanoUsd::ZERO).collect(),

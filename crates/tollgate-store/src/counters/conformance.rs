@@ -1,4 +1,4 @@
-//! What all counters must do: run on memory always, and on Redis when `TOLLGATE_TEST_REDIS` holds an address.
+//! Tests that all counters must pass. They run on memory always, and on Redis if `TOLLGATE_TEST_REDIS` holds an address.
 
 use std::sync::{Arc, Mutex, atomic::AtomicU32};
 
@@ -12,7 +12,7 @@ use tollgate_core::{
 
 use super::{
     Counters, RedisAddress, RedisOptions, Spender, Spending, counters_in_memory, counters_in_redis,
-    test_callers::{LIFE, TestCaller, budget, money, rate},
+    test_callers::{RESERVATION_TTL, TestCaller, budget, exceeded_funds, exceeded_rate, now},
 };
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, Posting, PostingReceipt, RandomSource, SpendingChanges,
@@ -20,7 +20,7 @@ use crate::{
     samples::{NOON, record},
 };
 
-/// A database that knows only what was spent.
+/// A database that has nothing but spending.
 #[derive(Debug, Default)]
 pub(super) struct StaticLedger(pub(super) Mutex<Spending>);
 
@@ -36,7 +36,7 @@ impl LedgerStore for StaticLedger {
         unreachable!("counters do not list")
     }
     async fn posted_since(&self, _: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
-        unreachable!("counters are told")
+        unreachable!("counters do not read postings")
     }
     async fn spending(&self, _: Timestamp) -> Result<Spending, StoreError> {
         Ok(self.0.lock().unwrap().clone())
@@ -54,34 +54,34 @@ impl LedgerStore for StaticLedger {
     }
 }
 
-/// Counters under test.
+/// Counters under test, with their worker if they have one.
 pub(super) struct CounterFixture {
     pub(super) counters: Arc<dyn Counters>,
-    told: Arc<StaticLedger>,
+    ledger: Arc<StaticLedger>,
     stop: CancellationToken,
-    work: Option<tokio::task::JoinHandle<()>>,
+    worker: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl CounterFixture {
     fn memory(spending: &Spending) -> Self {
-        let told = Arc::new(StaticLedger(Mutex::new(spending.clone())));
-        Self { counters: counters_in_memory(spending, LIFE), told, stop: CancellationToken::new(), work: None }
+        let ledger = Arc::new(StaticLedger(Mutex::new(spending.clone())));
+        Self { counters: counters_in_memory(spending, RESERVATION_TTL), ledger, stop: CancellationToken::new(), worker: None }
     }
 
     async fn redis(url: &str, namespace: &str, spending: &Spending) -> Self {
-        let told = Arc::new(StaticLedger(Mutex::new(spending.clone())));
-        let (counters, work) = counters_in_redis(options(url, namespace), spending, Arc::clone(&told) as _).await.unwrap();
+        let ledger = Arc::new(StaticLedger(Mutex::new(spending.clone())));
+        let (counters, worker) = counters_in_redis(options(url, namespace), spending, Arc::clone(&ledger) as _).await.unwrap();
         let stop = CancellationToken::new();
-        let work = TaskTracker::new().spawn(work.run(stop.clone()));
-        Self { counters, told, stop, work: Some(work) }
+        let worker = TaskTracker::new().spawn(worker.run(stop.clone()));
+        Self { counters, ledger, stop, worker: Some(worker) }
     }
 
-    async fn reserve(&self, hold: &Reservation, now: Instant) -> Result<RateStatuses, LimitExceeded> {
-        self.counters.reserve(hold, &[], now).await.unwrap().map(|taken| taken.rate_statuses)
+    async fn reserve(&self, reservation: &Reservation, now: Instant) -> Result<RateStatuses, LimitExceeded> {
+        self.counters.reserve(reservation, &[], now).await.unwrap().map(|receipt| receipt.rate_statuses)
     }
 
-    /// Waits until what is spent and held is as it should be: Redis is told after a request has ended.
-    async fn spent(&self, subject: Subject, window: Window, expected: i64) {
+    /// Waits until spending and reservations add up to `expected`; Redis receives the usage after a request has ended.
+    async fn expect_spent(&self, subject: Subject, window: Window, expected: i64) {
         let begin = Instant::now();
         loop {
             let spent = self.counters.spent(subject, window, NOON);
@@ -94,38 +94,39 @@ impl CounterFixture {
     }
 
     fn post(&self, member: MemberId, amount: i64) {
-        let mut told = self.told.0.lock().unwrap();
-        told.ledger.0 += 1;
-        match told.balances.iter_mut().find(|(of, _)| *of == member) {
+        let mut spending = self.ledger.0.lock().unwrap();
+        spending.ledger.0 += 1;
+        match spending.balances.iter_mut().find(|(known, _)| *known == member) {
             Some((_, balance)) => balance.0 += amount,
-            None => told.balances.push((member, NanoUsd(amount))),
+            None => spending.balances.push((member, NanoUsd(amount))),
         }
-        drop(told);
-        self.counters.posted(member, NanoUsd(amount));
+        drop(spending);
+        self.counters.record_posting(member, NanoUsd(amount));
     }
 
     async fn end(self) {
         self.stop.cancel();
-        if let Some(work) = self.work {
-            work.await.unwrap();
+        if let Some(worker) = self.worker {
+            worker.await.unwrap();
         }
     }
 }
 
 pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
     RedisOptions {
-        place: RedisAddress { url: url.to_owned(), ca: None },
+        address: RedisAddress { url: url.to_owned(), ca: None },
         namespace: namespace.to_owned(),
-        life: LIFE,
+        reservation_ttl: RESERVATION_TTL,
         nodes: 3,
         random: RandomSource::system(),
         clock: || NOON,
+        instant: now,
     }
 }
 
-/// The address of a Redis; `None`, said aloud, when there is none to test on.
+/// The address of the Redis to test on; `None`, with a message, if there is none.
 pub(super) fn redis(check: &str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "the address of a test server comes from whoever runs the tests")]
+    #[expect(clippy::disallowed_methods, reason = "the environment of a test run has the address of the test server")]
     let url = std::env::var("TOLLGATE_TEST_REDIS").ok();
     if url.is_none() {
         tollgate_testkit::skipped(&format!("{check} on Redis (TOLLGATE_TEST_REDIS is not set)"));
@@ -133,7 +134,7 @@ pub(super) fn redis(check: &str) -> Option<String> {
     url
 }
 
-/// A namespace of its own for a check.
+/// A unique namespace.
 pub(super) fn namespace() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -141,240 +142,242 @@ pub(super) fn namespace() -> String {
     format!("test-{}-{number}-{}", std::process::id(), hex::encode(drawn))
 }
 
-/// Takes a hold as soon as what ended before has gone back.
-async fn take_soon(bench: &CounterFixture, hold: &Reservation, now: Instant) -> RateStatuses {
+/// Makes a reservation as soon as those of ended requests are released.
+async fn reserve_eventually(fixture: &CounterFixture, reservation: &Reservation, now: Instant) -> RateStatuses {
     let begin = Instant::now();
     loop {
-        match bench.reserve(hold, now).await {
+        match fixture.reserve(reservation, now).await {
             Ok(rate_statuses) => return rate_statuses,
-            Err(exhausted) => assert!(begin.elapsed().as_secs() < 5, "{exhausted:?}"),
+            Err(exceeded) => assert!(begin.elapsed().as_secs() < 5, "{exceeded:?}"),
         }
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
 }
 
-async fn a_budget_counts_what_is_held_and_what_is_spent(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
-    bench.reserve(&asker.hold(1, 600), now).await.unwrap();
-    assert_eq!(money(bench.reserve(&asker.hold(2, 401), now).await).left, NanoUsd(400));
-    bench.reserve(&asker.hold(2, 400), now).await.unwrap();
-    assert_eq!(bench.counters.open(), 2);
-    bench.counters.settle(&asker.spent(1, 100), now);
-    let subject = Subject::Key(asker.key.id);
-    bench.spent(subject, Window::Month, 500).await;
-    let short = money(bench.reserve(&asker.hold(3, 501), now).await);
-    assert_eq!((short.left, short.spent, short.subject), (NanoUsd(500), NanoUsd(500), subject));
-    bench.reserve(&asker.hold(3, 500), now).await.unwrap();
-    bench.counters.settle(&asker.spent(1, 100), now);
-    bench.counters.settle(&asker.spent(2, 0), now);
-    bench.counters.settle(&asker.spent(3, 7), now);
-    assert_eq!(bench.counters.open(), 0);
+async fn budget_counts_reservations_and_spending(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    fixture.reserve(&caller.reservation(1, 600), now).await.unwrap();
+    assert_eq!(exceeded_funds(fixture.reserve(&caller.reservation(2, 401), now).await).left, NanoUsd(400));
+    fixture.reserve(&caller.reservation(2, 400), now).await.unwrap();
+    assert_eq!(fixture.counters.open_reservations(), 2);
+    fixture.counters.settle(&caller.usage(1, 100), now);
+    let subject = Subject::Key(caller.key.id);
+    fixture.expect_spent(subject, Window::Month, 500).await;
+    let funds = exceeded_funds(fixture.reserve(&caller.reservation(3, 501), now).await);
+    assert_eq!((funds.left, funds.spent, funds.subject), (NanoUsd(500), NanoUsd(500), subject));
+    fixture.reserve(&caller.reservation(3, 500), now).await.unwrap();
+    fixture.counters.settle(&caller.usage(1, 100), now);
+    fixture.counters.settle(&caller.usage(2, 0), now);
+    fixture.counters.settle(&caller.usage(3, 7), now);
+    assert_eq!(fixture.counters.open_reservations(), 0);
 }
 
-async fn nothing_of_a_hold_is_taken_when_one_rule_says_no(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| {
+async fn refused_reservation_changes_no_meter(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.key.limits = Limits { rpm: 5, tpm: 10_000, concurrency: 5 };
         it.group.limits.concurrency = 1;
     });
-    bench.reserve(&asker.hold(1, 10), now).await.unwrap();
+    fixture.reserve(&caller.reservation(1, 10), now).await.unwrap();
     for _ in 0..20 {
-        let busy = rate(bench.reserve(&asker.hold(2, 10), now).await);
-        assert_eq!((busy.subject, busy.kind, busy.used), (Subject::Group(asker.group.id), RateKind::Concurrency, 1));
-        assert_eq!(busy.rate_statuses.requests.unwrap().used, 1);
+        let rate = exceeded_rate(fixture.reserve(&caller.reservation(2, 10), now).await);
+        assert_eq!((rate.subject, rate.kind, rate.used), (Subject::Group(caller.group.id), RateKind::Concurrency, 1));
+        assert_eq!(rate.rate_statuses.requests.unwrap().used, 1);
     }
-    bench.counters.settle(&asker.spent(1, 10), now);
-    take_soon(bench, &asker.hold(2, 990), now).await;
+    fixture.counters.settle(&caller.usage(1, 10), now);
+    reserve_eventually(fixture, &caller.reservation(2, 990), now).await;
 }
 
-async fn of_several_budgets_the_one_with_least_left_is_told(bench: &CounterFixture) {
-    let asker = TestCaller::new(|it| {
+async fn exceeded_budget_with_least_left_is_reported(fixture: &CounterFixture) {
+    let caller = TestCaller::new(|it| {
         it.key.budgets = budget(900, BudgetAction::Block);
         it.key.member.budgets = budget(500, BudgetAction::Block);
         it.group.budgets = budget(700, BudgetAction::Block);
     });
-    let short = money(bench.reserve(&asker.hold(1, 1_000), Instant::now()).await);
-    assert_eq!((short.subject, short.left), (Subject::Member(asker.key.member.id), NanoUsd(500)));
+    let funds = exceeded_funds(fixture.reserve(&caller.reservation(1, 1_000), now()).await);
+    assert_eq!((funds.subject, funds.left), (Subject::Member(caller.key.member.id), NanoUsd(500)));
 }
 
-/// A machine whose clock is put forward and right again spends nothing twice, and hides from no node what was spent.
-async fn a_clock_that_steps_forward_and_back_frees_no_budget(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker =
+/// A clock that is set forward and back neither renews a budget nor hides spending from other nodes.
+async fn clock_steps_renew_no_budget(fixture: &CounterFixture) {
+    let now = now();
+    let caller =
         TestCaller::new(|it| it.key.budgets = vec![Budget { window: Window::Day, ..budget(1_000, BudgetAction::Block)[0] }]);
-    let subject = Subject::Key(asker.key.id);
-    bench.reserve(&asker.hold(1, 990), now).await.unwrap();
-    bench.counters.settle(&asker.spent(1, 990), now);
-    bench.spent(subject, Window::Day, 990).await;
+    let subject = Subject::Key(caller.key.id);
+    fixture.reserve(&caller.reservation(1, 990), now).await.unwrap();
+    fixture.counters.settle(&caller.usage(1, 990), now);
+    fixture.expect_spent(subject, Window::Day, 990).await;
     let ahead = Timestamp(NOON.0 + 40 * 86_400_000_000);
-    bench.reserve(&asker.hold_at(ahead, 2, 700), now).await.unwrap();
-    bench.counters.settle(&UsageRecord { at: ahead, ..asker.spent(2, 700) }, now);
-    bench.spent(subject, Window::Total, 1_690).await;
-    let short = money(bench.reserve(&asker.hold(3, 11), now).await);
-    assert_eq!((short.left, short.spent), (NanoUsd(10), NanoUsd(990)));
-    assert_eq!(money(bench.reserve(&asker.hold_at(ahead, 4, 301), now).await).left, NanoUsd(300));
+    fixture.reserve(&caller.reservation_at(ahead, 2, 700), now).await.unwrap();
+    fixture.counters.settle(&UsageRecord { at: ahead, ..caller.usage(2, 700) }, now);
+    fixture.expect_spent(subject, Window::Total, 1_690).await;
+    let funds = exceeded_funds(fixture.reserve(&caller.reservation(3, 11), now).await);
+    assert_eq!((funds.left, funds.spent), (NanoUsd(10), NanoUsd(990)));
+    assert_eq!(exceeded_funds(fixture.reserve(&caller.reservation_at(ahead, 4, 301), now).await).left, NanoUsd(300));
 }
 
-async fn two_budgets_of_one_subject_hold_once(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| {
+async fn two_budgets_of_one_subject_reserve_once(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.key.budgets.push(tollgate_core::Budget { window: Window::Day, ..it.key.budgets[0] });
     });
-    bench.reserve(&asker.hold(1, 500), now).await.unwrap();
-    bench.reserve(&asker.hold(2, 500), now).await.unwrap();
-    bench.counters.settle(&asker.spent(1, 0), now);
-    bench.counters.settle(&asker.spent(2, 0), now);
-    bench.spent(Subject::Key(asker.key.id), Window::Total, 0).await;
+    fixture.reserve(&caller.reservation(1, 500), now).await.unwrap();
+    fixture.reserve(&caller.reservation(2, 500), now).await.unwrap();
+    fixture.counters.settle(&caller.usage(1, 0), now);
+    fixture.counters.settle(&caller.usage(2, 0), now);
+    fixture.expect_spent(Subject::Key(caller.key.id), Window::Total, 0).await;
 }
 
-async fn a_prepaid_balance_bounds_and_postings_raise_it(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.member.billing = Billing::Prepaid);
-    assert_eq!(money(bench.reserve(&asker.hold(1, 300), now).await).left, NanoUsd(0));
-    bench.post(asker.key.member.id, 1_000);
-    take_soon(bench, &asker.hold(1, 300), now).await;
-    let short = money(bench.reserve(&asker.hold(2, 800), now).await);
-    assert_eq!((short.budget, short.left), (None, NanoUsd(700)));
-    bench.counters.settle(&asker.spent(1, 250), now);
-    take_soon(bench, &asker.hold(2, 750), now).await;
-    money(bench.reserve(&asker.hold(3, 1), now).await);
+async fn prepaid_balance_limits_and_postings_raise_it(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.member.billing = Billing::Prepaid);
+    assert_eq!(exceeded_funds(fixture.reserve(&caller.reservation(1, 300), now).await).left, NanoUsd(0));
+    fixture.post(caller.key.member.id, 1_000);
+    reserve_eventually(fixture, &caller.reservation(1, 300), now).await;
+    let funds = exceeded_funds(fixture.reserve(&caller.reservation(2, 800), now).await);
+    assert_eq!((funds.budget, funds.left), (None, NanoUsd(700)));
+    fixture.counters.settle(&caller.usage(1, 250), now);
+    reserve_eventually(fixture, &caller.reservation(2, 750), now).await;
+    exceeded_funds(fixture.reserve(&caller.reservation(3, 1), now).await);
 }
 
-async fn what_costs_nothing_is_served_with_nothing_left(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
-    bench.counters.settle(&asker.spent(1, 150), now);
-    bench.spent(Subject::Key(asker.key.id), Window::Month, 150).await;
-    bench.reserve(&asker.hold(3, 0), now).await.unwrap();
+async fn free_request_is_served_with_nothing_left(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
+    fixture.counters.settle(&caller.usage(1, 150), now);
+    fixture.expect_spent(Subject::Key(caller.key.id), Window::Month, 150).await;
+    fixture.reserve(&caller.reservation(3, 0), now).await.unwrap();
 }
 
-async fn an_alerting_budget_is_told_once_when_it_is_crossed(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
-    let subject = Subject::Key(asker.key.id);
+async fn crossed_alerting_budget_is_reported_once(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
+    let subject = Subject::Key(caller.key.id);
     let mut crossed = Vec::new();
     for (number, output, sum) in [(1, 99, 99), (2, 5, 104), (3, 500, 604)] {
-        bench.reserve(&asker.hold(number, output), now).await.unwrap();
-        let record = asker.spent(number, output);
+        fixture.reserve(&caller.reservation(number, output), now).await.unwrap();
+        let record = caller.usage(number, output);
         let spender = Spender { request: record.id, key: record.key_name.clone() };
-        crossed.extend(bench.counters.settle(&record, now).into_iter().map(|it| (it, spender.clone())));
-        bench.spent(subject, Window::Month, sum).await;
+        crossed.extend(fixture.counters.settle(&record, now).into_iter().map(|it| (it, spender.clone())));
+        fixture.expect_spent(subject, Window::Month, sum).await;
     }
     let begin = Instant::now();
     while crossed.is_empty() && begin.elapsed().as_secs() < 5 {
-        crossed.extend(bench.counters.crossed());
+        crossed.extend(fixture.counters.take_budget_alerts());
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    crossed.extend(bench.counters.crossed());
+    crossed.extend(fixture.counters.take_budget_alerts());
     assert_eq!(crossed.len(), 1);
     let (it, by) = &crossed[0];
-    assert_eq!((it.subject, it.spent), (subject, NanoUsd(104)), "as it was when it was crossed");
-    let second = asker.spent(2, 5);
-    assert_eq!((by.request, &by.key), (second.id, &second.key_name), "who crossed it is told, and not who came after");
+    assert_eq!((it.subject, it.spent), (subject, NanoUsd(104)), "as of the crossing");
+    let second = caller.usage(2, 5);
+    assert_eq!((by.request, &by.key), (second.id, &second.key_name), "the request that crossed it");
 }
 
-async fn requests_and_tokens_of_a_minute_are_bounded_and_put_right(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
-    let rate_statuses = bench.reserve(&asker.hold(1, 900), now).await.unwrap();
+async fn requests_and_tokens_per_minute_are_limited_and_corrected(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.limits = Limits { rpm: 3, tpm: 1_000, concurrency: 0 });
+    let rate_statuses = fixture.reserve(&caller.reservation(1, 900), now).await.unwrap();
     assert_eq!((rate_statuses.requests.unwrap().used, rate_statuses.tokens.unwrap().used), (1, 900));
-    let busy = rate(bench.reserve(&asker.hold(2, 200), now).await);
-    assert_eq!((busy.kind, busy.limit), (RateKind::Tokens, 1_000));
-    bench.counters.settle(&asker.spent(1, 50), now);
-    take_soon(bench, &asker.hold(2, 200), now).await;
-    bench.reserve(&asker.hold(3, 10), now).await.unwrap();
-    let busy = rate(bench.reserve(&asker.hold(4, 10), now).await);
-    assert_eq!((busy.kind, busy.used), (RateKind::Requests, 3));
-    assert!((1..=120_000).contains(&busy.wait_ms), "{}", busy.wait_ms);
+    let rate = exceeded_rate(fixture.reserve(&caller.reservation(2, 200), now).await);
+    assert_eq!((rate.kind, rate.limit), (RateKind::Tokens, 1_000));
+    fixture.counters.settle(&caller.usage(1, 50), now);
+    reserve_eventually(fixture, &caller.reservation(2, 200), now).await;
+    fixture.reserve(&caller.reservation(3, 10), now).await.unwrap();
+    let rate = exceeded_rate(fixture.reserve(&caller.reservation(4, 10), now).await);
+    assert_eq!((rate.kind, rate.used), (RateKind::Requests, 3));
+    assert!((1..=120_000).contains(&rate.wait_ms), "{}", rate.wait_ms);
 }
 
-async fn a_slot_is_free_again_when_its_request_ends(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.limits.concurrency = 2);
-    bench.reserve(&asker.hold(1, 1), now).await.unwrap();
-    bench.reserve(&asker.hold(2, 1), now).await.unwrap();
-    assert_eq!(rate(bench.reserve(&asker.hold(3, 1), now).await).kind, RateKind::Concurrency);
-    bench.counters.settle(&asker.spent(1, 1), now);
-    take_soon(bench, &asker.hold(3, 1), now).await;
-    bench.counters.settle(&asker.spent(1, 1), now);
-    assert_eq!(bench.counters.open(), 2, "a hold goes back once, however often its request is said to have ended");
-    rate(bench.reserve(&asker.hold(4, 1), now).await);
+async fn permit_is_released_when_its_request_ends(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.limits.concurrency = 2);
+    fixture.reserve(&caller.reservation(1, 1), now).await.unwrap();
+    fixture.reserve(&caller.reservation(2, 1), now).await.unwrap();
+    assert_eq!(exceeded_rate(fixture.reserve(&caller.reservation(3, 1), now).await).kind, RateKind::Concurrency);
+    fixture.counters.settle(&caller.usage(1, 1), now);
+    reserve_eventually(fixture, &caller.reservation(3, 1), now).await;
+    fixture.counters.settle(&caller.usage(1, 1), now);
+    assert_eq!(fixture.counters.open_reservations(), 2, "a second settlement releases nothing");
+    exceeded_rate(fixture.reserve(&caller.reservation(4, 1), now).await);
 }
 
-async fn who_is_in_use_is_told_and_who_only_spent_is_not(bench: &CounterFixture) {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| {
+async fn active_subjects_exclude_those_that_only_spent(fixture: &CounterFixture) {
+    let now = now();
+    let caller = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.key.limits = Limits { rpm: 9, tpm: 0, concurrency: 3 };
         it.key.member.budgets = budget(1_000, BudgetAction::Block);
     });
-    let (of_key, of_member) = (Subject::Key(asker.key.id), Subject::Member(asker.key.member.id));
-    assert_eq!(bench.counters.in_use(10, now).meters, []);
-    bench.reserve(&asker.hold(1, 600), now).await.unwrap();
-    let look = bench.counters.in_use(10, now);
-    let of = |subject| look.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap();
-    assert_eq!((of(of_key).reserved, of(of_key).running, of(of_key).requests.used(look.micros), look.is_all), (600, 1, 1, true));
-    assert_eq!((look.meters.len(), of(of_member).reserved), (2, 600));
-    let one = bench.counters.in_use(1, now);
-    assert_eq!((one.meters.len(), one.is_all), (1, false));
-    bench.counters.settle(&asker.spent(1, 100), now);
-    // The minute's request is still counted, the member has only spent something.
-    bench.spent(of_member, Window::Month, 100).await;
-    let in_use: Vec<_> = bench.counters.in_use(10, now).meters.iter().map(|(of, _)| *of).collect();
-    assert_eq!(in_use, [of_key]);
-    let look = bench.counters.look(&[of_member], now);
-    assert_eq!((look.meters[0].1.reserved, look.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
-    bench.reserve(&asker.hold(2, 10), now).await.unwrap();
-    assert_eq!(bench.counters.in_use(10, now).meters.len(), 2, "whoever asks again is told again");
+    let (key, member) = (Subject::Key(caller.key.id), Subject::Member(caller.key.member.id));
+    assert_eq!(fixture.counters.active_subjects(10, now).meters, []);
+    fixture.reserve(&caller.reservation(1, 600), now).await.unwrap();
+    let snapshot = fixture.counters.active_subjects(10, now);
+    let of = |subject| snapshot.meters.iter().find(|(known, _)| *known == subject).map(|(_, meter)| *meter).unwrap();
+    assert_eq!(
+        (of(key).reserved, of(key).running, of(key).requests.used(snapshot.micros), snapshot.is_complete),
+        (600, 1, 1, true)
+    );
+    assert_eq!((snapshot.meters.len(), of(member).reserved), (2, 600));
+    let one = fixture.counters.active_subjects(1, now);
+    assert_eq!((one.meters.len(), one.is_complete), (1, false));
+    fixture.counters.settle(&caller.usage(1, 100), now);
+    // The request still counts in the key's minute; the member has only spending.
+    fixture.expect_spent(member, Window::Month, 100).await;
+    let active: Vec<_> = fixture.counters.active_subjects(10, now).meters.iter().map(|(of, _)| *of).collect();
+    assert_eq!(active, [key]);
+    let snapshot = fixture.counters.snapshot(&[member], now);
+    assert_eq!((snapshot.meters[0].1.reserved, snapshot.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
+    fixture.reserve(&caller.reservation(2, 10), now).await.unwrap();
+    assert_eq!(fixture.counters.active_subjects(10, now).meters.len(), 2, "a new reservation makes the member active again");
 }
 
-async fn what_was_spent_before_the_start_counts(bench: &CounterFixture) {
-    // The bench begins with this; see `spent_before`.
-    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
+async fn spending_before_the_start_counts(fixture: &CounterFixture) {
+    let caller = TestCaller::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
     let subject = Subject::Key(before());
-    let mut early = asker.clone();
+    let mut early = caller.clone();
     early.key.id = before();
     early.key.budgets = budget(1_000, BudgetAction::Block);
-    assert_eq!(money(bench.reserve(&early.hold(1, 201), Instant::now()).await).left, NanoUsd(200));
-    bench.reserve(&early.hold(1, 200), Instant::now()).await.unwrap();
-    assert_eq!(bench.counters.spent(subject, Window::Day, NOON), NanoUsd(300));
+    assert_eq!(exceeded_funds(fixture.reserve(&early.reservation(1, 201), now()).await).left, NanoUsd(200));
+    fixture.reserve(&early.reservation(1, 200), now()).await.unwrap();
+    assert_eq!(fixture.counters.spent(subject, Window::Day, NOON), NanoUsd(300));
 }
 
-async fn a_request_that_ended_before_its_hold_was_granted_holds_nothing(bench: &CounterFixture) {
-    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
-    let now = Instant::now();
+async fn request_that_ends_before_its_reservation_is_granted_reserves_nothing(fixture: &CounterFixture) {
+    let caller = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
+    let now = now();
     for number in 1..=20_u64 {
-        let hold = asker.hold(number, 1_000);
-        let (counters, asked) = (Arc::clone(&bench.counters), hold.clone());
-        // Its caller leaves in the middle.
-        let asking = TaskTracker::new().spawn(async move { counters.reserve(&asked, &[], now).await });
+        let reservation = caller.reservation(number, 1_000);
+        let counters = Arc::clone(&fixture.counters);
+        // The caller disconnects while the reservation is in flight.
+        let task = TaskTracker::new().spawn(async move { counters.reserve(&reservation, &[], now).await });
         tokio::task::yield_now().await;
-        asking.abort();
-        let _ = asking.await;
-        bench.counters.settle(&asker.spent(number, 0), now);
+        task.abort();
+        let _ = task.await;
+        fixture.counters.settle(&caller.usage(number, 0), now);
     }
-    bench.spent(Subject::Key(asker.key.id), Window::Month, 0).await;
-    take_soon(bench, &asker.hold(99, 1_000), now).await;
-    assert_eq!(bench.counters.open(), 1);
+    fixture.expect_spent(Subject::Key(caller.key.id), Window::Month, 0).await;
+    reserve_eventually(fixture, &caller.reservation(99, 1_000), now).await;
+    assert_eq!(fixture.counters.open_reservations(), 1);
 }
 
-async fn many_at_once_do_not_pass_a_bound(bench: &CounterFixture) {
-    let asker = TestCaller::new(|it| {
+async fn concurrent_requests_do_not_exceed_a_limit(fixture: &CounterFixture) {
+    let caller = TestCaller::new(|it| {
         it.key.budgets = budget(1_000, BudgetAction::Block);
         it.group.limits.concurrency = 7;
     });
-    let now = Instant::now();
+    let now = now();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=200_u64 {
-        let (counters, asker) = (Arc::clone(&bench.counters), asker.clone());
+        let (counters, caller) = (Arc::clone(&fixture.counters), caller.clone());
         tasks.spawn(async move {
             let mut sold = 0;
-            if counters.reserve(&asker.hold(number, 100), &[], now).await.unwrap().is_ok() {
-                assert!(counters.open() <= 7, "{}", counters.open());
-                counters.settle(&asker.spent(number, 100), now);
+            if counters.reserve(&caller.reservation(number, 100), &[], now).await.unwrap().is_ok() {
+                assert!(counters.open_reservations() <= 7, "{}", counters.open_reservations());
+                counters.settle(&caller.usage(number, 100), now);
                 sold = 100;
             }
             sold
@@ -382,8 +385,8 @@ async fn many_at_once_do_not_pass_a_bound(bench: &CounterFixture) {
     }
     let sold: i64 = tasks.join_all().await.into_iter().sum();
     assert!(sold <= 1_000, "{sold}");
-    bench.spent(Subject::Key(asker.key.id), Window::Total, sold).await;
-    assert_eq!(bench.counters.open(), 0);
+    fixture.expect_spent(Subject::Key(caller.key.id), Window::Total, sold).await;
+    assert_eq!(fixture.counters.open_reservations(), 0);
 }
 
 fn before() -> tollgate_core::KeyId {
@@ -395,7 +398,7 @@ fn spent_before() -> Spending {
     Spending { spent: vec![(Subject::Key(before()), loaded)], ..Spending::default() }
 }
 
-/// Runs every check on memory and on Redis.
+/// Runs every test on memory and on Redis.
 macro_rules! conformance {
     ($($check:ident),+ $(,)?) => {$(
         mod $check {
@@ -403,34 +406,34 @@ macro_rules! conformance {
 
             #[tokio::test]
             async fn on_memory() {
-                let bench = CounterFixture::memory(&spent_before());
-                super::$check(&bench).await;
+                let fixture = CounterFixture::memory(&spent_before());
+                super::$check(&fixture).await;
             }
 
             #[tokio::test]
             async fn on_redis() {
                 let Some(url) = redis(stringify!($check)) else { return };
-                let bench = CounterFixture::redis(&url, &namespace(), &spent_before()).await;
-                super::$check(&bench).await;
-                bench.end().await;
+                let fixture = CounterFixture::redis(&url, &namespace(), &spent_before()).await;
+                super::$check(&fixture).await;
+                fixture.end().await;
             }
         }
     )+};
 }
 
 conformance! {
-    a_budget_counts_what_is_held_and_what_is_spent,
-    nothing_of_a_hold_is_taken_when_one_rule_says_no,
-    of_several_budgets_the_one_with_least_left_is_told,
-    two_budgets_of_one_subject_hold_once,
-    a_clock_that_steps_forward_and_back_frees_no_budget,
-    a_prepaid_balance_bounds_and_postings_raise_it,
-    what_costs_nothing_is_served_with_nothing_left,
-    an_alerting_budget_is_told_once_when_it_is_crossed,
-    requests_and_tokens_of_a_minute_are_bounded_and_put_right,
-    a_slot_is_free_again_when_its_request_ends,
-    who_is_in_use_is_told_and_who_only_spent_is_not,
-    what_was_spent_before_the_start_counts,
-    a_request_that_ended_before_its_hold_was_granted_holds_nothing,
-    many_at_once_do_not_pass_a_bound,
+    budget_counts_reservations_and_spending,
+    refused_reservation_changes_no_meter,
+    exceeded_budget_with_least_left_is_reported,
+    two_budgets_of_one_subject_reserve_once,
+    clock_steps_renew_no_budget,
+    prepaid_balance_limits_and_postings_raise_it,
+    free_request_is_served_with_nothing_left,
+    crossed_alerting_budget_is_reported_once,
+    requests_and_tokens_per_minute_are_limited_and_corrected,
+    permit_is_released_when_its_request_ends,
+    active_subjects_exclude_those_that_only_spent,
+    spending_before_the_start_counts,
+    request_that_ends_before_its_reservation_is_granted_reserves_nothing,
+    concurrent_requests_do_not_exceed_a_limit,
 }

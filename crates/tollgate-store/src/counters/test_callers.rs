@@ -1,7 +1,8 @@
-//! Who asks for holds in tests.
+//! Callers, reservations and usage records for tests of counters.
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
 use tollgate_core::{
     AdmitInput, Billing, Budget, BudgetAction, Caller, FundsStatus, Glob, Group, GroupId, Key, KeyId, KeyStatus, LimitExceeded,
     Limits, Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, RateExceeded, Reservation, Revision,
@@ -11,9 +12,14 @@ use tollgate_protocol::{Method, Protocol, RequestSummary, SplicePoints};
 
 use crate::samples::{NOON, record};
 
-pub(super) const LIFE: Duration = Duration::from_mins(11);
+pub(super) const RESERVATION_TTL: Duration = Duration::from_mins(11);
 
-/// Who asks, and how much it costs at most: 1 nano-USD a token of output.
+/// Monotonic time.
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// A caller of a model that costs 1 nano-USD per output token.
 #[derive(Clone)]
 pub(super) struct TestCaller {
     pub(super) key: Key,
@@ -22,32 +28,32 @@ pub(super) struct TestCaller {
 
 impl TestCaller {
     pub(super) fn new(change: impl FnOnce(&mut Self)) -> Self {
-        let mut asker = Self { key: key(), group: group() };
-        change(&mut asker);
-        asker
+        let mut caller = Self { key: key(), group: group() };
+        change(&mut caller);
+        caller
     }
 
-    /// A hold for this many tokens of output, which are as many nano-USD.
-    pub(super) fn hold(&self, number: u64, output: u64) -> Reservation {
-        // What writes nothing costs nothing here: a limit of 0 is none.
+    /// A reservation of this many output tokens, which are as many nano-USD.
+    pub(super) fn reservation(&self, number: u64, output: u64) -> Reservation {
+        // An output limit of 0 means no limit; embeddings have no output and cost nothing.
         let method = if output == 0 { Method::Embeddings } else { Method::Chat };
         let summary = RequestSummary { max_output: Some(output), method, ..summary() };
-        self.held(number, &summary).expect("something is bounded")
+        self.reservation_for(number, &summary).expect("the caller has a limit")
     }
 
-    /// The same for a request that arrived at another time.
-    pub(super) fn hold_at(&self, at: Timestamp, number: u64, output: u64) -> Reservation {
-        let mut hold = self.hold(number, output);
-        hold.at = at;
-        hold
+    /// A [`reservation`](Self::reservation) of a request that arrived at another time.
+    pub(super) fn reservation_at(&self, at: Timestamp, number: u64, output: u64) -> Reservation {
+        let mut reservation = self.reservation(number, output);
+        reservation.at = at;
+        reservation
     }
 
-    /// A hold for a request that says nothing of its output, so that it may be lowered.
-    pub(super) fn open_hold(&self, number: u64) -> Reservation {
-        self.held(number, &summary()).expect("something is bounded")
+    /// A reservation of a request without an output limit, so that it may be lowered.
+    pub(super) fn flexible_reservation(&self, number: u64) -> Reservation {
+        self.reservation_for(number, &summary()).expect("the caller has a limit")
     }
 
-    pub(super) fn held(&self, number: u64, summary: &RequestSummary) -> Option<Reservation> {
+    pub(super) fn reservation_for(&self, number: u64, summary: &RequestSummary) -> Option<Reservation> {
         let price = Price { input: Some(0), output: Some(1_000_000), ..Price::default() };
         let group = Arc::new(self.group.clone());
         let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&group)] };
@@ -63,8 +69,8 @@ impl TestCaller {
         reservation_for(&AdmitInput { id, at: NOON, caller: &caller, offer: &offer, summary, from: Protocol::OpenAi, gateway: &[] })
     }
 
-    /// The record of a request that came to this many tokens of output.
-    pub(super) fn spent(&self, number: u64, output: u64) -> UsageRecord {
+    /// The record of a request that used this many output tokens.
+    pub(super) fn usage(&self, number: u64, output: u64) -> UsageRecord {
         let mut record = record(number);
         record.at = NOON;
         (record.key, record.member, record.group) = (self.key.id, self.key.member.id, Some(self.group.id));
@@ -151,16 +157,18 @@ pub(super) fn budget(amount: i64, action: BudgetAction) -> Vec<Budget> {
     vec![Budget { amount: NanoUsd(amount), window: Window::Month, action }]
 }
 
-pub(super) fn money<T: std::fmt::Debug>(taken: Result<T, LimitExceeded>) -> FundsStatus {
-    match taken {
-        Err(LimitExceeded::Money(short)) => short,
+/// The funds that a reservation exceeds.
+pub(super) fn exceeded_funds<T: std::fmt::Debug>(result: Result<T, LimitExceeded>) -> FundsStatus {
+    match result {
+        Err(LimitExceeded::Money(funds)) => funds,
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) fn rate<T: std::fmt::Debug>(taken: Result<T, LimitExceeded>) -> RateExceeded {
-    match taken {
-        Err(LimitExceeded::Rate(busy)) => busy,
+/// The rate that a reservation exceeds.
+pub(super) fn exceeded_rate<T: std::fmt::Debug>(result: Result<T, LimitExceeded>) -> RateExceeded {
+    match result {
+        Err(LimitExceeded::Rate(rate)) => rate,
         other => panic!("{other:?}"),
     }
 }

@@ -106,7 +106,7 @@ impl GatewayHandle for StoppedGateway {
             }
             known.spent_by(spent);
         }
-        let booked = self.counters().await?.look(&subjects_of(&catalog, &question.key), Instant::now()).meters;
+        let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &question.key), Instant::now()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());
         let sight = ExplainInput { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
         Ok(explained(question, &sight))

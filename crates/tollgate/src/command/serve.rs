@@ -107,7 +107,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     stop_till.cancel();
     // A till that panicked has finished nothing.
     let left = booking.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
-    let open = shared.counters.open();
+    let open = shared.counters.open_reservations();
     if open > 0 {
         tracing::error!(holds = open, "holds were not given back by the requests that took them");
     }

@@ -179,9 +179,9 @@ async fn a_prepaid_member_pays_first() {
     let refused = rig.ask(CHAT).await;
     assert_eq!(refused.status, 429);
     assert!(refused.body.contains("The balance of this API key's member is spent (0.00 USD left)."), "{}", refused.body);
-    rig.core.shared.counters.posted(key().member.id, NanoUsd(1_000_000_000));
+    rig.core.shared.counters.record_posting(key().member.id, NanoUsd(1_000_000_000));
     assert_eq!(rig.ask(CHAT).await.status, 200);
-    rig.core.shared.counters.posted(key().member.id, NanoUsd(SALE - 1_000_000_000));
+    rig.core.shared.counters.record_posting(key().member.id, NanoUsd(SALE - 1_000_000_000));
     assert_eq!(rig.ask(CHAT).await.status, 429, "the sale was taken from the balance");
     assert_eq!(rig.records().len(), 3);
 }
@@ -321,7 +321,7 @@ async fn without_room_in_the_journal_bounded_keys_wait_and_others_go_on_counted(
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "server_overloaded"), "{}", refused.body);
     assert_eq!(rig.script.seen().len(), 0, "what cannot be written down is not bought");
-    assert_eq!(rig.core.shared.counters.open(), 0, "and what was set aside for it is given back");
+    assert_eq!(rig.core.shared.counters.open_reservations(), 0, "and what was set aside for it is given back");
     let rig = Rig::build(replying(1), 1, no_room, |_| {});
     assert_eq!(rig.ask(CHAT).await.status, 200, "money of others is not bounded");
 }

@@ -338,7 +338,7 @@ impl UsageGuard {
         if let Some(facts) = &mut self.facts {
             facts.ttft_us.get_or_insert(micros_between(self.started, now));
             if self.has_reservation {
-                self.recorder.shared.counters.answering(facts.id);
+                self.recorder.shared.counters.attempt_answered(facts.id);
             }
         }
     }

@@ -1,20 +1,20 @@
--- What nodes learned of accounts: the later end wins. KEYS: the hash. ARGV: now, then for each account: its id, until when,
--- what is known. Answers every account with an end that is still to come, and what is known of it.
+-- Merges the health of accounts; the later end wins. KEYS: the hash. ARGV: now, then for each account: id, end, health.
+-- Returns the id and the health of every account whose end is in the future.
 local now = tonumber(ARGV[1])
 for at = 2, #ARGV, 3 do
-    local have = redis.call('HGET', KEYS[1], ARGV[at])
-    if not have or tonumber(string.match(have, '^%d+')) < tonumber(ARGV[at + 1]) then
+    local stored = redis.call('HGET', KEYS[1], ARGV[at])
+    if not stored or tonumber(string.match(stored, '^%d+')) < tonumber(ARGV[at + 1]) then
         redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2])
     end
 end
-local raw, known = redis.call('HGETALL', KEYS[1]), {}
+local raw, current = redis.call('HGETALL', KEYS[1]), {}
 for at = 1, #raw, 2 do
-    local till, what = string.match(raw[at + 1], '^(%d+) (.*)$')
-    if tonumber(till) <= now then
+    local ends, health = string.match(raw[at + 1], '^(%d+) (.*)$')
+    if tonumber(ends) <= now then
         redis.call('HDEL', KEYS[1], raw[at])
     else
-        known[#known + 1] = raw[at]
-        known[#known + 1] = what
+        current[#current + 1] = raw[at]
+        current[#current + 1] = health
     end
 end
-return known
+return current

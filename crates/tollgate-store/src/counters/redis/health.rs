@@ -1,104 +1,105 @@
-//! Account health between nodes: what cools or rests on one does on all. Told and heard about once a second.
+//! Account health shared by nodes: an account that cools or rests on one node does so on all. Exchanged about once a second.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use redis::{Client, Script, aio::MultiplexedConnection};
 use tokio::time::timeout;
 use tollgate_core::{AccountHealth, AccountId, HealthState, Timestamp};
 
-use super::{RedisAddress, link};
+use super::connection::{self, RESPONSE_TIMEOUT, RedisAddress};
 use crate::StoreError;
 
-const ANSWER: Duration = Duration::from_secs(2);
-/// How long a rest without an end is told on; probes look at such accounts as often.
-const WITHOUT_END_MS: i64 = 600_000;
+/// How long a rest without an end stays shared. Probes test such accounts at the same interval.
+const ENDLESS_REST_MS: i64 = 600_000;
 
-/// Where nodes tell each other of accounts.
+/// The health of accounts on all nodes.
 #[derive(Debug)]
 pub struct SharedHealth {
     client: Client,
-    place: String,
-    name: String,
+    address: String,
+    key: String,
     script: Script,
-    link: Option<MultiplexedConnection>,
-    /// What was heard of each account last: news is told once, so that a node that found an account well again may use it.
-    heard: HashMap<AccountId, HealthState>,
+    connection: Option<MultiplexedConnection>,
+    /// The last state received of each account. A state is returned once, so that a node that finds the account usable again
+    /// can use it.
+    received: HashMap<AccountId, HealthState>,
 }
 
 impl SharedHealth {
-    /// With the address and the namespace of the counters.
+    /// `address` and `namespace` are those of the counters.
     ///
     /// # Errors
-    /// When the address cannot be read.
-    pub fn new(place: &RedisAddress, namespace: &str) -> Result<Self, StoreError> {
+    /// When the address is invalid.
+    pub fn new(address: &RedisAddress, namespace: &str) -> Result<Self, StoreError> {
         Ok(Self {
-            client: link::client(place)?,
-            place: link::shown(&place.url),
-            name: format!("tollgate:{{{namespace}}}:health"),
+            client: connection::client(address)?,
+            address: connection::redacted(&address.url),
+            key: format!("tollgate:{{{namespace}}}:health"),
             script: Script::new(include_str!("health.lua")),
-            link: None,
-            heard: HashMap::new(),
+            connection: None,
+            received: HashMap::new(),
         })
     }
 
-    /// Tells what cools and rests here, and hears what does elsewhere and was not heard before.
+    /// Sends which accounts cool or rest on this node, and returns the states of other nodes that were not returned before.
     ///
     /// # Errors
-    /// When Redis is away.
+    /// When Redis is unreachable.
     pub async fn exchange(
         &mut self,
         ours: &[(AccountId, AccountHealth)],
         now: Timestamp,
     ) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
-        let place = self.place.clone();
-        let away = |detail: String| StoreError::Unreachable { place, detail };
-        let asked = timeout(ANSWER, self.ask(ours, now)).await;
-        let known = match asked {
-            Ok(Ok(known)) => known,
+        let place = self.address.clone();
+        let unreachable = |detail: String| StoreError::Unreachable { place, detail };
+        let reply = timeout(RESPONSE_TIMEOUT, self.send(ours, now)).await;
+        let shared = match reply {
+            Ok(Ok(shared)) => shared,
             Ok(Err(error)) => {
-                self.link = None;
-                return Err(away(error.to_string()));
+                self.connection = None;
+                return Err(unreachable(error.to_string()));
             }
             Err(_) => {
-                self.link = None;
-                return Err(away("it did not answer in time".to_owned()));
+                self.connection = None;
+                return Err(unreachable("it did not answer in time".to_owned()));
             }
         };
-        let mut news = Vec::new();
-        for of in known.chunks_exact(2) {
-            let (Some(account), Ok(health)) = (AccountId::parse(&of[0]), serde_json::from_str::<AccountHealth>(&of[1])) else {
+        let mut changed = Vec::new();
+        for entry in shared.chunks_exact(2) {
+            let (Some(account), Ok(health)) = (AccountId::parse(&entry[0]), serde_json::from_str::<AccountHealth>(&entry[1]))
+            else {
                 continue;
             };
-            if self.heard.insert(account, health.state) != Some(health.state) {
-                news.push((account, health));
+            if self.received.insert(account, health.state) != Some(health.state) {
+                changed.push((account, health));
             }
         }
-        Ok(news)
+        Ok(changed)
     }
 
-    async fn ask(&mut self, ours: &[(AccountId, AccountHealth)], now: Timestamp) -> redis::RedisResult<Vec<String>> {
-        let mut link = match self.link.take() {
-            Some(link) => link,
-            None => link::connect(&self.client).await?,
+    async fn send(&mut self, ours: &[(AccountId, AccountHealth)], now: Timestamp) -> redis::RedisResult<Vec<String>> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => connection::connect(&self.client).await?,
         };
-        let mut asked = self.script.prepare_invoke();
-        asked.key(&self.name).arg(now.0);
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(&self.key).arg(now.0);
         for (account, health) in ours {
-            // Heard from there: it is not told back.
-            if self.heard.get(account) == Some(&health.state) {
+            // Received from Redis: not sent back.
+            if self.received.get(account) == Some(&health.state) {
                 continue;
             }
             let until = match health.state {
                 HealthState::Cooling { until, .. } | HealthState::Resting { until: Some(until), .. } => until,
-                HealthState::Resting { until: None, .. } => now.plus_ms(WITHOUT_END_MS),
+                HealthState::Resting { until: None, .. } => now.plus_ms(ENDLESS_REST_MS),
                 HealthState::Usable | HealthState::Probing { .. } => continue,
             };
-            let known = serde_json::to_string(health).expect("health is JSON");
-            asked.arg(account.to_string()).arg(until.0).arg(known);
+            let health = serde_json::to_string(health).expect("health has string keys only");
+            invocation.arg(account.to_string()).arg(until.0).arg(health);
         }
-        let known = asked.invoke_async(&mut link).await?;
-        self.link = Some(link);
-        Ok(known)
+        let shared = invocation.invoke_async(&mut connection).await?;
+        self.connection = Some(connection);
+        Ok(shared)
     }
 }
 
@@ -118,19 +119,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_later_end_is_heard_once_and_ends() {
-        let Some(url) = redis("the_later_end_is_heard") else { return };
+    async fn later_end_wins_and_is_returned_once() {
+        let Some(url) = redis("later_end_wins") else { return };
         let url = RedisAddress { url, ca: None };
         let name = namespace();
         let (mut one, mut other) = (SharedHealth::new(&url, &name).unwrap(), SharedHealth::new(&url, &name).unwrap());
         let account = AccountId::from_parts(NOON, [7; 10]);
         one.exchange(&[(account, cooling(5_000))], NOON).await.unwrap();
         assert_eq!(other.exchange(&[(account, cooling(3_000))], NOON).await.unwrap(), [(account, cooling(5_000))]);
-        assert_eq!(other.exchange(&[], NOON).await.unwrap(), [], "it was heard; here the account may be well again");
+        assert_eq!(other.exchange(&[], NOON).await.unwrap(), [], "returned already; the account may be usable again here");
         assert_eq!(one.exchange(&[(account, cooling(9_000))], NOON).await.unwrap(), [(account, cooling(9_000))]);
         assert_eq!(other.exchange(&[], NOON).await.unwrap(), [(account, cooling(9_000))]);
         let mut third = SharedHealth::new(&url, &name).unwrap();
-        assert_eq!(third.exchange(&[], NOON.plus_ms(9_000)).await.unwrap(), [], "it is over");
+        assert_eq!(third.exchange(&[], NOON.plus_ms(9_000)).await.unwrap(), [], "it has ended");
         let rests = HealthState::Resting { why: tollgate_core::RestingReason::Refused, since: NOON, until: None };
         let rests = AccountHealth { state: rests, ..AccountHealth::default() };
         one.exchange(&[(account, rests)], NOON).await.unwrap();

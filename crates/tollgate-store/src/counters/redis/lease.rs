@@ -1,58 +1,62 @@
-//! The arithmetic of leases, without clock and network: what one node may give of one subject without asking.
+//! The arithmetic of leases, without clock or network: what one node may use of one subject without asking Redis.
 //!
-//! Money that is on lease counts as held in Redis, so that bound ≥ spent + held there whatever a node does with it: a request
-//! served from a lease moves money from the lease to its own hold and back, and what it came to leaves the lease in the same
-//! message that adds it to what was spent. Requests and tokens of a minute are counted in Redis when they are leased and
-//! serve until that minute ends; places are the node's as money is.
+//! Leased money counts as reserved in Redis, so that limit ≥ spent + reserved holds there whatever the node does: a request
+//! served from a lease moves money from the lease to its own reservation and back, and the amount it used leaves the lease in
+//! the same message that adds it to the spending. Requests and tokens per minute are counted in Redis when they are leased and
+//! can be used until that minute ends. Concurrency permits belong to the node as leased money does.
 //!
-//! A lease is used only for requests of the day it was given for, by the rules it was given under, and while the node's seat
-//! is sure to be its own: whoever owns [`LeasePool`]s sees to the last.
+//! A lease serves only requests of the day and under the limits it was granted for, and only while the registration of the
+//! node is certain to be valid; the owner of the [`LeasePool`]s checks the latter.
 
 use tokio::time::{Duration, Instant};
 use tollgate_core::{LimitRule, Reservation, Subject};
 
-/// For how many requests a lease is asked at first, and at most.
+/// Number of requests a lease is asked for at first, and at most.
 const FIRST_BATCH: u32 = 16;
 const LARGEST_BATCH: u32 = 1_024;
-/// A lease that lasts less asks for twice as much the next time.
+/// A lease used up within this time doubles the next batch.
 const SHORT: Duration = Duration::from_secs(1);
-/// A lease that nobody uses for so long goes back.
+/// A lease is returned after this time without use.
 const IDLE: Duration = Duration::from_secs(2);
-/// A lease larger than this part of what is left in all goes back too: others may need it.
+/// A lease is returned when it exceeds `1 / LARGEST_PART` of the money left in all, because other nodes may need it.
 const LARGEST_PART: i64 = 4;
 
-/// What one node has on lease of one subject.
+/// The leases of one node on one subject.
 #[derive(Clone, Debug)]
 pub(super) struct LeasePool {
-    /// Not in use by a request.
+    /// Leased money that no request uses.
     money: i64,
-    /// Bounds of money it was given under.
+    /// The limits on money it was granted under.
     rules: Vec<LimitRule>,
-    /// The day it was given for.
+    /// The day it was granted for.
     day: i64,
     requests: PrepaidAllowance,
     tokens: PrepaidAllowance,
-    places: u64,
-    places_of: u64,
-    /// Set aside for attempts that have not begun. No lease: it is known here so that it is not taken for spent.
-    pub(super) ahead: i64,
-    used: Instant,
-    given: Option<Instant>,
+    /// Leased concurrency permits that no request uses.
+    permits: u64,
+    /// The concurrency limit they were granted under.
+    permit_limit: u64,
+    /// Money of prepared reservations. Not leased; tracked here so that it can be subtracted from what Redis reports as
+    /// reserved.
+    pub(super) prepared: i64,
+    last_used: Instant,
+    last_granted: Option<Instant>,
     batch: u32,
-    /// Somebody asks for more.
-    asking: bool,
+    /// A request for more is in flight.
+    is_requesting: bool,
 }
 
-/// Counted in a minute, and not used yet.
+/// Requests or tokens counted for a minute in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PrepaidAllowance {
     pub(super) left: u64,
     pub(super) minute: u64,
-    most: u64,
-    until: Option<Instant>,
+    /// The limit it was granted under.
+    limit: u64,
+    expires: Option<Instant>,
 }
 
-/// What is wanted on lease of one subject; zero: there is enough.
+/// The leases wanted on one subject; zero where there is enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRequest {
     pub(super) money: i64,
@@ -60,265 +64,271 @@ pub(super) struct LeaseRequest {
     pub(super) requests: u64,
     pub(super) tokens: u64,
     pub(super) tokens_each: u64,
-    pub(super) places: u64,
+    pub(super) permits: u64,
 }
 
-/// What was given on lease of one subject.
+/// The leases granted on one subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseGrant {
     pub(super) money: i64,
     pub(super) requests: u64,
     pub(super) tokens: u64,
-    pub(super) places: u64,
+    pub(super) permits: u64,
 }
 
-/// When it was given.
+/// The time of a grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantTime {
     pub(super) now: Instant,
-    /// Minute of Redis' clock, and until when it surely lasts.
+    /// Minute of Redis' clock, and a time before which it does not end.
     pub(super) minute: u64,
-    pub(super) until: Instant,
+    pub(super) expires: Instant,
 }
 
-/// What goes back to Redis.
+/// Unused leases that go back to Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseReturn {
     pub(super) money: i64,
-    pub(super) places: u64,
-    /// Minute and how many.
+    pub(super) permits: u64,
+    /// Minute and count.
     pub(super) requests: Option<(u64, u64)>,
+    /// Minute and count.
     pub(super) tokens: Option<(u64, u64)>,
 }
 
 impl LeasePool {
     pub(super) const fn new(now: Instant) -> Self {
-        let none = PrepaidAllowance { left: 0, minute: 0, most: 0, until: None };
+        let none = PrepaidAllowance { left: 0, minute: 0, limit: 0, expires: None };
         Self {
             money: 0,
             rules: Vec::new(),
             day: i64::MIN,
             requests: none,
             tokens: none,
-            places: 0,
-            places_of: 0,
-            ahead: 0,
-            used: now,
-            given: None,
+            permits: 0,
+            permit_limit: 0,
+            prepared: 0,
+            last_used: now,
+            last_granted: None,
             batch: FIRST_BATCH,
-            asking: false,
+            is_requesting: false,
         }
     }
 
-    /// Whether all that a hold takes of this subject is here.
-    pub(super) fn suffices(&self, hold: &Reservation, of: Subject, now: Instant) -> bool {
-        let takes_money = hold.amount.0 > 0 && rules(hold, of).next().is_some();
-        if takes_money && !(self.is_for(hold, of) && self.money >= hold.amount.0) {
+    /// True if the pool covers all that a reservation takes of this subject.
+    pub(super) fn covers(&self, reservation: &Reservation, subject: Subject, now: Instant) -> bool {
+        let takes_money = reservation.amount.0 > 0 && rules(reservation, subject).next().is_some();
+        if takes_money && !(self.is_granted_for(reservation, subject) && self.money >= reservation.amount.0) {
             return false;
         }
-        hold.limits.iter().filter(|limit| limit.subject == of).all(|limit| match limit.rule {
-            LimitRule::Requests(most) => self.requests.suffices(1, most, now),
-            LimitRule::Tokens(most) => self.tokens.suffices(hold.tokens.min(most), most, now),
-            LimitRule::Concurrency(most) => self.places >= 1 && self.places_of == most,
+        limits_of(reservation, subject).all(|rule| match rule {
+            LimitRule::Requests(limit) => self.requests.covers(1, limit, now),
+            LimitRule::Tokens(limit) => self.tokens.covers(reservation.tokens.min(limit), limit, now),
+            LimitRule::Concurrency(limit) => self.permits >= 1 && self.permit_limit == limit,
             LimitRule::Budget(_) | LimitRule::Balance => true,
         })
     }
 
-    /// Takes what a hold needs; it [`suffices`](Self::suffices). The minute its tokens were counted in.
-    pub(super) fn reserve(&mut self, hold: &Reservation, of: Subject, now: Instant) -> Option<u64> {
-        self.used = now;
-        if rules(hold, of).next().is_some() {
-            self.money -= hold.amount.0;
+    /// Takes a reservation that the pool [`covers`](Self::covers). Returns the minute its tokens were counted in.
+    pub(super) fn reserve(&mut self, reservation: &Reservation, subject: Subject, now: Instant) -> Option<u64> {
+        self.last_used = now;
+        if rules(reservation, subject).next().is_some() {
+            self.money -= reservation.amount.0;
         }
         let mut minute = None;
-        for limit in hold.limits.iter().filter(|limit| limit.subject == of) {
-            match limit.rule {
+        for rule in limits_of(reservation, subject) {
+            match rule {
                 LimitRule::Requests(_) => self.requests.left -= 1,
-                LimitRule::Tokens(most) => {
-                    self.tokens.left -= hold.tokens.min(most);
+                LimitRule::Tokens(limit) => {
+                    self.tokens.left -= reservation.tokens.min(limit);
                     minute = Some(self.tokens.minute);
                 }
-                LimitRule::Concurrency(_) => self.places -= 1,
+                LimitRule::Concurrency(_) => self.permits -= 1,
                 LimitRule::Budget(_) | LimitRule::Balance => {}
             }
         }
         minute
     }
 
-    /// A request that took `amount` has ended and came to `spent`. How much of the lease that uses up: never more than there
-    /// is, so that what other requests took of it stays theirs.
-    pub(super) const fn end(&mut self, amount: i64, spent: i64) -> i64 {
-        let here = self.money.saturating_add(amount);
-        let used_up = if spent < here { spent } else { here };
-        self.money = here - used_up;
+    /// Settles a request that took `amount` and spent `spent`. Returns how much of the lease is used up: at most what is in
+    /// the pool, so that the reservations of other requests are not touched.
+    pub(super) const fn settle(&mut self, amount: i64, spent: i64) -> i64 {
+        let available = self.money.saturating_add(amount);
+        let used_up = if spent < available { spent } else { available };
+        self.money = available - used_up;
         used_up
     }
 
-    /// A place is free again.
-    pub(super) const fn free_place(&mut self) {
-        self.places += 1;
+    pub(super) const fn release_permit(&mut self) {
+        self.permits += 1;
     }
 
-    /// Whether somebody may ask for more: nobody else does, and the hold is not of a day that is over.
-    pub(super) const fn may_ask(&self, hold: &Reservation) -> bool {
-        !self.asking && hold.at.day() >= self.day
+    /// True if this reservation may request more: no request is in flight, and the reservation is not of a past day.
+    pub(super) const fn may_request(&self, reservation: &Reservation) -> bool {
+        !self.is_requesting && reservation.at.day() >= self.day
     }
 
-    /// What is wanted so that requests like this one need not ask for a while. What is here goes back with the question, so
-    /// that what is not enough for a request is not in its way either.
-    pub(super) fn ask(&mut self, hold: &Reservation, of: Subject, now: Instant) -> (LeaseRequest, LeaseReturn) {
-        self.asking = true;
-        self.used = now;
-        self.batch = match self.given {
-            Some(given) if now < given + SHORT => (self.batch * 2).min(LARGEST_BATCH),
-            Some(given) if now < given + 5 * SHORT => self.batch,
+    /// Begins a request for leases that cover a batch of reservations like this one. The present contents go back with it:
+    /// too little for one request, they would only be in the way of the next grant.
+    pub(super) fn request(&mut self, reservation: &Reservation, subject: Subject, now: Instant) -> (LeaseRequest, LeaseReturn) {
+        self.is_requesting = true;
+        self.last_used = now;
+        self.batch = match self.last_granted {
+            Some(granted) if now < granted + SHORT => (self.batch * 2).min(LARGEST_BATCH),
+            Some(granted) if now < granted + 5 * SHORT => self.batch,
             Some(_) | None => FIRST_BATCH,
         };
         let batch = u64::from(self.batch);
-        let mut want = LeaseRequest::default();
-        if hold.amount.0 > 0 && rules(hold, of).next().is_some() {
-            want.money = hold.amount.0.saturating_mul(i64::from(self.batch));
-            want.money_each = hold.amount.0;
+        let mut wanted = LeaseRequest::default();
+        if reservation.amount.0 > 0 && rules(reservation, subject).next().is_some() {
+            wanted.money = reservation.amount.0.saturating_mul(i64::from(self.batch));
+            wanted.money_each = reservation.amount.0;
         }
-        for limit in hold.limits.iter().filter(|limit| limit.subject == of) {
-            match limit.rule {
-                LimitRule::Requests(_) => want.requests = batch,
-                LimitRule::Tokens(most) => {
-                    want.tokens_each = hold.tokens.min(most);
-                    want.tokens = want.tokens_each.saturating_mul(batch);
+        for rule in limits_of(reservation, subject) {
+            match rule {
+                LimitRule::Requests(_) => wanted.requests = batch,
+                LimitRule::Tokens(limit) => {
+                    wanted.tokens_each = reservation.tokens.min(limit);
+                    wanted.tokens = wanted.tokens_each.saturating_mul(batch);
                 }
-                LimitRule::Concurrency(_) => want.places = batch,
+                LimitRule::Concurrency(_) => wanted.permits = batch,
                 LimitRule::Budget(_) | LimitRule::Balance => {}
             }
         }
-        (want, self.give_all_back())
+        (wanted, self.return_all())
     }
 
-    /// What was wanted was not given.
-    pub(super) const fn not_given(&mut self) {
-        self.asking = false;
+    /// Ends a request that granted nothing.
+    pub(super) const fn request_failed(&mut self) {
+        self.is_requesting = false;
     }
 
-    /// What was given in answer to a hold. All that is here was checked against that hold's rules and day with it.
-    pub(super) fn give(&mut self, given: LeaseGrant, hold: &Reservation, of: Subject, at: GrantTime) -> LeaseReturn {
-        self.asking = false;
-        let mut back = LeaseReturn::default();
-        if given == LeaseGrant::default() {
-            return back;
+    /// Ends a request with a grant. Redis has checked all leased money against the limits and the day of `reservation`.
+    /// Returns allowances of a minute that is over.
+    pub(super) fn grant(&mut self, granted: LeaseGrant, reservation: &Reservation, subject: Subject, at: GrantTime) -> LeaseReturn {
+        self.is_requesting = false;
+        let mut returned = LeaseReturn::default();
+        if granted == LeaseGrant::default() {
+            return returned;
         }
-        (self.used, self.given) = (at.now, Some(at.now));
-        if given.money > 0 {
-            self.money = self.money.saturating_add(given.money);
-            self.day = self.day.max(hold.at.day());
-            self.rules = rules(hold, of).collect();
+        (self.last_used, self.last_granted) = (at.now, Some(at.now));
+        if granted.money > 0 {
+            self.money = self.money.saturating_add(granted.money);
+            self.day = self.day.max(reservation.at.day());
+            self.rules = rules(reservation, subject).collect();
         }
-        for limit in hold.limits.iter().filter(|limit| limit.subject == of) {
-            match limit.rule {
-                LimitRule::Requests(most) => back.requests = self.requests.add(given.requests, most, at),
-                LimitRule::Tokens(most) => back.tokens = self.tokens.add(given.tokens, most, at),
-                LimitRule::Concurrency(most) => {
-                    self.places += given.places;
-                    self.places_of = most;
+        for rule in limits_of(reservation, subject) {
+            match rule {
+                LimitRule::Requests(limit) => returned.requests = self.requests.add(granted.requests, limit, at),
+                LimitRule::Tokens(limit) => returned.tokens = self.tokens.add(granted.tokens, limit, at),
+                LimitRule::Concurrency(limit) => {
+                    self.permits += granted.permits;
+                    self.permit_limit = limit;
                 }
                 LimitRule::Budget(_) | LimitRule::Balance => {}
             }
         }
-        back
+        returned
     }
 
-    /// What goes back: minutes that are over, and everything where nobody uses it or others may need it. `left`: what is
-    /// left of the money in all, where that is known.
+    /// Returns expired allowances, and everything if the pool is idle or holds too much of `left`, the money left in all
+    /// (`None` if unknown).
     pub(super) fn sweep(&mut self, now: Instant, left: Option<i64>) -> LeaseReturn {
-        let idle = now >= self.used + IDLE;
-        let near = left.is_some_and(|left| self.money > left.max(0) / LARGEST_PART);
-        if idle || near {
-            return self.give_all_back();
+        let is_idle = now >= self.last_used + IDLE;
+        let is_too_large = left.is_some_and(|left| self.money > left.max(0) / LARGEST_PART);
+        if is_idle || is_too_large {
+            return self.return_all();
         }
-        LeaseReturn { requests: self.requests.lapse(now), tokens: self.tokens.lapse(now), ..LeaseReturn::default() }
+        LeaseReturn { requests: self.requests.take_expired(now), tokens: self.tokens.take_expired(now), ..LeaseReturn::default() }
     }
 
-    /// Everything goes back.
-    pub(super) fn give_all_back(&mut self) -> LeaseReturn {
+    pub(super) fn return_all(&mut self) -> LeaseReturn {
         LeaseReturn {
             money: std::mem::take(&mut self.money),
-            places: std::mem::take(&mut self.places),
-            requests: self.requests.all(),
-            tokens: self.tokens.all(),
+            permits: std::mem::take(&mut self.permits),
+            requests: self.requests.take(),
+            tokens: self.tokens.take(),
         }
     }
 
-    /// Nothing is here, nobody asks, and nobody did lately.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        now >= self.used + IDLE
+    /// True if the pool is empty and idle, so that it can be dropped.
+    pub(super) fn is_disused(&self, now: Instant) -> bool {
+        now >= self.last_used + IDLE
             && self.money == 0
-            && self.places == 0
+            && self.permits == 0
             && self.requests.left == 0
             && self.tokens.left == 0
-            && self.ahead == 0
-            && !self.asking
+            && self.prepared == 0
+            && !self.is_requesting
     }
 
-    /// Money that is here and in nobody's use.
+    /// Leased money that no request uses.
     pub(super) const fn money(&self) -> i64 {
         self.money
     }
 
-    /// Places likewise.
-    pub(super) const fn places(&self) -> u64 {
-        self.places
+    /// Leased concurrency permits that no request uses.
+    pub(super) const fn permits(&self) -> u64 {
+        self.permits
     }
 
-    /// Requests and tokens that are counted and not used.
+    /// Requests and tokens that are counted in Redis and not used.
     pub(super) const fn prepaid(&self) -> (PrepaidAllowance, PrepaidAllowance) {
         (self.requests, self.tokens)
     }
 
-    /// The bounds its money was given under.
+    /// The limits its money was granted under.
     pub(super) fn rules(&self) -> &[LimitRule] {
         &self.rules
     }
 
-    fn is_for(&self, hold: &Reservation, of: Subject) -> bool {
-        self.day == hold.at.day() && self.rules.iter().copied().eq(rules(hold, of))
+    fn is_granted_for(&self, reservation: &Reservation, subject: Subject) -> bool {
+        self.day == reservation.at.day() && self.rules.iter().copied().eq(rules(reservation, subject))
     }
 }
 
-/// What bounds a subject's money.
-fn rules(hold: &Reservation, of: Subject) -> impl Iterator<Item = LimitRule> {
-    hold.limits.iter().filter(move |limit| limit.subject == of && limit.bounds_money()).map(|limit| limit.rule)
+fn limits_of(reservation: &Reservation, subject: Subject) -> impl Iterator<Item = LimitRule> {
+    reservation.limits.iter().filter(move |limit| limit.subject == subject).map(|limit| limit.rule)
+}
+
+/// The limits on a subject's money.
+fn rules(reservation: &Reservation, subject: Subject) -> impl Iterator<Item = LimitRule> {
+    reservation.limits.iter().filter(move |limit| limit.subject == subject && limit.bounds_money()).map(|limit| limit.rule)
 }
 
 // === impl PrepaidAllowance ===
 
 impl PrepaidAllowance {
-    fn usable(&self, most: u64, now: Instant) -> u64 {
-        if self.most == most && self.until.is_some_and(|until| now < until) { self.left } else { 0 }
+    fn usable(&self, limit: u64, now: Instant) -> u64 {
+        if self.limit == limit && self.expires.is_some_and(|expires| now < expires) { self.left } else { 0 }
     }
 
-    fn suffices(&self, wanted: u64, most: u64, now: Instant) -> bool {
-        self.left > 0 && self.usable(most, now) >= wanted
+    fn covers(&self, wanted: u64, limit: u64, now: Instant) -> bool {
+        self.left > 0 && self.usable(limit, now) >= wanted
     }
 
-    /// Adds what was counted in a minute; gives back what is of an older one.
-    fn add(&mut self, given: u64, most: u64, at: GrantTime) -> Option<(u64, u64)> {
-        if given == 0 {
+    /// Adds a grant; returns what belongs to an older minute.
+    fn add(&mut self, granted: u64, limit: u64, at: GrantTime) -> Option<(u64, u64)> {
+        if granted == 0 {
             return None;
         }
         if at.minute < self.minute {
-            // Its minute is over already.
-            return Some((at.minute, given));
+            return Some((at.minute, granted));
         }
-        let back = if at.minute > self.minute { self.all() } else { None };
-        let until = self.until.map_or(at.until, |until| if at.minute == self.minute { until.max(at.until) } else { at.until });
-        *self = Self { left: self.left + given, minute: at.minute, most, until: Some(until) };
-        back
+        let returned = if at.minute > self.minute { self.take() } else { None };
+        let expires = match self.expires {
+            Some(expires) if at.minute == self.minute => expires.max(at.expires),
+            Some(_) | None => at.expires,
+        };
+        *self = Self { left: self.left + granted, minute: at.minute, limit, expires: Some(expires) };
+        returned
     }
 
-    fn lapse(&mut self, now: Instant) -> Option<(u64, u64)> {
-        if self.until.is_some_and(|until| now >= until) { self.all() } else { None }
+    fn take_expired(&mut self, now: Instant) -> Option<(u64, u64)> {
+        if self.expires.is_some_and(|expires| now >= expires) { self.take() } else { None }
     }
 
-    fn all(&mut self) -> Option<(u64, u64)> {
+    fn take(&mut self) -> Option<(u64, u64)> {
         let left = std::mem::take(&mut self.left);
         (left > 0).then_some((self.minute, left))
     }

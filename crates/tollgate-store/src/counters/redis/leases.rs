@@ -1,17 +1,20 @@
-//! What this node has on lease of all subjects: taken from in one step, or not at all.
+//! The leases of one node on all subjects. A reservation takes from several of them in one step, or not at all.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Limit, LimitRule, Meter, NanoUsd, Reservation, Subject};
+use tollgate_core::{Meter, Reservation, Subject};
 
 use super::{
-    super::memory::{SHARDS, place_of},
+    super::{
+        charges::binding_subjects,
+        shards::{SHARDS, lock, lock_order, shard_of},
+    },
+    deltas::CounterDeltas,
     lease::{GrantTime, LeaseGrant, LeasePool, LeaseRequest, LeaseReturn},
-    reservations::{CounterDelta, CounterDeltas},
 };
 
 /// The leases of one node.
@@ -22,13 +25,13 @@ pub(super) struct Leases {
 
 type LeasePools = HashMap<Subject, LeasePool>;
 
-/// Money and places that were on lease when Redis was lost; nobody else has them.
+/// Money and concurrency permits that were leased when the connection to Redis was lost. No other node can use them.
 pub(super) type RetainedLeases = HashMap<Subject, (i64, u64)>;
 
-/// A hold was taken from leases.
+/// A reservation that was taken from leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeasedReservation {
-    /// The minute its tokens were counted in, where they are.
+    /// The minute its tokens were counted in, if they were.
     pub(super) minute: Option<u64>,
 }
 
@@ -37,132 +40,131 @@ impl Leases {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn shard(&self, of: Subject) -> MutexGuard<'_, LeasePools> {
-        locked(&self.shards[place_of(of)])
+    fn shard(&self, subject: Subject) -> MutexGuard<'_, LeasePools> {
+        lock(&self.shards[shard_of(subject)])
     }
 
-    /// Takes a hold if all of it is on lease here.
-    pub(super) fn reserve(&self, hold: &Reservation, now: Instant) -> Option<LeasedReservation> {
-        let subjects = subjects_of(hold);
-        let mut pools = LockedLeases::all(self, &subjects);
-        if !subjects.iter().all(|of| pools.pool(*of).is_some_and(|pool| pool.suffices(hold, *of, now))) {
+    /// Takes a reservation if the leases cover all of it.
+    pub(super) fn reserve(&self, reservation: &Reservation, now: Instant) -> Option<LeasedReservation> {
+        let subjects = binding_subjects(reservation);
+        let mut pools = LockedLeases::of(self, &subjects);
+        let mut is_covered = |subject: &Subject| pools.get(*subject).is_some_and(|pool| pool.covers(reservation, *subject, now));
+        if !subjects.iter().all(&mut is_covered) {
             return None;
         }
         let mut minute = None;
-        for of in subjects {
-            if let Some(pool) = pools.pool(of) {
-                minute = pool.reserve(hold, of, now).or(minute);
-            }
+        for subject in subjects {
+            minute = pools.get_or_insert(subject, now).reserve(reservation, subject, now).or(minute);
         }
         Some(LeasedReservation { minute })
     }
 
-    /// What is wanted on lease with these holds, by subject, and what comes back for it; nothing for a hold while somebody
-    /// else asks for one of its subjects.
-    pub(super) fn ask(&self, holds: &[&Reservation], now: Instant) -> HashMap<Subject, (LeaseRequest, LeaseReturn)> {
-        let mut asks = HashMap::new();
-        for hold in holds {
-            let subjects = subjects_of(hold);
-            if subjects.iter().any(|of| asks.contains_key(of)) {
+    /// Begins a request for leases along with these reservations, by subject. A reservation is left out if a request for one
+    /// of its subjects is in flight.
+    pub(super) fn request(&self, reservations: &[&Reservation], now: Instant) -> HashMap<Subject, (LeaseRequest, LeaseReturn)> {
+        let mut requests = HashMap::new();
+        for reservation in reservations {
+            let subjects = binding_subjects(reservation);
+            if subjects.iter().any(|subject| requests.contains_key(subject)) {
                 continue;
             }
-            let mut pools = LockedLeases::all(self, &subjects);
-            if subjects.iter().all(|of| pools.pool_or_new(*of, now).may_ask(hold)) {
-                asks.extend(subjects.into_iter().map(|of| (of, pools.pool_or_new(of, now).ask(hold, of, now))));
+            let mut pools = LockedLeases::of(self, &subjects);
+            if subjects.iter().all(|subject| pools.get_or_insert(*subject, now).may_request(reservation)) {
+                let request = |subject| (subject, pools.get_or_insert(subject, now).request(reservation, subject, now));
+                requests.extend(subjects.into_iter().map(request));
             }
         }
-        asks
+        requests
     }
 
-    /// Somebody asked and got nothing.
-    pub(super) fn not_given(&self, subjects: impl Iterator<Item = Subject>) {
-        for of in subjects {
-            if let Some(pool) = self.shard(of).get_mut(&of) {
-                pool.not_given();
+    /// Ends requests that granted nothing.
+    pub(super) fn request_failed(&self, subjects: impl Iterator<Item = Subject>) {
+        for subject in subjects {
+            if let Some(pool) = self.shard(subject).get_mut(&subject) {
+                pool.request_failed();
             }
         }
     }
 
-    /// What was given for a subject in answer to a hold; what of older minutes goes back is told.
-    pub(super) fn give(&self, given: LeaseGrant, hold: &Reservation, of: Subject, at: GrantTime) -> LeaseReturn {
-        self.shard(of).entry(of).or_insert_with(|| LeasePool::new(at.now)).give(given, hold, of, at)
+    /// Ends a request with a grant. Returns allowances of a minute that is over.
+    pub(super) fn grant(&self, granted: LeaseGrant, reservation: &Reservation, subject: Subject, at: GrantTime) -> LeaseReturn {
+        self.shard(subject).entry(subject).or_insert_with(|| LeasePool::new(at.now)).grant(granted, reservation, subject, at)
     }
 
-    /// A request that took so much money, or a place, of a subject's lease has ended: how much of it is used up.
-    pub(super) fn end(&self, of: Subject, amount: i64, spent: i64, places: u64, now: Instant) -> i64 {
-        let mut shard = self.shard(of);
-        let pool = shard.entry(of).or_insert_with(|| LeasePool::new(now));
-        for _ in 0..places {
-            pool.free_place();
+    /// Settles a request that took `amount` and `permits` of a subject's lease. Returns how much of the money is used up.
+    pub(super) fn settle(&self, subject: Subject, amount: i64, spent: i64, permits: u64, now: Instant) -> i64 {
+        let mut shard = self.shard(subject);
+        let pool = shard.entry(subject).or_insert_with(|| LeasePool::new(now));
+        for _ in 0..permits {
+            pool.release_permit();
         }
-        pool.end(amount, spent)
+        pool.settle(amount, spent)
     }
 
-    /// Money was set aside for an attempt to come, or is no longer.
-    pub(super) fn ahead(&self, of: Subject, amount: i64, now: Instant) {
-        let mut shard = self.shard(of);
-        let pool = shard.entry(of).or_insert_with(|| LeasePool::new(now));
-        pool.ahead = pool.ahead.saturating_add(amount).max(0);
+    /// Adds to the money of prepared reservations.
+    pub(super) fn add_prepared(&self, subject: Subject, amount: i64, now: Instant) {
+        let mut shard = self.shard(subject);
+        let pool = shard.entry(subject).or_insert_with(|| LeasePool::new(now));
+        pool.prepared = pool.prepared.saturating_add(amount).max(0);
     }
 
-    /// Gives back what is not used, what is over, and what others may need; `view`: how a subject stands.
-    pub(super) fn sweep(&self, now: Instant, view: impl Fn(Subject, &LeasePool) -> Option<i64>, deltas: &mut CounterDeltas) {
+    /// Returns leases that are idle, expired or too large. `left` is the money left in all for a subject, `None` if unknown.
+    pub(super) fn sweep(&self, now: Instant, left: impl Fn(Subject, &LeasePool) -> Option<i64>, deltas: &mut CounterDeltas) {
         for shard in &self.shards {
-            let mut shard = locked(shard);
-            for (of, pool) in shard.iter_mut() {
-                let left = view(*of, pool);
-                told(deltas, *of, pool.sweep(now, left));
+            let mut shard = lock(shard);
+            for (subject, pool) in shard.iter_mut() {
+                let left = left(*subject, pool);
+                pool.sweep(now, left).add_to(deltas, *subject);
             }
-            shard.retain(|_, pool| !pool.is_over(now));
+            shard.retain(|_, pool| !pool.is_disused(now));
         }
     }
 
-    /// Gives everything back.
-    pub(super) fn give_all_back(&self, deltas: &mut CounterDeltas) {
+    /// Returns all leases.
+    pub(super) fn return_all(&self, deltas: &mut CounterDeltas) {
         for shard in &self.shards {
-            for (of, pool) in locked(shard).iter_mut() {
-                told(deltas, *of, pool.give_all_back());
+            for (subject, pool) in lock(shard).iter_mut() {
+                pool.return_all().add_to(deltas, *subject);
             }
         }
     }
 
-    /// Redis is lost: nothing is on lease any more, but nobody else has it either.
+    /// Ends all leases because the connection to Redis was lost.
     pub(super) fn drain(&self) -> RetainedLeases {
-        let mut kept = RetainedLeases::new();
+        let mut retained = RetainedLeases::new();
         for shard in &self.shards {
-            let pools = std::mem::take(&mut *locked(shard));
-            let here = pools.into_iter().filter(|(_, pool)| pool.money() > 0 || pool.places() > 0);
-            kept.extend(here.map(|(of, pool)| (of, (pool.money(), pool.places()))));
+            let pools = std::mem::take(&mut *lock(shard));
+            let used = pools.into_iter().filter(|(_, pool)| pool.money() > 0 || pool.permits() > 0);
+            retained.extend(used.map(|(subject, pool)| (subject, (pool.money(), pool.permits()))));
         }
-        kept
+        retained
     }
 
-    /// A subject as it stands, without what only this node has and nobody uses.
-    pub(super) fn without(&self, of: Subject, mut meter: Meter, micros: u64) -> Meter {
-        let shard = self.shard(of);
-        let Some(pool) = shard.get(&of) else { return meter };
-        meter.reserved = meter.reserved.saturating_sub(pool.money()).saturating_sub(pool.ahead).max(0);
-        meter.running = meter.running.saturating_sub(pool.places());
+    /// A meter without what this node has leased or prepared and no request uses.
+    pub(super) fn exclude_unused(&self, subject: Subject, mut meter: Meter, micros: u64) -> Meter {
+        let shard = self.shard(subject);
+        let Some(pool) = shard.get(&subject) else { return meter };
+        meter.reserved = meter.reserved.saturating_sub(pool.money()).saturating_sub(pool.prepared).max(0);
+        meter.running = meter.running.saturating_sub(pool.permits());
         let (requests, tokens) = pool.prepaid();
         meter.requests.adjust(requests.minute, requests.left, 0, micros);
         meter.tokens.adjust(tokens.minute, tokens.left, 0, micros);
         meter
     }
 
-    /// Whether nobody has anything on lease.
     #[cfg(test)]
-    pub(super) fn drained(&self) -> bool {
-        self.shards.iter().all(|shard| locked(shard).values().all(|pool| pool.money() == 0))
+    pub(super) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| lock(shard).values().all(|pool| pool.money() == 0))
     }
 
-    /// Who has something on lease.
-    pub(super) fn subjects(&self, most: usize) -> Vec<Subject> {
+    /// At most `limit` subjects with leased money.
+    pub(super) fn subjects(&self, limit: usize) -> Vec<Subject> {
         let mut subjects = Vec::new();
         for shard in &self.shards {
-            let shard = locked(shard);
-            subjects.extend(shard.iter().filter(|(_, pool)| pool.money() > 0).map(|(of, _)| *of));
-            if subjects.len() >= most {
-                subjects.truncate(most);
+            let shard = lock(shard);
+            subjects.extend(shard.iter().filter(|(_, pool)| pool.money() > 0).map(|(subject, _)| *subject));
+            if subjects.len() >= limit {
+                subjects.truncate(limit);
                 break;
             }
         }
@@ -170,60 +172,41 @@ impl Leases {
     }
 }
 
-/// What goes back is told.
-pub(super) fn told(deltas: &mut CounterDeltas, of: Subject, back: LeaseReturn) {
-    if back == LeaseReturn::default() {
-        return;
+// === impl LeaseReturn ===
+
+impl LeaseReturn {
+    pub(super) fn add_to(self, deltas: &mut CounterDeltas, subject: Subject) {
+        if self == Self::default() {
+            return;
+        }
+        let delta = deltas.entry(subject).or_default();
+        delta.reserved = delta.reserved.saturating_sub(self.money);
+        delta.running = delta.running.saturating_sub_unsigned(self.permits);
+        delta.requests.extend(self.requests);
+        delta.tokens.extend(self.tokens.map(|(minute, left)| (minute, left, 0)));
     }
-    let delta: &mut CounterDelta = deltas.entry(of).or_default();
-    delta.held = delta.held.saturating_sub(back.money);
-    delta.running = delta.running.saturating_sub_unsigned(back.places);
-    delta.requests.extend(back.requests);
-    delta.tokens.extend(back.tokens.map(|(minute, left)| (minute, left, 0)));
 }
 
-/// What a hold has to be measured against: budgets that only alert refuse nothing, and what costs nothing is no money.
-pub(super) fn binding(hold: &Reservation) -> impl Iterator<Item = &Limit> {
-    hold.limits.iter().filter(|limit| match limit.rule {
-        LimitRule::Budget(_) | LimitRule::Balance => limit.bounds_money() && hold.amount > NanoUsd::ZERO,
-        LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => true,
-    })
-}
-
-/// Who measures it so, each once.
-pub(super) fn subjects_of(hold: &Reservation) -> Vec<Subject> {
-    let mut subjects: Vec<Subject> = binding(hold).map(|limit| limit.subject).collect();
-    subjects.sort_unstable();
-    subjects.dedup();
-    subjects
-}
-
-/// The shards of some subjects, locked in order so that nobody waits for each other.
+/// The locked shards of several subjects.
 struct LockedLeases<'a>(Vec<(usize, MutexGuard<'a, LeasePools>)>);
 
 impl<'a> LockedLeases<'a> {
-    fn all(leases: &'a Leases, subjects: &[Subject]) -> Self {
-        let mut places: Vec<usize> = subjects.iter().map(|of| place_of(*of)).collect();
-        places.sort_unstable();
-        places.dedup();
-        Self(places.into_iter().map(|place| (place, locked(&leases.shards[place]))).collect())
+    fn of(leases: &'a Leases, subjects: &[Subject]) -> Self {
+        let shards = lock_order(subjects.iter().copied());
+        Self(shards.into_iter().map(|shard| (shard, lock(&leases.shards[shard]))).collect())
     }
 
-    fn pools(&mut self, of: Subject) -> &mut LeasePools {
-        let place = place_of(of);
-        let found = self.0.iter_mut().find(|(at, _)| *at == place);
-        &mut found.expect("the shard of every subject of these holds is locked").1
+    fn pools(&mut self, subject: Subject) -> &mut LeasePools {
+        let wanted = shard_of(subject);
+        let found = self.0.iter_mut().find(|(shard, _)| *shard == wanted);
+        &mut found.expect("the shard of every subject is locked").1
     }
 
-    fn pool(&mut self, of: Subject) -> Option<&mut LeasePool> {
-        self.pools(of).get_mut(&of)
+    fn get(&mut self, subject: Subject) -> Option<&mut LeasePool> {
+        self.pools(subject).get_mut(&subject)
     }
 
-    fn pool_or_new(&mut self, of: Subject, now: Instant) -> &mut LeasePool {
-        self.pools(of).entry(of).or_insert_with(|| LeasePool::new(now))
+    fn get_or_insert(&mut self, subject: Subject, now: Instant) -> &mut LeasePool {
+        self.pools(subject).entry(subject).or_insert_with(|| LeasePool::new(now))
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,123 +1,119 @@
-//! How subjects stood when Redis was last asked, and which were asked for lately.
+//! The meters as Redis last reported them, and which subjects were used recently.
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use tollgate_core::{MemberId, Meter, NanoUsd, Subject, Timestamp};
 
-use super::script::SubjectMeter;
-use crate::{Spending, subject};
+use super::super::{
+    shards::{SHARDS, lock, shard_of},
+    spending::Spending,
+};
 
-const SHARDS: usize = 64;
-/// Most subjects of a shard: about 300,000 in all.
-const MOST: usize = 5_000;
-/// Most subjects that are looked at again after a second.
-const TOUCHED: usize = 256;
-/// Most subjects that are known to be in use.
-const LATELY: usize = 10_000;
+/// Limit of the subjects per shard: about 300,000 in all.
+const MAX_PER_SHARD: usize = 5_000;
+/// Limit of the subjects that are refreshed after a second.
+const MAX_TO_REFRESH: usize = 256;
+/// Limit of the subjects tracked as active.
+const MAX_ACTIVE: usize = 10_000;
 
-/// The views.
+/// Meters by subject.
 #[derive(Debug)]
 pub(super) struct MeterCache {
     shards: [Mutex<HashMap<Subject, Meter>>; SHARDS],
-    touched: Mutex<HashSet<Subject>>,
-    /// Who was asked for and may be in use still.
-    lately: Mutex<HashSet<Subject>>,
+    /// Subjects used since the last refresh.
+    to_refresh: Mutex<HashSet<Subject>>,
+    /// Subjects that were used and may still be active.
+    active: Mutex<HashSet<Subject>>,
 }
 
 impl MeterCache {
-    /// Beginning with what the database says.
     pub(super) fn new(spending: &Spending) -> Self {
-        let views = Self { shards: std::array::from_fn(|_| Mutex::default()), touched: Mutex::default(), lately: Mutex::default() };
-        for (of, spent) in &spending.spent {
-            views.put(*of, &Meter { spent: *spent, ..Meter::default() });
+        let cache =
+            Self { shards: std::array::from_fn(|_| Mutex::default()), to_refresh: Mutex::default(), active: Mutex::default() };
+        for (subject, spent) in &spending.spent {
+            cache.insert(*subject, &Meter { spent: *spent, ..Meter::default() });
         }
         for (member, balance) in &spending.balances {
-            views.posted(*member, *balance);
+            cache.add_balance(*member, *balance);
         }
-        views
+        cache
     }
 
-    fn shard(&self, of: Subject) -> MutexGuard<'_, HashMap<Subject, Meter>> {
-        let place = subject::name(of).bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
-        locked(&self.shards[place % SHARDS])
+    fn shard(&self, subject: Subject) -> MutexGuard<'_, HashMap<Subject, Meter>> {
+        lock(&self.shards[shard_of(subject)])
     }
 
-    fn put(&self, of: Subject, meter: &Meter) {
-        let mut shard = self.shard(of);
-        if shard.len() < MOST || shard.contains_key(&of) {
-            shard.insert(of, *meter);
-        }
-    }
-
-    /// How a subject stood.
-    pub(super) fn of(&self, of: Subject) -> Meter {
-        self.shard(of).get(&of).copied().unwrap_or_default()
-    }
-
-    /// An answer of Redis. `asked`: somebody wanted to know, who may want to know again.
-    pub(super) fn note(&self, meters: &[SubjectMeter], asked: bool) {
-        for (of, meter) in meters {
-            self.put(*of, meter);
-        }
-        if asked {
-            let mut touched = locked(&self.touched);
-            let room = TOUCHED.saturating_sub(touched.len());
-            touched.extend(meters.iter().map(|(of, _)| *of).take(room));
-            drop(touched);
-            let mut lately = locked(&self.lately);
-            let room = LATELY.saturating_sub(lately.len());
-            lately.extend(meters.iter().map(|(of, _)| *of).take(room));
+    fn insert(&self, subject: Subject, meter: &Meter) {
+        let mut shard = self.shard(subject);
+        if shard.len() < MAX_PER_SHARD || shard.contains_key(&subject) {
+            shard.insert(subject, *meter);
         }
     }
 
-    /// What was asked for since the last call.
-    pub(super) fn take_touched(&self) -> Vec<Subject> {
-        std::mem::take(&mut *locked(&self.touched)).into_iter().collect()
+    pub(super) fn get(&self, subject: Subject) -> Meter {
+        self.shard(subject).get(&subject).copied().unwrap_or_default()
     }
 
-    /// Who is in use, with how they stand, and whether that is everybody; `stands` says `None` of whoever no longer is.
-    pub(super) fn lately(&self, stands: impl Fn(Subject) -> Option<Meter>) -> (Vec<(Subject, Meter)>, bool) {
-        let subjects: Vec<Subject> = locked(&self.lately).iter().copied().collect();
-        let is_all = subjects.len() < LATELY;
-        let (mut found, mut over) = (Vec::new(), Vec::new());
-        for of in subjects {
-            match stands(of) {
-                Some(meter) => found.push((of, meter)),
-                None => over.push(of),
+    /// Stores meters that Redis returned.
+    pub(super) fn store(&self, meters: &[(Subject, Meter)]) {
+        for (subject, meter) in meters {
+            self.insert(*subject, meter);
+        }
+    }
+
+    /// Marks subjects as used by a request: they are refreshed, and tracked as active.
+    pub(super) fn mark_used(&self, meters: &[(Subject, Meter)]) {
+        for (set, limit) in [(&self.to_refresh, MAX_TO_REFRESH), (&self.active, MAX_ACTIVE)] {
+            let mut set = lock(set);
+            let free = limit.saturating_sub(set.len());
+            set.extend(meters.iter().map(|(subject, _)| *subject).take(free));
+        }
+    }
+
+    /// Takes the subjects used since the last call.
+    pub(super) fn take_used(&self) -> Vec<Subject> {
+        std::mem::take(&mut *lock(&self.to_refresh)).into_iter().collect()
+    }
+
+    /// The active subjects with their meters, and whether that is all of them. `meter` returns `None` for a subject that is
+    /// no longer active.
+    pub(super) fn active(&self, meter: impl Fn(Subject) -> Option<Meter>) -> (Vec<(Subject, Meter)>, bool) {
+        let subjects: Vec<Subject> = lock(&self.active).iter().copied().collect();
+        let is_complete = subjects.len() < MAX_ACTIVE;
+        let (mut active, mut inactive) = (Vec::new(), Vec::new());
+        for subject in subjects {
+            match meter(subject) {
+                Some(meter) => active.push((subject, meter)),
+                None => inactive.push(subject),
             }
         }
-        let mut lately = locked(&self.lately);
-        for of in over {
-            lately.remove(&of);
+        let mut tracked = lock(&self.active);
+        for subject in inactive {
+            tracked.remove(&subject);
         }
-        (found, is_all)
+        (active, is_complete)
     }
 
-    /// Money was spent that Redis has not counted yet.
-    pub(super) fn spent(&self, of: Subject, amount: NanoUsd, at: Timestamp) {
-        let mut shard = self.shard(of);
-        if shard.len() >= MOST && !shard.contains_key(&of) {
+    /// Counts spending that Redis has not received yet.
+    pub(super) fn add_spending(&self, subject: Subject, amount: NanoUsd, at: Timestamp) {
+        let mut shard = self.shard(subject);
+        if shard.len() >= MAX_PER_SHARD && !shard.contains_key(&subject) {
             return;
         }
-        let meter = shard.entry(of).or_default();
+        let meter = shard.entry(subject).or_default();
         meter.spent.add(amount, at);
-        if matches!(of, Subject::Member(_)) {
+        if matches!(subject, Subject::Member(_)) {
             meter.balance = meter.balance.saturating_sub(amount.0);
         }
     }
 
-    /// Money was posted.
-    pub(super) fn posted(&self, member: MemberId, amount: NanoUsd) {
-        let of = Subject::Member(member);
-        let mut meter = self.of(of);
+    pub(super) fn add_balance(&self, member: MemberId, amount: NanoUsd) {
+        let subject = Subject::Member(member);
+        let mut meter = self.get(subject);
         meter.balance = meter.balance.saturating_add(amount.0);
-        self.put(of, &meter);
+        self.insert(subject, &meter);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,27 +1,30 @@
-//! What a gateway tells about itself before it counts in Redis.
+//! Options of counters in Redis.
 
 use std::{fmt, time::Duration};
 
+use tokio::time::Instant;
 use tollgate_core::Timestamp;
 
-use super::RedisAddress;
+use super::connection::RedisAddress;
 use crate::RandomSource;
 
-/// What counting in Redis needs.
+/// Options of counters in Redis.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// Where it is.
-    pub place: RedisAddress,
-    /// Tells gateways apart that use one Redis; the same for all nodes of one.
+    /// The server.
+    pub address: RedisAddress,
+    /// Separates gateways that share a Redis; the same on all nodes of one gateway.
     pub namespace: String,
-    /// How long a hold lives without a sign of life.
-    pub life: Duration,
-    /// How many nodes are assumed where Redis was never reached.
+    /// How long a reservation lives after its last renewal.
+    pub reservation_ttl: Duration,
+    /// Number of nodes to assume until Redis has been reached.
     pub nodes: u64,
-    /// Draws names of nodes and generations.
+    /// Source of node names and data generations.
     pub random: RandomSource,
-    /// The time it is.
+    /// Wall-clock time.
     pub clock: fn() -> Timestamp,
+    /// Monotonic time.
+    pub instant: fn() -> Instant,
 }
 
 impl fmt::Debug for RedisOptions {

@@ -1,11 +1,8 @@
-//! Redis is away: this node goes on with its share of what was left when it was last seen, so that all nodes together
-//! stay near the bounds. Shares are of money, of minutes and of slots; a share is never so small that nothing runs.
+//! Counting while Redis is unreachable: each node enforces its share of what was left when it last reached Redis, so that
+//! all nodes together stay near the limits. Money, requests and tokens per minute, and concurrency are divided by the number
+//! of nodes; rates and concurrency stay at least 1, so that a node is never blocked entirely.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
 use tollgate_core::{
@@ -14,74 +11,73 @@ use tollgate_core::{
 };
 
 use super::{
-    super::{Counters as _, Spending, memory::MemoryCounters},
+    super::{memory::MemoryCounters, shards::lock, spending::Spending, traits::Counters as _},
     leases::RetainedLeases,
 };
 
-/// One outage.
+/// The counters of one outage.
 #[derive(Debug)]
 pub(super) struct OutageShare {
     counters: MemoryCounters,
     nodes: u64,
-    /// How subjects stood when they were first asked for in this outage, and what this node had running then.
+    /// The meter of each subject when it was first used in this outage, and its requests running on this node.
     bases: Mutex<HashMap<Subject, (Meter, u64)>>,
-    /// Money and places that were on lease here: nobody else has them.
-    kept: RetainedLeases,
+    /// Leases of this node, which belong to it in addition to its share.
+    retained: RetainedLeases,
 }
 
 impl OutageShare {
-    pub(super) fn new(nodes: u64, life: Duration, kept: RetainedLeases) -> Self {
-        let counters = MemoryCounters::new(&Spending::default(), life);
-        Self { counters, nodes: nodes.max(1), bases: Mutex::default(), kept }
+    pub(super) fn new(nodes: u64, reservation_ttl: Duration, retained: RetainedLeases) -> Self {
+        let counters = MemoryCounters::new(&Spending::default(), reservation_ttl);
+        Self { counters, nodes: nodes.max(1), bases: Mutex::default(), retained }
     }
 
-    /// Takes a hold out of this node's share: the hold as it was taken.
+    /// Makes a reservation within this node's share. Returns it as it was made. `base` is the meter of a subject and the
+    /// number of its requests running on this node.
     pub(super) fn reserve(
         &self,
-        hold: &Reservation,
+        reservation: &Reservation,
         now: Instant,
-        of: impl Fn(Subject) -> (Meter, u64),
+        base: impl Fn(Subject) -> (Meter, u64),
     ) -> Result<(ReservationReceipt, Reservation), LimitExceeded> {
-        let mut part = hold.clone();
-        part.limits = hold.limits.iter().map(|limit| self.part(limit, hold, &of)).collect();
-        let (taken, mut as_taken) = self.counters.take_as(&part, now).map_err(|exhausted| whole(exhausted, hold))?;
-        as_taken.limits.clone_from(&hold.limits);
-        Ok((taken, as_taken))
+        let mut shared = reservation.clone();
+        shared.limits = reservation.limits.iter().map(|limit| self.share_of(limit, reservation, &base)).collect();
+        let made = self.counters.try_reserve(&shared, now);
+        let (receipt, mut made) = made.map_err(|exceeded| with_whole_limit(exceeded, reservation))?;
+        made.limits.clone_from(&reservation.limits);
+        Ok((receipt, made))
     }
 
-    /// A request that took from this share has ended.
+    /// Settles a request with reservations in this share.
     pub(super) fn settle(&self, record: &UsageRecord, now: Instant) {
         let _ = self.counters.settle(record, now);
     }
 
-    /// A hold goes back unused.
-    pub(super) fn let_go(&self, hold: &Reservation, now: Instant) {
-        self.counters.let_go(hold.id, now);
+    /// Releases the reservations of a request that used nothing.
+    pub(super) fn release(&self, reservation: &Reservation, now: Instant) {
+        self.counters.release(reservation.id, now);
     }
 
-    fn part(&self, limit: &Limit, hold: &Reservation, of: &impl Fn(Subject) -> (Meter, u64)) -> Limit {
-        let (base, running) = {
-            let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
-            *bases.entry(limit.subject).or_insert_with(|| of(limit.subject))
-        };
-        let (kept_money, kept_places) = self.kept.get(&limit.subject).copied().unwrap_or_default();
+    fn share_of(&self, limit: &Limit, reservation: &Reservation, base: &impl Fn(Subject) -> (Meter, u64)) -> Limit {
+        let (meter, running) = *lock(&self.bases).entry(limit.subject).or_insert_with(|| base(limit.subject));
+        let (retained_money, retained_permits) = self.retained.get(&limit.subject).copied().unwrap_or_default();
         let money = |left: i64| {
             let nodes = i64::try_from(self.nodes).unwrap_or(i64::MAX);
-            let amount = NanoUsd((left.max(0) / nodes).saturating_add(kept_money));
-            // Of all time, so that an outage over midnight does not renew it.
+            let amount = NanoUsd((left.max(0) / nodes).saturating_add(retained_money));
+            // A total, so that an outage over midnight does not renew it.
             LimitRule::Budget(Budget { amount, window: Window::Total, action: BudgetAction::Block })
         };
         let rule = match limit.rule {
             LimitRule::Budget(budget) if limit.bounds_money() => {
-                let spent = base.spent.within(budget.window, hold.at).0;
-                money(budget.amount.0.saturating_sub(spent).saturating_sub(base.reserved))
+                let spent = meter.spent.within(budget.window, reservation.at).0;
+                money(budget.amount.0.saturating_sub(spent).saturating_sub(meter.reserved))
             }
             LimitRule::Budget(budget) => LimitRule::Budget(budget),
-            LimitRule::Balance => money(base.balance.saturating_sub(base.reserved)),
-            LimitRule::Requests(most) => LimitRule::Requests((most / self.nodes).max(1)),
-            LimitRule::Tokens(most) => LimitRule::Tokens((most / self.nodes).max(1)),
-            LimitRule::Concurrency(most) => {
-                let share = most.div_ceil(self.nodes).max(running.saturating_add(kept_places).min(most));
+            LimitRule::Balance => money(meter.balance.saturating_sub(meter.reserved)),
+            LimitRule::Requests(limit) => LimitRule::Requests((limit / self.nodes).max(1)),
+            LimitRule::Tokens(limit) => LimitRule::Tokens((limit / self.nodes).max(1)),
+            LimitRule::Concurrency(limit) => {
+                let share = limit.div_ceil(self.nodes).max(running.saturating_add(retained_permits).min(limit));
                 LimitRule::Concurrency(share.saturating_sub(running).max(1))
             }
         };
@@ -89,20 +85,20 @@ impl OutageShare {
     }
 }
 
-/// The same refusal, in the figures of the whole limit.
-fn whole(exhausted: LimitExceeded, hold: &Reservation) -> LimitExceeded {
-    match exhausted {
-        LimitExceeded::Money(mut short) => {
-            let limit = hold.limits.iter().find(|limit| limit.subject == short.subject && limit.bounds_money());
+/// The error with the figures of the whole limit instead of the share.
+fn with_whole_limit(exceeded: LimitExceeded, reservation: &Reservation) -> LimitExceeded {
+    match exceeded {
+        LimitExceeded::Money(mut funds) => {
+            let limit = reservation.limits.iter().find(|limit| limit.subject == funds.subject && limit.bounds_money());
             if let Some(limit) = limit {
                 if let LimitRule::Budget(budget) = limit.rule {
-                    short.budget = Some(budget);
-                    short.spent = NanoUsd(budget.amount.0.saturating_sub(short.left.0));
+                    funds.budget = Some(budget);
+                    funds.spent = NanoUsd(budget.amount.0.saturating_sub(funds.left.0));
                 } else {
-                    (short.budget, short.spent) = (None, short.left);
+                    (funds.budget, funds.spent) = (None, funds.left);
                 }
             }
-            LimitExceeded::Money(short)
+            LimitExceeded::Money(funds)
         }
         rate @ LimitExceeded::Rate(_) => rate,
     }

@@ -1,287 +1,286 @@
-//! The scripts: what they are asked and what they answer.
+//! The Lua scripts, their arguments and their replies.
 
 use std::collections::HashMap;
 
-use redis::{FromRedisValue, RedisError, RedisResult, Script, aio::MultiplexedConnection};
+use redis::{RedisError, RedisResult, Script, aio::MultiplexedConnection};
 use tollgate_core::{Limit, LimitRule, Meter, NanoUsd, Reservation, SlidingWindow, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
+    super::charges::{binding_limits, binding_subjects},
+    deltas::{BudgetWatch, CounterDelta},
     lease::{LeaseGrant, LeaseRequest, LeaseReturn},
-    leases::{binding, subjects_of},
-    reservations::{BudgetWatch, CounterDelta},
 };
 use crate::subject;
 
-/// All scripts, with the prefix of this gateway's names.
+/// All scripts, with the key prefix of this gateway.
 #[derive(Debug)]
 pub(super) struct Scripts {
     prefix: String,
-    take: Script,
+    reserve: Script,
     settle: Script,
     load: Script,
-    beat: Script,
+    heartbeat: Script,
 }
 
-/// Who asks, of which generation.
+/// Registration of a node with a generation of the data. Redis drops it when the heartbeats stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NodeSeat {
+pub(super) struct NodeRegistration {
     pub(super) node: String,
     pub(super) generation: String,
 }
 
-/// A meter with its subject.
-pub(super) type SubjectMeter = (Subject, Meter);
-
-/// An answer with meters.
+/// Reply of the scripts that return meters.
 #[derive(Debug)]
 pub(super) struct ScriptReply {
-    /// ReservationReceipt, or done.
-    pub(super) yes: bool,
-    /// Microseconds of Redis' clock.
+    /// False if a reservation exceeds a limit.
+    pub(super) is_granted: bool,
+    /// Time of Redis, in microseconds.
     pub(super) micros: u64,
     pub(super) nodes: u64,
-    pub(super) meters: Vec<SubjectMeter>,
-    /// Meter, watch and what is spent.
+    pub(super) meters: Vec<(Subject, Meter)>,
+    /// Crossed budgets: index of the meter, index of its watch, money spent.
     pub(super) crossed: Vec<(usize, usize, NanoUsd)>,
 }
 
-/// What is asked for a request: its hold, what its attempts may need, and by subject what is wanted on lease and what comes
-/// back for it.
+/// A reservation, reservations to prepare for its attempts, and leases to request and return, by subject.
 #[derive(Debug)]
 pub(super) struct ReservationRequest {
-    pub(super) hold: Reservation,
-    pub(super) ahead: Vec<Reservation>,
+    pub(super) reservation: Reservation,
+    pub(super) attempts: Vec<Reservation>,
     pub(super) leases: HashMap<Subject, (LeaseRequest, LeaseReturn)>,
 }
 
-/// What came of it.
+/// Reply to a [`ReservationRequest`].
 #[derive(Debug)]
 pub(super) struct ReservationGrant {
-    pub(super) answer: ScriptReply,
-    /// Money taken; less than asked for where less was left and would do.
+    pub(super) reply: ScriptReply,
+    /// Money reserved; less than requested if less was left and sufficient.
     pub(super) amount: i64,
-    /// For each hold ahead, whether it was taken.
-    pub(super) ahead: Vec<bool>,
-    pub(super) given: Vec<(Subject, LeaseGrant)>,
+    /// For each reservation of an attempt, whether it was prepared.
+    pub(super) prepared: Vec<bool>,
+    pub(super) leases: Vec<(Subject, LeaseGrant)>,
 }
 
-/// What a sign of life was answered.
+/// Reply to a heartbeat.
 #[derive(Debug)]
 pub(super) struct HeartbeatReply {
-    pub(super) lives: bool,
+    /// False if the registration has expired.
+    pub(super) is_registered: bool,
     pub(super) nodes: u64,
-    /// Empty: there is no data.
+    /// Empty if Redis holds no data of this gateway.
     pub(super) generation: String,
 }
 
-/// The seat is not known: another generation, or the node was given up.
+/// A failed script.
 #[derive(Debug)]
 pub(super) enum ScriptError {
-    Away(RedisError),
-    SeatLost,
+    Redis(RedisError),
+    /// The registration has expired, or the data has another generation.
+    RegistrationLost,
 }
 
 impl From<RedisError> for ScriptError {
     fn from(error: RedisError) -> Self {
-        Self::Away(error)
+        Self::Redis(error)
     }
 }
 
-/// What was spent of one subject, as the database says it.
+/// Spending of one subject according to the database, in nano-USD.
 pub(super) struct SubjectSpending {
     pub(super) subject: Subject,
     pub(super) day: i64,
     pub(super) month: i64,
     pub(super) total: i64,
+    /// Sum of the postings to its balance, if it has one.
     pub(super) posted: Option<i64>,
 }
 
 impl Scripts {
     pub(super) fn new(namespace: &str) -> Self {
         const FIELDS: &str = include_str!("fields.lua");
-        const READ: &str = include_str!("read.lua");
-        let with_read = |text: &str| Script::new(&format!("{FIELDS}\n{READ}\n{text}"));
+        const METERS: &str = include_str!("meters.lua");
+        let with_meters = |text: &str| Script::new(&format!("{FIELDS}\n{METERS}\n{text}"));
         Self {
-            // In braces: one slot, should there ever be several.
+            // The braces are a hash tag: in a cluster all keys of a gateway are in one slot.
             prefix: format!("tollgate:{{{namespace}}}:"),
-            take: with_read(include_str!("take.lua")),
-            settle: with_read(include_str!("settle.lua")),
+            reserve: with_meters(include_str!("reserve.lua")),
+            settle: with_meters(include_str!("settle.lua")),
             load: Script::new(&format!("{FIELDS}\n{}", include_str!("load.lua"))),
-            beat: with_read(include_str!("beat.lua")),
+            heartbeat: with_meters(include_str!("heartbeat.lua")),
         }
     }
 
-    /// A name of this gateway's.
-    pub(super) fn name(&self, of: &str) -> String {
-        format!("{}{of}", self.prefix)
+    /// A key of this gateway.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
-    fn meter(&self, of: Subject) -> String {
-        self.name(&format!("meter:{}", subject::name(of)))
+    fn meter_key(&self, subject: Subject) -> String {
+        self.key(&format!("meter:{}", subject::name(subject)))
     }
 
-    /// Takes a hold, or nothing of it.
+    /// Makes a reservation as a whole or not at all.
     pub(super) async fn reserve(
         &self,
-        link: &mut MultiplexedConnection,
-        seat: &NodeSeat,
-        ask: &ReservationRequest,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
+        request: &ReservationRequest,
     ) -> Result<ReservationGrant, ScriptError> {
-        let ReservationRequest { hold, ahead, leases } = ask;
-        let mut subjects = subjects_of(hold);
-        for of in ahead.iter().flat_map(subjects_of) {
-            if !subjects.contains(&of) {
-                subjects.push(of);
+        let ReservationRequest { reservation, attempts, leases } = request;
+        let mut subjects = binding_subjects(reservation);
+        for subject in attempts.iter().flat_map(binding_subjects) {
+            if !subjects.contains(&subject) {
+                subjects.push(subject);
             }
         }
-        let place = |of: Subject| subjects.iter().position(|it| *it == of).map_or(0, |at| at + 1);
-        let mut asked = self.take.prepare_invoke();
-        asked.key(self.name("nodes")).key(self.name("generation"));
-        for of in &subjects {
-            asked.key(self.meter(*of));
+        // Indexes in Lua start at 1.
+        let index = |subject: Subject| subjects.iter().position(|known| *known == subject).map_or(0, |at| at + 1);
+        let mut invocation = self.reserve.prepare_invoke();
+        invocation.key(self.key("nodes")).key(self.key("generation"));
+        for subject in &subjects {
+            invocation.key(self.meter_key(*subject));
         }
-        let least = hold.lowered_to_min();
-        let (least, least_tokens) = least.map_or((-1, -1), |it| (it.amount.0, i64::try_from(it.tokens).unwrap_or(i64::MAX)));
-        asked.arg(&seat.node).arg(&seat.generation).arg(hold.amount.0).arg(hold.tokens).arg(least).arg(least_tokens);
-        asked.arg(hold.at.day()).arg(hold.at.month());
-        for of in &subjects {
-            let (want, back) = leases.get(of).copied().unwrap_or_default();
-            let (requests, tokens) = (back.requests.unwrap_or_default(), back.tokens.unwrap_or_default());
-            asked.arg(back.money).arg(back.places).arg(requests.0).arg(requests.1).arg(tokens.0).arg(tokens.1);
-            asked.arg(want.money).arg(want.money_each).arg(want.requests).arg(want.tokens).arg(want.tokens_each).arg(want.places);
+        let min = reservation.lowered_to_min();
+        let (min, min_tokens) = min.map_or((-1, -1), |min| (min.amount.0, i64::try_from(min.tokens).unwrap_or(i64::MAX)));
+        invocation.arg(&node.node).arg(&node.generation);
+        invocation.arg(reservation.amount.0).arg(reservation.tokens).arg(min).arg(min_tokens);
+        invocation.arg(reservation.at.day()).arg(reservation.at.month());
+        for subject in &subjects {
+            let (wanted, returned) = leases.get(subject).copied().unwrap_or_default();
+            let (requests, tokens) = (returned.requests.unwrap_or_default(), returned.tokens.unwrap_or_default());
+            invocation.arg(returned.money).arg(returned.permits).arg(requests.0).arg(requests.1).arg(tokens.0).arg(tokens.1);
+            invocation.arg(wanted.money).arg(wanted.money_each).arg(wanted.requests);
+            invocation.arg(wanted.tokens).arg(wanted.tokens_each).arg(wanted.permits);
         }
-        asked.arg(binding(hold).count());
-        for limit in binding(hold) {
+        invocation.arg(binding_limits(reservation).count());
+        for limit in binding_limits(reservation) {
             let (kind, bound) = kind_of(limit);
-            asked.arg(place(limit.subject)).arg(kind).arg(bound);
+            invocation.arg(index(limit.subject)).arg(kind).arg(bound);
         }
-        asked.arg(ahead.len());
-        for (number, hold) in ahead.iter().enumerate() {
-            let again = ahead[..number].iter().any(|before| before.limits == hold.limits);
-            let of = hold.limits.first().map_or(0, |limit| place(limit.subject));
-            asked.arg(of).arg(hold.amount.0).arg(if again { "far" } else { "must" }).arg(binding(hold).count());
-            for limit in binding(hold) {
+        invocation.arg(attempts.len());
+        for (at, attempt) in attempts.iter().enumerate() {
+            let is_repeated = attempts[..at].iter().any(|earlier| earlier.limits == attempt.limits);
+            let subject = attempt.limits.first().map_or(0, |limit| index(limit.subject));
+            let condition = if is_repeated { "far" } else { "must" };
+            invocation.arg(subject).arg(attempt.amount.0).arg(condition).arg(binding_limits(attempt).count());
+            for limit in binding_limits(attempt) {
                 let (kind, bound) = kind_of(limit);
-                asked.arg(kind).arg(bound);
+                invocation.arg(kind).arg(bound);
             }
         }
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, i64, Vec<i64>, Vec<Vec<i64>>);
-        let (status, micros, nodes, meters, amount, ahead, leases): Reply = asked.invoke_async(link).await?;
+        let (status, micros, nodes, meters, amount, prepared, leases): Reply = invocation.invoke_async(connection).await?;
         if status < 0 {
-            return Err(ScriptError::SeatLost);
+            return Err(ScriptError::RegistrationLost);
         }
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
-        let given = subjects.iter().zip(leases).filter_map(|(of, given)| {
-            let [money, requests, tokens, places] = *given.as_slice() else { return None };
-            Some((*of, LeaseGrant { money, requests: count(requests), tokens: count(tokens), places: count(places) }))
+        let leases = subjects.iter().zip(leases).filter_map(|(subject, granted)| {
+            let [money, requests, tokens, permits] = *granted.as_slice() else { return None };
+            Some((*subject, LeaseGrant { money, requests: count(requests), tokens: count(tokens), permits: count(permits) }))
         });
-        let given = given.collect();
-        let answer =
-            ScriptReply { yes: status == 1, micros, nodes, meters: metered(&subjects, &meters, hold.at), crossed: Vec::new() };
-        Ok(ReservationGrant { answer, amount, ahead: ahead.into_iter().map(|taken| taken == 1).collect(), given })
+        let leases = leases.collect();
+        let meters = parse_meters(&subjects, &meters, reservation.at);
+        let reply = ScriptReply { is_granted: status == 1, micros, nodes, meters, crossed: Vec::new() };
+        Ok(ReservationGrant { reply, amount, prepared: prepared.into_iter().map(|prepared| prepared == 1).collect(), leases })
     }
 
-    /// Gives back and counts what was spent; with nothing to give, a look at the meters.
+    /// Sends deltas and returns the meters. Spending counts once per process and message number. Empty deltas only read the
+    /// meters.
     pub(super) async fn settle(
         &self,
-        link: &mut MultiplexedConnection,
-        seat: &NodeSeat,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
         process: &str,
         number: u64,
         deltas: &[(Subject, CounterDelta)],
         now: Timestamp,
     ) -> Result<ScriptReply, ScriptError> {
-        let mut asked = self.settle.prepare_invoke();
-        asked.key(self.name("nodes")).key(self.name("generation")).key(self.name(&format!("number:{process}")));
-        for (of, _) in deltas {
-            asked.key(self.meter(*of));
+        let mut invocation = self.settle.prepare_invoke();
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key(&format!("number:{process}")));
+        for (subject, _) in deltas {
+            invocation.key(self.meter_key(*subject));
         }
-        asked.arg(&seat.node).arg(&seat.generation).arg(number).arg(now.day()).arg(now.month());
+        invocation.arg(&node.node).arg(&node.generation).arg(number).arg(now.day()).arg(now.month());
         for (_, delta) in deltas {
-            asked.arg(delta.held).arg(delta.running).arg(delta.watches.len());
+            invocation.arg(delta.reserved).arg(delta.running).arg(delta.watches.len());
             for BudgetWatch { budget, at, .. } in &delta.watches {
-                asked.arg(window(budget.window)).arg(at.day()).arg(at.month()).arg(budget.amount.0);
+                invocation.arg(window(budget.window)).arg(at.day()).arg(at.month()).arg(budget.amount.0);
             }
-            asked.arg(delta.spends.len());
+            invocation.arg(delta.spends.len());
             for ((day, month), amount) in &delta.spends {
-                asked.arg(*day).arg(*month).arg(*amount);
+                invocation.arg(*day).arg(*month).arg(*amount);
             }
-            asked.arg(delta.tokens.len());
-            for (minute, taken, actual) in &delta.tokens {
-                asked.arg(*minute).arg(*taken).arg(*actual);
+            invocation.arg(delta.tokens.len());
+            for (minute, estimated, actual) in &delta.tokens {
+                invocation.arg(*minute).arg(*estimated).arg(*actual);
             }
-            asked.arg(delta.requests.len());
+            invocation.arg(delta.requests.len());
             for (minute, unused) in &delta.requests {
-                asked.arg(*minute).arg(*unused);
+                invocation.arg(*minute).arg(*unused);
             }
         }
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, Vec<i64>);
-        let (status, micros, nodes, meters, crossed): Reply = asked.invoke_async(link).await?;
+        let (status, micros, nodes, meters, crossed): Reply = invocation.invoke_async(connection).await?;
         if status < 0 {
-            return Err(ScriptError::SeatLost);
+            return Err(ScriptError::RegistrationLost);
         }
-        let subjects: Vec<Subject> = deltas.iter().map(|(of, _)| *of).collect();
-        let place = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
-        let crossed = crossed.chunks_exact(3).map(|of| (place(of[0]), place(of[1]), NanoUsd(of[2]))).collect();
-        Ok(ScriptReply { yes: true, micros, nodes, meters: metered(&subjects, &meters, now), crossed })
+        let subjects: Vec<Subject> = deltas.iter().map(|(subject, _)| *subject).collect();
+        let index = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
+        let crossed = crossed.chunks_exact(3).map(|it| (index(it[0]), index(it[1]), NanoUsd(it[2]))).collect();
+        Ok(ScriptReply { is_granted: true, micros, nodes, meters: parse_meters(&subjects, &meters, now), crossed })
     }
 
-    /// Raises what was spent to what the database says.
+    /// Raises spending to the totals of the database.
     pub(super) async fn load(
         &self,
-        link: &mut MultiplexedConnection,
-        loaded: &[SubjectSpending],
+        connection: &mut MultiplexedConnection,
+        spending: &[SubjectSpending],
         now: Timestamp,
         ledger: i64,
     ) -> RedisResult<()> {
-        let mut asked = self.load.prepare_invoke();
-        for of in loaded {
-            asked.key(self.meter(of.subject));
+        let mut invocation = self.load.prepare_invoke();
+        for spent in spending {
+            invocation.key(self.meter_key(spent.subject));
         }
-        asked.arg(now.day()).arg(now.month()).arg(ledger);
-        for of in loaded {
-            asked.arg(of.day).arg(of.month).arg(of.total);
-            match of.posted {
-                Some(posted) => asked.arg(posted),
-                None => asked.arg(""),
+        invocation.arg(now.day()).arg(now.month()).arg(ledger);
+        for spent in spending {
+            invocation.arg(spent.day).arg(spent.month).arg(spent.total);
+            match spent.posted {
+                Some(posted) => invocation.arg(posted),
+                None => invocation.arg(""),
             };
         }
-        asked.invoke_async::<i64>(link).await.map(drop)
+        invocation.invoke_async::<i64>(connection).await.map(drop)
     }
 
-    /// A sign of life; `replaces` is taken out.
-    pub(super) async fn beat(
+    /// Registers a node or extends its registration by `ttl_ms`, and removes the registration of the node `replaces`.
+    pub(super) async fn heartbeat(
         &self,
-        link: &mut MultiplexedConnection,
+        connection: &mut MultiplexedConnection,
         node: &str,
-        life_ms: u64,
-        how: HeartbeatKind,
+        ttl_ms: u64,
+        kind: HeartbeatKind,
         replaces: &str,
     ) -> RedisResult<HeartbeatReply> {
-        let mut asked = self.beat.prepare_invoke();
-        asked.key(self.name("nodes")).key(self.name("generation"));
-        let how = match how {
+        let mut invocation = self.heartbeat.prepare_invoke();
+        invocation.key(self.key("nodes")).key(self.key("generation"));
+        let kind = match kind {
             HeartbeatKind::New => "new",
             HeartbeatKind::Keep => "keep",
         };
-        asked.arg(node).arg(life_ms).arg(how).arg(replaces);
-        let (lives, nodes, generation): (i64, u64, String) = asked.invoke_async(link).await?;
-        Ok(HeartbeatReply { lives: lives == 1, nodes, generation })
+        invocation.arg(node).arg(ttl_ms).arg(kind).arg(replaces);
+        let (is_registered, nodes, generation): (i64, u64, String) = invocation.invoke_async(connection).await?;
+        Ok(HeartbeatReply { is_registered: is_registered == 1, nodes, generation })
     }
 }
 
-/// Which sign of life.
+/// Kind of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeartbeatKind {
-    /// The first one.
+    /// Registers the node.
     New,
-    /// Another one; a node that was given up does not live on.
+    /// Extends the registration, unless it has expired.
     Keep,
-}
-
-/// Any other command.
-pub(super) async fn ask<T: FromRedisValue>(link: &mut MultiplexedConnection, command: &mut redis::Cmd) -> RedisResult<T> {
-    command.query_async(link).await
 }
 
 const fn window(window: Window) -> &'static str {
@@ -292,32 +291,32 @@ const fn window(window: Window) -> &'static str {
     }
 }
 
-/// What the script checks of a limit.
+/// Kind and bound of a limit, as the script takes them.
 fn kind_of(limit: &Limit) -> (&'static str, i64) {
-    let bound = |most: u64| i64::try_from(most).unwrap_or(i64::MAX);
+    let bound = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
     match limit.rule {
         LimitRule::Budget(budget) => (window(budget.window), budget.amount.0),
         LimitRule::Balance => ("balance", 0),
-        LimitRule::Requests(most) => ("requests", bound(most)),
-        LimitRule::Tokens(most) => ("tokens", bound(most)),
-        LimitRule::Concurrency(most) => ("running", bound(most)),
+        LimitRule::Requests(limit) => ("requests", bound(limit)),
+        LimitRule::Tokens(limit) => ("tokens", bound(limit)),
+        LimitRule::Concurrency(limit) => ("running", bound(limit)),
     }
 }
 
-/// Meters out of numbers, as of `at`.
-fn metered(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Vec<SubjectMeter> {
+/// Meters from their numbers, as of `at`.
+fn parse_meters(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Vec<(Subject, Meter)> {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
-    let read = |(of, numbers): (&Subject, &Vec<i64>)| {
-        let [day, month, total, posted, held, running, rb, rc, rp, tb, tc, tp] = numbers.as_slice() else { return None };
+    let parse = |(subject, numbers): (&Subject, &Vec<i64>)| {
+        let [day, month, total, posted, reserved, running, rb, rc, rp, tb, tc, tp] = numbers.as_slice() else { return None };
         let meter = Meter {
             spent: SpendTotals::loaded(at, NanoUsd(*day), NanoUsd(*month), NanoUsd(*total)),
             balance: posted.saturating_sub(*total),
-            reserved: *held,
+            reserved: *reserved,
             requests: SlidingWindow::from_buckets(count(*rb), count(*rc), count(*rp)),
             tokens: SlidingWindow::from_buckets(count(*tb), count(*tc), count(*tp)),
             running: count(*running),
         };
-        Some((*of, meter))
+        Some((*subject, meter))
     };
-    subjects.iter().zip(numbers).filter_map(read).collect()
+    subjects.iter().zip(numbers).filter_map(parse).collect()
 }

@@ -1,162 +1,165 @@
-//! Whatever nodes do with what they have on lease, and in whatever order it is told: bound ≥ spent + held.
+//! However nodes use their leases, and in whatever order Redis receives their messages: limit ≥ spent + reserved.
 
 use proptest::prelude::*;
 use tollgate_core::{BudgetAction, KeyId, Limits, NanoUsd, Window};
 
 use super::*;
 use crate::{
-    counters::test_callers::{TestCaller, budget},
+    counters::test_callers::{TestCaller, budget, now},
     samples::NOON,
 };
 
 const MINUTE: u64 = 60_000_000;
 
-fn of_money() -> (TestCaller, Subject) {
-    let asker = TestCaller::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
-    let key = Subject::Key(asker.key.id);
-    (asker, key)
+fn caller_with_budget() -> (TestCaller, Subject) {
+    let caller = TestCaller::new(|it| it.key.budgets = budget(1_000_000, BudgetAction::Block));
+    let key = Subject::Key(caller.key.id);
+    (caller, key)
 }
 
-fn moment(now: Instant, minute: u64) -> GrantTime {
-    GrantTime { now, minute, until: now + Duration::from_secs(30) }
+fn granted_at(now: Instant, minute: u64) -> GrantTime {
+    GrantTime { now, minute, expires: now + Duration::from_secs(30) }
 }
 
-fn money(money: i64) -> LeaseGrant {
+fn grant_of(money: i64) -> LeaseGrant {
     LeaseGrant { money, ..LeaseGrant::default() }
 }
 
 #[tokio::test]
-async fn a_request_takes_from_the_lease_and_what_it_came_to_leaves_it() {
-    let ((asker, key), now) = (of_money(), Instant::now());
+async fn lease_is_reduced_by_what_requests_spend() {
+    let ((caller, key), now) = (caller_with_budget(), now());
     let mut pool = LeasePool::new(now);
-    let hold = asker.hold(1, 100);
-    assert!(!pool.suffices(&hold, key, now), "nothing is here yet");
-    let (want, back) = pool.ask(&hold, key, now);
-    assert_eq!((want.money, want.money_each, back), (1_600, 100, LeaseReturn::default()));
-    assert!(!pool.may_ask(&hold), "one question at a time");
-    pool.give(money(250), &hold, key, moment(now, 5));
-    assert!(pool.suffices(&hold, key, now));
-    pool.reserve(&hold, key, now);
+    let reservation = caller.reservation(1, 100);
+    assert!(!pool.covers(&reservation, key, now), "the pool is empty");
+    let (wanted, returned) = pool.request(&reservation, key, now);
+    assert_eq!((wanted.money, wanted.money_each, returned), (1_600, 100, LeaseReturn::default()));
+    assert!(!pool.may_request(&reservation), "one request at a time");
+    pool.grant(grant_of(250), &reservation, key, granted_at(now, 5));
+    assert!(pool.covers(&reservation, key, now));
+    pool.reserve(&reservation, key, now);
     assert_eq!(pool.money(), 150);
-    assert_eq!((pool.end(100, 30), pool.money()), (30, 220));
-    pool.reserve(&asker.hold(2, 220), key, now);
-    assert_eq!((pool.end(220, 900), pool.money()), (220, 0), "never more than there is");
+    assert_eq!((pool.settle(100, 30), pool.money()), (30, 220));
+    pool.reserve(&caller.reservation(2, 220), key, now);
+    assert_eq!((pool.settle(220, 900), pool.money()), (220, 0), "at most the contents of the pool");
 }
 
 #[tokio::test]
-async fn a_lease_serves_its_own_day_and_bounds_only() {
-    let ((mut asker, key), now) = (of_money(), Instant::now());
+async fn lease_serves_only_its_own_day_and_limits() {
+    let ((mut caller, key), now) = (caller_with_budget(), now());
     let mut pool = LeasePool::new(now);
-    pool.give(money(1_000), &asker.hold(1, 100), key, moment(now, 5));
-    let mut tomorrow = asker.hold(2, 100);
+    pool.grant(grant_of(1_000), &caller.reservation(1, 100), key, granted_at(now, 5));
+    let mut tomorrow = caller.reservation(2, 100);
     tomorrow.at = NOON.plus_ms(86_400_000);
-    assert!(!pool.suffices(&tomorrow, key, now));
-    pool.give(money(500), &tomorrow, key, moment(now, 6));
-    assert!(pool.suffices(&tomorrow, key, now) && pool.money() == 1_500, "all of it was looked at for the new day");
-    assert!(!pool.suffices(&asker.hold(3, 1), key, now) && !pool.may_ask(&asker.hold(3, 1)), "yesterday's asks by itself");
-    asker.key.budgets = budget(999_999, BudgetAction::Block);
-    tomorrow.limits = asker.hold(4, 100).limits;
-    assert!(!pool.suffices(&tomorrow, key, now), "the bound was changed");
+    assert!(!pool.covers(&tomorrow, key, now));
+    pool.grant(grant_of(500), &tomorrow, key, granted_at(now, 6));
+    assert!(pool.covers(&tomorrow, key, now) && pool.money() == 1_500, "all of it was checked for the new day");
+    assert!(
+        !pool.covers(&caller.reservation(3, 1), key, now) && !pool.may_request(&caller.reservation(3, 1)),
+        "requests of the past day go to Redis"
+    );
+    caller.key.budgets = budget(999_999, BudgetAction::Block);
+    tomorrow.limits = caller.reservation(4, 100).limits;
+    assert!(!pool.covers(&tomorrow, key, now), "the limit has changed");
 }
 
 #[tokio::test]
-async fn requests_and_tokens_serve_until_their_minute_ends_and_what_is_left_goes_back() {
-    let now = Instant::now();
-    let asker = TestCaller::new(|it| it.key.limits = Limits { rpm: 1_000, tpm: 100_000, concurrency: 50 });
-    let (key, hold) = (Subject::Key(asker.key.id), asker.hold(1, 10));
+async fn rate_leases_expire_with_their_minute_and_are_returned() {
+    let now = now();
+    let caller = TestCaller::new(|it| it.key.limits = Limits { rpm: 1_000, tpm: 100_000, concurrency: 50 });
+    let (key, reservation) = (Subject::Key(caller.key.id), caller.reservation(1, 10));
     let mut pool = LeasePool::new(now);
-    let given = LeaseGrant { money: 0, requests: 3, tokens: 25, places: 2 };
-    assert_eq!(pool.give(given, &hold, key, moment(now, 7)), LeaseReturn::default());
-    assert_eq!(pool.reserve(&hold, key, now), Some(7));
-    assert_eq!(pool.reserve(&hold, key, now), Some(7));
-    assert!(!pool.suffices(&hold, key, now), "two places, and five tokens, are not enough");
-    pool.free_place();
-    assert!(!pool.suffices(&hold, key, now));
-    assert!(pool.suffices(&asker.hold(2, 5), key, now));
+    let granted = LeaseGrant { money: 0, requests: 3, tokens: 25, permits: 2 };
+    assert_eq!(pool.grant(granted, &reservation, key, granted_at(now, 7)), LeaseReturn::default());
+    assert_eq!(pool.reserve(&reservation, key, now), Some(7));
+    assert_eq!(pool.reserve(&reservation, key, now), Some(7));
+    assert!(!pool.covers(&reservation, key, now), "no permit, and only five tokens");
+    pool.release_permit();
+    assert!(!pool.covers(&reservation, key, now));
+    assert!(pool.covers(&caller.reservation(2, 5), key, now));
     let later = now + Duration::from_secs(30);
-    assert!(!pool.suffices(&asker.hold(2, 5), key, later), "the minute is over");
-    pool.reserve(&asker.hold(2, 0), key, now);
-    pool.free_place();
+    assert!(!pool.covers(&caller.reservation(2, 5), key, later), "the minute has ended");
+    pool.reserve(&caller.reservation(2, 0), key, now);
+    pool.release_permit();
     assert_eq!(
-        pool.give(LeaseGrant { requests: 2, tokens: 4, ..given }, &hold, key, moment(later, 6)).requests,
+        pool.grant(LeaseGrant { requests: 2, tokens: 4, ..granted }, &reservation, key, granted_at(later, 6)).requests,
         Some((6, 2)),
-        "too late"
+        "of a past minute"
     );
     assert_eq!(pool.sweep(later, None), LeaseReturn { tokens: Some((7, 5)), ..LeaseReturn::default() });
 }
 
 #[tokio::test]
-async fn what_is_idle_or_much_of_what_is_left_goes_back() {
-    let ((asker, key), now) = (of_money(), Instant::now());
+async fn idle_or_large_lease_is_returned() {
+    let ((caller, key), now) = (caller_with_budget(), now());
     let mut pool = LeasePool::new(now);
-    pool.give(money(100), &asker.hold(1, 1), key, moment(now, 5));
+    pool.grant(grant_of(100), &caller.reservation(1, 1), key, granted_at(now, 5));
     assert_eq!(pool.sweep(now, Some(400)), LeaseReturn::default());
     assert_eq!(pool.sweep(now, Some(399)).money, 100);
-    pool.give(money(100), &asker.hold(1, 1), key, moment(now, 5));
+    pool.grant(grant_of(100), &caller.reservation(1, 1), key, granted_at(now, 5));
     assert_eq!(pool.sweep(now + IDLE, Some(1_000_000)).money, 100);
-    assert!(!pool.is_over(now) && pool.is_over(now + IDLE));
+    assert!(!pool.is_disused(now) && pool.is_disused(now + IDLE));
 }
 
 #[tokio::test]
-async fn a_lease_that_lasts_a_moment_is_larger_the_next_time() {
-    let ((asker, key), now) = (of_money(), Instant::now());
-    let (mut pool, hold) = (LeasePool::new(now), asker.hold(1, 10));
-    let mut wanted = Vec::new();
+async fn lease_that_is_used_up_quickly_doubles() {
+    let ((caller, key), now) = (caller_with_budget(), now());
+    let (mut pool, reservation) = (LeasePool::new(now), caller.reservation(1, 10));
+    let mut amounts = Vec::new();
     for number in 0..8_u32 {
-        let (want, back) = pool.ask(&hold, key, now + Duration::from_millis(100) * number);
-        assert_eq!(back.money, if number == 0 { 0 } else { 7 }, "what was not enough goes back with the question");
-        wanted.push(want.money);
-        pool.give(money(7), &hold, key, moment(now + Duration::from_millis(100) * number, 5));
+        let (wanted, returned) = pool.request(&reservation, key, now + Duration::from_millis(100) * number);
+        assert_eq!(returned.money, if number == 0 { 0 } else { 7 }, "the rest goes back with the request");
+        amounts.push(wanted.money);
+        pool.grant(grant_of(7), &reservation, key, granted_at(now + Duration::from_millis(100) * number, 5));
     }
-    assert_eq!(wanted, [160, 320, 640, 1_280, 2_560, 5_120, 10_240, 10_240]);
+    assert_eq!(amounts, [160, 320, 640, 1_280, 2_560, 5_120, 10_240, 10_240]);
 }
 
 // === Any interleaving ===
 
-/// Redis' side, as the scripts have it: money alone.
+/// A model of the scripts, for money alone.
 struct Bank {
-    bound: i64,
+    limit: i64,
     spent: i64,
-    /// By seat; a seat that is gone holds nothing.
-    held: Vec<Option<i64>>,
+    /// Money by registration; `None` once it has expired.
+    reserved: Vec<Option<i64>>,
     nodes: i64,
 }
 
 impl Bank {
     fn left(&self) -> i64 {
-        self.bound - self.spent - self.held.iter().flatten().sum::<i64>()
+        self.limit - self.spent - self.reserved.iter().flatten().sum::<i64>()
     }
 
-    /// The script `take`: the hold, and what is given on lease.
-    fn reserve(&mut self, seat: usize, amount: i64, want: LeaseRequest, back: LeaseReturn) -> Option<(bool, i64)> {
-        let held = self.held[seat]?;
-        self.held[seat] = Some(held - back.money);
+    /// The reserve script. Returns whether the reservation was made, and the lease granted.
+    fn reserve(&mut self, node: usize, amount: i64, wanted: LeaseRequest, returned: LeaseReturn) -> Option<(bool, i64)> {
+        let reserved = self.reserved[node]?;
+        self.reserved[node] = Some(reserved - returned.money);
         if amount > self.left() {
             return Some((false, 0));
         }
-        self.add(seat, amount);
-        let part = want.money.min(self.left().max(0) / (8 * self.nodes));
-        let part = if part < 4 * want.money_each { 0 } else { part };
-        self.add(seat, part);
+        self.add(node, amount);
+        let part = wanted.money.min(self.left().max(0) / (8 * self.nodes));
+        let part = if part < 4 * wanted.money_each { 0 } else { part };
+        self.add(node, part);
         Some((true, part))
     }
 
-    fn add(&mut self, seat: usize, amount: i64) {
-        if let Some(held) = &mut self.held[seat] {
-            *held += amount;
+    fn add(&mut self, node: usize, amount: i64) {
+        if let Some(reserved) = &mut self.reserved[node] {
+            *reserved += amount;
         }
     }
 }
 
 /// One node.
 struct Node {
-    seat: usize,
-    /// The seat may be gone: nothing is served from leases.
-    unsure: bool,
+    registration: usize,
+    /// The registration may have expired: nothing is served from leases.
+    is_unsure: bool,
     pool: LeasePool,
-    /// Amount, and whether it was taken from the lease.
+    /// Open reservations: amount, and whether it was taken from the lease.
     open: Vec<(i64, bool)>,
-    /// Told with the next message: held, spent.
+    /// Changes for the next message: reserved, spent.
     pending: (i64, i64),
 }
 
@@ -164,9 +167,9 @@ struct Node {
 enum Step {
     Request { node: usize, amount: i64, lost: bool },
     End { node: usize, which: usize, part: i64 },
-    Tell { node: usize },
+    Send { node: usize },
     Sweep { node: usize, idle: bool },
-    SeatEnds { node: usize },
+    Expire { node: usize },
     Join { node: usize },
 }
 
@@ -175,76 +178,77 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (node.clone(), 1..60_i64, 0..40_u8).prop_map(|(node, amount, lost)| Step::Request { node, amount, lost: lost == 0 }),
         8 => (node.clone(), any::<usize>(), 0..=100_i64).prop_map(|(node, which, part)| Step::End { node, which, part }),
-        4 => node.clone().prop_map(|node| Step::Tell { node }),
+        4 => node.clone().prop_map(|node| Step::Send { node }),
         1 => (node.clone(), any::<bool>()).prop_map(|(node, idle)| Step::Sweep { node, idle }),
-        1 => node.clone().prop_map(|node| Step::SeatEnds { node }),
+        1 => node.clone().prop_map(|node| Step::Expire { node }),
         2 => node.prop_map(|node| Step::Join { node }),
     ];
     proptest::collection::vec(step, 1..400)
 }
 
-/// Three nodes and one bound.
+/// Three nodes and one limit.
 struct World {
     bank: Bank,
     nodes: Vec<Node>,
-    asker: TestCaller,
+    caller: TestCaller,
     key: Subject,
     now: Instant,
-    /// What requests held, and had spent untold, whose seats ended: it is theirs though nothing holds it any more.
+    /// Reservations and unsent spending of expired registrations. They may exceed the limit.
     excused: i64,
     from_lease: usize,
 }
 
 impl World {
-    fn new(bound: i64) -> Self {
-        let (now, asker) = (Instant::now(), TestCaller::new(|it| it.key.budgets = budget(bound, BudgetAction::Block)));
-        let node = |seat| Node { seat, unsure: false, pool: LeasePool::new(now), open: Vec::new(), pending: (0, 0) };
-        let key = Subject::Key(asker.key.id);
-        let bank = Bank { bound, spent: 0, held: vec![Some(0); 3], nodes: 3 };
-        Self { bank, nodes: (0..3).map(node).collect(), asker, key, now, excused: 0, from_lease: 0 }
+    fn new(limit: i64) -> Self {
+        let (now, caller) = (now(), TestCaller::new(|it| it.key.budgets = budget(limit, BudgetAction::Block)));
+        let node =
+            |registration| Node { registration, is_unsure: false, pool: LeasePool::new(now), open: Vec::new(), pending: (0, 0) };
+        let key = Subject::Key(caller.key.id);
+        let bank = Bank { limit, spent: 0, reserved: vec![Some(0); 3], nodes: 3 };
+        Self { bank, nodes: (0..3).map(node).collect(), caller, key, now, excused: 0, from_lease: 0 }
     }
 
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Request { node, amount, lost } => self.request(node, amount, lost),
             Step::End { node, which, part } => self.end(node, which, part),
-            Step::Tell { node } => self.tell(node),
+            Step::Send { node } => self.send(node),
             Step::Sweep { node, idle } => {
                 let (left, it) = (self.bank.left(), &mut self.nodes[node]);
-                let back = it.pool.sweep(if idle { self.now + IDLE } else { self.now }, Some(left));
-                it.pending.0 -= back.money;
+                let returned = it.pool.sweep(if idle { self.now + IDLE } else { self.now }, Some(left));
+                it.pending.0 -= returned.money;
             }
-            Step::SeatEnds { node } => self.seat_ends(node),
+            Step::Expire { node } => self.expire(node),
             Step::Join { node } => self.join(node),
         }
     }
 
     fn request(&mut self, node: usize, amount: i64, lost: bool) {
-        let (hold, it) = (self.asker.hold(1, amount.unsigned_abs()), &mut self.nodes[node]);
-        if it.unsure {
+        let (reservation, it) = (self.caller.reservation(1, amount.unsigned_abs()), &mut self.nodes[node]);
+        if it.is_unsure {
             return;
         }
-        if it.pool.suffices(&hold, self.key, self.now) {
-            it.pool.reserve(&hold, self.key, self.now);
+        if it.pool.covers(&reservation, self.key, self.now) {
+            it.pool.reserve(&reservation, self.key, self.now);
             it.open.push((amount, true));
             self.from_lease += 1;
             return;
         }
-        let (want, back) = if it.pool.may_ask(&hold) {
-            it.pool.ask(&hold, self.key, self.now)
+        let (wanted, returned) = if it.pool.may_request(&reservation) {
+            it.pool.request(&reservation, self.key, self.now)
         } else {
             (LeaseRequest::default(), LeaseReturn::default())
         };
-        let answer = self.bank.reserve(it.seat, amount, want, back);
-        if lost || answer.is_none() {
-            // Nobody knows what became of it: the seat is given up.
-            return self.seat_ends(node);
+        let reply = self.bank.reserve(it.registration, amount, wanted, returned);
+        if lost || reply.is_none() {
+            // The outcome is unknown: the registration ends.
+            return self.expire(node);
         }
-        let Some((yes, given)) = answer else { return };
-        if yes {
+        let Some((is_granted, granted)) = reply else { return };
+        if is_granted {
             it.open.push((amount, false));
         }
-        it.pool.give(money(given), &hold, self.key, moment(self.now, 1));
+        it.pool.grant(grant_of(granted), &reservation, self.key, granted_at(self.now, 1));
     }
 
     fn end(&mut self, node: usize, which: usize, part: i64) {
@@ -253,49 +257,49 @@ impl World {
             return;
         }
         let (amount, leased) = it.open.swap_remove(which % it.open.len());
-        // The hold is the worst it can come to.
+        // A reservation covers the highest possible cost.
         let spent = amount * part / 100;
         it.pending.1 += spent;
-        it.pending.0 -= if leased { it.pool.end(amount, spent) } else { amount };
+        it.pending.0 -= if leased { it.pool.settle(amount, spent) } else { amount };
     }
 
-    fn tell(&mut self, node: usize) {
+    fn send(&mut self, node: usize) {
         let it = &mut self.nodes[node];
-        if it.unsure {
+        if it.is_unsure {
             return;
         }
-        let (held, spent) = std::mem::take(&mut it.pending);
+        let (reserved, spent) = std::mem::take(&mut it.pending);
         self.bank.spent += spent;
-        self.bank.add(it.seat, held);
+        self.bank.add(it.registration, reserved);
     }
 
-    /// Leases end before the seat does. What runs goes on.
-    fn seat_ends(&mut self, node: usize) {
+    /// The registration of a node expires. Its leases have expired before; its requests continue.
+    fn expire(&mut self, node: usize) {
         let it = &mut self.nodes[node];
-        if it.unsure {
+        if it.is_unsure {
             return;
         }
-        it.unsure = true;
-        self.bank.held[it.seat] = None;
+        it.is_unsure = true;
+        self.bank.reserved[it.registration] = None;
         self.excused += it.open.iter().map(|(amount, _)| amount).sum::<i64>() + it.pending.1;
     }
 
-    /// A new seat begins with all that is held, and nothing on lease.
+    /// A new registration begins with all open reservations and no leases.
     fn join(&mut self, node: usize) {
         let it = &mut self.nodes[node];
-        if !it.unsure {
+        if !it.is_unsure {
             return;
         }
         it.pool = LeasePool::new(self.now);
         it.open.iter_mut().for_each(|open| open.1 = false);
-        let held: i64 = it.open.iter().map(|(amount, _)| amount).sum();
+        let reserved: i64 = it.open.iter().map(|(amount, _)| amount).sum();
         it.pending.0 = 0;
         self.bank.spent += std::mem::take(&mut it.pending.1);
-        self.bank.held.push(Some(held));
-        (it.seat, it.unsure) = (self.bank.held.len() - 1, false);
+        self.bank.reserved.push(Some(reserved));
+        (it.registration, it.is_unsure) = (self.bank.reserved.len() - 1, false);
     }
 
-    /// What is certainly spent and what may still be, seen from nowhere in particular.
+    /// The most that can be spent in the end.
     fn worst(&self) -> i64 {
         let of = |it: &Node| it.open.iter().map(|(amount, _)| amount).sum::<i64>() + it.pending.1;
         self.bank.spent + self.nodes.iter().map(of).sum::<i64>()
@@ -303,52 +307,52 @@ impl World {
 }
 
 proptest! {
-    /// Requests, answers that get lost, messages that come late, seats that end and begin: what was spent and is held never
-    /// passes the bound but by what ran on a seat that ended, and never at all without such.
+    /// With lost replies, late messages, and registrations that expire and begin, spending and reservations exceed the limit at
+    /// most by the requests of expired registrations.
     #[test]
-    fn spent_and_held_stay_within_the_bound(bound in 0..60_000_i64, steps in steps()) {
-        let mut world = World::new(bound);
+    fn spending_and_reservations_stay_within_the_limit(limit in 0..60_000_i64, steps in steps()) {
+        let mut world = World::new(limit);
         for step in &steps {
             world.step(step);
             prop_assert!(world.bank.left() + world.excused >= 0, "{} left after {step:?}", world.bank.left());
-            prop_assert!(world.worst() <= bound + world.excused, "{} of {bound} after {step:?}", world.worst());
+            prop_assert!(world.worst() <= limit + world.excused, "{} of {limit} after {step:?}", world.worst());
             prop_assert!(world.nodes.iter().all(|node| node.pool.money() >= 0));
         }
         for node in 0..3 {
             while !world.nodes[node].open.is_empty() {
                 world.end(node, 0, 100);
             }
-            world.seat_ends(node);
+            world.expire(node);
             world.join(node);
         }
-        prop_assert!(world.bank.spent <= bound + world.excused);
-        prop_assert_eq!(world.bank.held.iter().flatten().sum::<i64>(), 0, "everything went back");
+        prop_assert!(world.bank.spent <= limit + world.excused);
+        prop_assert_eq!(world.bank.reserved.iter().flatten().sum::<i64>(), 0, "everything was released");
     }
 }
 
 #[tokio::test]
-async fn most_requests_are_served_from_leases_where_the_bound_is_far() {
+async fn most_requests_are_served_from_leases_far_from_the_limit() {
     let mut world = World::new(1_000_000_000);
     for number in 0..3_000 {
         let node = number % 3;
         world.step(&Step::Request { node, amount: 50, lost: false });
         world.step(&Step::End { node, which: 0, part: 60 });
-        world.step(&Step::Tell { node });
+        world.step(&Step::Send { node });
     }
     assert!(world.from_lease > 2_900, "{}", world.from_lease);
     assert_eq!(world.bank.spent, 3_000 * 30);
 }
 
 #[test]
-fn bounds_are_compared_whole() {
-    let asker = TestCaller::new(|it| {
+fn rules_are_the_blocking_limits_on_money() {
+    let caller = TestCaller::new(|it| {
         it.key.budgets = budget(100, BudgetAction::Block);
         it.key.budgets.push(tollgate_core::Budget { window: Window::Day, ..it.key.budgets[0] });
         it.group.budgets = budget(70, BudgetAction::Alert);
     });
-    let hold = asker.hold(1, 5);
-    assert_eq!(rules(&hold, Subject::Key(asker.key.id)).count(), 2);
-    assert_eq!(rules(&hold, Subject::Group(asker.group.id)).count(), 0, "what only alerts bounds nothing");
-    assert_eq!(rules(&hold, Subject::Key(KeyId::from_parts(NOON, [9; 10]))).count(), 0);
-    assert_eq!((hold.amount, MINUTE), (NanoUsd(5), 60_000_000));
+    let reservation = caller.reservation(1, 5);
+    assert_eq!(rules(&reservation, Subject::Key(caller.key.id)).count(), 2);
+    assert_eq!(rules(&reservation, Subject::Group(caller.group.id)).count(), 0, "an alerting budget is no limit");
+    assert_eq!(rules(&reservation, Subject::Key(KeyId::from_parts(NOON, [9; 10]))).count(), 0);
+    assert_eq!((reservation.amount, MINUTE), (NanoUsd(5), 60_000_000));
 }

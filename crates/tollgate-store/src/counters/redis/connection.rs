@@ -1,0 +1,74 @@
+//! Connections to Redis: address, TLS, timeouts and plain commands.
+
+use std::{fmt, time::Duration};
+
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisResult, TlsCertificates, aio::MultiplexedConnection};
+use tokio::time::timeout;
+
+use crate::StoreError;
+
+/// Longest wait for an answer.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
+/// Address of a Redis server.
+#[derive(Clone)]
+pub struct RedisAddress {
+    /// `redis://…` or `rediss://…`, with user and password.
+    pub url: String,
+    /// Certificate authority for `rediss://`, as PEM; `None` uses the public ones.
+    pub ca: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisAddress").field(&redacted(&self.url)).finish()
+    }
+}
+
+/// Sends a PING.
+pub(super) async fn check(address: &RedisAddress) -> Result<(), StoreError> {
+    let client = client(address)?;
+    let unreachable = |detail: String| StoreError::Unreachable { place: redacted(&address.url), detail };
+    let ping = async {
+        let mut connection = connect(&client).await?;
+        query::<String>(&mut connection, &mut redis::cmd("PING")).await
+    };
+    match timeout(RESPONSE_TIMEOUT, ping).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(unreachable(error.to_string())),
+        Err(_) => Err(unreachable("it did not answer in time".to_owned())),
+    }
+}
+
+pub(super) fn client(address: &RedisAddress) -> Result<Client, StoreError> {
+    let invalid = |detail: String| StoreError::BadRedisUrl { url: redacted(&address.url), detail };
+    let client = match &address.ca {
+        None => Client::open(address.url.as_str()),
+        Some(ca) if !ca.windows(CERTIFICATE.len()).any(|part| part == CERTIFICATE) => {
+            return Err(invalid("the PEM file of the certificate authority holds no certificate".to_owned()));
+        }
+        Some(ca) => {
+            let certificates = TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) };
+            Client::build_with_tls(address.url.as_str(), certificates)
+        }
+    };
+    client.map_err(|error| invalid(error.to_string()))
+}
+
+/// A URL without its password.
+pub(super) fn redacted(url: &str) -> String {
+    crate::open::without_password(url)
+}
+
+pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(Some(RESPONSE_TIMEOUT));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Runs a plain command.
+pub(super) async fn query<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &mut redis::Cmd) -> RedisResult<T> {
+    command.query_async(connection).await
+}

@@ -1,0 +1,91 @@
+//! The interface of all counters.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tollgate_core::{
+    BudgetAlert, LimitExceeded, MemberId, Meter, NanoUsd, RequestId, Reservation, ReservationReceipt, Subject, Timestamp,
+    UsageRecord, Window,
+};
+
+use crate::StoreError;
+
+/// Counts running requests. A reservation is checked against all its limits and made in one step, or not at all.
+#[async_trait]
+pub trait Counters: Send + Sync + fmt::Debug {
+    /// Makes a reservation, with its output lowered to what the money allows where that is permitted, or returns the limit
+    /// it exceeds. A request may make several: for itself and for each attempt. `attempts` are those its attempts may still
+    /// need; an implementation may prepare them in the same step.
+    async fn reserve(
+        &self,
+        reservation: &Reservation,
+        attempts: &[Reservation],
+        now: Instant,
+    ) -> Result<Result<ReservationReceipt, LimitExceeded>, StoreError>;
+
+    /// Releases what was prepared for further attempts: one has answered, so there will be none.
+    fn attempt_answered(&self, _: RequestId) {}
+
+    /// Extends the reservations of a request that is still running.
+    fn renew(&self, id: RequestId, now: Instant);
+
+    /// Releases the reservations of a request that has ended, and counts what it used. Never blocks, so that it can be
+    /// called from `Drop`. Returns the alerting budgets that the request has crossed.
+    fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert>;
+
+    /// Money spent and reserved in the period that contains `at`, as known to this node.
+    fn spent(&self, subject: Subject, window: Window, at: Timestamp) -> NanoUsd;
+
+    /// The meters of these subjects, as known to this node.
+    fn snapshot(&self, subjects: &[Subject], now: Instant) -> CounterSnapshot;
+
+    /// The meters of at most `limit` subjects with reservations or with requests or tokens counted in the last minutes, as
+    /// known to this node.
+    fn active_subjects(&self, limit: usize, now: Instant) -> CounterSnapshot;
+
+    /// True if several nodes share these counters, so that the values known to this node may lag behind.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Counts money posted to a member's balance.
+    fn record_posting(&self, member: MemberId, amount: NanoUsd);
+
+    /// Number of open reservations of this node.
+    fn open_reservations(&self) -> usize;
+
+    /// Takes the alerting budgets found to be crossed after [`settle`](Self::settle) returned, each with the request that
+    /// crossed it. Each crossing is returned once, by one node.
+    fn take_budget_alerts(&self) -> Vec<(BudgetAlert, Spender)> {
+        Vec::new()
+    }
+}
+
+/// Meters at a point in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterSnapshot {
+    /// The time, in microseconds of the clock that the meters' minutes are counted in.
+    pub micros: u64,
+    /// Subjects and their meters.
+    pub meters: Vec<(Subject, Meter)>,
+    /// False if subjects were left out because of a limit.
+    pub is_complete: bool,
+}
+
+impl CounterSnapshot {
+    pub(super) fn truncated(mut self, limit: usize) -> Self {
+        self.is_complete &= self.meters.len() <= limit;
+        self.meters.truncate(limit);
+        self
+    }
+}
+
+/// A request that crossed an alerting budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spender {
+    /// The request.
+    pub request: RequestId,
+    /// Name of its key.
+    pub key: String,
+}
