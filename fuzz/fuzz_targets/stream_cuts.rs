@@ -39,14 +39,14 @@ fn relay(upstream: Protocol, caller: Protocol, flags: u8) -> Box<dyn StreamRelay
 struct RelayResult {
     sent: Vec<u8>,
     fault: Option<StreamError>,
-    reading: ReplySummary,
+    summary: ReplySummary,
     complete: bool,
 }
 
 impl std::fmt::Debug for RelayResult {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { sent, fault, reading, complete } = self;
-        write!(to, "{fault:?}, {reading:?}, complete {complete}, sent:\n{}", String::from_utf8_lossy(sent))
+        let Self { sent, fault, summary, complete } = self;
+        write!(to, "{fault:?}, {summary:?}, complete {complete}, sent:\n{}", String::from_utf8_lossy(sent))
     }
 }
 
@@ -62,5 +62,5 @@ fn relayed(mut relay: Box<dyn StreamRelay>, stream: &[u8], seed: u8) -> RelayRes
     if fault.is_none() {
         fault = relay.finish(&mut out).err();
     }
-    RelayResult { sent: out.concat(), fault, reading: relay.reading(), complete: relay.complete() }
+    RelayResult { sent: out.concat(), fault, summary: relay.summary(), complete: relay.complete() }
 }

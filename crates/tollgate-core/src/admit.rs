@@ -314,13 +314,9 @@ fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: 
 /// The field that carries the output limit, in the caller's protocol: the one present in the request, else the default one.
 #[must_use]
 pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath {
-    let (names, usual): (&[&str], _) = match from {
-        Protocol::OpenAi => (&["max_completion_tokens", "max_tokens"], "max_completion_tokens"),
-        Protocol::Gemini => (&["generationConfig.maxOutputTokens"], "generationConfig.maxOutputTokens"),
-        Protocol::Anthropic => (&["max_tokens"], "max_tokens"),
-    };
+    let names = from.spec().output_limit_fields;
     let used = names.iter().find(|name| summary.fields.iter().any(|field| field == *name));
-    (*used.unwrap_or(&usual)).to_owned()
+    (*used.unwrap_or(&names[0])).to_owned()
 }
 
 /// All limits of key, member, group and gateway, money first.

@@ -99,11 +99,7 @@ pub enum NotOffered {
 impl Offer {
     /// True when an output limit may be written into a request.
     pub(crate) fn takes_output_limit(&self, from: Protocol) -> bool {
-        let field = match from {
-            Protocol::OpenAi => "max_completion_tokens",
-            Protocol::Gemini => "generationConfig.maxOutputTokens",
-            Protocol::Anthropic => "max_tokens",
-        };
+        let field = from.spec().output_limit_fields[0];
         parameters::refused(&self.model.parameters, from, &[field.to_owned()]).is_empty()
     }
 }
@@ -197,28 +193,26 @@ impl ModelPurpose {
 /// Caller protocols that reach a model without translation, in order.
 fn protocols(catalog: &Catalog, group: &Group, name: &str, purpose: ModelPurpose) -> Vec<Protocol> {
     let channels = || catalog.mappings_for(group.id, name).filter_map(|it| catalog.channel_at(it.channel));
-    [Protocol::OpenAi, Protocol::Gemini]
+    Protocol::ALL
         .into_iter()
+        .filter(|protocol| protocol.spec().caller.is_some())
         .filter(|protocol| channels().any(|channel| channel.serves_purpose(purpose) && channel.speaks(*protocol)))
         .collect()
 }
 
 /// The methods named by E15: native methods and OpenAI paths. All of the purpose when none of `protocols` is a caller protocol.
 pub(crate) fn supports(purpose: ModelPurpose, protocols: &[Protocol]) -> Vec<&'static str> {
-    let (native, chat): (&[&'static str], _) = match purpose {
-        ModelPurpose::Generation => (&["generateContent", "streamGenerateContent", "countTokens"], "/v1/chat/completions"),
-        ModelPurpose::Embedding => (&["embedContent", "batchEmbedContents"], "/v1/embeddings"),
-    };
-    let has = |protocol| protocols.contains(&protocol);
-    let any = has(Protocol::Gemini) || has(Protocol::OpenAi);
-    let mut names = Vec::new();
-    if has(Protocol::Gemini) || !any {
-        names.extend_from_slice(native);
-    }
-    if has(Protocol::OpenAi) || !any {
-        names.push(chat);
-    }
-    names
+    // Gemini verbs come before chat paths.
+    let callers = || Protocol::ALL.into_iter().rev().filter_map(|protocol| Some((protocol, protocol.spec().caller?)));
+    let any = callers().any(|(protocol, _)| protocols.contains(&protocol));
+    callers()
+        .filter(|(protocol, _)| !any || protocols.contains(protocol))
+        .flat_map(|(_, caller)| match purpose {
+            ModelPurpose::Generation => caller.generation,
+            ModelPurpose::Embedding => caller.embedding,
+        })
+        .copied()
+        .collect()
 }
 
 impl Channel {
@@ -226,7 +220,7 @@ impl Channel {
     pub(crate) fn serves_purpose(&self, purpose: ModelPurpose) -> bool {
         match purpose {
             ModelPurpose::Generation => true,
-            ModelPurpose::Embedding => self.provider != Provider::Echo && self.protocol != Protocol::Anthropic,
+            ModelPurpose::Embedding => self.provider != Provider::Echo && self.protocol.spec().embeddings,
         }
     }
 }

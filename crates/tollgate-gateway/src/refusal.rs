@@ -9,7 +9,7 @@ mod text;
 pub(crate) use respond::REQUEST_ID;
 
 use tollgate_core::{NanoUsd, NoRouteCause, PriceFigures, Timestamp};
-use tollgate_protocol::{FieldPath, Malformed, Protocol, UpstreamProblem};
+use tollgate_protocol::{ErrorStyle, FieldPath, Malformed, Protocol, UpstreamProblem};
 
 /// Why a request is not served. The id of each row of the error reference stands with its variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -314,7 +314,7 @@ impl Refusal {
             Self::BodyUnreadable { .. } => "E18",
             Self::Malformed(fault) if fault.kind == NotJson => "E18",
             Self::Malformed(fault) if fault.violations.first().is_some_and(|first| first.field == "model") => "E16",
-            Self::Malformed(_) | Self::InvalidValue { .. } if from == Protocol::Gemini => "E20",
+            Self::Malformed(_) | Self::InvalidValue { .. } if from.spec().error_style == ErrorStyle::Gemini => "E20",
             Self::Malformed(_) | Self::InvalidValue { .. } => "E21",
             Self::MediaType { .. } => "E19",
             Self::BodyTooLarge { .. } => "E22",

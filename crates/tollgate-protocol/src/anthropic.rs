@@ -12,6 +12,7 @@ mod relay;
 mod reply;
 mod reply_codec;
 mod reply_scan;
+pub(crate) mod samples;
 mod splice;
 mod stream_decoder;
 mod stream_encoder;

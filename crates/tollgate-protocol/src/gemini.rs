@@ -16,6 +16,7 @@ mod relay;
 mod reply;
 mod reply_codec;
 mod reply_scan;
+pub(crate) mod samples;
 mod sources;
 mod splice;
 mod stream_decoder;

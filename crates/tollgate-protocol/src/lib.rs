@@ -1,8 +1,8 @@
-//! What bytes mean: the wire formats of model requests.
+//! The wire formats of model requests.
 //!
-//! Everything here is pure: bytes in, values out. No clock, no network, no database, no money. A protocol
-//! lives in a folder of its own and is reached through one table, [`codec`]; what a request means apart from
-//! its wire format is [`neutral`].
+//! Everything here is pure: bytes in, values out; no clock, network, database or prices. Each protocol lives in a folder of
+//! its own and has one row in the table behind [`Protocol::spec`]. [`neutral`] holds requests and replies independent of a
+//! wire format; translation goes through it.
 
 mod anthropic;
 mod codec;
@@ -25,6 +25,7 @@ mod openai;
 mod passthrough;
 mod problem;
 mod profile;
+mod protocol;
 mod reply_summary;
 mod scan;
 mod summary;
@@ -42,21 +43,18 @@ pub mod sse;
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use fields::remove_fields;
-pub use minimal_request::minimal_request;
+pub use minimal_request::{minimal_body, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
+pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestSummary, SplicePoints};
-pub use target::{Framing, Method, Protocol, Target};
+pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 
-/// The one table: which implementation speaks a protocol. A protocol is added here and in a folder of its own.
+/// The codec of a protocol.
 #[must_use]
 pub fn codec(protocol: Protocol) -> &'static dyn Codec {
-    match protocol {
-        Protocol::OpenAi => &openai::OpenAi,
-        Protocol::Gemini => &gemini::Gemini,
-        Protocol::Anthropic => &anthropic::Anthropic,
-    }
+    protocol.spec().codec
 }

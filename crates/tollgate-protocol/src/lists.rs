@@ -186,7 +186,7 @@ impl<'a> GeminiModel<'a> {
             description: model.description.as_deref(),
             input_token_limit: model.context.map(limit),
             output_token_limit: model.max_output.map(limit),
-            supported_generation_methods: model.methods.iter().filter_map(|method| method.native_verb()).collect(),
+            supported_generation_methods: model.methods.iter().filter_map(|method| method.gemini_verb()).collect(),
         }
     }
 }

@@ -1,6 +1,40 @@
-//! Sentences for bodies that are refused before any upstream call (E18, E20, E21 of the error table).
+//! Error sentences for malformed request bodies (E16, E18, E20, E21), in the style of the caller's protocol.
 
-use crate::{FieldViolation, Malformed, MalformedKind, Protocol};
+use crate::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Protocol};
+
+impl ErrorStyle {
+    /// A required field is absent, `null` or blank.
+    pub(crate) fn missing(self, field: &str) -> String {
+        match self {
+            Self::OpenAi => format!("Missing required parameter: '{field}'."),
+            Self::Gemini => format!("The body could not be parsed: required field '{field}' is missing."),
+        }
+    }
+
+    /// Description of the field violation beside [`ErrorStyle::missing`]; `None` where it repeats the message.
+    pub(crate) const fn missing_description(self) -> Option<&'static str> {
+        match self {
+            Self::OpenAi => None,
+            Self::Gemini => Some("Required field is missing."),
+        }
+    }
+
+    /// A field has another type than `expected`, a phrase such as `a string`.
+    pub(crate) fn wrong_type(self, field: &str, expected: &str) -> String {
+        match self {
+            Self::OpenAi => format!("Invalid type for '{field}': expected {expected}."),
+            Self::Gemini => format!("The body could not be parsed: '{field}' must be {expected}."),
+        }
+    }
+
+    /// A field has a value that is not allowed. `reason` is a phrase such as `must be at least 1`.
+    fn invalid(self, field: &str, reason: &str) -> String {
+        match self {
+            Self::OpenAi => format!("Invalid value for '{field}': {reason}."),
+            Self::Gemini => format!("The body could not be parsed: '{field}': {reason}."),
+        }
+    }
+}
 
 impl Malformed {
     /// E18. `detail` is a phrase without a full stop.
@@ -12,40 +46,24 @@ impl Malformed {
         }
     }
 
-    /// A required field that is not there.
+    /// See [`ErrorStyle::missing`].
     pub(crate) fn missing(from: Protocol, field: &str) -> Self {
-        let (message, description) = match from {
-            Protocol::Gemini => (
-                format!("The body could not be parsed: required field '{field}' is missing."),
-                "Required field is missing.".to_owned(),
-            ),
-            Protocol::OpenAi | Protocol::Anthropic => {
-                let message = format!("Missing required parameter: '{field}'.");
-                (message.clone(), message)
-            }
-        };
-        Self { kind: MalformedKind::Missing, message, violations: vec![FieldViolation { field: field.to_owned(), description }] }
+        let style = from.spec().error_style;
+        Self::new(MalformedKind::Missing, field, style.missing(field), style.missing_description())
     }
 
-    /// A field of the wrong type. `expected` is a phrase such as `a string`.
+    /// See [`ErrorStyle::wrong_type`].
     pub(crate) fn wrong_type(from: Protocol, field: &str, expected: &str) -> Self {
-        let message = match from {
-            Protocol::Gemini => format!("The body could not be parsed: '{field}' must be {expected}."),
-            Protocol::OpenAi | Protocol::Anthropic => format!("Invalid type for '{field}': expected {expected}."),
-        };
-        Self::told(MalformedKind::WrongType, field, message)
+        Self::new(MalformedKind::WrongType, field, from.spec().error_style.wrong_type(field, expected), None)
     }
 
-    /// A field whose value cannot be. `why` is a phrase such as `must be at least 1`.
-    pub(crate) fn invalid(from: Protocol, field: &str, why: &str) -> Self {
-        let message = match from {
-            Protocol::Gemini => format!("The body could not be parsed: '{field}': {why}."),
-            Protocol::OpenAi | Protocol::Anthropic => format!("Invalid value for '{field}': {why}."),
-        };
-        Self::told(MalformedKind::InvalidValue, field, message)
+    /// See [`ErrorStyle::invalid`].
+    pub(crate) fn invalid(from: Protocol, field: &str, reason: &str) -> Self {
+        Self::new(MalformedKind::InvalidValue, field, from.spec().error_style.invalid(field, reason), None)
     }
 
-    fn told(kind: MalformedKind, field: &str, message: String) -> Self {
-        Self { kind, violations: vec![FieldViolation { field: field.to_owned(), description: message.clone() }], message }
+    fn new(kind: MalformedKind, field: &str, message: String, description: Option<&str>) -> Self {
+        let description = description.unwrap_or(&message).to_owned();
+        Self { kind, violations: vec![FieldViolation { field: field.to_owned(), description }], message }
     }
 }

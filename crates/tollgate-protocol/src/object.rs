@@ -7,6 +7,7 @@ use serde_json::Number;
 use crate::{
     Malformed, Protocol,
     neutral::Located,
+    protocol::FieldNames,
     tree::{NodeKind, Tree, same_proto_name, whole},
 };
 
@@ -44,7 +45,7 @@ impl<'t, 'a> Fields<'t, 'a> {
     pub(crate) fn take(&mut self, name: &str) -> Option<Field<'t, 'a>> {
         let mut found = None;
         for (index, (key, value)) in self.members.iter().enumerate() {
-            let same = if self.from == Protocol::Gemini { same_proto_name(key, name) } else { key == name };
+            let same = if self.from.spec().field_names == FieldNames::Proto3 { same_proto_name(key, name) } else { key == name };
             if same {
                 self.seen[index] = true;
                 found = Some((key, value));
@@ -100,7 +101,7 @@ impl<'t, 'a> Fields<'t, 'a> {
     /// A finite number.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<Located<Number>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
-        let spoken = field.value.str().filter(|_| self.from == Protocol::Gemini);
+        let spoken = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
         let number = spoken.map_or_else(|| field.value.number(), |text| serde_json::from_str(text.trim()).ok());
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a number"))?;
         Ok(Some(Located::new(value, field.path)))
@@ -109,7 +110,7 @@ impl<'t, 'a> Fields<'t, 'a> {
     /// A whole number.
     pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Located<i64>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
-        let spoken = field.value.str().filter(|_| self.from == Protocol::Gemini);
+        let spoken = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
         let number = spoken.map_or_else(|| field.value.integer(), |text| whole(text.trim()));
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a whole number"))?;
         Ok(Some(Located::new(value, field.path)))

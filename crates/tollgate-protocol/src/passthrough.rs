@@ -119,7 +119,7 @@ impl BodyKind {
 #[must_use]
 pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> UpstreamProblem) -> StreamError {
     let problem = decode(200, body);
-    if problem.recognised {
+    if problem.is_error_object {
         StreamError::Problem(Box::new(problem))
     } else {
         StreamError::Malformed("a document instead of an event stream")

@@ -86,10 +86,10 @@ pub struct UpstreamProblem {
     /// `error.param`.
     pub param: Option<String>,
     /// Whether the body had the shape of the protocol's error object.
-    pub recognised: bool,
+    pub is_error_object: bool,
     /// A 4xx whose body is no model server's word about the request: a page, a proxy's answer, a bare `Not Found`, a
     /// firewall's 403.
-    pub foreign: bool,
+    pub from_intermediary: bool,
     /// Native `details`, each a raw JSON object.
     pub details: Vec<String>,
     /// Seconds to wait that the body names (`RetryInfo.retryDelay`), rounded up.
@@ -97,7 +97,7 @@ pub struct UpstreamProblem {
     /// Fields the upstream calls unsupported, where it says so in a way we recognise.
     pub unsupported: Vec<String>,
     /// The text says that our account's money is spent (insufficient quota, spend limit, credit balance).
-    pub spent: bool,
+    pub quota_exhausted: bool,
     /// Where something is spent: when it comes back, as far as the body says.
     pub window: Option<QuotaWindow>,
     /// The text says that our account is refused or on hold although the status does not.

@@ -87,7 +87,7 @@ pub struct CheckedReply {
     /// The body for the caller.
     pub body: Bytes,
     /// What it says.
-    pub reading: ReplySummary,
+    pub summary: ReplySummary,
 }
 
 /// A complete 2xx answer that cannot be handed on.
@@ -143,7 +143,7 @@ pub trait StreamRelay: Send {
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
     /// What has been read so far.
-    fn reading(&self) -> ReplySummary;
+    fn summary(&self) -> ReplySummary;
 
     /// Whether the answer is complete: every candidate finished (and the terminator seen, where there is one). The
     /// upstream need not be read further than its own end.
@@ -151,7 +151,7 @@ pub trait StreamRelay: Send {
 
     /// Whether nothing but the terminator is missing: every candidate that began has its finish, and usage has come. An
     /// upstream that is silent from now on has said all it had to; [`StreamRelay::finish`] ends the answer well.
-    fn settled(&self) -> bool {
+    fn awaiting_end_marker(&self) -> bool {
         false
     }
 

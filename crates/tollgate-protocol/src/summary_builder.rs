@@ -2,10 +2,10 @@
 //! of what will be paid for, and the hash that keeps a conversation on its account.
 
 use crate::{
-    FieldPath, Malformed, Method, RequestSummary, SplicePoints,
+    ErrorStyle, FieldPath, Malformed, Method, RequestSummary, SplicePoints,
     fingerprint::Fingerprint,
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, is_finite},
-    validation::{ErrorStyle, JsonPath, ValidationErrors},
+    validation::{JsonPath, ValidationErrors},
 };
 
 /// Most messages or contents in one body.
@@ -68,9 +68,9 @@ pub(crate) struct SummaryBuilder {
 }
 
 impl SummaryBuilder {
-    pub(crate) fn new(wording: ErrorStyle) -> Self {
+    pub(crate) fn new(style: ErrorStyle) -> Self {
         Self {
-            faults: ValidationErrors::new(wording),
+            faults: ValidationErrors::new(style),
             fields: Vec::with_capacity(8),
             max_output: None,
             candidates: 1,

@@ -6,9 +6,8 @@ mod reply;
 use std::collections::HashSet;
 
 use crate::{
-    Method, Profile, Protocol, Target, TranslateError, TranslateOptions, anthropic, gemini,
+    Profile, Protocol, Target, TranslateError, TranslateOptions,
     neutral::{self, AnswerKind, MediaSource, Operation, PartKind, effort, encode_context},
-    openai,
 };
 
 pub use relay::translating_relay;
@@ -19,13 +18,7 @@ pub use reply::{translate_problem, translate_reply};
 /// # Errors
 /// A body that is not what the protocol allows.
 pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, TranslateError> {
-    let request = match (from, target.method) {
-        (Protocol::OpenAi, Method::Embeddings) => openai::decode_request::embeddings(body),
-        (Protocol::OpenAi, _) => openai::decode_request::chat(body),
-        (Protocol::Gemini, _) => gemini::decode_request::decode(target, body),
-        (Protocol::Anthropic, _) => anthropic::decode_request::decode(target, body),
-    };
-    Ok(request?)
+    Ok((from.spec().decode_request)(target, body)?)
 }
 
 /// Writes a request for an upstream that knows the model as `upstream_model`. `profile` is the effective one
@@ -41,15 +34,11 @@ pub fn encode_request(
     profile: &Profile,
     options: &TranslateOptions<'_>,
 ) -> Result<neutral::EncodedRequest, TranslateError> {
-    if to == Protocol::OpenAi && request.operation == Operation::Count {
+    if !to.spec().counts_tokens && request.operation == Operation::Count {
         return Err(TranslateError::NoCounter);
     }
     let mut out = encode_context::EncodeContext::new(to, request, upstream_model, profile, options);
-    let (method, body) = match to {
-        Protocol::OpenAi => openai::encode_request::encode(&mut out),
-        Protocol::Gemini => gemini::encode_request::encode(&mut out),
-        Protocol::Anthropic => anthropic::encode_request::encode(&mut out),
-    };
+    let (method, body) = (to.spec().encode_request)(&mut out);
     let include_thoughts = effort::shows_thoughts(request);
     // Blocks without visible text come where thoughts are shown, and where the upstream was asked to leave the text out.
     let carry_thinking = include_thoughts || to == Protocol::Anthropic && profile.thinking_display == Some(true);
@@ -102,22 +91,4 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
         }
     }
     addresses
-}
-
-/// Which media an answer to a caller of this protocol can hold.
-const fn carries(caller: Protocol) -> fn(&neutral::Media) -> bool {
-    match caller {
-        Protocol::OpenAi => crate::openai::carries,
-        Protocol::Gemini => |_| true,
-        Protocol::Anthropic => |_| false,
-    }
-}
-
-/// Whose answers are read and written how.
-fn reply_codec(protocol: Protocol) -> &'static dyn neutral::ReplyCodec {
-    match protocol {
-        Protocol::OpenAi => &crate::openai::OpenAi,
-        Protocol::Gemini => &crate::gemini::Gemini,
-        Protocol::Anthropic => &crate::anthropic::Anthropic,
-    }
 }

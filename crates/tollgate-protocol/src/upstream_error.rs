@@ -23,7 +23,7 @@ pub(crate) struct UpstreamErrorBody {
     /// The upstream's text; empty when it is HTML or garbage.
     pub message: String,
     /// The body had the shape of an error object.
-    pub recognised: bool,
+    pub is_error_object: bool,
     /// How it was put.
     shape: ErrorBodyForm,
 }
@@ -32,7 +32,7 @@ pub(crate) struct UpstreamErrorBody {
 /// `{"object":"error",…}` and `{"type":"error",…}`, and the frameworks' own `{"detail":…}` and `{"message":…}`.
 #[must_use]
 pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
-    let unread = |message| UpstreamErrorBody { object: Value::Null, message, recognised: false, shape: ErrorBodyForm::Words };
+    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, shape: ErrorBodyForm::Words };
     if body.len() > BODY_LIMIT {
         return unread(String::new());
     }
@@ -48,15 +48,20 @@ pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
     let flat = ["object", "type"].iter().any(|name| value.get(*name).is_some_and(|kind| kind == "error"));
     let (object, shape) = match value.get_mut("error").map(Value::take) {
         Some(Value::String(text)) => {
-            return UpstreamErrorBody { object: value, message: shortened(&text), recognised: true, shape: ErrorBodyForm::Words };
+            return UpstreamErrorBody {
+                object: value,
+                message: shortened(&text),
+                is_error_object: true,
+                shape: ErrorBodyForm::Words,
+            };
         }
         Some(object @ Value::Object(_)) => (object, ErrorBodyForm::ErrorObject),
         _ => (value, if flat { ErrorBodyForm::ErrorObject } else { ErrorBodyForm::Words }),
     };
     let message = ["message", "detail", "error_description", "msg"].iter().find_map(|name| message_in(object.get(*name)?));
     let named = ["type", "code", "status"].iter().any(|name| object.get(*name).is_some_and(|value| !value.is_null()));
-    let recognised = object.get("message").is_some_and(Value::is_string) || (object.is_object() && named);
-    UpstreamErrorBody { message: message.as_deref().map(shortened).unwrap_or_default(), recognised, object, shape }
+    let is_error_object = object.get("message").is_some_and(Value::is_string) || (object.is_object() && named);
+    UpstreamErrorBody { message: message.as_deref().map(shortened).unwrap_or_default(), is_error_object, object, shape }
 }
 
 /// A text, or the first text of a list of faults (`{"detail":[{"msg":…}]}`).
@@ -129,10 +134,10 @@ impl UpstreamErrorBody {
         let status = self.status(answered);
         UpstreamProblem {
             status,
-            foreign: self.is_foreign(status),
+            from_intermediary: self.is_from_intermediary(status),
             code: self.text_field("code"),
             param: self.text_field("param"),
-            recognised: self.recognised,
+            is_error_object: self.is_error_object,
             details: self.details(),
             retry_after: self.retry_delay(),
             unsupported: if matches!(status, 400 | 422) { self.unsupported() } else { Vec::new() },

@@ -1,14 +1,13 @@
-//! Faults of a body's shape: which member, what is wrong, and the sentence each caller protocol has for it (E16, E20,
-//! E21 of the error table).
+//! Validation errors of request bodies: the path of each field at fault and the sentence for it (E16, E20, E21).
 
 use std::fmt;
 
-use crate::{FieldViolation, Malformed, MalformedKind};
+use crate::{ErrorStyle, FieldViolation, Malformed, MalformedKind};
 
-/// Most faults told in one answer.
+/// Most errors reported in one answer; further ones are dropped.
 const MAX_REPORTED_ERRORS: usize = 20;
 
-/// A place in a body, built on the stack while scanning and written down only where a fault is found.
+/// The path of a value in the body. Built on the stack while scanning; formatted only for an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JsonPath<'p> {
     /// The body itself.
@@ -40,15 +39,6 @@ impl fmt::Display for JsonPath<'_> {
     }
 }
 
-/// Whose sentences are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorStyle {
-    /// Chat completions and embeddings (E16, E21).
-    OpenAi,
-    /// Native (E20).
-    Gemini,
-}
-
 #[derive(Debug)]
 struct ValidationError {
     kind: MalformedKind,
@@ -56,49 +46,45 @@ struct ValidationError {
     violation: FieldViolation,
 }
 
-/// The faults found so far, in the order they are told.
+/// The errors found so far, in the order they are reported.
 #[derive(Debug)]
 pub(crate) struct ValidationErrors {
-    wording: ErrorStyle,
+    style: ErrorStyle,
     found: Vec<ValidationError>,
 }
 
 impl ValidationErrors {
-    pub(crate) const fn new(wording: ErrorStyle) -> Self {
-        Self { wording, found: Vec::new() }
+    pub(crate) const fn new(style: ErrorStyle) -> Self {
+        Self { style, found: Vec::new() }
     }
 
     /// A required member is absent, `null` or blank.
     pub(crate) fn missing(&mut self, path: &JsonPath<'_>) {
-        let message = match self.wording {
-            ErrorStyle::OpenAi => format!("Missing required parameter: '{path}'."),
-            ErrorStyle::Gemini => format!("The body could not be parsed: required field '{path}' is missing."),
-        };
-        self.note(MalformedKind::Missing, path.to_string(), message, Some("Required field is missing."));
+        let field = path.to_string();
+        let message = self.style.missing(&field);
+        self.push(MalformedKind::Missing, field, message, self.style.missing_description());
     }
 
-    /// A member has a value of another kind than `expected`, such as `an array`.
+    /// A member has another type than `expected`, a phrase such as `an array`.
     pub(crate) fn wrong_type(&mut self, path: &JsonPath<'_>, expected: &str) {
-        let message = match self.wording {
-            ErrorStyle::OpenAi => format!("Invalid type for '{path}': expected {expected}."),
-            ErrorStyle::Gemini => format!("The body could not be parsed: '{path}' must be {expected}."),
-        };
-        self.note(MalformedKind::WrongType, path.to_string(), message, None);
+        let field = path.to_string();
+        let message = self.style.wrong_type(&field, expected);
+        self.push(MalformedKind::WrongType, field, message, None);
     }
 
-    /// A member breaks a rule, such as `must not be empty`.
+    /// A member violates a rule, a phrase such as `must not be empty`.
     pub(crate) fn invalid(&mut self, path: &JsonPath<'_>, rule: &str) {
-        let message = match self.wording {
+        let message = match self.style {
             ErrorStyle::OpenAi => format!("Invalid value for '{path}': it {rule}."),
             ErrorStyle::Gemini => format!("The body could not be parsed: '{path}' {rule}."),
         };
-        self.note(MalformedKind::InvalidValue, path.to_string(), message, None);
+        self.push(MalformedKind::InvalidValue, path.to_string(), message, None);
     }
 
-    /// The conversation stands under the other protocol's name.
+    /// The conversation has the member name of the other caller protocol: `contents` for `messages` or the reverse.
     pub(crate) fn other_protocol(&mut self, path: &JsonPath<'_>) {
-        match self.wording {
-            ErrorStyle::OpenAi => self.note(
+        match self.style {
+            ErrorStyle::OpenAi => self.push(
                 MalformedKind::Missing,
                 path.to_string(),
                 format!(
@@ -107,7 +93,7 @@ impl ValidationErrors {
                 ),
                 None,
             ),
-            ErrorStyle::Gemini => self.note(
+            ErrorStyle::Gemini => self.push(
                 MalformedKind::Missing,
                 "messages".to_owned(),
                 "The body could not be parsed: unknown field 'messages'; the native protocol expects 'contents' (array of \
@@ -118,22 +104,20 @@ impl ValidationErrors {
         }
     }
 
-    fn note(&mut self, kind: MalformedKind, field: String, message: String, native: Option<&str>) {
+    /// Without a `description` the violation repeats the message.
+    fn push(&mut self, kind: MalformedKind, field: String, message: String, description: Option<&str>) {
         if self.found.len() == MAX_REPORTED_ERRORS {
             return;
         }
-        let description = match (self.wording, native) {
-            (ErrorStyle::Gemini, Some(words)) => words.to_owned(),
-            _ => message.clone(),
-        };
+        let description = description.unwrap_or(&message).to_owned();
         self.found.push(ValidationError { kind, message, violation: FieldViolation { field, description } });
     }
 
-    /// The refusal: kind and sentence are those of the first fault.
+    /// Fails if there are errors; kind and message are those of the first.
     pub(crate) fn into_result(self) -> Result<(), Malformed> {
         let Some(first) = self.found.first() else { return Ok(()) };
         let (kind, message) = (first.kind, first.message.clone());
-        Err(Malformed { kind, message, violations: self.found.into_iter().map(|fault| fault.violation).collect() })
+        Err(Malformed { kind, message, violations: self.found.into_iter().map(|error| error.violation).collect() })
     }
 }
 
@@ -142,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_read_as_a_caller_would_write_them() {
+    fn paths_use_dots_and_brackets() {
         let path = JsonPath::Root;
         let messages = path.member("messages");
         let first = messages.element(0);
@@ -151,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_first_fault_and_lists_at_most_twenty() {
-        let mut faults = ValidationErrors::new(ErrorStyle::Gemini);
+    fn first_error_gives_the_message_and_twenty_are_listed() {
+        let mut errors = ValidationErrors::new(ErrorStyle::Gemini);
         let contents = JsonPath::Member(&JsonPath::Root, "contents");
         for index in 0..30 {
-            faults.wrong_type(&contents.element(index), "an object");
+            errors.wrong_type(&contents.element(index), "an object");
         }
-        let refusal = faults.into_result().expect_err("faults were found");
+        let refusal = errors.into_result().expect_err("errors were found");
         assert_eq!(refusal.kind, MalformedKind::WrongType);
         assert_eq!(refusal.message, "The body could not be parsed: 'contents[0]' must be an object.");
         assert_eq!(refusal.violations.len(), 20);
@@ -165,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_no_refusal() {
+    fn no_errors_is_ok() {
         assert_eq!(ValidationErrors::new(ErrorStyle::OpenAi).into_result(), Ok(()));
     }
 }

@@ -135,7 +135,7 @@ fn response(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyC
         None => {
             let reply = result.expect("an answer");
             same(&serde_json::from_slice(&reply.body).expect("JSON"), &case["expected"]);
-            assert!(reply.reading.finish.is_some());
+            assert!(reply.summary.finish.is_some());
         }
         Some((status, body)) => {
             let Err(InvalidReply::Unreadable(word)) = result else { panic!("{result:?} instead of an error") };
@@ -244,7 +244,7 @@ fn error(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCont
     let status = u16::try_from(case["input"]["upstream_status"].as_u64().expect("a status")).expect("a status");
     let body = case["input"]["upstream_body"].to_string();
     let problem = codec(upstream).decode_problem(status, body.as_bytes());
-    assert!(problem.recognised, "{problem:?}");
+    assert!(problem.is_error_object, "{problem:?}");
     let (expected_status, expected) = expected_error(&case["expected"]).expect("a status and a body");
     let answer = translate_problem(upstream, caller, &problem, context);
     if expected_status == 200 {
@@ -264,10 +264,10 @@ fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
         "upstream_rejected" | "UPSTREAM_REJECTED" => {
             assert_eq!(u64::from(problem.status), status);
             assert_eq!(Some(problem.message.as_str()), error["message"].as_str());
-            assert!(!problem.spent && !problem.account_refused);
+            assert!(!problem.quota_exhausted && !problem.account_refused);
         }
         "upstream_account_error" => assert!(matches!(problem.status, 401..=403) || problem.account_refused),
-        "NO_AVAILABLE_ACCOUNTS" => assert!(problem.spent),
+        "NO_AVAILABLE_ACCOUNTS" => assert!(problem.quota_exhausted),
         "upstream_rate_limited" => {
             assert_eq!(problem.status, 429);
             let wait = problem.retry_after.map(|seconds| seconds.to_string());

@@ -135,7 +135,7 @@ fn passes_however_it_is_cut(protocol: Protocol, file: &str) {
             relay.push(&Bytes::copy_from_slice(piece), &mut out).expect("a sound stream");
         }
         relay.finish(&mut out).expect("a complete stream");
-        assert!(relay.complete() && relay.reading().content && relay.reading().usage.is_some(), "in pieces of {cut}");
+        assert!(relay.complete() && relay.summary().content && relay.summary().usage.is_some(), "in pieces of {cut}");
         let passed = String::from_utf8(out.concat()).expect("text");
         assert_eq!(passed, without_heartbeats(&text), "in pieces of {cut}");
     }

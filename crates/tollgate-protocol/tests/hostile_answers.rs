@@ -32,7 +32,7 @@ fn stream<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) ->
         }
     }
     let result = result.and_then(|()| relay.finish(&mut out));
-    (out.concat(), result, relay.reading())
+    (out.concat(), result, relay.summary())
 }
 
 fn streamed(protocol: Protocol, text: impl AsRef<[u8]>) -> (Vec<u8>, Result<(), StreamError>, ReplySummary) {
@@ -134,10 +134,10 @@ fn usage_of_every_kind_leaves_the_answer_alone() {
             };
             let body = named(&whole);
             let passed = reply(protocol, &body).unwrap();
-            let read = |reading: ReplySummary| reading.usage.map(|usage| (usage.prompt_total, usage.completion_total));
-            assert_eq!((passed.body, read(passed.reading)), (Bytes::from(body), expected), "{protocol:?} {usage}");
-            let (_, result, reading) = streamed(protocol, named(&events));
-            assert_eq!((result, read(reading)), (Ok(()), expected), "{protocol:?} {usage} streamed");
+            let read = |summary: ReplySummary| summary.usage.map(|usage| (usage.prompt_total, usage.completion_total));
+            assert_eq!((passed.body, read(passed.summary)), (Bytes::from(body), expected), "{protocol:?} {usage}");
+            let (_, result, summary) = streamed(protocol, named(&events));
+            assert_eq!((result, read(summary)), (Ok(()), expected), "{protocol:?} {usage} streamed");
         }
     }
 }
@@ -168,9 +168,9 @@ fn error_bodies_of_html_or_50_megabytes_are_survived() {
     let huge = format!("{{\"error\":{{\"message\":\"{}\"}}}}", "x".repeat(50_000_000));
     for protocol in ALL {
         let problem = codec(protocol).decode_problem(502, b"<html><h1>502 Bad Gateway</h1></html>");
-        assert_eq!((problem.status, problem.recognised, problem.message.as_str()), (502, false, ""));
+        assert_eq!((problem.status, problem.is_error_object, problem.message.as_str()), (502, false, ""));
         let problem = codec(protocol).decode_problem(500, huge.as_bytes());
-        assert_eq!((problem.status, problem.recognised), (500, false));
+        assert_eq!((problem.status, problem.is_error_object), (500, false));
         assert!(problem.message.len() < 10_000);
     }
 }
@@ -191,8 +191,8 @@ fn endless_comments_bring_nothing_and_hold_nothing() {
 #[test]
 fn empty_deltas_are_not_content() {
     let empty = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":null}]}\n\n".repeat(1000);
-    let (_, result, reading) = streamed(Protocol::OpenAi, empty);
-    assert_eq!((result, reading.content), (Err(StreamError::Truncated), false));
+    let (_, result, summary) = streamed(Protocol::OpenAi, empty);
+    assert_eq!((result, summary.content), (Err(StreamError::Truncated), false));
     let empty = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\"}]}}]}\n\n".repeat(1000);
     assert!(!streamed(Protocol::Gemini, empty).2.content);
 }
@@ -270,7 +270,7 @@ fn nesting_of_100000_is_refused_without_a_stack_overflow() {
         unreadable(format!("{{\"choices\":{nested},\"candidates\":{nested}"));
         for protocol in ALL {
             assert!(matches!(streamed(protocol, format!("data: {nested}\n\n")).1, Err(StreamError::Malformed(_))));
-            assert!(!codec(protocol).decode_problem(500, nested.as_bytes()).recognised);
+            assert!(!codec(protocol).decode_problem(500, nested.as_bytes()).is_error_object);
         }
     }
 }

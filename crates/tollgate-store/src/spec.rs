@@ -83,12 +83,13 @@ impl Default for ChannelSpec {
 /// What a provider's channels speak and where, unless a row says otherwise.
 #[must_use]
 pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
-    match provider {
-        Provider::OpenAi => (Protocol::OpenAi, "https://api.openai.com/v1"),
-        Provider::Gemini => (Protocol::Gemini, "https://generativelanguage.googleapis.com/v1beta"),
-        Provider::Anthropic => (Protocol::Anthropic, "https://api.anthropic.com/v1"),
-        Provider::Compatible | Provider::Echo => (Protocol::OpenAi, ""),
-    }
+    let protocol = match provider {
+        Provider::OpenAi => Protocol::OpenAi,
+        Provider::Gemini => Protocol::Gemini,
+        Provider::Anthropic => Protocol::Anthropic,
+        Provider::Compatible | Provider::Echo => return (Protocol::OpenAi, ""),
+    };
+    (protocol, protocol.spec().default_base_url)
 }
 
 /// An account without its credential.

@@ -45,7 +45,7 @@ const FIELDS: &[FieldSchema] = &[
         ValueSchema::Enum(&["openai", "gemini", "anthropic", "compatible", "echo"]),
         "Decides protocol and address of a new channel.",
     ),
-    both("protocol", ValueSchema::Enum(&["openai", "gemini", "anthropic"]), "What it speaks."),
+    both("protocol", ValueSchema::Enum(&Protocol::WORDS), "What it speaks."),
     both("base_url", URL, "With the version: `https://api.openai.com/v1`. Once accounts have credentials, only admins change it."),
     both("status", ValueSchema::Enum(&["on", "off"]), "off: by hand."),
     both("priority", ValueSchema::Integer { least: i32::MIN as i64, most: i32::MAX as i64 }, "Lower is tried first."),

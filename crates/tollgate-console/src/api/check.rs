@@ -177,35 +177,9 @@ pub(crate) fn query(fields: &[FieldSchema], text: &str) -> Result<Map<String, Va
     }
 }
 
-/// `a=b&c=d`, decoded; what is not UTF-8 becomes the replacement character.
+/// The decoded pairs of a query or form; invalid UTF-8 becomes the replacement character.
 fn url_pairs(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
-        })
-        .collect()
-}
-
-/// Undoes the percent encoding of a query.
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let digit = |offset: usize| bytes.get(at + offset).and_then(|byte| char::from(*byte).to_digit(16));
-        match (byte, digit(1), digit(2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(u8::try_from(high * 16 + low).expect("two digits are a byte"));
-                at += 2;
-            }
-            (b'+', ..) => out.push(b' '),
-            (byte, ..) => out.push(*byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    url::form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
 #[cfg(test)]
@@ -271,6 +245,6 @@ mod tests {
         for bad in ["limit=0", "limit=1001", "limit=abc", "limit=1&limit=2", "page=1", "name=%00", "name="] {
             assert!(query(FIELDS, bad).is_err(), "{bad}");
         }
-        assert_eq!(decode("%zz%4"), "%zz%4");
+        assert_eq!(url_pairs("name=%zz%4"), [("name".to_owned(), "%zz%4".to_owned())]);
     }
 }

@@ -172,11 +172,6 @@ impl Probes {
 
 /// Asks for the list of models.
 async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> ProbeOutcome {
-    let path = match channel.protocol {
-        Protocol::OpenAi => "/models",
-        Protocol::Gemini => "/models?pageSize=1",
-        Protocol::Anthropic => "/models?limit=1",
-    };
     let call = UpstreamCall {
         // No caller asked: there is no request to name.
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
@@ -186,7 +181,7 @@ async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Acc
         method: Method::Chat,
         upstream_model: String::new(),
         stream: None,
-        path: path.to_owned(),
+        path: channel.protocol.spec().model_list_path.to_owned(),
         body: Bytes::new(),
         sent: SentMark::default(),
     };
@@ -213,10 +208,12 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeO
     }
     let problem = codec(protocol).decode_problem(status, body);
     match problem.status {
-        _ if problem.spent => ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) }),
+        _ if problem.quota_exhausted => {
+            ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) })
+        }
         _ if problem.account_refused => ProbeOutcome::Refused,
         // A firewall's page says nothing of the credential.
-        _ if problem.foreign => ProbeOutcome::Nothing,
+        _ if problem.from_intermediary => ProbeOutcome::Nothing,
         401..=403 => ProbeOutcome::Refused,
         408 | 504 | 524 => ProbeOutcome::Failure(Observation::Timeout),
         501 => ProbeOutcome::Nothing,

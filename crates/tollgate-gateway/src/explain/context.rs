@@ -1,8 +1,7 @@
 //! A request that is not made, as choosing looks at it.
 
-use serde_json::json;
 use tollgate_core::{AccountId, AccountLimits, AccountLoad, CandidateView, Channel, ChannelBudget, ModelMapping};
-use tollgate_protocol::{FieldPath, Framing, Method, Protocol, RequestSummary, Target, codec, minimal_request, neutral::Request};
+use tollgate_protocol::{FieldPath, Framing, RequestSummary, Target, codec, minimal_body, minimal_request, neutral::Request};
 
 use super::{ExplainContext, ExplainRequest};
 use crate::path::types::request_bodies::{inexpressible, is_lenient};
@@ -13,13 +12,9 @@ const BYTES_A_TOKEN: u64 = 2;
 /// The summary of the smallest request of a protocol, with these fields beside and of this size.
 pub(super) fn summary_of(question: &ExplainRequest) -> Result<RequestSummary, String> {
     let model = &question.model;
-    let (method, named, body) = match question.from {
-        Protocol::Gemini => (Method::Generate, Some(model.clone()), json!({"contents": [{"parts": [{"text": "-"}]}]})),
-        Protocol::OpenAi | Protocol::Anthropic => {
-            (Method::Chat, None, json!({"model": model, "messages": [{"role": "user", "content": "-"}]}))
-        }
-    };
-    let target = Target { method, model: named, framing: Framing::Sse };
+    let body = serde_json::Value::Object(minimal_body(question.from, model, "-"));
+    let method = question.from.spec().generate_method;
+    let target = Target { method, model: Some(model.clone()), framing: Framing::Sse };
     let mut summary = codec(question.from).summarise(&target, body.to_string().as_bytes()).map_err(|fault| fault.to_string())?;
     summary.affinity = None;
     summary.fields.extend(question.fields.iter().cloned());

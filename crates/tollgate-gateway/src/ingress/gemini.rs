@@ -26,7 +26,7 @@ pub(super) fn list(query: Query<'_>) -> Destination {
 /// The method behind the last `:` of a decoded name, if it is one we know.
 pub(super) fn verb_of(name: &str) -> Option<(&str, Method)> {
     let (model, verb) = name.rsplit_once(':')?;
-    Some((model, Method::from_native_verb(verb)?))
+    Some((model, Method::from_gemini_verb(verb)?))
 }
 
 /// `models/{name}`, with or without a verb. `shape` is the protocol a path without one is refused in.

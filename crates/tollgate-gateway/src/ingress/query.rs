@@ -1,5 +1,7 @@
 //! Query strings and percent-encoding, as far as paths and keys need them.
 
+use percent_encoding::percent_decode_str;
+
 /// A query string, read on demand; the first parameter of a name counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a>(&'a str);
@@ -26,27 +28,21 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Percent-decodes once. `None` for a lone `%`, for bytes that are no UTF-8 and for control characters: no name of
-/// ours has them, and what cannot be shown cannot be asked for.
+/// Percent-decodes once. `None` for a `%` without two hexadecimal digits (the crate would pass it on), for invalid UTF-8 and
+/// for control characters: no name or key contains any of them.
 pub(super) fn decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());
     }
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let (high, low) = (digit(bytes.next()?)?, digit(bytes.next()?)?);
-            out.push(high << 4 | low);
-        } else {
-            out.push(byte);
-        }
+    let escapes_are_complete = text
+        .split('%')
+        .skip(1)
+        .all(|rest| rest.as_bytes().first_chunk::<2>().is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)));
+    if !escapes_are_complete {
+        return None;
     }
-    String::from_utf8(out).ok().filter(|text| !text.contains(char::is_control))
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    let decoded = percent_decode_str(text).decode_utf8().ok()?;
+    (!decoded.contains(char::is_control)).then(|| decoded.into_owned())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, RequestId};
-use tollgate_protocol::{Framing, InvalidReply, Protocol, ReplySummary, StreamError, UpstreamProblem, codec};
+use tollgate_protocol::{Framing, InvalidReply, ReplySummary, StreamError, UpstreamProblem, codec};
 
 use self::body::{MOST_BYTES, Whole};
 use super::judge::{Failure, ProblemAnswer};
@@ -103,8 +103,8 @@ impl Attempt<'_> {
                 let headers = answer.headers;
                 let whole = self.whole(answer.body).await?;
                 let passed = way_back.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, notes))?;
-                notes.read(passed.reading);
-                Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.reading, events: false })
+                notes.read(passed.summary);
+                Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.summary, events: false })
             }
         }
     }
@@ -207,7 +207,7 @@ impl Attempt<'_> {
                 }
                 None => relay.finish(&mut first),
             };
-            let reading = relay.reading();
+            let reading = relay.summary();
             notes.read(reading);
             if may_go_out(&reading, &*relay) {
                 let rest = match (piece, pushed) {
@@ -235,16 +235,13 @@ impl Attempt<'_> {
     async fn something_else(&self, answer: UpstreamAnswer, what: &'static str, notes: &AttemptProgress) -> Failure {
         let UpstreamAnswer { headers, body, .. } = answer;
         let bytes = beginning(body).await;
-        match codec(self.planned.protocol).read_reply(self.planned_method(), &bytes, &tollgate_protocol::ReplyEdits::default()) {
+        match codec(self.planned.protocol).read_reply(
+            self.planned.protocol.spec().generate_method,
+            &bytes,
+            &tollgate_protocol::ReplyEdits::default(),
+        ) {
             Err(bad @ InvalidReply::Problem(_)) => self.bad_reply(bad, &headers, notes),
             Ok(_) | Err(InvalidReply::Unreadable(_)) => Failure::BadAnswer(what),
-        }
-    }
-
-    const fn planned_method(&self) -> tollgate_protocol::Method {
-        match self.planned.protocol {
-            Protocol::Gemini => tollgate_protocol::Method::Generate,
-            Protocol::OpenAi | Protocol::Anthropic => tollgate_protocol::Method::Chat,
         }
     }
 
@@ -258,8 +255,8 @@ impl Attempt<'_> {
         if let Failure::Problem(problem) = &failure
             && let Some(passed) = way_back.instead_of(&problem.problem)
         {
-            notes.read(passed.reading);
-            return Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.reading, events: self.events });
+            notes.read(passed.summary);
+            return Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.summary, events: self.events });
         }
         Err(failure)
     }

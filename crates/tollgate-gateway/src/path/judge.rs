@@ -170,14 +170,14 @@ fn judge(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict 
     let ProblemAnswer { protocol, problem, until } = answer;
     let refused = |next, observation, told| Verdict { next, observation, told, result: AttemptResult::Refused };
     // Whose fault it is can stand in the text alone (translation reference, section 2.7): never E52 then.
-    if problem.spent {
+    if problem.quota_exhausted {
         let until = quota_end(problem.window, *until, now);
         return refused(Next::Attempt, Some(Observation::QuotaSpent { until }), ReportedFailure::QuotaSpent { until });
     }
     if problem.account_refused {
         return refused(Next::Attempt, Some(Observation::Refused), ReportedFailure::Failure(UpstreamFailure::AccountRefused));
     }
-    if problem.foreign {
+    if problem.from_intermediary {
         return foreign(answer);
     }
     let wait = until.map(|until| seconds_until(until, now));
@@ -306,12 +306,13 @@ mod tests {
     fn spent_money_is_never_the_callers_fault_whatever_the_status() {
         let said = Some(NOW.plus_ms(9_000_000));
         for code in [400, 402, 403, 429] {
-            let spent = UpstreamProblem { status: code, spent: true, ..UpstreamProblem::default() };
+            let spent = UpstreamProblem { status: code, quota_exhausted: true, ..UpstreamProblem::default() };
             let failure = problem(spent, said);
             check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until: said }), AttemptResult::Refused);
             assert_eq!(verdict(&failure, 120_000, NOW).told, ReportedFailure::QuotaSpent { until: said });
         }
-        let day = UpstreamProblem { status: 429, spent: true, window: Some(QuotaWindow::Day), ..UpstreamProblem::default() };
+        let day =
+            UpstreamProblem { status: 429, quota_exhausted: true, window: Some(QuotaWindow::Day), ..UpstreamProblem::default() };
         let midnight = Some(NOW.plus_ms(20 * 3_600_000));
         let failure = problem(day, Some(NOW.plus_ms(34_000)));
         check(&failure, "E40", Next::Attempt, Some(Observation::QuotaSpent { until: midnight }), AttemptResult::Refused);
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn what_no_model_server_wrote_is_the_addresss_fault_and_not_the_requests() {
-        let page = |status| problem(UpstreamProblem { status, foreign: true, ..UpstreamProblem::default() }, None);
+        let page = |status| problem(UpstreamProblem { status, from_intermediary: true, ..UpstreamProblem::default() }, None);
         let (bad, refused) = (Some(Observation::BadAnswer), AttemptResult::Refused);
         for code in [400, 403, 404, 405, 409, 410, 415, 421, 422, 426] {
             check(&page(code), "E55", Next::Attempt, bad, refused);

@@ -97,7 +97,7 @@ pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> 
         noted: now,
         timer: Box::pin(tokio::time::sleep_until(now + idle.min(keep_alive))),
     };
-    relayed.progress = Progress::of(&relayed.relay.reading());
+    relayed.progress = Progress::of(&relayed.relay.summary());
     match rest {
         Rest::ToCome(upstream) => {
             relayed.upstream = Some(upstream);
@@ -242,10 +242,10 @@ impl Relayed {
         let now = Instant::now();
         self.sent = now;
         if let Some(guard) = &mut self.guard {
-            guard.delivered(self.relay.reading());
+            guard.delivered(self.relay.summary());
             if now.duration_since(self.noted) >= PROGRESS_EVERY {
                 self.noted = now;
-                guard.read(self.relay.reading());
+                guard.read(self.relay.summary());
                 guard.progress();
             }
         }
@@ -291,7 +291,7 @@ impl Relayed {
     /// When the upstream has been silent for too long. Comments and empty deltas hold a stream for a while: the model may be
     /// thinking. Behind a finish it is not, and they are silence.
     fn silent_by(&self) -> Instant {
-        if self.relay.settled() {
+        if self.relay.awaiting_end_marker() {
             self.progressed + self.idle.min(LATE_TERMINATOR)
         } else if self.progress.finish {
             self.progressed + self.idle
@@ -303,7 +303,7 @@ impl Relayed {
     fn take(&mut self, data: &Bytes) {
         let pushed = self.relay.push(data, &mut self.fresh);
         self.out.extend(self.fresh.drain(..));
-        let progress = Progress::of(&self.relay.reading());
+        let progress = Progress::of(&self.relay.summary());
         if progress != self.progress {
             (self.progress, self.progressed) = (progress, self.received);
         }
@@ -317,7 +317,7 @@ impl Relayed {
             self.nothing_follows(&Break::Idle);
         } else {
             let by = self.silent_by();
-            if self.relay.settled() && self.timer.deadline() > by {
+            if self.relay.awaiting_end_marker() && self.timer.deadline() > by {
                 self.timer.as_mut().reset(by);
             }
         }
@@ -361,7 +361,7 @@ impl Relayed {
                     }
                 }
                 Poll::Ready(Some(Err(_)) | None) => self.upstream = None,
-                Poll::Pending if self.relay.reading().usage.is_some() => self.drain(),
+                Poll::Pending if self.relay.summary().usage.is_some() => self.drain(),
                 Poll::Pending => {
                     if self.timer.deadline() > until {
                         self.timer.as_mut().reset(until);
@@ -428,7 +428,7 @@ impl Relayed {
 
     fn end(&mut self, result: AttemptResult, error: Option<&str>, seen: Observation, ending: Ending, then: Close) {
         let flush = self.guard.take().and_then(|mut guard| {
-            let reading = self.relay.reading();
+            let reading = self.relay.summary();
             guard.read(reading);
             guard.delivered(reading);
             guard.end_attempt(result, error, Some(seen));
@@ -445,7 +445,7 @@ impl Drop for Relayed {
     /// The caller left: the upstream's connection closes with its body, and the guard goes in with what was read.
     fn drop(&mut self) {
         if let Some(guard) = &mut self.guard {
-            guard.read(self.relay.reading());
+            guard.read(self.relay.summary());
         }
     }
 }

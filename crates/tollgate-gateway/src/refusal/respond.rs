@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use tollgate_protocol::{Problem, Protocol, codec};
+use tollgate_protocol::{ErrorStyle, Problem, codec};
 
 use super::{RateFigures, Refusal};
 use crate::{
@@ -23,13 +23,12 @@ impl Refusal {
     /// The whole answer. `problem` is what [`Refusal::problem`] gave, so that a record and the answer say the same.
     #[must_use]
     pub fn respond(&self, head: &Head, problem: &Problem) -> Response<AnswerBody> {
-        let protocol = if head.from == Protocol::Gemini { Protocol::Gemini } else { Protocol::OpenAi };
-        let body = match (self, protocol) {
+        let body = match (self, head.from.spec().error_style) {
             // A blocked prompt is a 200 on native (E67).
-            (Self::ContentPolicy, Protocol::Gemini) => {
+            (Self::ContentPolicy, ErrorStyle::Gemini) => {
                 Bytes::from_static(br#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"}}"#)
             }
-            _ => codec(protocol).encode_problem(problem),
+            _ => codec(head.from).encode_problem(problem),
         };
         let mut response = Response::new(whole(body));
         *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -52,8 +51,7 @@ impl Refusal {
     /// The whole answer as raw HTTP/1.1, for a connection that has not got as far as a request. It ends there.
     pub(crate) fn raw(&self, head: &Head) -> Bytes {
         let problem = self.problem(head);
-        let protocol = if head.from == Protocol::Gemini { Protocol::Gemini } else { Protocol::OpenAi };
-        let body = codec(protocol).encode_problem(&problem);
+        let body = codec(head.from).encode_problem(&problem);
         let response = self.respond(head, &problem);
         let mut out = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
         for (name, value) in response.headers().iter().filter(|(name, _)| *name != header::CONNECTION) {

@@ -248,7 +248,7 @@ fn an_upstream_s_own_words_pass_without_its_secrets() {
         kind: Some("invalid_request_error".to_owned()),
         code: Some("unsupported_parameter".to_owned()),
         param: Some("x".to_owned()),
-        recognised: true,
+        is_error_object: true,
         details: vec![r#"{"@type":"type.googleapis.com/google.rpc.Help"}"#.to_owned(), r#"{"a":"http://10.0.0.1/"}"#.to_owned()],
         ..UpstreamProblem::default()
     };

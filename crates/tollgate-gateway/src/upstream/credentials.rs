@@ -2,25 +2,17 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{
-        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE,
-        USER_AGENT,
-    },
+    header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT},
 };
-use tollgate_protocol::{Framing, Protocol};
+use tollgate_protocol::Framing;
 
 use super::call::{ConnectFault, UpstreamCall};
 
-const GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const OUR_NAME: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
-/// The version of the Messages API that knows every member we send (anthropic-messages wire reference, section 2).
-const MESSAGES_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
 /// Header fields that belong to the connection, not to the channel.
 const NOT_THE_CHANNELS: [HeaderName; 8] =
@@ -34,18 +26,15 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
     headers.insert(ACCEPT, if call.stream == Some(Framing::Sse) { EVENT_STREAM } else { JSON });
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, OUR_NAME);
+    let spec = call.protocol.spec();
     if let Some(credential) = &call.account.credential {
-        let (name, text) = match call.protocol {
-            Protocol::OpenAi => (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {}", credential.expose()))),
-            Protocol::Gemini => (GOOG_API_KEY, HeaderValue::from_str(credential.expose())),
-            Protocol::Anthropic => (API_KEY, HeaderValue::from_str(credential.expose())),
-        };
-        let mut value = text.map_err(|_| ConnectFault::BadHeader)?;
+        let text = format!("{}{}", spec.credential.prefix, credential.expose());
+        let mut value = HeaderValue::try_from(text).map_err(|_| ConnectFault::BadHeader)?;
         value.set_sensitive(true);
-        headers.insert(name, value);
+        headers.insert(HeaderName::from_static(spec.credential.name), value);
     }
-    if call.protocol == Protocol::Anthropic {
-        headers.insert(ANTHROPIC_VERSION, MESSAGES_VERSION);
+    for (name, value) in spec.fixed_headers {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     for (name, value) in &call.channel.headers {
         let name = HeaderName::try_from(name.as_str()).map_err(|_| ConnectFault::BadHeader)?;
@@ -58,6 +47,8 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
 
 #[cfg(test)]
 mod tests {
+    use tollgate_protocol::Protocol;
+
     use super::*;
     use crate::upstream::testing::call;
 

@@ -27,7 +27,7 @@ pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Ti
         .or_else(|| text("retry-after").and_then(|value| millis(value, 1_000.0).or_else(|| until_http_date(value, now))))
         .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
         // They stand in every answer; of another failure they say nothing.
-        .or_else(|| if problem.status == 429 || problem.spent { reset(&text, problem, now) } else { None })?;
+        .or_else(|| if problem.status == 429 || problem.quota_exhausted { reset(&text, problem, now) } else { None })?;
     Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
 }
 
@@ -263,7 +263,7 @@ mod tests {
         for status in [400, 500, 503] {
             told(&reset, &UpstreamProblem { status, ..UpstreamProblem::default() }, None);
         }
-        told(&reset, &UpstreamProblem { status: 403, spent: true, ..UpstreamProblem::default() }, Some(45_000));
+        told(&reset, &UpstreamProblem { status: 403, quota_exhausted: true, ..UpstreamProblem::default() }, Some(45_000));
         told(&[("retry-after", "7")], &UpstreamProblem { status: 503, ..UpstreamProblem::default() }, Some(7_000));
     }
 

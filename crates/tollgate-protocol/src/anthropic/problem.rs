@@ -67,18 +67,18 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let detail = found.object.get("details").and_then(|details| details.get("error_code")).and_then(Value::as_str);
     let detail = detail.map(str::to_owned);
     let code = detail.as_deref().unwrap_or_default();
-    let spent = QUOTA_EXHAUSTED_CODES.contains(&code) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
+    let quota_exhausted = QUOTA_EXHAUSTED_CODES.contains(&code) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = code == "organization_on_hold" || found.mentions(status, &["organization_on_hold"]);
     // An answer has a type too.
     let answer = kind.as_deref() == Some("message");
     let problem = found.into_problem(status);
     UpstreamProblem {
         kind,
-        spent,
-        window: spent.then(|| regained(&problem.message)).flatten(),
+        quota_exhausted,
+        window: quota_exhausted.then(|| regained(&problem.message)).flatten(),
         account_refused: refused && !matches!(problem.status, 401..=403),
         code: detail.or(problem.code),
-        recognised: problem.recognised && !answer,
+        is_error_object: problem.is_error_object && !answer,
         ..problem
     }
 }
@@ -109,7 +109,7 @@ mod tests {
             let details = code.map(|code| serde_json::json!({"error_code": code}));
             let body = serde_json::json!({"type": "error", "error": {"type": kind, "message": message, "details": details}});
             let problem = decode(status, body.to_string().as_bytes());
-            (problem.spent, problem.account_refused)
+            (problem.quota_exhausted, problem.account_refused)
         };
         let invalid = "invalid_request_error";
         assert_eq!(read(429, "rate_limit_error", "m", Some("enforced_spend_limit_reached")), (true, false));
@@ -142,7 +142,7 @@ mod tests {
         for (kind, status) in [("overloaded_error", 529), ("rate_limit_error", 429), ("api_error", 500), ("timeout_error", 504)] {
             let body = format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"m"}},"request_id":"r"}}"#);
             let problem = decode(200, body.as_bytes());
-            assert_eq!((problem.status, problem.kind.as_deref(), problem.recognised), (status, Some(kind), true));
+            assert_eq!((problem.status, problem.kind.as_deref(), problem.is_error_object), (status, Some(kind), true));
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRela
         parser: SseParser::new(),
         events: Events {
             model: edits.caller_model.as_deref().map(edits::literal),
-            reading: ReplySummary::default(),
+            summary: ReplySummary::default(),
             counts: MessagesUsageCounts::default(),
             stopped: false,
         },
@@ -34,7 +34,7 @@ struct Relay {
 struct Events {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
-    reading: ReplySummary,
+    summary: ReplySummary,
     counts: MessagesUsageCounts,
     /// `message_stop` was handed on.
     stopped: bool,
@@ -59,8 +59,8 @@ impl StreamRelay for Relay {
         passthrough::check_stream_end(tail, events.stopped)
     }
 
-    fn reading(&self) -> ReplySummary {
-        self.events.reading
+    fn summary(&self) -> ReplySummary {
+        self.events.summary
     }
 
     fn complete(&self) -> bool {
@@ -92,14 +92,14 @@ impl Events {
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else {
             return Err(StreamError::Malformed("an event without a type"));
         };
-        let reading = &mut self.reading;
+        let summary = &mut self.summary;
         self.counts = answer.counts;
-        reading.usage = answer.reading.usage.or(reading.usage);
-        reading.finish = answer.reading.finish.or(reading.finish);
-        reading.content |= answer.reading.content;
-        reading.text_bytes += answer.reading.text_bytes;
+        summary.usage = answer.summary.usage.or(summary.usage);
+        summary.finish = answer.summary.finish.or(summary.finish);
+        summary.content |= answer.summary.content;
+        summary.text_bytes += answer.summary.text_bytes;
         if name == "message_stop" {
-            if reading.finish.is_none() {
+            if summary.finish.is_none() {
                 return Err(StreamError::Truncated);
             }
             self.stopped = true;
@@ -171,11 +171,11 @@ mod tests {
     #[test]
     fn a_stream_passes_and_is_read() {
         let text = stream(EVENTS);
-        let (out, result, reading) = pass(&text, None);
+        let (out, result, summary) = pass(&text, None);
         assert_eq!((out, result), (text, Ok(())));
         let usage = Some(Usage { prompt_total: 5, completion_total: 9, ..Usage::default() });
         assert_eq!(
-            reading,
+            summary,
             ReplySummary {
                 usage,
                 finish: Some(FinishReason::Tool),

@@ -19,13 +19,13 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     }
     if method == Method::CountTokens {
         let Some(count) = answer.input_tokens else { return Err(InvalidReply::Unreadable("no member 'input_tokens'")) };
-        answer.reading.usage = Some(Usage { prompt_total: count, ..Usage::default() });
-        answer.reading.content = true;
+        answer.summary.usage = Some(Usage { prompt_total: count, ..Usage::default() });
+        answer.summary.content = true;
     } else if !answer.content_list {
         return Err(InvalidReply::Unreadable("'content' is not a list"));
     } else if answer.unusable {
         return Err(InvalidReply::Unreadable("a block that is no object"));
-    } else if answer.reading.finish.is_none() {
+    } else if answer.summary.finish.is_none() {
         return Err(InvalidReply::Unreadable("no stop reason"));
     }
     let model = edits.caller_model.as_deref().map(edits::literal);
@@ -35,7 +35,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             changes.replace(range, model.as_bytes());
         }
     }
-    Ok(CheckedReply { body: changes.apply_to(body), reading: answer.reading })
+    Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(passed.body.as_ptr(), body.as_ptr());
         let usage = Some(Usage { prompt_total: 7, cached: 4, completion_total: 2, ..Usage::default() });
         assert_eq!(
-            passed.reading,
+            passed.summary,
             ReplySummary {
                 usage,
                 finish: Some(FinishReason::Tool),
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn a_refusal_may_be_empty() {
-        let reading = read(r#"{"content":[],"stop_reason":"refusal"}"#).unwrap().reading;
-        assert_eq!((reading.finish, reading.content), (Some(FinishReason::Filter), false));
+        let summary = read(r#"{"content":[],"stop_reason":"refusal"}"#).unwrap().summary;
+        assert_eq!((summary.finish, summary.content), (Some(FinishReason::Filter), false));
     }
 
     #[test]
     fn a_count_is_read() {
         let body = Bytes::from_static(b"{\"input_tokens\":12}");
         let passed = read_reply(Method::CountTokens, &body, &ReplyEdits::default()).unwrap();
-        assert_eq!(passed.reading.usage, Some(Usage { prompt_total: 12, ..Usage::default() }));
+        assert_eq!(passed.summary.usage, Some(Usage { prompt_total: 12, ..Usage::default() }));
         assert!(read_reply(Method::CountTokens, &Bytes::from_static(b"{}"), &ReplyEdits::default()).is_err());
     }
 

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct MessagesReplyScan {
     /// What records need; usage is in `counts`.
-    pub reading: ReplySummary,
+    pub summary: ReplySummary,
     /// Counts as far as this text says them.
     pub counts: MessagesUsageCounts,
     /// What the top-level `type` says.
@@ -40,7 +40,7 @@ impl MessagesReplyScan {
         }
         scanner.members(|scanner, name| answer.member(scanner, name))?;
         scanner.end()?;
-        answer.reading.usage = answer.counts.usage();
+        answer.summary.usage = answer.counts.usage();
         Ok(answer)
     }
 
@@ -58,7 +58,7 @@ impl MessagesReplyScan {
             "error" => self.error = matches!(scanner.peek(), ValueKind::Object | ValueKind::Text),
             "input_tokens" => self.input_tokens = scanner.token_count()?.ok().flatten(),
             "content_block" => {
-                self.unusable |= !block(scanner, &mut self.reading)?;
+                self.unusable |= !block(scanner, &mut self.summary)?;
             }
             "delta" => self.delta(scanner)?,
             _ => self.message(scanner, name)?,
@@ -80,7 +80,7 @@ impl MessagesReplyScan {
 
     fn content(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         let list = scanner.elements(|scanner, _| {
-            self.unusable |= !block(scanner, &mut self.reading)?;
+            self.unusable |= !block(scanner, &mut self.summary)?;
             Ok(())
         })?;
         self.content_list = list.is_some();
@@ -89,13 +89,13 @@ impl MessagesReplyScan {
 
     fn stop_reason(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         let reason = scanner.optional_string()?.filter(|word| !word.raw().is_empty());
-        self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
+        self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
         Ok(())
     }
 
     fn delta(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         scanner.members(|scanner, name| match &*name.decode() {
-            "text" | "thinking" | "partial_json" => add_text(scanner, &mut self.reading),
+            "text" | "thinking" | "partial_json" => add_text(scanner, &mut self.summary),
             "stop_reason" => self.stop_reason(scanner),
             _ => Ok(()),
         })?;
@@ -104,30 +104,30 @@ impl MessagesReplyScan {
 }
 
 /// Reads one block; false when it is no object.
-fn block(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, SyntaxError> {
+fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut plain = true;
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
             "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
-            "text" | "thinking" => add_text(scanner, reading)?,
+            "text" | "thinking" => add_text(scanner, summary)?,
             // Arguments come whole here, or as `{}` before their pieces.
             "input" => {
                 let length = scanner.skip()?.len() as u64;
-                reading.text_bytes += if length > 2 { length } else { 0 };
+                summary.text_bytes += if length > 2 { length } else { 0 };
             }
             _ => {}
         }
         Ok(())
     })?;
     // A call, a result, opaque thinking: there whatever its text.
-    reading.content |= object.is_some() && !plain;
+    summary.content |= object.is_some() && !plain;
     Ok(object.is_some())
 }
 
-fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     if let Some(text) = scanner.optional_string()? {
-        reading.text_bytes += text.decoded_bytes();
-        reading.content |= !text.raw().is_empty();
+        summary.text_bytes += text.decoded_bytes();
+        summary.content |= !text.raw().is_empty();
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ fn whole(call: &EchoCall<'_>, body: &Value) -> Value {
     assert_eq!(answer.status, 200);
     let EchoBody::Whole(bytes) = answer.body else { panic!("not streamed") };
     let passed = codec(call.protocol).read_reply(call.method, &bytes, &ReplyEdits::default()).unwrap();
-    assert_eq!(passed.reading.usage, Some(answer.usage));
+    assert_eq!(passed.summary.usage, Some(answer.usage));
     serde_json::from_slice(&bytes).unwrap()
 }
 
@@ -27,10 +27,10 @@ fn events(call: &EchoCall<'_>, body: &Value) -> Vec<Value> {
     let EchoBody::Events(events) = answer.body else { panic!("streamed") };
     let all: Vec<Bytes> = events.collect();
     let relay = codec(call.protocol).relay(Framing::Sse, &ReplyEdits::default());
-    let (out, result, reading) = testing::run(relay, all.iter().map(|event| &event[..]));
+    let (out, result, summary) = testing::run(relay, all.iter().map(|event| &event[..]));
     assert_eq!((result, out), (Ok(()), String::from_utf8(all.concat()).unwrap()));
-    if reading.usage.is_some() {
-        assert_eq!(reading.usage, Some(answer.usage));
+    if summary.usage.is_some() {
+        assert_eq!(summary.usage, Some(answer.usage));
     }
     let data = all.iter().map(|event| event.strip_prefix(b"data: ").unwrap().strip_suffix(b"\n\n").unwrap());
     data.filter(|data| *data != b"[DONE]").map(|data| serde_json::from_slice(data).unwrap()).collect()
@@ -209,7 +209,7 @@ fn what_the_echo_does_not_offer_is_refused_in_shape() {
     for (protocol, method) in [(Protocol::OpenAi, Method::Embeddings), (Protocol::Gemini, Method::EmbedContent)] {
         let answer = echo(&EchoCall { protocol, method, ..CHAT }, b"{}");
         let EchoBody::Whole(body) = answer.body else { panic!("not streamed") };
-        assert_eq!((answer.status, codec(protocol).decode_problem(404, &body).recognised), (404, true));
+        assert_eq!((answer.status, codec(protocol).decode_problem(404, &body).is_error_object), (404, true));
     }
     assert_eq!(echo(&CHAT, b"{").status, 400);
 }

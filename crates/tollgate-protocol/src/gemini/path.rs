@@ -1,8 +1,31 @@
-//! Paths behind a channel's base URL (wire reference, section 1).
+//! Paths behind a channel's base URL (Gemini API reference, "REST Resource: models").
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Framing, Method};
 
-/// `/models/{model}:{verb}`. Streams are always asked for as events: what the caller wants is made of them.
+/// Bytes that are encoded in a model name: all but RFC 3986 `pchar` and `/`, which the SDKs send as it is.
+const MODEL: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'/');
+
+/// `/models/{model}:{verb}`. Streams are always requested as server-sent events; the caller's framing is applied to the reply.
 pub(super) fn upstream_path(method: Method, upstream_model: &str, _framing: Framing) -> String {
     let verb = match method {
         Method::Generate | Method::Chat => "generateContent",
@@ -14,21 +37,7 @@ pub(super) fn upstream_path(method: Method, upstream_model: &str, _framing: Fram
     let collection =
         if upstream_model.starts_with("models/") || upstream_model.starts_with("tunedModels/") { "" } else { "models/" };
     let query = if method == Method::StreamGenerate { "?alt=sse" } else { "" };
-    format!("/{collection}{}:{verb}{query}", escaped(upstream_model))
-}
-
-/// Percent-encodes what may not stand in a path; `/` stays, as the SDKs send it.
-fn escaped(model: &str) -> String {
-    let mut path = String::with_capacity(model.len());
-    for byte in model.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push('%');
-            path.push_str(&hex::encode_upper([byte]));
-        }
-    }
-    path
+    format!("/{collection}{}:{verb}{query}", utf8_percent_encode(upstream_model, MODEL))
 }
 
 #[cfg(test)]
@@ -36,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_has_its_path() {
+    fn every_method_has_a_path() {
         for (method, model, expected) in [
             (Method::Generate, "m", "/models/m:generateContent"),
             (Method::StreamGenerate, "m", "/models/m:streamGenerateContent?alt=sse"),

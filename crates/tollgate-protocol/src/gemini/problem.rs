@@ -145,13 +145,13 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let kind = found.text_field("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.text_field("type"));
     let refused = found.refused_by_google(status);
     let (quota, window) = found.quota_spent(status);
-    let spent = quota || found.mentions(status, &["credit balance", "insufficient_quota"]);
+    let quota_exhausted = quota || found.mentions(status, &["credit balance", "insufficient_quota"]);
     let fields = violated_fields(&found);
     let mut problem = found.into_problem(status);
     if problem.unsupported.is_empty() && problem.status == 400 {
         problem.unsupported = fields;
     }
-    UpstreamProblem { kind, spent, window, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
+    UpstreamProblem { kind, quota_exhausted, window, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
 }
 
 /// Fields of `BadRequest` that the upstream does not know.
@@ -252,19 +252,23 @@ mod tests {
             {"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProject"}]},
             {"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"16.4s"}]}}]"#;
         let problem = decode(429, body.as_bytes());
-        assert_eq!((problem.kind.as_deref(), problem.retry_after, problem.spent), (Some("RESOURCE_EXHAUSTED"), Some(17), false));
-        assert_eq!((problem.details.len(), problem.recognised, problem.message.as_str()), (2, true, "Quota"));
+        assert_eq!(
+            (problem.kind.as_deref(), problem.retry_after, problem.quota_exhausted),
+            (Some("RESOURCE_EXHAUSTED"), Some(17), false)
+        );
+        assert_eq!((problem.details.len(), problem.is_error_object, problem.message.as_str()), (2, true, "Quota"));
         assert_eq!(problem.window, None);
         for (quota, window) in [("PerDay", QuotaWindow::Day), ("PerMonth", QuotaWindow::Month)] {
             let problem = decode(429, body.replace("PerMinute", quota).as_bytes());
-            assert_eq!((problem.spent, problem.window), (true, Some(window)), "{quota}");
+            assert_eq!((problem.quota_exhausted, problem.window), (true, Some(window)), "{quota}");
         }
     }
 
     #[test]
     fn quota_texts_without_details_are_told_apart() {
-        let says =
-            |text: &str| decode(429, serde_json::json!({"error": {"code": 429, "message": text}}).to_string().as_bytes()).spent;
+        let says = |text: &str| {
+            decode(429, serde_json::json!({"error": {"code": 429, "message": text}}).to_string().as_bytes()).quota_exhausted
+        };
         assert!(says("You exceeded your current quota, please check your plan and billing details."));
         assert!(!says("Resource has been exhausted (e.g. check quota)."));
     }

@@ -37,7 +37,7 @@ struct Chunks {
     framing: Framing,
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
-    reading: ReplySummary,
+    summary: ReplySummary,
     counts: GeminiUsageCounts,
     seen: CandidateProgress,
     blocked: bool,
@@ -57,7 +57,7 @@ impl Relay {
             chunks: Chunks {
                 framing,
                 model: edits.caller_model.as_deref().map(edits::literal),
-                reading: ReplySummary::default(),
+                summary: ReplySummary::default(),
                 counts: GeminiUsageCounts::default(),
                 seen: CandidateProgress::default(),
                 blocked: false,
@@ -100,9 +100,9 @@ impl StreamRelay for Relay {
         Ok(())
     }
 
-    fn reading(&self) -> ReplySummary {
+    fn summary(&self) -> ReplySummary {
         let chunks = &self.chunks;
-        ReplySummary { finish: reply_scan::with_call(chunks.reading.finish, chunks.call), ..chunks.reading }
+        ReplySummary { finish: reply_scan::with_call(chunks.summary.finish, chunks.call), ..chunks.summary }
     }
 
     fn complete(&self) -> bool {
@@ -158,7 +158,7 @@ impl Chunks {
         let Ok(answer) = GeminiReplyScan::read(data, self.counts) else {
             // The array form may hold errors that are wrapped once more.
             let problem = problem::decode(200, data);
-            return Err(if data.trim_ascii_start().starts_with(b"[") && problem.recognised {
+            return Err(if data.trim_ascii_start().starts_with(b"[") && problem.is_error_object {
                 StreamError::Problem(Box::new(problem))
             } else {
                 StreamError::Malformed("an event that is no JSON object")
@@ -180,15 +180,15 @@ impl Chunks {
     }
 
     fn note(&mut self, answer: &GeminiReplyScan) {
-        let reading = &mut self.reading;
+        let summary = &mut self.summary;
         // Cumulative, member by member: the last one of each that can be read counts.
         self.counts = answer.counts;
-        reading.usage = answer.reading.usage.or(reading.usage);
-        reading.finish = answer.reading.finish.or(reading.finish);
-        reading.content |= answer.reading.content;
-        reading.account_refused |= answer.reading.account_refused;
-        reading.text_bytes += answer.reading.text_bytes;
-        reading.media = reading.media.saturating_add(answer.reading.media);
+        summary.usage = answer.summary.usage.or(summary.usage);
+        summary.finish = answer.summary.finish.or(summary.finish);
+        summary.content |= answer.summary.content;
+        summary.account_refused |= answer.summary.account_refused;
+        summary.text_bytes += answer.summary.text_bytes;
+        summary.media = summary.media.saturating_add(answer.summary.media);
         self.seen.join(answer.seen);
         self.blocked |= answer.blocked;
         self.call |= answer.call;

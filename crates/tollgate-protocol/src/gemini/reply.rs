@@ -18,7 +18,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     let Ok(mut answer) = GeminiReplyScan::read(body, GeminiUsageCounts::default()) else {
         let problem = problem::decode(200, body);
         // Google's front end wraps error objects in an array.
-        return Err(if body.trim_ascii_start().starts_with(b"[") && problem.recognised {
+        return Err(if body.trim_ascii_start().starts_with(b"[") && problem.is_error_object {
             InvalidReply::Problem(Box::new(problem))
         } else {
             InvalidReply::Unreadable("not a JSON object")
@@ -30,18 +30,18 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     match method {
         Method::CountTokens => {
             let Some(total) = answer.total_tokens else { return Err(InvalidReply::Unreadable("no member 'totalTokens'")) };
-            answer.reading.usage = Some(Usage { prompt_total: total, cached: answer.cached_tokens, ..Usage::default() }.bounded());
-            answer.reading.content = true;
+            answer.summary.usage = Some(Usage { prompt_total: total, cached: answer.cached_tokens, ..Usage::default() }.bounded());
+            answer.summary.content = true;
         }
         Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => {
             if !answer.vectors {
                 return Err(InvalidReply::Unreadable("no embeddings"));
             }
-            answer.reading.content = true;
+            answer.summary.content = true;
         }
         Method::Generate | Method::StreamGenerate | Method::Chat => generated(&answer)?,
     }
-    answer.reading.finish = reply_scan::with_call(answer.reading.finish, answer.call);
+    answer.summary.finish = reply_scan::with_call(answer.summary.finish, answer.call);
     let model = edits.caller_model.as_deref().map(edits::literal);
     let mut changes = Edits::new();
     if let Some(model) = &model {
@@ -49,7 +49,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             changes.replace(range, model.as_bytes());
         }
     }
-    Ok(CheckedReply { body: changes.apply_to(body), reading: answer.reading })
+    Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 
 fn generated(answer: &GeminiReplyScan) -> Result<(), InvalidReply> {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     fn candidate(text: &str) -> ReplySummary {
-        read(&format!("{{\"candidates\":[{text}]}}")).unwrap().reading
+        read(&format!("{{\"candidates\":[{text}]}}")).unwrap().summary
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(passed.body.as_ptr(), body.as_ptr());
         let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
         assert_eq!(
-            passed.reading,
+            passed.summary,
             ReplySummary {
                 usage,
                 finish: Some(FinishReason::Stop),
@@ -146,7 +146,7 @@ mod tests {
             r#"{"candidates":[],"promptFeedback":{"blockReason":"OTHER"}}"#,
             r#"{"candidates":null,"promptFeedback":{"blockReason":"OTHER"}}"#,
         ] {
-            assert!(read(body).unwrap().reading.content, "{body}");
+            assert!(read(body).unwrap().summary.content, "{body}");
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn counts_and_vectors_are_checked() {
         let count = read_as(Method::CountTokens, r#"{"totalTokens":31,"cachedContentTokenCount":4}"#).unwrap();
-        assert_eq!(count.reading.usage, Some(Usage { prompt_total: 31, cached: 4, ..Usage::default() }));
+        assert_eq!(count.summary.usage, Some(Usage { prompt_total: 31, cached: 4, ..Usage::default() }));
         assert_eq!(read_as(Method::CountTokens, "{}"), Err(InvalidReply::Unreadable("no member 'totalTokens'")));
         for body in [r#"{"embedding":{"values":[0.1]}}"#, r#"{"embeddings":[{"values":[0.1]}]}"#] {
             assert!(read_as(Method::EmbedContent, body).is_ok());

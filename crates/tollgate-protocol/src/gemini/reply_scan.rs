@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct GeminiReplyScan {
     /// What records need.
-    pub reading: ReplySummary,
+    pub summary: ReplySummary,
     /// Counts as far as this text and those before it say them.
     pub counts: GeminiUsageCounts,
     /// Candidates that began and ended.
@@ -63,12 +63,12 @@ impl GeminiReplyScan {
                 scanner.members(|scanner, name| {
                     if name.decode() == "blockReason" {
                         self.blocked = scanner.optional_string()?.is_some_and(|reason| !reason.raw().is_empty());
-                        self.reading.content |= self.blocked;
+                        self.summary.content |= self.blocked;
                     }
                     Ok(())
                 })?;
             }
-            "usageMetadata" | "usage_metadata" => self.reading.usage = self.counts.merge(scanner)?.or(self.reading.usage),
+            "usageMetadata" | "usage_metadata" => self.summary.usage = self.counts.merge(scanner)?.or(self.summary.usage),
             "modelVersion" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
             "error" => self.error = matches!(scanner.peek(), ValueKind::Object | ValueKind::Text),
             "totalTokens" => self.total_tokens = scanner.token_count()?.ok().flatten(),
@@ -100,7 +100,7 @@ impl GeminiReplyScan {
                     let object = scanner.members(|scanner, name| {
                         if name.decode() == "parts" {
                             scanner.elements(|scanner, _| {
-                                call |= part(scanner, &mut self.reading)?;
+                                call |= part(scanner, &mut self.summary)?;
                                 Ok(())
                             })?;
                         }
@@ -117,43 +117,43 @@ impl GeminiReplyScan {
         if object.is_some() {
             self.seen.record(index, reason.is_some());
         }
-        self.reading.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
+        self.summary.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
         if index == 0 {
             self.call |= call;
-            self.reading.finish = reason.map(|word| finish::read(&word.decode())).or(self.reading.finish);
+            self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
         }
         Ok(())
     }
 }
 
 /// Reads one part; true when it is a call.
-fn part(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, SyntaxError> {
+fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut call = false;
     scanner.members(|scanner, name| {
         match &*name.decode() {
-            "text" => add_text(scanner, reading)?,
+            "text" => add_text(scanner, summary)?,
             "functionCall" => {
                 call = true;
-                reading.content = true;
+                summary.content = true;
                 scanner.members(|scanner, name| {
                     if name.decode() == "args" {
-                        reading.text_bytes += scanner.skip()?.len() as u64;
+                        summary.text_bytes += scanner.skip()?.len() as u64;
                     }
                     Ok(())
                 })?;
             }
             "inlineData" | "fileData" => {
-                reading.media = reading.media.saturating_add(1);
-                reading.content = true;
+                summary.media = summary.media.saturating_add(1);
+                summary.content = true;
             }
             "executableCode" | "codeExecutionResult" => {
-                reading.content = true;
+                summary.content = true;
                 scanner.members(|scanner, name| match &*name.decode() {
-                    "code" | "output" => add_text(scanner, reading),
+                    "code" | "output" => add_text(scanner, summary),
                     _ => Ok(()),
                 })?;
             }
-            "functionResponse" | "toolCall" | "toolResponse" => reading.content = true,
+            "functionResponse" | "toolCall" | "toolResponse" => summary.content = true,
             _ => {}
         }
         Ok(())
@@ -161,10 +161,10 @@ fn part(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, S
     Ok(call)
 }
 
-fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     if let Some(text) = scanner.optional_string()? {
-        reading.text_bytes += text.decoded_bytes();
-        reading.content |= !text.raw().is_empty();
+        summary.text_bytes += text.decoded_bytes();
+        summary.content |= !text.raw().is_empty();
     }
     Ok(())
 }

@@ -6,10 +6,10 @@ mod config;
 mod content;
 
 use crate::{
-    Malformed, Method, RequestSummary, Target, markers,
+    ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
     scan::{JsonStr, Scanner, SyntaxError, ValueKind},
     summary_builder::{MAX_TOOLS, MAX_TURNS, SummaryBuilder},
-    validation::{ErrorStyle, JsonPath},
+    validation::JsonPath,
 };
 
 /// Which of the required members have been seen.

@@ -29,7 +29,7 @@ pub(crate) struct AnswerPipeline {
     open: Vec<OpenCall>,
     call_bytes: usize,
     made_ids: u64,
-    reading: ReplySummary,
+    summary: ReplySummary,
     blocked: bool,
     ended: bool,
 }
@@ -67,15 +67,15 @@ impl AnswerPipeline {
             open: Vec::new(),
             call_bytes: 0,
             made_ids: 0,
-            reading: ReplySummary::default(),
+            summary: ReplySummary::default(),
             blocked: false,
             ended: false,
         }
     }
 
     /// What has been read so far.
-    pub(crate) fn reading(&self) -> ReplySummary {
-        self.reading
+    pub(crate) fn summary(&self) -> ReplySummary {
+        self.summary
     }
 
     /// Whether every candidate state has ended, or the prompt was blocked.
@@ -95,7 +95,7 @@ impl AnswerPipeline {
         }
         match event {
             Event::Usage(usage) => {
-                self.reading.usage = Some(usage);
+                self.summary.usage = Some(usage);
                 out.push(Event::Usage(usage));
             }
             Event::BlockedPrompt(blocked) => self.blocked(blocked, out),
@@ -127,8 +127,8 @@ impl AnswerPipeline {
             return;
         }
         self.blocked = true;
-        self.reading.content = true;
-        self.reading.finish = Some(FinishReason::Filter);
+        self.summary.content = true;
+        self.summary.finish = Some(FinishReason::Filter);
         out.push(Event::BlockedPrompt(blocked));
     }
 
@@ -166,9 +166,9 @@ impl AnswerPipeline {
         };
         let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         state.usable |= usable;
-        self.reading.content |= bytes > 0 || media > 0;
-        self.reading.text_bytes += bytes as u64;
-        self.reading.media += media;
+        self.summary.content |= bytes > 0 || media > 0;
+        self.summary.text_bytes += bytes as u64;
+        self.summary.media += media;
         out.push(event);
         Ok(())
     }
@@ -177,7 +177,7 @@ impl AnswerPipeline {
     fn lose(&mut self, candidate: u32) -> Result<(), StreamError> {
         if let Some(state) = self.candidate(candidate)? {
             state.lost = true;
-            self.reading.unknown = self.reading.unknown.saturating_add(1);
+            self.summary.unknown = self.summary.unknown.saturating_add(1);
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl AnswerPipeline {
         }
         state.called = true;
         state.usable = true;
-        self.reading.content = true;
+        self.summary.content = true;
         if self.open.len() == OPEN_CALL_LIMIT {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
@@ -215,7 +215,7 @@ impl AnswerPipeline {
             return Ok(());
         }
         self.count_call_bytes(fragment.len())?;
-        self.reading.text_bytes += fragment.len() as u64;
+        self.summary.text_bytes += fragment.len() as u64;
         match &mut self.open[at].wrapped {
             Some(wrapped) => wrapped.push_str(&fragment),
             None => out.push(Event::CallArgs { candidate, call, fragment }),
@@ -264,10 +264,10 @@ impl AnswerPipeline {
         };
         state.finished = true;
         // What came is the answer; the account gives no other.
-        self.reading.account_refused |= limited;
+        self.summary.account_refused |= limited;
         let first = self.candidates.first().is_some_and(|state| state.index == candidate);
         if first {
-            self.reading.finish = Some(finish);
+            self.summary.finish = Some(finish);
         }
         out.push(Event::Finish { candidate, finish, native, message });
         Ok(())
@@ -291,7 +291,7 @@ fn failure(native: Option<&str>) -> StreamError {
             return StreamError::Problem(Box::new(UpstreamProblem {
                 status: 403,
                 message: ACCOUNT_LIMITED.to_owned(),
-                recognised: true,
+                is_error_object: true,
                 account_refused: true,
                 ..UpstreamProblem::default()
             }));

@@ -2,6 +2,7 @@
 //! section 1.9). Nothing here touches a network.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use percent_encoding::percent_decode_str;
 
 use super::{Media, MediaSource};
 use crate::{FieldPath, RemoteMedia};
@@ -71,25 +72,8 @@ fn from_data_url(rest: &str, path: FieldPath) -> Result<Media, BadMedia> {
     if is_base64 {
         return inline(mime, payload, path);
     }
-    let data = STANDARD.encode(percent_decoded(payload));
+    let data = STANDARD.encode(percent_decode_str(payload).collect::<Vec<u8>>());
     Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })
-}
-
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let escaped = (byte == b'%').then(|| bytes.get(at + 1..at + 3).and_then(|pair| hex::decode(pair).ok())).flatten();
-        if let Some(decoded) = escaped {
-            out.extend(decoded);
-            at += 3;
-        } else {
-            out.push(byte);
-            at += 1;
-        }
-    }
-    out
 }
 
 /// Base64 of either alphabet, padded or not, as standard padded base64.

@@ -34,7 +34,7 @@ impl Names {
             if names.map.contains_key(name) {
                 continue;
             }
-            let upstream = free(&legal(name, to), limit(to), &mut taken, &mut next);
+            let upstream = free(&legal(name, to), to.spec().tool_name_limit, &mut taken, &mut next);
             names.renamed.push((upstream.clone(), name.to_owned()));
             names.map.insert(name.to_owned(), upstream);
         }
@@ -64,13 +64,6 @@ fn tool_name(part: &Part) -> Option<&str> {
     }
 }
 
-const fn limit(to: Protocol) -> usize {
-    match to {
-        Protocol::Gemini => 128,
-        Protocol::OpenAi | Protocol::Anthropic => 64,
-    }
-}
-
 /// The name with every letter the protocol does not take replaced.
 fn legal(name: &str, to: Protocol) -> String {
     let google = matches!(to, Protocol::Gemini);
@@ -80,7 +73,7 @@ fn legal(name: &str, to: Protocol) -> String {
     if out.is_empty() || google && !out.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
         out.insert(0, '_');
     }
-    out.truncate(limit(to));
+    out.truncate(to.spec().tool_name_limit);
     out
 }
 

@@ -5,7 +5,7 @@ mod params;
 mod tools;
 
 use crate::{
-    FieldViolation, Malformed, MalformedKind, Protocol,
+    FieldViolation, Malformed, MalformedKind, Method, Protocol, Target,
     neutral::{EmbedRequest, Located, Operation, Request, normalise::normalise},
     object::Fields,
     tree::Tree,
@@ -13,8 +13,13 @@ use crate::{
 
 const FROM: Protocol = Protocol::OpenAi;
 
+/// Reads a request body; the target's method decides between chat completions and embeddings.
+pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed> {
+    if target.method == Method::Embeddings { embeddings(body) } else { chat(body) }
+}
+
 /// Reads the body of `POST /v1/chat/completions`.
-pub(crate) fn chat(body: &[u8]) -> Result<Request, Malformed> {
+fn chat(body: &[u8]) -> Result<Request, Malformed> {
     let tree = document(body)?;
     let mut fields = Fields::new(&tree, "", FROM)?;
     let mut request = Request::new(fields.required_text("model")?, FROM, Operation::Generate);
@@ -35,7 +40,7 @@ pub(crate) fn chat(body: &[u8]) -> Result<Request, Malformed> {
 }
 
 /// Reads the body of `POST /v1/embeddings`.
-pub(crate) fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
+fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
     let tree = document(body)?;
     let mut fields = Fields::new(&tree, "", FROM)?;
     let model = fields.required_text("model")?;

@@ -41,13 +41,13 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");
     let (quota, window) = found.quota_spent(status);
-    let spent = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
+    let quota_exhausted = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = found.is(ACCOUNT_REFUSED_CODES) || found.refused_by_google(status);
     let wait = wait_named(&found.message);
     let problem = found.into_problem(status);
     UpstreamProblem {
         kind,
-        spent,
+        quota_exhausted,
         window,
         account_refused: refused && !matches!(problem.status, 401..=403),
         retry_after: problem.retry_after.or(wait.filter(|_| problem.status == 429)),
@@ -115,18 +115,18 @@ mod tests {
             (problem.status, problem.kind.as_deref(), problem.code.as_deref(), problem.param.as_deref()),
             (400, Some("invalid_request_error"), Some("unsupported_parameter"), Some("x"))
         );
-        assert_eq!((problem.unsupported, problem.recognised, problem.spent), (vec!["x".to_owned()], true, false));
+        assert_eq!((problem.unsupported, problem.is_error_object, problem.quota_exhausted), (vec!["x".to_owned()], true, false));
     }
 
     #[test]
     fn googles_shape_gives_no_type_of_its_own() {
         let problem = decode(400, br#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#);
-        assert_eq!((problem.kind, problem.recognised, problem.message.as_str()), (None, true, "m"));
+        assert_eq!((problem.kind, problem.is_error_object, problem.message.as_str()), (None, true, "m"));
     }
 
     #[test]
     fn spent_money_is_told_from_rate_limits() {
-        for (body, spent) in [
+        for (body, quota_exhausted) in [
             (
                 r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
                 true,
@@ -135,7 +135,7 @@ mod tests {
             (r#"{"error":{"message":"Insufficient Balance","type":"unknown_error"}}"#, true),
             (r#"{"error":{"message":"Rate limit reached","type":"tokens","code":"rate_limit_exceeded"}}"#, false),
         ] {
-            assert_eq!(decode(429, body.as_bytes()).spent, spent, "{body}");
+            assert_eq!(decode(429, body.as_bytes()).quota_exhausted, quota_exhausted, "{body}");
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         ] {
             for body in [object.clone(), format!("[{object}]")] {
                 let problem = decode(400, body.as_bytes());
-                assert!(problem.account_refused && !problem.spent, "{body}");
+                assert!(problem.account_refused && !problem.quota_exhausted, "{body}");
             }
         }
     }
@@ -174,12 +174,12 @@ mod tests {
             "Invalid value: 'x' insufficient credits 'y'.",
         ] {
             let problem = decode(400, format!(r#"{{"error":{{"message":"{text}","type":"invalid_request_error"}}}}"#).as_bytes());
-            assert!(!problem.account_refused && !problem.spent, "{text}");
+            assert!(!problem.account_refused && !problem.quota_exhausted, "{text}");
         }
         let own = br#"{"error":{"message":"You don't have enough: insufficient credits for 'm'.","type":"x"}}"#;
-        assert!(decode(400, own).spent, "an apostrophe is no quotation mark");
+        assert!(decode(400, own).quota_exhausted, "an apostrophe is no quotation mark");
         let wrapped = br#"{"error":{"message":"upstream said \"Insufficient Balance\"","type":"x"}}"#;
-        assert!(decode(429, wrapped).spent, "nobody quotes a caller in a 429");
+        assert!(decode(429, wrapped).quota_exhausted, "nobody quotes a caller in a 429");
     }
 
     #[test]
@@ -192,18 +192,22 @@ mod tests {
                 {{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"16.4s"}}]}}}}"#
             )
         };
-        for (quota, spent, window) in [
+        for (quota, quota_exhausted, window) in [
             ("PerMinute", false, None),
             ("PerDay", true, Some(crate::QuotaWindow::Day)),
             ("PerMonth", true, Some(crate::QuotaWindow::Month)),
         ] {
             for body in [body(quota), format!("[{}]", body(quota))] {
                 let problem = decode(429, body.as_bytes());
-                assert_eq!((problem.spent, problem.window, problem.retry_after), (spent, window, Some(17)), "{body}");
+                assert_eq!(
+                    (problem.quota_exhausted, problem.window, problem.retry_after),
+                    (quota_exhausted, window, Some(17)),
+                    "{body}"
+                );
             }
         }
         let minute = body("PerMinute").replace("QuotaFailure", "Help");
-        assert!(!decode(429, minute.as_bytes()).spent, "a wait in seconds is no spent quota");
+        assert!(!decode(429, minute.as_bytes()).quota_exhausted, "a wait in seconds is no spent quota");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRela
         events: Events {
             model: edits.caller_model.as_deref().map(edits::literal),
             hide_usage: edits.hide_usage,
-            reading: ReplySummary::default(),
+            summary: ReplySummary::default(),
             candidates: CandidateProgress::default(),
             done: false,
         },
@@ -44,7 +44,7 @@ struct Events {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     hide_usage: bool,
-    reading: ReplySummary,
+    summary: ReplySummary,
     candidates: CandidateProgress,
     /// The terminator was handed on.
     done: bool,
@@ -90,16 +90,16 @@ impl StreamRelay for Relay {
         Ok(())
     }
 
-    fn reading(&self) -> ReplySummary {
-        self.events.reading
+    fn summary(&self) -> ReplySummary {
+        self.events.summary
     }
 
     fn complete(&self) -> bool {
         self.events.done
     }
 
-    fn settled(&self) -> bool {
-        self.events.reading.usage.is_some() && self.events.candidates.all_ended()
+    fn awaiting_end_marker(&self) -> bool {
+        self.events.summary.usage.is_some() && self.events.candidates.all_ended()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {
@@ -145,12 +145,12 @@ impl Events {
     }
 
     fn note(&mut self, answer: &ChatReplyScan) {
-        let reading = &mut self.reading;
-        reading.usage = answer.usage.or(reading.usage);
-        reading.finish = answer.reading.finish.or(reading.finish);
-        reading.content |= answer.reading.content;
-        reading.text_bytes += answer.reading.text_bytes;
-        reading.media = reading.media.saturating_add(answer.reading.media);
+        let summary = &mut self.summary;
+        summary.usage = answer.usage.or(summary.usage);
+        summary.finish = answer.summary.finish.or(summary.finish);
+        summary.content |= answer.summary.content;
+        summary.text_bytes += answer.summary.text_bytes;
+        summary.media = summary.media.saturating_add(answer.summary.media);
         self.candidates.join(answer.candidates);
     }
 

@@ -24,7 +24,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
         if !answer.vectors {
             return Err(InvalidReply::Unreadable("no embeddings"));
         }
-        answer.reading.content = true;
+        answer.summary.content = true;
     } else {
         match answer.choices {
             Choices::Listed(length) if length > 0 && !answer.bare_choice => {}
@@ -42,13 +42,13 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             changes.replace(range, model.as_bytes());
         }
     }
-    Ok(CheckedReply { body: changes.apply_to(body), reading: answer.reading })
+    Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 
 /// Google's chat layer wraps error objects in an array, in a 200 too.
 fn error_in_list(body: &Bytes) -> Option<InvalidReply> {
     let problem = problem::decode(200, body);
-    (body.trim_ascii_start().starts_with(b"[") && problem.recognised).then(|| InvalidReply::Problem(Box::new(problem)))
+    (body.trim_ascii_start().starts_with(b"[") && problem.is_error_object).then(|| InvalidReply::Problem(Box::new(problem)))
 }
 
 #[cfg(test)]
@@ -60,8 +60,8 @@ mod tests {
         read_reply(Method::Chat, &Bytes::copy_from_slice(body.as_bytes()), &ReplyEdits::default())
     }
 
-    fn reading(choice: &str) -> ReplySummary {
-        read(&format!("{{\"choices\":[{choice}]}}")).unwrap().reading
+    fn summary(choice: &str) -> ReplySummary {
+        read(&format!("{{\"choices\":[{choice}]}}")).unwrap().summary
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
         let passed = read_reply(Method::Chat, &body, &ReplyEdits::default()).unwrap();
         assert_eq!(passed.body.as_ptr(), body.as_ptr());
         assert_eq!(
-            passed.reading,
+            passed.summary,
             ReplySummary {
                 usage: Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() }),
                 finish: Some(FinishReason::Stop),
@@ -98,11 +98,11 @@ mod tests {
             (r#"{"audio":{"data":"AAAA","transcript":"hey"}}"#, 3, 1),
             (r#"{"images":[{"image_url":{"url":"data:"}}]}"#, 0, 1),
         ] {
-            let seen = reading(&format!("{{\"message\":{message}}}"));
+            let seen = summary(&format!("{{\"message\":{message}}}"));
             assert_eq!((seen.content, seen.text_bytes, seen.media), (true, bytes, media), "{message}");
         }
         for empty in [r#"{"content":""}"#, r#"{"content":null}"#, r#"{"content":[]}"#, r#"{"tool_calls":[]}"#] {
-            assert!(!reading(&format!("{{\"message\":{empty}}}")).content, "{empty}");
+            assert!(!summary(&format!("{{\"message\":{empty}}}")).content, "{empty}");
         }
     }
 
@@ -118,10 +118,10 @@ mod tests {
             ("brand_new", Some(FinishReason::Other)),
             ("", None),
         ] {
-            assert_eq!(reading(&format!(r#"{{"message":{{}},"finish_reason":"{word}"}}"#)).finish, expected);
+            assert_eq!(summary(&format!(r#"{{"message":{{}},"finish_reason":"{word}"}}"#)).finish, expected);
         }
         let second =
-            reading(r#"{"index":1,"message":{},"finish_reason":"length"},{"index":0,"message":{},"finish_reason":"stop"}"#);
+            summary(r#"{"index":1,"message":{},"finish_reason":"length"},{"index":0,"message":{},"finish_reason":"stop"}"#);
         assert_eq!(second.finish, Some(FinishReason::Stop));
     }
 
@@ -184,8 +184,8 @@ mod tests {
         let read =
             |body: &'static str| read_reply(Method::Embeddings, &Bytes::from_static(body.as_bytes()), &ReplyEdits::default());
         let passed = read(r#"{"data":[{"embedding":[0.1,2]}],"usage":{"prompt_tokens":5,"total_tokens":5}}"#).unwrap();
-        assert_eq!(passed.reading.usage, Some(Usage { prompt_total: 5, ..Usage::default() }));
-        assert!(passed.reading.content);
+        assert_eq!(passed.summary.usage, Some(Usage { prompt_total: 5, ..Usage::default() }));
+        assert!(passed.summary.content);
         assert_eq!(read(r#"{"data":[]}"#), Err(InvalidReply::Unreadable("no embeddings")));
         assert_eq!(read(r#"{"choices":[{"message":{}}]}"#), Err(InvalidReply::Unreadable("no embeddings")));
     }

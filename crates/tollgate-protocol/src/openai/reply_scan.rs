@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct ChatReplyScan {
     /// What records need.
-    pub reading: ReplySummary,
+    pub summary: ReplySummary,
     /// Candidates that began and ended.
     pub candidates: CandidateProgress,
     /// What stands in `choices`.
@@ -63,7 +63,7 @@ impl ChatReplyScan {
         }
         scanner.members(|scanner, name| answer.member(scanner, name))?;
         scanner.end()?;
-        answer.reading.usage = answer.usage;
+        answer.summary.usage = answer.usage;
         Ok(answer)
     }
 
@@ -121,9 +121,9 @@ impl ChatReplyScan {
                     finish =
                         word.map(|word| word.decode()).filter(|word| !word.is_empty()).map(|word| finish::read(&word)).or(finish);
                 }
-                "message" => body |= message(scanner, &mut self.reading)?,
+                "message" => body |= message(scanner, &mut self.summary)?,
                 "delta" => {
-                    message(scanner, &mut self.reading)?;
+                    message(scanner, &mut self.summary)?;
                 }
                 _ => {}
             }
@@ -137,7 +137,7 @@ impl ChatReplyScan {
             self.candidates.record_blank_finish(index);
         }
         if index == 0 && finish.is_some() {
-            self.reading.finish = finish;
+            self.summary.finish = finish;
         }
         self.bare_choice |= !body;
         Ok(true)
@@ -145,46 +145,46 @@ impl ChatReplyScan {
 }
 
 /// Reads `message` or `delta`; false when it is no object.
-fn message(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<bool, SyntaxError> {
+fn message(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     // Some upstreams send the same thoughts under both names.
     let mut thoughts = 0;
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
-            "content" => content(scanner, reading)?,
-            "refusal" => add_text(scanner, reading)?,
+            "content" => content(scanner, summary)?,
+            "refusal" => add_text(scanner, summary)?,
             "reasoning_content" | "reasoning" => {
                 thoughts = thoughts.max(scanner.optional_string()?.map_or(0, |text| text.decoded_bytes()));
             }
             "reasoning_details" => {
-                reading.content |= scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
+                summary.content |= scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
             }
             "tool_calls" => {
-                scanner.elements(|scanner, _| tool_call(scanner, reading))?;
+                scanner.elements(|scanner, _| tool_call(scanner, summary))?;
             }
-            "function_call" => call(scanner, reading)?,
-            "audio" => audio(scanner, reading)?,
+            "function_call" => call(scanner, summary)?,
+            "audio" => audio(scanner, summary)?,
             "images" => {
                 let images = scanner.elements(|_, _| Ok(()))?.unwrap_or(0);
-                reading.media = reading.media.saturating_add(u32::try_from(images).unwrap_or(u32::MAX));
-                reading.content |= images > 0;
+                summary.media = summary.media.saturating_add(u32::try_from(images).unwrap_or(u32::MAX));
+                summary.content |= images > 0;
             }
             _ => {}
         }
         Ok(())
     })?;
-    reading.content |= thoughts > 0;
-    reading.text_bytes += thoughts;
+    summary.content |= thoughts > 0;
+    summary.text_bytes += thoughts;
     Ok(object.is_some())
 }
 
 /// `content` is a string, or with some upstreams a list of parts.
-fn content(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn content(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Array {
-        return add_text(scanner, reading);
+        return add_text(scanner, summary);
     }
     scanner.elements(|scanner, _| {
         scanner.members(|scanner, name| match &*name.decode() {
-            "text" | "refusal" | "thinking" => add_text(scanner, reading),
+            "text" | "refusal" | "thinking" => add_text(scanner, summary),
             _ => Ok(()),
         })?;
         Ok(())
@@ -192,42 +192,42 @@ fn content(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), 
     Ok(())
 }
 
-fn add_text(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     if let Some(text) = scanner.optional_string()? {
-        reading.text_bytes += text.decoded_bytes();
-        reading.content |= !text.raw().is_empty();
+        summary.text_bytes += text.decoded_bytes();
+        summary.content |= !text.raw().is_empty();
     }
     Ok(())
 }
 
-fn tool_call(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn tool_call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| match &*name.decode() {
-        "function" | "custom" => call(scanner, reading),
+        "function" | "custom" => call(scanner, summary),
         _ => Ok(()),
     })?;
     Ok(())
 }
 
 /// `{name, arguments}` or `{name, input}`; an object of either kind is content.
-fn call(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     let object = scanner.members(|scanner, name| match &*name.decode() {
-        "arguments" | "input" => add_text(scanner, reading),
+        "arguments" | "input" => add_text(scanner, summary),
         _ => Ok(()),
     })?;
-    reading.content |= object.is_some();
+    summary.content |= object.is_some();
     Ok(())
 }
 
-fn audio(scanner: &mut Scanner<'_>, reading: &mut ReplySummary) -> Result<(), SyntaxError> {
+fn audio(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| match &*name.decode() {
         "data" => {
             if scanner.optional_string()?.is_some_and(|data| !data.raw().is_empty()) {
-                reading.media = reading.media.saturating_add(1);
-                reading.content = true;
+                summary.media = summary.media.saturating_add(1);
+                summary.content = true;
             }
             Ok(())
         }
-        "transcript" => add_text(scanner, reading),
+        "transcript" => add_text(scanner, summary),
         _ => Ok(()),
     })?;
     Ok(())

@@ -7,10 +7,10 @@ mod tool;
 use std::ops::Range;
 
 use crate::{
-    Malformed, Method, RequestSummary, Target, markers,
+    ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
     summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of, is_finite_number},
-    validation::{ErrorStyle, JsonPath},
+    validation::JsonPath,
 };
 
 /// Longest name of a model, in bytes; names are told back in errors and written into records.

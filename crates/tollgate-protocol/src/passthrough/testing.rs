@@ -21,7 +21,7 @@ pub(crate) fn run<'a>(mut relay: Box<dyn StreamRelay>, pieces: impl IntoIterator
         result = relay.finish(&mut out);
         assert_eq!(relay.complete(), result.is_ok());
     }
-    (String::from_utf8_lossy(&out.concat()).into_owned(), result, relay.reading())
+    (String::from_utf8_lossy(&out.concat()).into_owned(), result, relay.summary())
 }
 
 /// Asserts that every cut gives what the whole stream gives, and returns that.

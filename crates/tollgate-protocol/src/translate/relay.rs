@@ -14,7 +14,7 @@ use crate::{
 /// framing the caller asked for.
 #[must_use]
 pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyContext) -> Box<dyn StreamRelay> {
-    let decoder = super::reply_codec(upstream).stream_decoder();
+    let decoder = upstream.spec().reply_codec.stream_decoder();
     let marks_end = decoder.marks_end();
     Box::new(Translating {
         opening: BodyKind::default(),
@@ -22,8 +22,8 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
         steps: Steps {
             upstream: codec(upstream),
             decoder,
-            pipeline: AnswerPipeline::new(context, super::carries(caller)),
-            encoder: super::reply_codec(caller).stream_encoder(upstream, context),
+            pipeline: AnswerPipeline::new(context, caller.spec().carries_media),
+            encoder: caller.spec().reply_codec.stream_encoder(upstream, context),
             decoded: Vec::new(),
             handed: Vec::new(),
             out: BytesMut::new(),
@@ -156,10 +156,10 @@ impl StreamRelay for Translating {
         self.settle(result, out)
     }
 
-    fn reading(&self) -> ReplySummary {
-        let reading = self.steps.pipeline.reading();
+    fn summary(&self) -> ReplySummary {
+        let summary = self.steps.pipeline.summary();
         // Content the caller is not shown (thoughts he did not ask for) has not reached him.
-        ReplySummary { content: reading.content && self.written, ..reading }
+        ReplySummary { content: summary.content && self.written, ..summary }
     }
 
     fn complete(&self) -> bool {
@@ -167,9 +167,9 @@ impl StreamRelay for Translating {
         self.broken.is_none() && pipeline.finished() && (pipeline.ended() || !self.marks_end)
     }
 
-    fn settled(&self) -> bool {
+    fn awaiting_end_marker(&self) -> bool {
         let pipeline = &self.steps.pipeline;
-        self.broken.is_none() && pipeline.finished() && pipeline.reading().usage.is_some()
+        self.broken.is_none() && pipeline.finished() && pipeline.summary().usage.is_some()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {

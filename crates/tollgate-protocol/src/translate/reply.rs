@@ -17,22 +17,22 @@ pub fn translate_reply(
     body: &Bytes,
     context: &ReplyContext,
 ) -> Result<CheckedReply, InvalidReply> {
-    let (from, to) = (super::reply_codec(upstream), super::reply_codec(caller));
+    let (from, to) = (upstream.spec().reply_codec, caller.spec().reply_codec);
     match context.kind {
         AnswerKind::Generated => {
             let mut decoded = Vec::new();
             from.decode_reply(body, &mut decoded)?;
-            let mut pipeline = AnswerPipeline::new(context, super::carries(caller));
+            let mut pipeline = AnswerPipeline::new(context, caller.spec().carries_media);
             let mut handed = Vec::with_capacity(decoded.len());
             for event in decoded {
                 pipeline.take(event, &mut handed)?;
             }
             let reply = Reply::assemble(handed);
-            Ok(CheckedReply { body: to.encode_reply(&reply, upstream, context), reading: pipeline.reading() })
+            Ok(CheckedReply { body: to.encode_reply(&reply, upstream, context), summary: pipeline.summary() })
         }
         AnswerKind::Count => {
             let tokens = from.decode_count(body)?;
-            Ok(CheckedReply { body: to.encode_count(tokens), reading: ReplySummary { content: true, ..ReplySummary::default() } })
+            Ok(CheckedReply { body: to.encode_count(tokens), summary: ReplySummary { content: true, ..ReplySummary::default() } })
         }
         AnswerKind::Embeddings { count, .. } => {
             let vectors = from.decode_embeddings(body)?;
@@ -40,8 +40,8 @@ pub fn translate_reply(
                 return Err(InvalidReply::Unreadable("not one vector for each text"));
             }
             let usage = vectors.prompt_tokens.map(|prompt_total| Usage { prompt_total, ..Usage::default() });
-            let reading = ReplySummary { usage, content: true, ..ReplySummary::default() };
-            Ok(CheckedReply { body: to.encode_embeddings(&vectors, context), reading })
+            let summary = ReplySummary { usage, content: true, ..ReplySummary::default() };
+            Ok(CheckedReply { body: to.encode_embeddings(&vectors, context), summary })
         }
     }
 }
@@ -61,8 +61,8 @@ pub fn translate_problem(
         return None;
     }
     let events = [Event::BlockedPrompt(BlockedPrompt { reason: "SAFETY".to_owned(), message: None }), Event::End];
-    let reading = ReplySummary { finish: Some(crate::FinishReason::Filter), content: true, ..ReplySummary::default() };
-    let to = super::reply_codec(caller);
+    let summary = ReplySummary { finish: Some(crate::FinishReason::Filter), content: true, ..ReplySummary::default() };
+    let to = caller.spec().reply_codec;
     let body = if context.stream {
         let mut encoder = to.stream_encoder(upstream, context);
         let mut out = BytesMut::new();
@@ -73,5 +73,5 @@ pub fn translate_problem(
     } else {
         to.encode_reply(&Reply::assemble(events.into()), upstream, context)
     };
-    Some(CheckedReply { body, reading })
+    Some(CheckedReply { body, summary })
 }

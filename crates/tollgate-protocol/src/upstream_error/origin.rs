@@ -61,7 +61,7 @@ const ACCOUNT_WORDS: &[&str] = &[
 impl UpstreamErrorBody {
     /// Whether a 4xx with this body is no model server's word about the request. Never for what is about keys, money and
     /// pace (401, 402, 408, 429), whoever says it; for a 403 where a firewall said it.
-    pub(super) fn is_foreign(&self, status: u16) -> bool {
+    pub(super) fn is_from_intermediary(&self, status: u16) -> bool {
         if !(400..500).contains(&status) || matches!(status, 401 | 402 | 408 | 429) {
             return false;
         }
@@ -78,7 +78,7 @@ impl UpstreamErrorBody {
             ErrorBodyForm::ErrorObject if about_path => {
                 phrase || self.mentions(status, UNKNOWN_PATH_PHRASES) || self.is(&["unknown_url"])
             }
-            ErrorBodyForm::ErrorObject => !self.recognised,
+            ErrorBodyForm::ErrorObject => !self.is_error_object,
             // A path that is not there is told in words of all kinds; a model that is not there is called one.
             ErrorBodyForm::Words if about_path => phrase || !self.mentions(status, &["model"]),
             ErrorBodyForm::Words => phrase,
@@ -90,7 +90,7 @@ impl UpstreamErrorBody {
     /// `{"message":"Forbidden"}` that Amazon's API gateway says to a wrong key.
     fn is_firewalls(&self) -> bool {
         let Some(object) = self.object.as_object() else { return !self.mentions(403, ACCOUNT_WORDS) };
-        let complains = self.recognised || !self.message.is_empty();
+        let complains = self.is_error_object || !self.message.is_empty();
         !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
     }
 
@@ -107,8 +107,8 @@ impl UpstreamErrorBody {
 mod tests {
     use super::super::find;
 
-    fn foreign(status: u16, body: &str) -> bool {
-        find(body.as_bytes()).into_problem(status).foreign
+    fn from_intermediary(status: u16, body: &str) -> bool {
+        find(body.as_bytes()).into_problem(status).from_intermediary
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
             r#"{"timestamp":"2026-11-21T12:00:00Z","status":404,"error":"Not Found","path":"/chat/completions"}"#,
         ] {
             for status in [400, 404, 405, 415, 422] {
-                assert!(foreign(status, body), "{status} {body}");
+                assert!(from_intermediary(status, body), "{status} {body}");
             }
         }
         for body in [
@@ -138,9 +138,12 @@ mod tests {
             r#"{"error":{"message":"Unknown path POST /chat.","type":"invalid_request_error","code":"unknown_url"}}"#,
             r#"{"message":"The requested endpoint does not exist."}"#,
         ] {
-            assert!(foreign(404, body), "{body}");
+            assert!(from_intermediary(404, body), "{body}");
         }
-        assert!(foreign(405, r#"{"error":{"message":"no","type":"invalid_request_error","code":"method_not_supported"}}"#));
+        assert!(from_intermediary(
+            405,
+            r#"{"error":{"message":"no","type":"invalid_request_error","code":"method_not_supported"}}"#
+        ));
     }
 
     #[test]
@@ -162,14 +165,14 @@ mod tests {
             (404, r#"{"detail":"Model not found"}"#),
             (413, r#"{"error":{"message":"no"}}"#),
         ] {
-            assert!(!foreign(status, body), "{status} {body}");
+            assert!(!from_intermediary(status, body), "{status} {body}");
         }
     }
 
     #[test]
     fn keys_money_and_pace_are_nobodys_path() {
         for status in [200, 401, 402, 408, 429, 500, 503] {
-            assert!(!foreign(status, "<html>"), "{status}");
+            assert!(!from_intermediary(status, "<html>"), "{status}");
         }
     }
 
@@ -188,7 +191,7 @@ mod tests {
             r#"{"url":"https://geo.example.com/captcha/?cid=1"}"#,
             r#"{"type":"https://developers.cloudflare.com/x/","title":"Error 1020: Access denied","status":403,"detail":"The site owner has blocked you","cloudflare_error":true}"#,
         ] {
-            assert!(foreign(403, body), "{body}");
+            assert!(from_intermediary(403, body), "{body}");
         }
         for body in [
             r#"{"error":{"message":"no","type":"permission_error"}}"#,
@@ -201,7 +204,7 @@ mod tests {
             "Invalid API key",
             "Your account has been suspended",
         ] {
-            assert!(!foreign(403, body), "{body}");
+            assert!(!from_intermediary(403, body), "{body}");
         }
     }
 }

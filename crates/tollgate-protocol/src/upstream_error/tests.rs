@@ -12,7 +12,7 @@ fn message(text: &str) -> String {
 
 #[test]
 fn every_shape_is_found() {
-    for (body, message, recognised) in [
+    for (body, message, is_error_object) in [
         (r#"{"error":{"message":"m","type":"t","param":null,"code":null}}"#, "m", true),
         (r#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#, "m", true),
         (r#"{"error":"m"}"#, "m", true),
@@ -33,15 +33,15 @@ fn every_shape_is_found() {
         ("a\0b", "", false),
     ] {
         let found = find(body.as_bytes());
-        assert_eq!((found.message.as_str(), found.recognised), (message, recognised), "{body}");
+        assert_eq!((found.message.as_str(), found.is_error_object), (message, is_error_object), "{body}");
     }
 }
 
 #[test]
 fn a_huge_or_deep_body_is_not_parsed() {
     let huge = format!("{{\"error\":{{\"message\":\"{}\"}}}}", "x".repeat(BODY_LIMIT));
-    assert!(!find(huge.as_bytes()).recognised);
-    assert!(!find("[".repeat(100_000).as_bytes()).recognised);
+    assert!(!find(huge.as_bytes()).is_error_object);
+    assert!(!find("[".repeat(100_000).as_bytes()).is_error_object);
     let long = find(message(&"\u{e9}".repeat(5000)).as_bytes());
     assert_eq!(long.message.len(), MESSAGE_LIMIT);
     assert!(!find(b"{\"error\":{\"message\":\"\xff\"}}").message.is_empty());

@@ -301,7 +301,7 @@ fn a_native_array_is_whole_only_with_its_end() {
     let mut relay = translating_relay(Protocol::OpenAi, Protocol::Gemini, &context);
     let mut out = Vec::new();
     relay.push(&Bytes::from(framed(Protocol::OpenAi, &events[..1])), &mut out).expect("no fault");
-    assert!(relay.reading().content && !relay.complete());
+    assert!(relay.summary().content && !relay.complete());
     out.push(Bytes::from_static(relay.keep_alive()));
     let problem = Problem {
         status: 502,
@@ -325,8 +325,8 @@ fn an_answer_of_thoughts_nobody_asked_for_has_reached_nobody() {
     let mut out = Vec::new();
     let thought = framed(Protocol::OpenAi, &[chunk(&json!({ "reasoning_content": "hm" }), None)]);
     relay.push(&Bytes::from(thought), &mut out).expect("no fault");
-    assert!(out.is_empty() && !relay.reading().content);
-    assert_eq!(relay.reading().text_bytes, 2);
+    assert!(out.is_empty() && !relay.summary().content);
+    assert_eq!(relay.summary().text_bytes, 2);
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn an_azure_block_is_framed_as_the_caller_asked() {
     assert_eq!(check_stream(Protocol::Gemini, &passed(&streamed).body)[0]["promptFeedback"]["blockReason"], "SAFETY");
     let array = ReplyContext { framing: Framing::JsonArray, ..streamed };
     assert_eq!(serde_json::from_slice::<Vec<Value>>(&passed(&array).body).expect("an array").len(), 1);
-    assert_eq!(passed(&context()).reading.finish, Some(FinishReason::Filter));
+    assert_eq!(passed(&context()).summary.finish, Some(FinishReason::Filter));
     assert_eq!(translate_problem(Protocol::OpenAi, Protocol::OpenAi, &problem, &context()), None);
     let other = tollgate_protocol::UpstreamProblem { status: 500, ..problem.clone() };
     assert_eq!(translate_problem(Protocol::OpenAi, Protocol::Gemini, &other, &context()), None);
@@ -356,7 +356,7 @@ fn vectors_cross_in_both_directions() {
     let translate = |(upstream, caller), context: &ReplyContext, body: &Value| {
         let passed = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("vectors");
         let value: Value = serde_json::from_slice(&passed.body).expect("JSON");
-        (value, passed.reading.usage.map(|usage| usage.prompt_total))
+        (value, passed.summary.usage.map(|usage| usage.prompt_total))
     };
     let (list, tokens) = translate(GEMINI_TO_OPENAI, &vectors(true, false, 2), &body);
     assert_eq!(
@@ -423,7 +423,7 @@ fn content_of_an_unknown_kind_is_counted_and_left_out() {
         ((Protocol::Anthropic, Protocol::OpenAi), messages),
     ] {
         let passed = translate_reply(way.0, way.1, &Bytes::from(body.to_string()), &context()).expect("an answer");
-        assert_eq!((passed.reading.unknown, passed.reading.text_bytes), (2, 1), "{way:?}");
+        assert_eq!((passed.summary.unknown, passed.summary.text_bytes), (2, 1), "{way:?}");
         check_reply(way.1, &passed.body);
     }
     for (upstream, body) in [

@@ -52,7 +52,7 @@ fn content_without_a_form_in_the_callers_protocol_alone_is_no_answer() {
         let result = translate(upstream, &alone);
         assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{alone}: {result:?}");
         let passed = translate(upstream, &beside).expect("the text is an answer");
-        assert_eq!((passed.reading.unknown, passed.reading.text_bytes), (1, 1), "{beside}");
+        assert_eq!((passed.summary.unknown, passed.summary.text_bytes), (1, 1), "{beside}");
     }
     let filtered = translate(Protocol::Gemini, &native(&json!([sound]), Some("SAFETY"))).expect("a filtered answer");
     assert!(String::from_utf8_lossy(&filtered.body).contains("content_filter"));

@@ -148,7 +148,7 @@ fn impossible_usage_loses_the_usage_not_the_answer() {
             };
             let passed = translate_reply(way.0, way.1, &Bytes::from(body), &context()).expect("an answer");
             let fraction = figure == "1.5";
-            assert!(passed.reading.usage.is_none() || fraction, "{way:?} {figure}: {:?}", passed.reading.usage);
+            assert!(passed.summary.usage.is_none() || fraction, "{way:?} {figure}: {:?}", passed.summary.usage);
             check_reply(way.1, &passed.body);
         }
     }

@@ -1,5 +1,7 @@
 //! Paths and queries of the admin API, encoded.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 /// A path with its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiPath(String);
@@ -34,22 +36,15 @@ impl ApiPath {
     }
 }
 
+/// Bytes encoded in a path segment or a query value: all but RFC 3986 "unreserved".
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b'.');
+
 fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(char::from(byte)),
-            // Dots are dots, but not where a part would be nothing but them: a proxy would take it for a way up.
-            b'.' if text.bytes().any(|byte| byte != b'.') => out.push('.'),
-            byte => {
-                out.push('%');
-                for digit in [byte >> 4, byte & 15] {
-                    out.push(char::from_digit(u32::from(digit), 16).expect("four bits are a digit").to_ascii_uppercase());
-                }
-            }
-        }
+    // A segment of dots alone is encoded too: proxies resolve `.` and `..`.
+    if text.bytes().all(|byte| byte == b'.') {
+        return "%2E".repeat(text.len());
     }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

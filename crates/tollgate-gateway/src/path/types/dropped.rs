@@ -1,6 +1,10 @@
 //! The entries of `x-tollgate-dropped`, which the usage record holds too: what was left out of a request or changed
 //! in it. Their names come from the caller's body, so they are put into a form that a header can carry, and bounded.
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+/// Bytes encoded besides those outside of ASCII: whatever would end or break an entry of the header.
+const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%');
 /// Most bytes of one entry.
 const ENTRY_BYTES: usize = 256;
 /// Most bytes of all entries with the commas between them.
@@ -13,7 +17,7 @@ pub(crate) fn listed(entries: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let mut list = Vec::with_capacity(all.min(64));
     for entry in entries {
-        let entry = if plain(&entry) { entry } else { written(&entry) };
+        let entry = encoded(&entry);
         bytes += entry.len() + 1;
         if bytes > LIST_BYTES {
             list.push(format!("+{}", all - list.len()));
@@ -24,35 +28,21 @@ pub(crate) fn listed(entries: Vec<String>) -> Vec<String> {
     list
 }
 
-fn plain(entry: &str) -> bool {
-    entry.len() <= ENTRY_BYTES && entry.bytes().all(travels)
-}
-
-/// Whether a byte may stand in an entry as it is.
-const fn travels(byte: u8) -> bool {
-    byte.is_ascii_graphic() && byte != b',' && byte != b'%'
-}
-
-fn written(entry: &str) -> String {
-    const CUT: &str = "...";
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let mut out = String::with_capacity(ENTRY_BYTES);
-    let mut whole = 0;
-    for (at, byte) in entry.bytes().enumerate() {
-        if travels(byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push(char::from(HEX[usize::from(byte >> 4)]));
-            out.push(char::from(HEX[usize::from(byte & 15)]));
-        }
+/// Encodes an entry and shortens it to [`ENTRY_BYTES`] at a character boundary.
+fn encoded(entry: &str) -> String {
+    const ELLIPSIS: &str = "...";
+    let mut out = String::with_capacity(entry.len().min(ENTRY_BYTES));
+    let mut shortened_len = 0;
+    let mut utf8 = [0; 4];
+    for character in entry.chars() {
+        out.extend(utf8_percent_encode(character.encode_utf8(&mut utf8), RESERVED));
         if out.len() > ENTRY_BYTES {
-            out.truncate(whole);
-            out.push_str(CUT);
-            return out;
+            out.truncate(shortened_len);
+            out.push_str(ELLIPSIS);
+            break;
         }
-        if out.len() + CUT.len() <= ENTRY_BYTES && entry.is_char_boundary(at + 1) {
-            whole = out.len();
+        if out.len() + ELLIPSIS.len() <= ENTRY_BYTES {
+            shortened_len = out.len();
         }
     }
     out

@@ -1,6 +1,6 @@
 //! B4: the body.
 
-use tollgate_protocol::{FieldViolation, Malformed, MalformedKind, Protocol};
+use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Protocol};
 
 use super::{INVALID_REQUEST, RefusalRow};
 use crate::{refusal::text::quoted, request::Head};
@@ -46,7 +46,7 @@ pub(super) fn malformed(fault: &Malformed, from: Protocol) -> RefusalRow {
         MalformedKind::InvalidValue => "invalid_value",
     };
     let mut row = RefusalRow::invalid(code, "INVALID_BODY", fault.message.clone());
-    if from != Protocol::Gemini {
+    if from.spec().error_style != ErrorStyle::Gemini {
         row.0.openai.param = fault.violations.first().map(|first| first.field.clone());
     }
     row.violations(fault.violations.clone())
@@ -57,12 +57,12 @@ pub(super) fn unsupported(fields: &[String], model: &str, reason: Option<&str>, 
     let names = fields.iter().map(|field| format!("'{}'", quoted(field))).collect::<Vec<_>>().join(", ");
     let (verb, noun) = if fields.len() == 1 { ("is", "parameter") } else { ("are", "parameters") };
     let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-    let enough = match head.from {
-        Protocol::Gemini if head.path.ends_with(":embedContent") => "'content' alone is",
-        Protocol::Gemini if head.path.ends_with(":batchEmbedContents") => "'requests' alone is",
-        Protocol::Gemini => "'contents' alone is",
-        Protocol::OpenAi | Protocol::Anthropic if head.path.ends_with("/embeddings") => "'model' and 'input' alone are",
-        Protocol::OpenAi | Protocol::Anthropic => "'model' and 'messages' alone are",
+    let enough = match head.from.spec().error_style {
+        ErrorStyle::Gemini if head.path.ends_with(":embedContent") => "'content' alone is",
+        ErrorStyle::Gemini if head.path.ends_with(":batchEmbedContents") => "'requests' alone is",
+        ErrorStyle::Gemini => "'contents' alone is",
+        ErrorStyle::OpenAi if head.path.ends_with("/embeddings") => "'model' and 'input' alone are",
+        ErrorStyle::OpenAi => "'model' and 'messages' alone are",
     };
     let message = format!(
         "Unsupported parameter: {names} {verb} not supported with the model '{}'{reason}. Remove the unsupported {noun}; {enough} \

@@ -1,6 +1,6 @@
 //! B8: the gateway itself.
 
-use tollgate_protocol::Protocol;
+use tollgate_protocol::ErrorStyle;
 
 use super::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR};
 use crate::request::Head;
@@ -46,7 +46,7 @@ pub(super) fn target_too_long(limit: usize) -> RefusalRow {
 
 /// E67. On native a blocked prompt is a 200; the body is written where the answer is.
 pub(super) fn content_policy(head: &Head) -> RefusalRow {
-    let status = if head.from == Protocol::Gemini { 200 } else { 400 };
+    let status = if head.from.spec().error_style == ErrorStyle::Gemini { 200 } else { 400 };
     let message = "The request was blocked by the content rules of this gateway.".to_owned();
     RefusalRow::new(status, INVALID_REQUEST, Some("content_policy_violation"), "INVALID_ARGUMENT", "CONTENT_POLICY", message).stop()
 }

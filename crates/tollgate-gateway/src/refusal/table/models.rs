@@ -7,7 +7,7 @@ use crate::{refusal::text::quoted, request::Head};
 
 /// The list a caller is pointed to; the only word that differs between the protocols' messages.
 fn list_path(from: Protocol) -> &'static str {
-    if from == Protocol::Gemini { "/v1beta/models" } else { "/v1/models" }
+    from.spec().caller.map_or("/v1/models", |caller| caller.model_list_path)
 }
 
 /// E13, and E14 byte for byte the same.

@@ -1,7 +1,7 @@
 //! B6 and B7: accounts and upstreams.
 
 use tollgate_core::{LimitLevel, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{ErrorStyle, Protocol};
 
 use super::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR};
 use crate::refusal::{
@@ -50,7 +50,7 @@ pub(super) fn too_dear(model: &str, cause: NoRouteCause, price: Option<&PriceFig
 /// The first words of both: the family is the caller's protocol, whatever upstream was tried.
 fn scope(from: Protocol) -> String {
     let family = from.as_str();
-    if from == Protocol::Gemini {
+    if from.spec().error_style == ErrorStyle::Gemini {
         format!("No available accounts exist for the native protocol family ({family})")
     } else {
         format!("No available accounts exist for the {family} protocol family")
@@ -148,7 +148,7 @@ fn rejected(rejection: &Rejection) -> RefusalRow {
     let kind = if status == 502 { SERVER_ERROR } else { INVALID_REQUEST };
     let mut row = RefusalRow::new(status, kind, Some("upstream_rejected"), native_status, "UPSTREAM_REJECTED", message);
     let own_words = &mut row.0;
-    if problem.recognised && status != 502 {
+    if problem.is_error_object && status != 502 {
         match rejection.protocol {
             Protocol::OpenAi => {
                 if let Some(kind) = &problem.kind {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::{Instant, timeout};
 use tollgate_core::{Account, Channel, ModelMapping, RequestId};
-use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, Usage, codec};
+use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
 
 use super::{
     Client, UpstreamTarget,
@@ -130,7 +130,8 @@ async fn ask(
     trust: Arc<Trust>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
-    let (method, body) = small_request(channel.protocol, serves);
+    let limit_field = serves.profile.max_tokens_field.as_deref();
+    let (method, body) = probe_request(channel.protocol, &serves.upstream, limit_field);
     let codec = codec(channel.protocol);
     let call = UpstreamCall {
         // No caller asked: there is no request to name.
@@ -173,27 +174,8 @@ async fn ask(
     }
     let read =
         codec.read_reply(method, &bytes, &ReplyEdits::default()).map_err(|fault| ProbeFault::Unreadable(fault.to_string()))?;
-    seen(ProbeStep::Usage(read.reading.usage), begin.elapsed());
+    seen(ProbeStep::Usage(read.summary.usage), begin.elapsed());
     Ok(())
-}
-
-/// The smallest request that a model answers with a few tokens.
-fn small_request(protocol: Protocol, serves: &ModelMapping) -> (Method, Bytes) {
-    let model = serde_json::Value::from(serves.upstream.as_str());
-    let (method, text) = match protocol {
-        Protocol::OpenAi => {
-            let limit = serves.profile.max_tokens_field.as_deref().unwrap_or("max_completion_tokens");
-            (Method::Chat, format!(r#"{{"model":{model},"messages":[{{"role":"user","content":"ping"}}],"{limit}":16}}"#))
-        }
-        Protocol::Gemini => (
-            Method::Generate,
-            r#"{"contents":[{"role":"user","parts":[{"text":"ping"}]}],"generationConfig":{"maxOutputTokens":16}}"#.to_owned(),
-        ),
-        Protocol::Anthropic => {
-            (Method::Chat, format!(r#"{{"model":{model},"max_tokens":16,"messages":[{{"role":"user","content":"ping"}}]}}"#))
-        }
-    };
-    (method, Bytes::from(text))
 }
 
 #[cfg(test)]

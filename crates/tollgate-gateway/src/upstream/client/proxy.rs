@@ -3,6 +3,7 @@
 //! only a destination written as an address can be checked here.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use percent_encoding::percent_decode_str;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -37,7 +38,7 @@ async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &Upstr
     let target = format!("{host}:{}", destination.port);
     let mut request = format!("CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n");
     if !proxy.username().is_empty() {
-        let (name, password) = credentials(proxy)?;
+        let (name, password) = credentials(proxy);
         let mut both = name;
         both.push(b':');
         both.extend_from_slice(&password);
@@ -72,7 +73,7 @@ async fn negotiate(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTa
     match choice {
         [5, 0] if !with_password => {}
         [5, 2] if with_password => {
-            let (name, password) = credentials(proxy).map_err(|_| refused())?;
+            let (name, password) = credentials(proxy);
             let mut login = vec![1];
             for text in [name, password] {
                 login.push(u8::try_from(text.len()).map_err(|_| refused())?);
@@ -116,23 +117,10 @@ async fn negotiate(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTa
     Ok(())
 }
 
-/// Name and password of the proxy's URL, percent-decoded.
-fn credentials(proxy: &Url) -> Result<(Vec<u8>, Vec<u8>), ConnectFault> {
-    let decode = |text: &str| -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(text.len());
-        let mut bytes = text.bytes();
-        while let Some(byte) = bytes.next() {
-            out.push(match byte {
-                b'%' => {
-                    let digits = [bytes.next()?, bytes.next()?];
-                    u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-                }
-                plain => plain,
-            });
-        }
-        Some(out)
-    };
-    decode(proxy.username()).zip(decode(proxy.password().unwrap_or_default())).ok_or(ConnectFault::Proxy)
+/// User name and password of the proxy's URL, percent-decoded; both empty where it has none.
+fn credentials(proxy: &Url) -> (Vec<u8>, Vec<u8>) {
+    let decode = |text| percent_decode_str(text).collect();
+    (decode(proxy.username()), decode(proxy.password().unwrap_or_default()))
 }
 
 #[cfg(test)]

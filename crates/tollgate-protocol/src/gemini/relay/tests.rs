@@ -32,11 +32,11 @@ fn stream(chunks: &[&str]) -> String {
 #[test]
 fn a_stream_passes_byte_for_byte() {
     let text = stream(&[TEXT, CALL, STOP]);
-    let (out, result, reading) = pass(&text);
+    let (out, result, summary) = pass(&text);
     assert_eq!((out, result), (text, Ok(())));
     let usage = Some(Usage { prompt_total: 3, completion_total: 2, ..Usage::default() });
     assert_eq!(
-        reading,
+        summary,
         ReplySummary {
             usage,
             finish: Some(FinishReason::Tool),
@@ -106,8 +106,8 @@ fn every_candidate_must_finish() {
     let second = TEXT.replace("\"index\":0", "\"index\":1");
     assert_eq!(pass(&stream(&[TEXT, &second, STOP])).1, Err(StreamError::Truncated));
     let second_stop = STOP.replace("\"finishReason\"", "\"index\":1,\"finishReason\"");
-    let (_, result, reading) = pass(&stream(&[TEXT, &second_stop.replace("STOP", "SAFETY"), STOP]));
-    assert_eq!((result, reading.finish), (Ok(()), Some(FinishReason::Stop)));
+    let (_, result, summary) = pass(&stream(&[TEXT, &second_stop.replace("STOP", "SAFETY"), STOP]));
+    assert_eq!((result, summary.finish), (Ok(()), Some(FinishReason::Stop)));
 }
 
 #[test]
@@ -129,15 +129,15 @@ fn a_stream_without_a_finish_is_truncated() {
 #[test]
 fn a_blocked_prompt_is_complete() {
     let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4}}"#;
-    let (out, result, reading) = pass(&stream(&[blocked]));
-    assert_eq!((out, result, reading.content), (stream(&[blocked]), Ok(()), true));
+    let (out, result, summary) = pass(&stream(&[blocked]));
+    assert_eq!((out, result, summary.content), (stream(&[blocked]), Ok(()), true));
 }
 
 #[test]
 fn chunks_behind_the_finish_still_count() {
     let late = r#"{"usageMetadata":{"promptTokenCount":9,"candidatesTokenCount":8}}"#;
-    let (out, _, reading) = pass(&stream(&[STOP, late]));
-    assert_eq!((out, reading.usage.unwrap().prompt_total), (stream(&[STOP, late]), 9));
+    let (out, _, summary) = pass(&stream(&[STOP, late]));
+    assert_eq!((out, summary.usage.unwrap().prompt_total), (stream(&[STOP, late]), 9));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn memory_is_constant_over_a_hundred_thousand_events() {
         assert_eq!(out.len(), 1);
     }
     assert!(relay.parser.held() <= 2 * event.len(), "{}", relay.parser.held());
-    assert_eq!(relay.reading().text_bytes, 300_000);
+    assert_eq!(relay.summary().text_bytes, 300_000);
 }
 
 proptest! {

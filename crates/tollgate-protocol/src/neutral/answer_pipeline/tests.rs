@@ -8,7 +8,7 @@ fn run(context: &ReplyContext, events: Vec<Event>) -> Result<(Vec<Event>, ReplyS
     for event in events {
         pipeline.take(event, &mut out)?;
     }
-    Ok((out, pipeline.reading()))
+    Ok((out, pipeline.summary()))
 }
 
 fn open(call: u32, id: &str, name: &str) -> Event {
@@ -26,14 +26,14 @@ fn end(finish: FinishReason, native: &str) -> Event {
 #[test]
 fn custom_tools_are_unwrapped_when_whole() {
     let context = ReplyContext { custom_tools: vec!["sh".to_owned()], ..ReplyContext::new("r", 0, "m") };
-    let (out, reading) = run(
+    let (out, summary) = run(
         &context,
         vec![open(0, "", "sh"), args(0, "{\"input\":"), args(0, "\"ls \\u00e9\"}"), Event::CallDone { candidate: 0, call: 0 }],
     )
     .unwrap();
     assert!(matches!(&out[0], Event::CallOpen { id, custom: true, .. } if id == "call_r_0"));
     assert_eq!(out[1], args(0, "ls é"));
-    assert_eq!(reading.text_bytes, 21);
+    assert_eq!(summary.text_bytes, 21);
 }
 
 #[test]
@@ -64,13 +64,13 @@ fn a_failure_counts_only_where_nothing_usable_came() {
         run(&context, vec![think.clone(), end(FinishReason::Fail, "NO_IMAGE")]).unwrap_err(),
         StreamError::Malformed("NO_IMAGE")
     );
-    let (out, reading) = run(&context, vec![think, text, end(FinishReason::Fail, "NO_IMAGE"), Event::End]).unwrap();
+    let (out, summary) = run(&context, vec![think, text, end(FinishReason::Fail, "NO_IMAGE"), Event::End]).unwrap();
     assert!(matches!(out[2], Event::Finish { finish: FinishReason::Stop, .. }));
-    assert_eq!(reading.finish, Some(FinishReason::Stop));
-    assert!(!reading.account_refused);
+    assert_eq!(summary.finish, Some(FinishReason::Stop));
+    assert!(!summary.account_refused);
     let last = Event::Text { candidate: 0, text: "a".to_owned(), signature: None };
-    let (_, reading) = run(&context, vec![last, end(FinishReason::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
-    assert!(reading.account_refused && reading.finish == Some(FinishReason::Stop), "an answer, and the account's last");
+    let (_, summary) = run(&context, vec![last, end(FinishReason::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
+    assert!(summary.account_refused && summary.finish == Some(FinishReason::Stop), "an answer, and the account's last");
     let refused = run(&context, vec![end(FinishReason::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
     assert!(matches!(refused, StreamError::Problem(problem) if problem.account_refused && problem.status == 403));
 }

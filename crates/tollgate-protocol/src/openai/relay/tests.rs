@@ -38,10 +38,10 @@ fn usage(prompt_total: u64, completion_total: u64) -> Usage {
 #[test]
 fn a_stream_passes_byte_for_byte() {
     let text = stream(&[ROLE, TEXT, STOP, USAGE, DONE_LINE]);
-    let (out, result, reading) = pass(&text);
+    let (out, result, summary) = pass(&text);
     assert_eq!((out, result), (text, Ok(())));
     assert_eq!(
-        reading,
+        summary,
         ReplySummary {
             usage: Some(usage(3, 2)),
             finish: Some(FinishReason::Stop),
@@ -69,9 +69,9 @@ fn usage_nobody_asked_for_is_taken_out_again() {
     let last_null = STOP.replace("}]}", "}],\"usage\":null}");
     let running = STOP.replace("}]}", "}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,\"total_tokens\":4}}");
     let text = stream(&[ROLE, &with_null, &last_null, &running, USAGE, DONE_LINE]);
-    let (out, result, reading) = run_cut_everywhere(|| make(true, None), text.as_bytes());
+    let (out, result, summary) = run_cut_everywhere(|| make(true, None), text.as_bytes());
     assert_eq!((out, result), (stream(&[ROLE, TEXT, STOP, STOP, DONE_LINE]), Ok(())));
-    assert_eq!(reading.usage, Some(usage(3, 2)));
+    assert_eq!(summary.usage, Some(usage(3, 2)));
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn a_stream_without_a_finish_is_truncated() {
 fn every_choice_must_finish() {
     let second = STOP.replace("\"index\":0", "\"index\":1");
     assert_eq!(pass(&stream(&[TEXT, &TEXT.replace("\"index\":0", "\"index\":1"), STOP, DONE_LINE])).1, Err(StreamError::Truncated));
-    let (_, result, reading) = pass(&stream(&[TEXT, &second.replace("stop", "length"), STOP, DONE_LINE]));
-    assert_eq!((result, reading.finish), (Ok(()), Some(FinishReason::Stop)));
+    let (_, result, summary) = pass(&stream(&[TEXT, &second.replace("stop", "length"), STOP, DONE_LINE]));
+    assert_eq!((result, summary.finish), (Ok(()), Some(FinishReason::Stop)));
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn error_events_of_every_kind_are_recognised() {
         ),
         (r#"data: {"error":"m"}"#, 500),
     ] {
-        let (out, result, reading) = pass(&stream(&[TEXT, event]));
+        let (out, result, summary) = pass(&stream(&[TEXT, event]));
         let Err(StreamError::Problem(problem)) = result else { panic!("{event} is an error") };
-        assert_eq!((problem.status, out, reading.content), (status, stream(&[TEXT]), true), "{event}");
+        assert_eq!((problem.status, out, summary.content), (status, stream(&[TEXT]), true), "{event}");
     }
 }
 
@@ -283,7 +283,7 @@ fn memory_is_constant_over_a_hundred_thousand_events() {
         events: Events {
             model: Some("\"mine\"".to_owned()),
             hide_usage: true,
-            reading: ReplySummary::default(),
+            summary: ReplySummary::default(),
             candidates: CandidateProgress::default(),
             done: false,
         },
@@ -299,7 +299,7 @@ fn memory_is_constant_over_a_hundred_thousand_events() {
         bytes += out.iter().map(Bytes::len).sum::<usize>();
     }
     assert_eq!(bytes, 100_000 * (event.len() + 2));
-    assert_eq!(relay.events.reading.text_bytes, 300_000);
+    assert_eq!(relay.events.summary.text_bytes, 300_000);
     assert!(relay.parser.held() <= 2 * event.len(), "{}", relay.parser.held());
 }
 

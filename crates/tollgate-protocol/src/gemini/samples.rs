@@ -1,0 +1,58 @@
+//! Sample values: the smallest Gemini body, and values for fields that accept only certain ones.
+
+use serde_json::{Value, json};
+
+/// A body with one user turn; the model stands in the path.
+pub(crate) fn minimal_body(_model: &str, text: &str) -> Value {
+    json!({"contents": [{"role": "user", "parts": [{"text": text}]}]})
+}
+
+/// See `ProtocolSpec::field_sample`. Both proto3 spellings are accepted.
+pub(crate) fn field_sample(field: &str) -> Vec<(&'static str, Value)> {
+    let tools = || ("tools", json!([{"functionDeclarations": [{"name": "f"}]}]));
+    let mime = || ("generationConfig.responseMimeType", json!("application/json"));
+    let one = |value: Value| vec![("", value)];
+    match camel_case(field).as_str() {
+        "systemInstruction" => one(json!({"parts": [{"text": "-"}]})),
+        "tools" => one(tools().1),
+        "toolConfig" => vec![("", json!({"functionCallingConfig": {"mode": "ANY"}})), tools()],
+        "safetySettings" => one(json!([{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}])),
+        "serviceTier" => one(json!("flex")),
+        "labels" => one(json!({"a": "b"})),
+        "generationConfig" => one(json!({"temperature": 0.5})),
+        "generationConfig.temperature"
+        | "generationConfig.topP"
+        | "generationConfig.presencePenalty"
+        | "generationConfig.frequencyPenalty" => one(json!(0.5)),
+        "generationConfig.stopSequences" => one(json!(["x"])),
+        "generationConfig.logprobs" => vec![("", json!(2)), ("generationConfig.responseLogprobs", json!(true))],
+        "generationConfig.mediaResolution" => one(json!("MEDIA_RESOLUTION_LOW")),
+        "generationConfig.responseMimeType" => one(json!("application/json")),
+        "generationConfig.responseSchema" => {
+            vec![("", json!({"type": "OBJECT", "properties": {"a": {"type": "STRING"}}})), mime()]
+        }
+        "generationConfig.responseJsonSchema" | "generationConfig._responseJsonSchema" => {
+            vec![("", json!({"type": "object", "properties": {"a": {"type": "string"}}})), mime()]
+        }
+        "generationConfig.responseModalities" => one(json!(["IMAGE"])),
+        // The object has every member that translation may refuse.
+        "generationConfig.thinkingConfig" => one(json!({"includeThoughts": true, "thinkingBudget": 1_024})),
+        "generationConfig.thinkingConfig.thinkingLevel" => one(json!("low")),
+        "generationConfig.thinkingConfig.thinkingBudget" => one(json!(1_024)),
+        _ => Vec::new(),
+    }
+}
+
+/// A field path in lowerCamelCase. An underscore at the start of a name is kept.
+fn camel_case(field: &str) -> String {
+    let mut upper = false;
+    let mut name = String::with_capacity(field.len());
+    for character in field.chars() {
+        match character {
+            '_' if !name.is_empty() && !name.ends_with('.') => upper = true,
+            _ if std::mem::take(&mut upper) => name.extend(character.to_uppercase()),
+            _ => name.push(character),
+        }
+    }
+    name
+}
