@@ -1,4 +1,4 @@
-// Starts the scripted provider and the gateway; both end with the test process.
+// Starts the scripted provider and the gateway; both exit with the test process.
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ export const MODELS = ["chat-model", "native-model", "messages-model"];
 
 async function firstLine(process) {
   for await (const line of createInterface({ input: process.stdout })) return line;
-  throw new Error("it ended without a word");
+  throw new Error("the process exited without output");
 }
 
 export async function start() {
@@ -24,13 +24,13 @@ export async function start() {
     ["serve", "--json", "--listen", "127.0.0.1:0", "--catalog", catalog, "--data", join(folder, "data")],
     { stdio: ["ignore", "pipe", "ignore"], cwd: folder },
   );
-  const said = JSON.parse(await firstLine(gateway));
+  const startup = JSON.parse(await firstLine(gateway));
   return {
-    base: `http://${said.address}`,
+    base: `http://${startup.address}`,
     async stop() {
-      const ended = new Promise((resolve) => gateway.once("exit", resolve));
+      const exited = new Promise((resolve) => gateway.once("exit", resolve));
       gateway.kill("SIGTERM");
-      const code = await ended;
+      const code = await exited;
       provider.kill("SIGKILL");
       rmSync(folder, { recursive: true, force: true });
       return code;

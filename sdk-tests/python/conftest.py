@@ -1,4 +1,4 @@
-"""Starts the scripted provider and the gateway once, and hands out clients."""
+"""Fixtures: the scripted provider and the gateway, started once per session, and the official clients."""
 
 import json
 import os
@@ -41,13 +41,13 @@ def base():
 
 @pytest.fixture(scope="session")
 def chat(base):
-    """The official chat completions client; retries off, so that each error is seen."""
+    """The official chat completions client; without retries, so that every error is visible."""
     return openai.OpenAI(base_url=base + "/v1", api_key=KEY, max_retries=0)
 
 
 @pytest.fixture(scope="session", params=["v1", "v1beta"])
 def native(base, request):
-    """The official native client, with the version it takes by itself and with the older one."""
+    """The official native client, with its default API version and the older one."""
     return genai.Client(api_key=KEY, http_options={"base_url": base, "api_version": request.param})
 
 

@@ -1,12 +1,11 @@
-//! `cargo xtask bench`: the gateway against nginx, in one interleaved run; ratios and CPU per request.
+//! `cargo xtask bench`: measures the gateway against nginx in one interleaved run; prints ratios and CPU per request.
 //!
-//! Whatever else the machine does hits all targets alike, because they take turns. Read CPU per request first: it
-//! holds on a busy machine. What is measured is shown beside its bound, met or missed; the command itself never fails
-//! on a time.
+//! Targets take turns, so other load on the machine affects them equally. CPU per request is the most reliable figure on a
+//! busy machine. Each figure is printed with its bound; a missed bound does not fail the command.
 
 mod report;
 mod targets;
-mod usage_writer;
+mod usage_store;
 
 use std::{
     fs,
@@ -25,33 +24,33 @@ use self::{
 };
 use crate::shell;
 
-/// What to measure, and how long.
+/// Options of `cargo xtask bench`.
 #[derive(Args)]
 pub(crate) struct BenchOptions {
-    /// Rounds over all targets; medians are shown.
+    /// Rounds over all targets; medians are printed.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds each target is measured in a round.
+    /// Seconds per target and round.
     #[arg(long, default_value_t = 3)]
     seconds: u32,
-    /// Only this run: max, native, rate, stream, slow, translated, bounded or till.
+    /// Run only this scenario: max, native, rate, stream, slow, translated, bounded or usage.
     #[arg(long)]
     only: Option<String>,
-    /// Records that are booked into each database by the run `till`.
+    /// Number of usage records that the scenario `usage` stores in each database.
     #[arg(long, default_value_t = 400_000)]
     records: u64,
     /// Build profile: release, or dist (fat LTO) as shipped.
     #[arg(long, default_value = "release")]
     profile: String,
-    /// Where the figures go as JSON.
+    /// File for the figures as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// One way of loading the targets.
+/// One way to load the targets.
 struct Scenario {
     name: &'static str,
-    says: &'static str,
+    description: &'static str,
     upstream: &'static str,
     load: &'static [&'static str],
     native: bool,
@@ -60,63 +59,61 @@ struct Scenario {
 const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "max",
-        says: "64 connections, chat, JSON, as fast as they go",
+        description: "64 connections, chat, JSON, closed loop",
         upstream: "chunks=20&interval=0",
         load: &["max", "--connections", "64"],
         native: false,
     },
     Scenario {
         name: "native",
-        says: "64 connections, native, JSON, as fast as they go",
+        description: "64 connections, native, JSON, closed loop",
         upstream: "chunks=20&interval=0",
         load: &["max", "--connections", "64"],
         native: true,
     },
     Scenario {
         name: "rate",
-        says: "200 requests a second, open loop",
+        description: "200 requests a second, open loop",
         upstream: "chunks=20&interval=0",
         load: &["rate", "--connections", "64", "--rate", "200"],
         native: false,
     },
     Scenario {
         name: "stream",
-        says: "100 streams of 50 chunks a second",
+        description: "100 streams of 50 chunks a second",
         upstream: "chunks=100&interval=20",
         load: &["stream", "--connections", "100", "--ramp-ms", "1000", "--warm", "2"],
         native: false,
     },
     Scenario {
         name: "slow",
-        says: "1,000 streams of 20 chunks a second",
+        description: "1,000 streams of 20 chunks a second",
         upstream: "chunks=400&interval=50",
         load: &["stream", "--connections", "1000", "--ramp-ms", "2000", "--warm", "4"],
         native: false,
     },
 ];
 
-/// The run that compares the gateway with itself: chat callers of a model whose upstream speaks chat, and of one whose
-/// upstream speaks the native protocol.
+/// Compares chat requests to an upstream of the same protocol with ones translated to the native protocol.
 const TRANSLATED: Scenario = Scenario {
     name: "translated",
-    says: "64 connections, chat, JSON, as fast as they go: the upstream speaks chat, or the native protocol",
+    description: "64 connections, chat, JSON, closed loop: the upstream speaks chat, or the native protocol",
     upstream: "chunks=20&interval=0",
     load: &["max", "--connections", "64"],
     native: false,
 };
 
-/// The run that compares accounting that only writes down with accounting that also decides. Every request is recorded,
-/// priced and booked either way, which cannot be switched off; what can is that its money, rates and concurrency are set
-/// aside before it goes on and counted when it ends: a key without bounds, or one of a member with a budget and rates.
+/// Compares a key without limits with one that has a budget, rates and a concurrency limit. Every request is recorded and
+/// priced either way; the second key's also reserve and settle.
 const BOUNDED: Scenario = Scenario {
     name: "bounded",
-    says: "64 connections, chat, JSON, as fast as they go: accounting off (a key without bounds) and on (budget, rates, concurrency)",
+    description: "64 connections, chat, JSON, closed loop: accounting off (a key without bounds) and on (budget, rates, concurrency)",
     upstream: "chunks=20&interval=0",
     load: &["max", "--connections", "64"],
     native: false,
 };
 
-/// Runs the benches and prints one table each.
+/// Runs the scenarios and prints a table for each.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     shell::ensure_debian("nginx", "nginx-light")?;
     println!("building ({})", options.profile);
@@ -144,18 +141,18 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "a developer command reads the clock itself")]
+#[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]
 fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result<Value> {
     let ports = free_ports(4)?;
     let address = |at: usize| format!("127.0.0.1:{}", ports[at]);
     let upstream = address(0);
     let _upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", &upstream]))?;
     let nginx = start_nginx(folder, ports[1], &upstream)?;
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let background = start_gateway(programs, folder, "background", ports[2], &upstream)?;
     wait_for(&address(2))?;
     http_get(&address(2), "/healthz")?;
-    let started = begun.elapsed().as_secs_f64();
+    let started = start_time.elapsed().as_secs_f64();
     let group = start_gateway(programs, folder, "group", ports[3], &upstream)?;
     let (nginx_pid, pid) = (Some(nginx.0.id()), Some(background.0.id()));
     let targets = [
@@ -200,8 +197,8 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
         print_table(run, pair, &rows, 0);
         report[run.name] = by_name(pair, &rows);
     }
-    if options.only.as_deref().is_none_or(|only| only == "till") {
-        report["till"] = usage_writer::measure(programs, folder, options.records)?;
+    if options.only.as_deref().is_none_or(|only| only == "usage") {
+        report["usage"] = usage_store::measure(programs, folder, options.records)?;
     }
     print_bounds(&report);
     Ok(report)
@@ -211,7 +208,7 @@ fn by_name(targets: &[BenchTarget], rows: &[Value]) -> Value {
     targets.iter().zip(rows).map(|(target, row)| (target.name.to_owned(), row.clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Medians of every figure, one row a target.
+/// Medians of every figure, one row per target.
 fn measure(options: &BenchOptions, programs: &Path, targets: &[BenchTarget], run: &Scenario, upstream: &str) -> Result<Vec<Value>> {
     http_get(upstream, &format!("/set?delay=0&{}", run.upstream))?;
     let mut rounds: Vec<Vec<Value>> = vec![Vec::new(); targets.len()];

@@ -6,18 +6,18 @@ use anyhow::{Result, bail};
 
 use crate::{fuzz, postgres, redis, sdk, shell, tidy};
 
-/// How a step ended.
+/// Result of a step that did not fail.
 pub(crate) enum StepOutcome {
-    /// It ran and passed.
+    /// The step ran and passed.
     Passed,
-    /// It could not run here; why.
+    /// The step could not run, with the reason.
     Skipped(String),
 }
 
-/// `true`: nothing may be skipped.
+/// A step; its argument is true when skips are failures.
 type Step = fn(bool) -> Result<StepOutcome>;
 
-/// Runs every step, stops at the first failure, and lists what was skipped.
+/// Runs every step, stops at the first failure, and lists skipped ones.
 pub(crate) fn run(require_all: bool) -> Result<()> {
     let steps: [(&str, Step); 6] = [
         ("format", |_| format()),
@@ -60,7 +60,7 @@ fn clippy() -> Result<StepOutcome> {
     Ok(StepOutcome::Passed)
 }
 
-/// Unit and integration tests, with a PostgreSQL and a Redis of their own for the storage contract and the fault tests.
+/// Unit and integration tests, with a temporary PostgreSQL and Redis for conformance and outage tests.
 fn tests(require_all: bool) -> Result<StepOutcome> {
     let (database, counters) = (postgres::PostgresServer::start(), redis::RedisServer::start());
     if require_all && let Some(error) = database.as_ref().err().or(counters.as_ref().err()) {
@@ -68,7 +68,7 @@ fn tests(require_all: bool) -> Result<StepOutcome> {
     }
     let mut command = shell::cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"]);
     if require_all {
-        // A test that would skip itself fails.
+        // Makes tests that would skip themselves fail.
         command.env("TOLLGATE_TEST_REQUIRE_ALL", "1");
     }
     let mut skipped = Vec::new();
@@ -88,7 +88,7 @@ fn tests(require_all: bool) -> Result<StepOutcome> {
 struct Stopwatch(std::time::Instant);
 
 impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "a developer command reads the clock itself")]
+    #[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]
     fn start() -> Self {
         Self(std::time::Instant::now())
     }

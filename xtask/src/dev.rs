@@ -1,4 +1,4 @@
-//! `cargo xtask dev`: a gateway with a scripted provider behind it, until Ctrl-C.
+//! `cargo xtask dev`: runs a gateway with a scripted provider until Ctrl-C.
 
 use std::{fs, process::Command};
 
@@ -59,7 +59,7 @@ groups = ["default"]
 secret = "dev-key-0123456789abcdef"
 "#;
 
-/// Runs both until the gateway ends.
+/// Runs both until the gateway exits.
 pub(crate) fn run() -> Result<()> {
     shell::run(&mut shell::cargo(&["build", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
     let programs = shell::target_dir().join("debug");

@@ -13,14 +13,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::{check::StepOutcome, shell};
 
-/// The targets, in the order in which they run; `fuzz/Cargo.toml` has the same.
+/// The targets in the order in which they run; the same as in `fuzz/Cargo.toml`.
 pub(crate) const TARGETS: [&str; 6] = ["sse", "openai_request", "gemini_request", "anthropic_request", "stream_cuts", "translate"];
 
-/// Seconds that `cargo xtask check` gives each target: enough for every seed, and a first look around.
+/// Seconds per target in `cargo xtask check`: enough to run every seed and some mutations.
 const CHECK_SECONDS: u32 = 5;
 
-/// What makes the compiler count where a program goes, without a sanitizer: the flags `cargo fuzz run --sanitizer none`
-/// sets. They work on stable.
+/// Coverage instrumentation without a sanitizer: the flags of `cargo fuzz run --sanitizer none`. They work on stable.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-sanitizer-coverage-stack-depth \
@@ -29,13 +28,13 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 /// `cargo xtask fuzz`.
 #[derive(clap::Args)]
 pub(crate) struct FuzzOptions {
-    /// How long each target runs.
+    /// Seconds per target.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
     /// Only this target.
     #[arg(long)]
     target: Option<String>,
-    /// Only this input, once: what a crash left behind. Needs `--target`.
+    /// Run only this input, such as one that a crash left behind. Needs `--target`.
     #[arg(long, requires = "target")]
     input: Option<PathBuf>,
 }
@@ -47,7 +46,7 @@ pub(crate) fn run_alone(options: &FuzzOptions) -> Result<()> {
     }
     let chosen: Vec<&str> = TARGETS.into_iter().filter(|name| options.target.as_deref().is_none_or(|only| only == *name)).collect();
     if chosen.is_empty() {
-        bail!("there is no such target; there are {}", TARGETS.join(", "));
+        bail!("unknown target; targets are {}", TARGETS.join(", "));
     }
     let programs = build()?;
     if let (Some(input), [name]) = (&options.input, &chosen[..]) {
@@ -66,20 +65,20 @@ pub(crate) fn step() -> Result<StepOutcome> {
     Ok(StepOutcome::Passed)
 }
 
-/// Why the fuzzer's own C++ part cannot be built here.
+/// Why libFuzzer, which is C++, cannot be built; `None` when it can.
 fn missing_compiler() -> Option<String> {
     let error = shell::ensure_debian("c++", "g++").err()?;
     Some(format!("the fuzzer needs a C++ compiler: {error:#}"))
 }
 
-/// Builds every target; gives the folder the programs are in.
+/// Builds every target; returns the folder with the programs.
 fn build() -> Result<PathBuf> {
     let version = shell::output(Command::new("rustc").arg("-vV"))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not tell its host")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("`rustc -vV` prints no host")?;
     let output = shell::target_dir().join("fuzz");
     let manifest = shell::root().join("fuzz/Cargo.toml");
     let mut command = shell::cargo(&["build", "--release", "--quiet", "--bins", "--manifest-path"]);
-    // With a target named, the flags reach the targets alone: build scripts and macros must not count where they go.
+    // With `--target`, the flags apply to the fuzz targets but not to build scripts and macros.
     command.arg(manifest).args(["--target", host]).env("CARGO_TARGET_DIR", &output).env("RUSTFLAGS", COVERAGE);
     shell::run(&mut command)?;
     Ok(output.join(host).join("release"))
@@ -90,16 +89,16 @@ fn fuzz(programs: &Path, targets: &[&str], seconds: u32) -> Result<()> {
     let dictionary = seeds::write(&shell::root().join("crates/tollgate-protocol/fixtures"), &home)?;
     let mut found = Vec::new();
     for name in targets {
-        if let Err(error) = one(&programs.join(name), name, &home, &dictionary, seconds) {
+        if let Err(error) = fuzz_target(&programs.join(name), name, &home, &dictionary, seconds) {
             println!("    {name}: {error:#}");
             found.push(*name);
         }
     }
-    if found.is_empty() { Ok(()) } else { bail!("fuzzing found faults in: {}", found.join(", ")) }
+    if found.is_empty() { Ok(()) } else { bail!("fuzzing found failures in: {}", found.join(", ")) }
 }
 
-/// Runs one target; what it says goes into a file, because it says a great deal.
-fn one(program: &Path, name: &str, home: &Path, dictionary: &Path, seconds: u32) -> Result<()> {
+/// Runs one target with its output in a log file.
+fn fuzz_target(program: &Path, name: &str, home: &Path, dictionary: &Path, seconds: u32) -> Result<()> {
     let corpus = home.join("corpus").join(name);
     let artifacts = home.join("artifacts").join(name);
     let log = home.join(format!("{name}.log"));
@@ -109,24 +108,24 @@ fn one(program: &Path, name: &str, home: &Path, dictionary: &Path, seconds: u32)
     let mut command = Command::new(program);
     command.arg(&corpus).arg(home.join("seeds").join(name)).arg(format!("-dict={}", dictionary.display()));
     command.arg(format!("-artifact_prefix={}/", artifacts.display())).arg(format!("-max_total_time={seconds}"));
-    // A single input has ten seconds and a gigabyte: what takes more is a fault of its own.
+    // An input that takes more than ten seconds or a gigabyte is a failure.
     command.args(["-timeout=10", "-rss_limit_mb=1024", "-max_len=16384", "-print_final_stats=1"]);
     command.env("RUST_BACKTRACE", "0");
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).status()?;
-    let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    let output = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     if status.success() {
-        let figure = |of: &str| said.lines().rev().find_map(|line| line.strip_prefix(of)).unwrap_or("?").trim().to_owned();
+        let figure = |of: &str| output.lines().rev().find_map(|line| line.strip_prefix(of)).unwrap_or("?").trim().to_owned();
         println!(
-            "    {name}: {} runs, {} new inputs, no fault",
+            "    {name}: {} runs, {} new inputs, no failure",
             figure("stat::number_of_executed_units:"),
             figure("stat::new_units_added:")
         );
         return Ok(());
     }
-    let input = said.lines().find_map(|line| line.split("Test unit written to ").nth(1)).unwrap_or("(no input written)");
-    let words = said.lines().skip_while(|line| !line.contains("panicked at") && !line.starts_with("==")).take(12);
+    let input = output.lines().find_map(|line| line.split("Test unit written to ").nth(1)).unwrap_or("(no input written)");
+    let words = output.lines().skip_while(|line| !line.contains("panicked at") && !line.starts_with("==")).take(12);
     bail!(
-        "a fault ({status})\n{}\n    again: cargo xtask fuzz --target {name} --input {input}\n    log: {}",
+        "it failed ({status})\n{}\n    repeat: cargo xtask fuzz --target {name} --input {input}\n    log: {}",
         words.collect::<Vec<_>>().join("\n"),
         log.display()
     )

@@ -1,6 +1,6 @@
 //! Developer commands, run as `cargo xtask <command>`.
 
-#![expect(clippy::print_stdout, reason = "these commands talk to the person who runs them")]
+#![expect(clippy::print_stdout, reason = "developer commands print their results")]
 
 mod bench;
 mod check;
@@ -31,17 +31,17 @@ enum Command {
         #[arg(long)]
         require_all: bool,
     },
-    /// Checks the house rules that no compiler knows: layers, file sizes, words.
+    /// Checks rules that no compiler checks: layers, stages, dependencies, names, words, sizes.
     Tidy,
     /// Runs the official SDKs (Python and JavaScript) against the real binary.
     Sdk,
-    /// Writes the parts of the documentation that are made from the code.
+    /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
-    /// Feeds the wire formats what nobody would send: every fuzz target in `fuzz/`, seeded from the fixtures.
+    /// Runs every fuzz target in `fuzz/`, seeded from the fixtures.
     Fuzz(fuzz::FuzzOptions),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
     Bench(bench::BenchOptions),
-    /// A gateway with a scripted upstream and seeded channels, for trying things out.
+    /// Runs a gateway with a scripted provider and seeded channels.
     Dev,
 }
 

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of our own for the tests: a fresh folder, a free loopback port, gone afterwards.
+//! A temporary PostgreSQL server for tests and benches, in its own folder, on a free loopback port.
 
 use std::{
     net::TcpListener,
@@ -19,13 +19,12 @@ pub(crate) struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Installs PostgreSQL where it is missing and that is possible, then starts a server for tests: what it writes need
-    /// not survive the machine.
+    /// Installs PostgreSQL if it is missing, then starts a server without fsync, for tests.
     pub(crate) fn start() -> Result<Self> {
         Self::start_with("-c fsync=off")
     }
 
-    /// The same with PostgreSQL's own settings, for figures.
+    /// The same with fsync, for measurements.
     pub(crate) fn start_durable() -> Result<Self> {
         Self::start_with("-c fsync=on")
     }
@@ -63,7 +62,7 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// The address tests connect to.
+    /// URL for the tests.
     pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
@@ -78,7 +77,7 @@ impl PostgresServer {
                 return Ok(());
             }
             if let Some(status) = self.process.try_wait()? {
-                bail!("postgres ended at once with {status}");
+                bail!("postgres exited with {status}");
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -88,7 +87,7 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // SIGINT is PostgreSQL's fast shutdown; as root the signal reaches it through the switch of user.
+        // SIGINT is PostgreSQL's fast shutdown.
         let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -103,7 +102,8 @@ fn programs() -> Option<PathBuf> {
     versions.into_iter().rev().find(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
 }
 
-/// PostgreSQL refuses to run as root: then the command runs as `postgres`, with `exec` so that signals arrive.
+/// A command that runs as `postgres` when we are root, because PostgreSQL refuses to run as root. `setpriv` replaces itself
+/// by the program, so signals reach it.
 fn as_server(root: bool, program: &Path, arguments: &[&str]) -> Command {
     if !root {
         let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! A Redis server of our own for the tests: nothing on disk, a free loopback port, gone afterwards.
+//! A temporary Redis server for tests, without persistence, on a free loopback port.
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -17,7 +17,7 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// Installs Redis where it is missing and that is possible, then starts a server.
+    /// Installs Redis if it is missing, then starts a server.
     pub(crate) fn start() -> Result<Self> {
         shell::ensure_debian("redis-server", "redis-server")?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -33,7 +33,7 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// The address tests connect to.
+    /// URL for the tests.
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -44,7 +44,7 @@ impl RedisServer {
                 return Ok(());
             }
             if let Some(status) = self.process.try_wait()? {
-                bail!("redis-server ended at once with {status}");
+                bail!("redis-server exited with {status}");
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -1,5 +1,4 @@
-//! The official SDKs against the real binary: a gateway, a scripted provider behind it, the test suites in
-//! `sdk-tests/`.
+//! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider.
 
 use std::{fs, path::Path, process::Command};
 
@@ -15,7 +14,7 @@ pub(crate) fn run_alone() -> Result<()> {
     }
 }
 
-/// Sets up both environments where that is possible and runs both suites.
+/// Installs the SDKs and runs both suites; a suite whose language is not installed is skipped.
 pub(crate) fn run() -> Result<StepOutcome> {
     shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
     let mut skipped = Vec::new();
@@ -49,7 +48,7 @@ fn python() -> Result<Option<String>> {
         shell::output(
             Command::new(home.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&wanted),
         )?;
-        mark(&home, &wanted)?;
+        mark_current(&home, &wanted)?;
     }
     let mut command = Command::new(home.join("bin/python"));
     command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(shell::root().join("sdk-tests/python"));
@@ -73,7 +72,7 @@ fn node() -> Result<Option<String>> {
             fs::copy(source.join(name), home.join(name))?;
         }
         shell::output(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&home))?;
-        mark(&home, &wanted)?;
+        mark_current(&home, &wanted)?;
     }
     for entry in fs::read_dir(&source)? {
         let path = entry?.path();
@@ -87,13 +86,13 @@ fn node() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether what is installed in a folder was made from this list.
+/// True when the packages in a folder were installed from this list.
 fn is_current(home: &Path, list: &Path) -> bool {
-    let made = fs::read(home.join("made-from")).unwrap_or_default();
-    !made.is_empty() && fs::read(list).is_ok_and(|wanted| wanted == made)
+    let installed = fs::read(home.join("installed-from")).unwrap_or_default();
+    !installed.is_empty() && fs::read(list).is_ok_and(|wanted| wanted == installed)
 }
 
-fn mark(home: &Path, list: &Path) -> Result<()> {
-    fs::copy(list, home.join("made-from"))?;
+fn mark_current(home: &Path, list: &Path) -> Result<()> {
+    fs::copy(list, home.join("installed-from"))?;
     Ok(())
 }

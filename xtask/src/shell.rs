@@ -1,4 +1,4 @@
-//! Running programs, with words about what runs and for how long.
+//! Running programs, with errors that name the command.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,23 +9,22 @@ use anyhow::{Context, Result, bail};
 
 /// The workspace's root folder.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a member of the workspace").to_owned()
 }
 
-/// Where xtask keeps what it installs and builds beside cargo's own output.
+/// Where xtask keeps installed packages and its own state, inside cargo's output folder.
 pub(crate) fn workshop() -> PathBuf {
-    let target = target_dir();
-    target.join("xtask")
+    target_dir().join("xtask")
 }
 
 /// Cargo's output folder.
 pub(crate) fn target_dir() -> PathBuf {
-    #[expect(clippy::disallowed_methods, reason = "cargo hands its settings over in the environment")]
+    #[expect(clippy::disallowed_methods, reason = "cargo passes its settings in the environment")]
     std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), PathBuf::from)
 }
 
-/// A cargo command in the workspace's root, as from a shell: what `cargo run` tells us of our own package would make
-/// build scripts that look at it (ring's) run again, and everything above them be compiled anew.
+/// A cargo command in the workspace's root with the environment of a shell. `cargo run` sets variables about xtask's package;
+/// build scripts that depend on them (ring's) would run again and recompile everything above.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root());
@@ -47,7 +46,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command quietly and gives what it printed; an exit code other than 0 is an error that holds the output.
+/// Runs a command and returns its standard output; an exit code other than 0 is an error that contains all output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
@@ -58,12 +57,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-/// Whether a program is on the path (or is the path of one).
+/// True when the program is on the path, or is the path of a program.
 pub(crate) fn has(program: &str) -> bool {
     Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().is_ok_and(|out| out.status.success())
 }
 
-/// Installs a Debian package where that is possible; says nothing when it is there already.
+/// Installs a Debian package unless its program is installed; an error without apt-get.
 pub(crate) fn ensure_debian(program: &str, package: &str) -> Result<()> {
     if has(program) {
         return Ok(());

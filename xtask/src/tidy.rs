@@ -19,20 +19,20 @@ use crate::shell;
 /// Gives one line per violation, beginning with the place.
 type Rule = fn(&SourceTree) -> Vec<String>;
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 8] = [
     layout::sizes,
     layout::module_docs,
     layout::sql_only_in_store,
     dependencies::layers,
     dependencies::unused,
-    stages::no_stage_uses_another,
     words::unfinished,
     docs::errors_documented,
     docs::metrics_documented,
 ];
 
 /// Rules whose violations are printed but do not fail yet.
-const NOT_YET: [Rule; 4] = [layout::module_files, stages::numbers_agree, type_names::duplicates, words::retired_terms];
+const NOT_YET: [Rule; 5] =
+    [layout::module_files, stages::no_stage_uses_another, stages::numbers_agree, type_names::duplicates, words::retired_terms];
 
 /// Checks every rule and reports all violations at once.
 pub(crate) fn run() -> Result<()> {

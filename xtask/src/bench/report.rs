@@ -1,4 +1,4 @@
-//! Figures: medians of rounds, tables, and what they are held against.
+//! Figures: medians of rounds, tables, and bounds.
 
 use serde_json::{Value, json};
 
@@ -19,9 +19,9 @@ pub(super) fn medians(rows: &[Value]) -> Value {
     })
 }
 
-/// Prints the rows, and what each is of `base`'s.
+/// Prints the rows, with ratios to the row `base`.
 pub(super) fn print_table(run: &Scenario, targets: &[BenchTarget], rows: &[Value], base: usize) {
-    println!("\n{}: {}", run.name, run.says);
+    println!("\n{}: {}", run.name, run.description);
     let (base, base_row) = (&targets[base], &rows[base]);
     let streams = run.load[0] == "stream";
     let (cpu, unit) = if streams { ("cpu_us_per_chunk", "CPU µs/chunk") } else { ("cpu_us_per_request", "CPU µs/req") };
@@ -57,91 +57,91 @@ pub(super) fn print_table(run: &Scenario, targets: &[BenchTarget], rows: &[Value
     }
 }
 
-/// How a figure is made of two rows of a report.
+/// How a figure is computed from two values of a report.
 enum Derivation {
-    /// The first as it is.
+    /// The first value.
     Plain,
-    /// The first less the second.
-    Less(&'static str),
-    /// The first over the second.
-    Over(&'static str),
+    /// The first minus the second.
+    Minus(&'static str),
+    /// The first divided by the second.
+    Ratio(&'static str),
 }
 
-/// A figure that is held against a bound.
+/// A figure and its bound.
 struct Threshold {
-    says: &'static str,
-    /// Pointer into the report; with a second one as `made` says.
+    description: &'static str,
+    /// JSON pointer into the report.
     figure: &'static str,
-    made: Derivation,
+    derivation: Derivation,
     limit: f64,
-    /// The bound is a least, not a most.
-    least: bool,
+    /// The limit is a lower bound, not an upper one.
+    is_lower: bool,
 }
 
-const fn most(says: &'static str, figure: &'static str, made: Derivation, limit: f64) -> Threshold {
-    Threshold { says, figure, made, limit, least: false }
+const fn at_most(description: &'static str, figure: &'static str, derivation: Derivation, limit: f64) -> Threshold {
+    Threshold { description, figure, derivation, limit, is_lower: false }
 }
 
-const fn least(says: &'static str, figure: &'static str, made: Derivation, limit: f64) -> Threshold {
-    Threshold { says, figure, made, limit, least: true }
+const fn at_least(description: &'static str, figure: &'static str, derivation: Derivation, limit: f64) -> Threshold {
+    Threshold { description, figure, derivation, limit, is_lower: true }
 }
 
 const THRESHOLDS: &[Threshold] = &[
-    most(
+    at_most(
         "max: CPU a request, × nginx",
         "/max/tollgate/cpu_us_per_request",
-        Derivation::Over("/max/nginx/cpu_us_per_request"),
+        Derivation::Ratio("/max/nginx/cpu_us_per_request"),
         1.35,
     ),
-    least("max: requests a second, × nginx", "/max/tollgate/per_second", Derivation::Over("/max/nginx/per_second"), 0.6),
-    most("rate: added to direct, p50 in ms", "/rate/tollgate/p50_ms", Derivation::Less("/rate/direct/p50_ms"), 0.2),
-    most("rate: added to direct, p99 in ms", "/rate/tollgate/p99_ms", Derivation::Less("/rate/direct/p99_ms"), 0.6),
-    most(
+    at_least("max: requests a second, × nginx", "/max/tollgate/per_second", Derivation::Ratio("/max/nginx/per_second"), 0.6),
+    at_most("rate: added to direct, p50 in ms", "/rate/tollgate/p50_ms", Derivation::Minus("/rate/direct/p50_ms"), 0.2),
+    at_most("rate: added to direct, p99 in ms", "/rate/tollgate/p99_ms", Derivation::Minus("/rate/direct/p99_ms"), 0.6),
+    at_most(
         "stream: first chunk over direct, ms",
         "/stream/tollgate/first_p50_ms",
-        Derivation::Less("/stream/direct/first_p50_ms"),
+        Derivation::Minus("/stream/direct/first_p50_ms"),
         0.25,
     ),
-    most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Derivation::Plain, 20.0),
-    most("slow: lateness of chunks, p99 in ms", "/slow/tollgate/chunk_p99_ms", Derivation::Plain, 10.0),
-    most("slow: memory, MB", "/slow/tollgate/memory_mb", Derivation::Plain, 100.0),
-    most(
+    at_most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Derivation::Plain, 20.0),
+    at_most("slow: lateness of chunks, p99 in ms", "/slow/tollgate/chunk_p99_ms", Derivation::Plain, 10.0),
+    at_most("slow: memory, MB", "/slow/tollgate/memory_mb", Derivation::Plain, 100.0),
+    at_most(
         "translated: CPU, × same protocol",
         "/translated/translated/cpu_us_per_request",
-        Derivation::Over("/translated/same protocol/cpu_us_per_request"),
+        Derivation::Ratio("/translated/same protocol/cpu_us_per_request"),
         2.0,
     ),
-    least(
+    at_least(
         "bounded: requests a second, accounting on × off",
         "/bounded/accounting on/per_second",
-        Derivation::Over("/bounded/accounting off/per_second"),
+        Derivation::Ratio("/bounded/accounting off/per_second"),
         0.9,
     ),
-    least("till: records a second into SQLite", "/till/SQLite/per_second", Derivation::Plain, 20_000.0),
-    most("till: slowest page of them, ms", "/till/SQLite/page_ms", Derivation::Plain, 300.0),
-    most("till: slowest sums over them, ms", "/till/SQLite/chart_ms", Derivation::Plain, 300.0),
-    least("till: records a second into PostgreSQL", "/till/PostgreSQL/per_second", Derivation::Plain, 20_000.0),
-    most("till: slowest page of them, ms", "/till/PostgreSQL/page_ms", Derivation::Plain, 300.0),
-    most("till: slowest sums over them, ms", "/till/PostgreSQL/chart_ms", Derivation::Plain, 300.0),
-    most("idle memory, MB", "/idle_mb", Derivation::Plain, 40.0),
-    most("start to first answer, s", "/start_s", Derivation::Plain, 0.5),
-    most("size of the program, MB", "/program_mb", Derivation::Plain, 40.0),
+    at_least("usage: records a second into SQLite", "/usage/SQLite/per_second", Derivation::Plain, 20_000.0),
+    at_most("usage: slowest page, ms", "/usage/SQLite/page_ms", Derivation::Plain, 300.0),
+    at_most("usage: slowest sums, ms", "/usage/SQLite/chart_ms", Derivation::Plain, 300.0),
+    at_least("usage: records a second into PostgreSQL", "/usage/PostgreSQL/per_second", Derivation::Plain, 20_000.0),
+    at_most("usage: slowest page, ms", "/usage/PostgreSQL/page_ms", Derivation::Plain, 300.0),
+    at_most("usage: slowest sums, ms", "/usage/PostgreSQL/chart_ms", Derivation::Plain, 300.0),
+    at_most("idle memory, MB", "/idle_mb", Derivation::Plain, 40.0),
+    at_most("start to first answer, s", "/start_s", Derivation::Plain, 0.5),
+    at_most("size of the program, MB", "/program_mb", Derivation::Plain, 40.0),
 ];
 
-/// Prints what was measured against its bound, met or missed.
+/// Prints each measured figure with its bound, met or missed.
 pub(super) fn print_bounds(report: &Value) {
     println!("\n{:<48}{:>10}{:>12}", "bound", "measured", "");
     for bound in THRESHOLDS {
         let at = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
         let Some(own) = at(bound.figure) else { continue };
-        let figure = match bound.made {
+        let figure = match bound.derivation {
             Derivation::Plain => Some(own),
-            Derivation::Less(other) => at(other).map(|other| own - other),
-            Derivation::Over(other) => at(other).filter(|other| *other > 0.0).map(|other| own / other),
+            Derivation::Minus(other) => at(other).map(|other| own - other),
+            Derivation::Ratio(other) => at(other).filter(|other| *other > 0.0).map(|other| own / other),
         };
         let Some(figure) = figure else { continue };
-        let met = if bound.least { figure >= bound.limit } else { figure <= bound.limit };
-        let sign = if bound.least { '≥' } else { '≤' };
-        println!("{:<48}{:>10.2}   {sign} {:<9}{}", bound.says, figure, bound.limit, if met { "met" } else { "MISSED" });
+        let met = if bound.is_lower { figure >= bound.limit } else { figure <= bound.limit };
+        let sign = if bound.is_lower { '≥' } else { '≤' };
+        println!("{:<48}{:>10.2}   {sign} {:<9}{}", bound.description, figure, bound.limit, if met { "met" } else { "MISSED" });
     }
 }

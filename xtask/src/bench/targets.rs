@@ -1,4 +1,4 @@
-//! What is measured: nginx and gateways in front of one fast upstream, each a process that ends with its handle.
+//! The measured targets: nginx and gateways in front of one fast upstream, each a child process killed on drop.
 
 use std::{
     fs,
@@ -12,11 +12,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A key that nothing bounds, and one of a prepaid member with a budget and rates.
+/// A key without limits.
 pub(super) const KEY: &str = "bench-key-0123456789abcdefghijklmnop";
+/// A key with a budget, rates and a concurrency limit.
 pub(super) const BOUNDED_KEY: &str = "bounded-key-0123456789abcdefghijklm";
 
-/// A process that ends with its handle.
+/// A child process, terminated on drop.
 pub(super) struct ChildGuard(pub(super) Child);
 
 impl Drop for ChildGuard {
@@ -26,7 +27,7 @@ impl Drop for ChildGuard {
     }
 }
 
-/// Who is measured: name, address, process whose CPU counts, model it is asked for, key it is asked with.
+/// A measured target: name, address, process whose CPU time counts, requested model and key.
 pub(super) struct BenchTarget {
     pub(super) name: &'static str,
     pub(super) address: String,
@@ -40,7 +41,7 @@ impl BenchTarget {
         Self { name, address: address.to_owned(), pid, model, key: KEY }
     }
 
-    /// Asked with the key whose money and rates are counted.
+    /// Uses the key with limits.
     pub(super) fn bounded(mut self) -> Self {
         self.key = BOUNDED_KEY;
         self
@@ -64,7 +65,7 @@ pub(super) fn start_nginx(folder: &Path, port: u16, upstream: &str) -> Result<Ch
     start(Command::new("nginx").arg("-c").arg(path))
 }
 
-/// Starts a gateway whose journal is flushed as `sync` says.
+/// Starts a gateway with this `journal.sync`.
 pub(super) fn start_gateway(programs: &Path, folder: &Path, sync: &str, port: u16, upstream: &str) -> Result<ChildGuard> {
     let file = folder.join("catalog.toml");
     fs::write(&file, catalog(upstream))?;
@@ -101,8 +102,8 @@ pub(super) fn start(command: &mut Command) -> Result<ChildGuard> {
 }
 
 pub(super) fn free_ports(count: usize) -> Result<Vec<u16>> {
-    let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 pub(super) fn wait_for(address: &str) -> Result<()> {
@@ -112,7 +113,7 @@ pub(super) fn wait_for(address: &str) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    bail!("nothing listens at {address}")
+    bail!("{address} does not accept connections")
 }
 
 pub(super) fn http_get(address: &str, path: &str) -> Result<()> {
@@ -120,8 +121,8 @@ pub(super) fn http_get(address: &str, path: &str) -> Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())?;
     let mut answer = [0; 64];
-    let got = stream.read(&mut answer)?;
-    if answer[..got].starts_with(b"HTTP/1.1 200") { Ok(()) } else { bail!("{address}{path} did not answer 200") }
+    let length = stream.read(&mut answer)?;
+    if answer[..length].starts_with(b"HTTP/1.1 200") { Ok(()) } else { bail!("{address}{path} did not answer 200") }
 }
 
 pub(super) fn resident_mb(pid: u32) -> f64 {

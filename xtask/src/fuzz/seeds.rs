@@ -1,5 +1,5 @@
-//! Seeds and a dictionary for the fuzz targets, made from the golden fixtures. The first bytes of a seed choose, as each
-//! target's module doc says; the rest is what stands on the wire.
+//! Seeds and a dictionary for the fuzz targets, derived from the golden fixtures. The first bytes of a seed select the case,
+//! as each target's module doc says; the rest are bytes of the wire format.
 
 use std::{
     collections::BTreeSet,
@@ -10,13 +10,13 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The order in which inputs count protocols (`tollgate_fuzz::PROTOCOLS`).
+/// Protocols in the order of their numbers in inputs (`tollgate_fuzz::PROTOCOLS`).
 const PROTOCOLS: [&str; 3] = ["openai", "gemini", "anthropic"];
 
-/// Longest entry a dictionary takes, in bytes.
+/// Longest dictionary entry, in bytes.
 const LONGEST_WORD: usize = 48;
 
-/// Writes seeds to `<home>/seeds/<target>/` and a dictionary to `<home>/words.dict`, whose path it gives.
+/// Writes seeds to `<home>/seeds/<target>/` and a dictionary to `<home>/words.dict`, and returns the path of the latter.
 pub(crate) fn write(fixtures: &Path, home: &Path) -> Result<PathBuf> {
     let mut seeds = Seeds { home: home.join("seeds"), number: 0, words: BTreeSet::new() };
     let _ = fs::remove_dir_all(&seeds.home);
@@ -61,15 +61,15 @@ struct Seeds {
 }
 
 impl Seeds {
-    /// One golden case.
+    /// Adds the seeds of one golden case.
     fn golden(&mut self, case: &Value) -> Result<()> {
         let input = &case["input"];
         let stream = case["ctx"]["stream"] == true;
-        self.learn(input);
-        self.learn(&case["expected"]);
+        self.add_words(input);
+        self.add_words(&case["expected"]);
         let direction = case["direction"].as_str().unwrap_or_default();
         let Some((caller, upstream)) = direction.split_once("_to_").and_then(|(from, to)| Some((index(from)?, index(to)?))) else {
-            // Pass-through: the raw text of one protocol.
+            // A pass-through case: raw text of one protocol.
             let Some(protocol) = case["ctx"]["protocol"].as_str().and_then(index) else { return Ok(()) };
             let text = input.as_str().unwrap_or_default().as_bytes();
             return match case["kind"].as_str() {
@@ -86,16 +86,16 @@ impl Seeds {
         }
     }
 
-    /// One sample of a schema.
+    /// Adds the seeds of one schema sample.
     fn sample(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let Some(protocol) = PROTOCOLS.iter().position(|protocol| name.starts_with(protocol)) else { return Ok(()) };
         if let Ok(value) = serde_json::from_slice(bytes) {
-            self.learn(&value);
+            self.add_words(&value);
         }
         if Path::new(name).extension().is_some_and(|extension| extension == "sse") {
             return (0..PROTOCOLS.len()).try_for_each(|caller| self.stream(protocol, caller, bytes));
         }
-        // Methods and kinds of answers as the targets count them.
+        // Numbers of methods and response kinds as in the targets.
         let method = match name {
             _ if name.contains("batch-embed") => 4,
             _ if name.contains("embed-content") => 3,
@@ -126,7 +126,7 @@ impl Seeds {
     fn request_of(&mut self, protocol: usize, method: u8, body: &[u8]) -> Result<()> {
         let target = ["openai_request", "gemini_request", "anthropic_request"][protocol];
         self.put(target, &[method], body)?;
-        // Each upstream's models in turn.
+        // Cycle through the models of the upstream.
         let model = u8::try_from(self.number % 8).unwrap_or(0);
         self.put("translate", &[0, number(protocol), method, 0, model], body)
     }
@@ -148,16 +148,16 @@ impl Seeds {
         fs::write(&path, [choices, bytes].concat()).with_context(|| path.display().to_string())
     }
 
-    /// Member names and short texts, as they stand on the wire.
-    fn learn(&mut self, value: &Value) {
+    /// Adds member names and short strings to the dictionary, as encoded in JSON.
+    fn add_words(&mut self, value: &Value) {
         match value {
             Value::Object(members) => {
                 for (name, value) in members {
                     self.words.insert(format!("{}:", Value::from(name.as_str())));
-                    self.learn(value);
+                    self.add_words(value);
                 }
             }
-            Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
+            Value::Array(items) => items.iter().for_each(|item| self.add_words(item)),
             Value::String(text) if text.len() < LONGEST_WORD => {
                 self.words.insert(value.to_string());
             }
@@ -165,7 +165,7 @@ impl Seeds {
         }
     }
 
-    /// The words in the fuzzer's own form.
+    /// The dictionary in libFuzzer's format.
     fn dictionary(&self) -> String {
         let framing = ["data: ", "event: ", "\n\n", "\r\n\r\n", "data: [DONE]\n\n", "__sig1_", "tg1.a.", "dGcxLm"];
         let words = framing.into_iter().chain(self.words.iter().map(String::as_str));
@@ -193,7 +193,7 @@ fn number(index: usize) -> u8 {
     u8::try_from(index).expect("there are few protocols")
 }
 
-/// A stream's bytes as an upstream frames them.
+/// A stream with the framing of an upstream.
 fn framed(upstream: usize, events: &Value) -> String {
     let framed = events.as_array().into_iter().flatten().map(|event| {
         let name = match PROTOCOLS[upstream] {
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_gets_seeds_from_the_fixtures() {
+    fn every_target_has_seeds() {
         let home = crate::shell::target_dir().join(format!("seeds-{}", process::id()));
         let dictionary = write(&crate::shell::root().join("crates/tollgate-protocol/fixtures"), &home).unwrap();
         for target in super::super::TARGETS {

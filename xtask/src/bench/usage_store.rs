@@ -1,0 +1,33 @@
+//! The usage store: rate of stored records, and latency of pages and sums over them, on SQLite and on a temporary
+//! PostgreSQL.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::{postgres::PostgresServer, shell};
+
+/// Stores this many records in each database, one after the other, and queries them.
+pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Value> {
+    println!("\nusage: {records} records into each database in the usage writer's batches; then pages and sums over them");
+    println!("{:<32}{:>12}{:>18}{:>18}", "", "per second", "slowest page, ms", "slowest sums, ms");
+    let server = PostgresServer::start_durable()?;
+    let sqlite = measure_database(programs, folder, "SQLite", records, None)?;
+    let postgres = measure_database(programs, folder, "PostgreSQL", records, Some(&server.url()))?;
+    Ok(json!({ "SQLite": sqlite, "PostgreSQL": postgres }))
+}
+
+fn measure_database(programs: &Path, folder: &Path, name: &str, records: u64, url: Option<&str>) -> Result<Value> {
+    let data = folder.join(format!("usage-{name}"));
+    fs::create_dir_all(&data)?;
+    let mut command = Command::new(programs.join("usage-records"));
+    command.arg(&data).arg(records.to_string()).args(url);
+    let text = shell::output(&mut command)?;
+    let last = text.lines().last().context("usage-records printed nothing")?;
+    let row: Value = serde_json::from_str(last).context("the last line of usage-records is not JSON")?;
+    fs::remove_dir_all(&data)?;
+    let show = |figure: &str, digits: usize| row[figure].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
+    println!("{name:<32}{:>12}{:>18}{:>18}", show("per_second", 0), show("page_ms", 1), show("chart_ms", 1));
+    Ok(row)
+}
