@@ -1,4 +1,4 @@
-//! Admission: the limits and budgets a request is checked against, and the reservation of its worst_case case.
+//! Admission: the limits and budgets a request is checked against, and the reservation of its worst case.
 //!
 //! [`reservation_for`] lists what to check; a store's `Counters` reserves all of it or nothing. The arithmetic of counting is
 //! here too ([`SpendTotals`], [`SlidingWindow`]), so that every backend counts alike.
@@ -404,13 +404,13 @@ impl Reservation {
     /// already counts against is not counted again. Money is reserved again where the amount or the budget changed.
     #[must_use]
     pub fn exceeding(&self, earlier: &Self) -> Option<Self> {
-        let dearer = self.amount > earlier.amount;
+        let is_costlier = self.amount > earlier.amount;
         let same_kind = |one: &Limit, other: &Limit| {
             one.subject == other.subject && mem::discriminant(&one.rule) == mem::discriminant(&other.rule)
         };
         let is_new = |limit: &&Limit| {
             if limit.bounds_money() {
-                return dearer || !earlier.limits.contains(limit);
+                return is_costlier || !earlier.limits.contains(limit);
             }
             !earlier.limits.iter().any(|other| same_kind(limit, other))
         };

@@ -256,7 +256,7 @@ pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHeal
 impl CoolingReason {
     /// True for causes in spite of which a model's last remaining account is still tried.
     #[must_use]
-    pub const fn is_transient(self) -> bool {
+    pub(crate) const fn is_transient(self) -> bool {
         matches!(self, Self::ConnectFailure | Self::ServerError)
     }
 

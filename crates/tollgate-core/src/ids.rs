@@ -1,4 +1,4 @@
-//! Identifiers: UUIDv7, written as a prefix and 26 lower-case Crockford base32 digits.
+//! Identifiers: UUID v7, written as a prefix and 26 lower-case Crockford base32 digits.
 
 use std::{
     fmt,
@@ -88,7 +88,7 @@ macro_rules! id {
             /// Prefix of the text form.
             pub const PREFIX: &'static str = $prefix;
 
-            /// Builds a UUIDv7 from a time and 10 random bytes.
+            /// Builds a UUID v7 from a time and 10 random bytes.
             #[must_use]
             pub fn from_parts(at: Timestamp, random: [u8; 10]) -> Self {
                 let millis = u64::try_from(at.0.div_euclid(1_000)).unwrap_or(0);

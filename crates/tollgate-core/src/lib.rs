@@ -54,7 +54,7 @@ pub use route::{
 pub use secret::Secret;
 pub use settle::{
     AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, StartedAttempt, StreamProgress, amount, count_input,
-    count_output, estimate_input, estimate_output, settle, settle_attempt, settle_stopped, tokens_of,
+    estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
 };
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

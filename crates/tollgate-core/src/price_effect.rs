@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(price_effects(&catalog, &catalog, &[(Some(bounded(limit)), bounded(limit))], NOW), []);
         let after = over(|group| group.price_limit = limit);
         let effects = price_effects(&catalog, &after, &[(Some(bounded(None)), bounded(None))], NOW);
-        assert_eq!(effects.len(), 1, "what the group does is told of the group: {effects:?}");
+        assert_eq!(effects.len(), 1, "the group's effect is reported for the group: {effects:?}");
     }
 
     fn limited(limit: PriceLimit) -> Arc<Key> {
@@ -393,7 +393,7 @@ mod tests {
         let effects = price_effects(&before, &after, &[], NOW);
         assert_eq!(effects.len(), 1);
         assert_eq!((channels(&effects[0]), effects[0].nothing_left), (vec!["dear"], true));
-        assert_eq!(price_effects(&after, &after, &[], NOW), [], "it was so before");
+        assert_eq!(price_effects(&after, &after, &[], NOW), [], "unchanged");
         // The same with the key's limit alone.
         let key = limited(limit);
         let (before, after) = (over(|_| {}), over(|group| group.channels = after.groups.values().next().unwrap().channels.clone()));

@@ -220,7 +220,7 @@ pub fn rank_all<'c>(input: &RouteInput<'c, '_>, random: &mut dyn FnMut() -> u32)
 /// How many attempts a plan contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PlanDepth {
-    /// At most this many; only the first one is checked for translatability.
+    /// At most this many. If the first one needs no translation, none is checked for translatability.
     Next(usize),
     /// All usable accounts.
     All,
@@ -274,10 +274,10 @@ impl RouteInput<'_, '_> {
             }
             eligible.retain(|it| !next.contains(it));
             for it in next {
-                if !it.needs_translation || filter.can_express(it.candidate) {
+                if !it.needs_translation || filter.can_express(it.offer_index) {
                     picked.push(it);
                 } else {
-                    eligible.retain(|other| other.candidate != it.candidate);
+                    eligible.retain(|other| other.offer_index != it.offer_index);
                 }
             }
         }
@@ -285,7 +285,7 @@ impl RouteInput<'_, '_> {
     }
 
     fn attempt(&self, picked: &Candidate, last_resort: bool) -> Option<PlannedAttempt> {
-        let mapping_ref = self.offer.candidates.get(picked.candidate as usize)?;
+        let mapping_ref = self.offer.candidates.get(picked.offer_index as usize)?;
         let channel = self.catalog.channel_at(mapping_ref.channel)?;
         let account = channel.accounts.get(picked.account as usize)?;
         let mapping_index = mapping_ref.mapping as usize;
@@ -302,7 +302,7 @@ impl RouteInput<'_, '_> {
     /// Sort key for candidates without weight: input plus output price; unknown prices last.
     fn cost_for_order(&self, it: &Candidate) -> i128 {
         let cost = || {
-            let mapping_ref = self.offer.candidates.get(it.candidate as usize)?;
+            let mapping_ref = self.offer.candidates.get(it.offer_index as usize)?;
             let channel = self.catalog.channel_at(mapping_ref.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
             let price = cost_of(channel, mapping_ref.mapping as usize, self.now)?;

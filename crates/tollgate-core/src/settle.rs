@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
-pub use count::{InputCount, amount, count_input, count_output, estimate_input, estimate_output, tokens_of};
+pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
 
 use billing::{BillingInput, PricedAmount, attempt_tokens};

@@ -130,7 +130,7 @@ mod tests {
         for refusals in [2, 3] {
             let mut learned = after_refusals(refusals, "logit_bias", &["logit_bias"]);
             learned.record_success(Protocol::OpenAi, &list(&["seed"]));
-            assert!(!learned.is_empty(NOW), "another field says nothing about this one");
+            assert!(!learned.is_empty(NOW), "a request without the field does not reset it");
             learned.record_success(Protocol::OpenAi, &fields);
             learned.record_refusal(&fields, Protocol::OpenAi, &fields, NOW);
             assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW).is_empty());

@@ -139,7 +139,7 @@ impl Reservation {
             if let Some((kind, rate, wait_ms)) = meter(limit.subject).exceeded_rate(limit.rule, self.tokens, micros) {
                 let (subject, RateCheck { limit, used, .. }) = (limit.subject, rate);
                 let rate_statuses = rate_statuses(&self.limits, micros, meter);
-                return Err(LimitExceeded::Rate(RateExceeded { subject, kind: kind, limit, used, wait_ms, rate_statuses }));
+                return Err(LimitExceeded::Rate(RateExceeded { subject, kind, limit, used, wait_ms, rate_statuses }));
             }
         }
         Ok(())

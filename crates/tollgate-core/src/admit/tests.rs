@@ -116,11 +116,11 @@ fn changed_offer_reserves_only_the_excess() {
     let beyond = |change: fn(&mut Case)| reserved(change).exceeding(&earlier);
     let rules = |reservation: Option<Reservation>| reservation.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
     assert!(beyond(|_| {}).is_none());
-    assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "it is cheaper");
-    assert!(beyond(|it| it.key.limits.rpm = 5).is_none(), "it is counted there already");
-    let dearer = beyond(|it| it.model.price = Some(always(price("2", "4"))));
-    assert!(dearer.as_ref().unwrap().amount > earlier.amount);
-    assert_eq!(rules(dearer), [LimitRule::Budget(block("1")[0])], "money only");
+    assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "cheaper");
+    assert!(beyond(|it| it.key.limits.rpm = 5).is_none(), "already counted");
+    let costlier = beyond(|it| it.model.price = Some(always(price("2", "4"))));
+    assert!(costlier.as_ref().unwrap().amount > earlier.amount);
+    assert_eq!(rules(costlier), [LimitRule::Budget(block("1")[0])], "money only");
     assert_eq!(rules(beyond(|it| it.group.limits.rpm = 9)), [LimitRule::Requests(9)]);
     assert_eq!(rules(beyond(|it| it.key.budgets = block("3"))), [LimitRule::Budget(block("3")[0])]);
 }
@@ -190,7 +190,7 @@ fn most_expensive_kind_and_tier_are_reserved() {
     assert_eq!(reserved(Price { thinking: Some(9_000_000_000), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 9_000);
     assert_eq!(reserved(Price { per_request: Some(77), ..list.clone() }, |_| {}), 20 * 1_000 + 10 * 2_000 + 77);
     let image = Price { image: Some(5_000_000_000), ..list.clone() };
-    assert_eq!(reserved(image.clone(), |_| {}), 20 * 1_000 + 10 * 2_000, "no image, no image's price");
+    assert_eq!(reserved(image.clone(), |_| {}), 20 * 1_000 + 10 * 2_000, "without images their price does not apply");
     assert_eq!(reserved(image, |it| it.images = 1), 1_620 * 5_000 + 10 * 2_000);
     let tier = |above| PriceTier { above, price: price("3", "1") };
     assert_eq!(reserved(Price { tiers: vec![tier(19)], ..list.clone() }, |_| {}), 20 * 3_000 + 10 * 2_000, "either may apply");
@@ -316,10 +316,7 @@ fn attempt_reservations_cover_each_channel_then_further_accounts() {
     let subjects: Vec<Subject> = reservations.iter().map(|reservation| reservation.limits[0].subject).collect();
     let [one, two] = ["one", "two"].map(|name| Subject::Channel(crate::samples::channel_id(name)));
     assert_eq!(subjects, [one, two, one, two], "each channel first, then its second account");
-    assert!(
-        reservations.iter().all(|reservation| reservation.amount == NanoUsd(60_000)),
-        "the dearest account, whichever it will be"
-    );
+    assert!(reservations.iter().all(|reservation| reservation.amount == NanoUsd(60_000)), "the most expensive account");
     assert!(of(&RequestSummary { method: Method::CountTokens, ..case.summary.clone() }).is_empty());
 }
 
@@ -462,7 +459,7 @@ fn estimate_is_adjusted_in_its_bucket() {
     window.adjust(bucket, 40, 0, at + MINUTE);
     assert_eq!(window.used(at + MINUTE), 0, "the older bucket is adjusted too");
     window.adjust(bucket, 100, 130, at + 2 * MINUTE);
-    assert_eq!(window.used(at + 2 * MINUTE), 30, "what came on top counts now");
+    assert_eq!(window.used(at + 2 * MINUTE), 30, "the shortfall counts now");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
-use super::{Catalog, Channel, Group, MappingRef, Model, ModelMapping, Provider, channel_index::ChannelIndex};
+use super::{Catalog, Channel, Group, MappingRef, Model, Provider, channel_index::ChannelIndex};
 use crate::{Account, AccountId, ChannelId, GroupId, Revision};
 
 impl Catalog {
@@ -65,12 +65,6 @@ impl Catalog {
         Some(self.models.get(name).cloned().unwrap_or_else(|| Arc::new(Model { name: name.to_owned(), ..Model::default() })))
     }
 
-    /// True when the group may use the channel at this position.
-    #[must_use]
-    pub fn reaches(&self, group: GroupId, channel: u32) -> bool {
-        self.reach.get(&group).is_some_and(|bits| bit(bits, channel))
-    }
-
     /// The channels through which a group gets a model, regardless of its model patterns.
     pub(crate) fn mappings_for<'a>(&'a self, group: GroupId, model: &str) -> impl Iterator<Item = MappingRef> + 'a {
         let bits: &[u64] = self.reach.get(&group).map_or(&[], |bits| bits);
@@ -82,14 +76,8 @@ impl Catalog {
 impl Channel {
     /// True when it accepts requests of this protocol untranslated. Echo speaks every protocol.
     #[must_use]
-    pub fn speaks(&self, protocol: Protocol) -> bool {
+    pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
         self.provider == Provider::Echo || self.protocol == protocol
-    }
-
-    /// Its mapping of a model.
-    #[must_use]
-    pub fn mapping_for(&self, model: &str) -> Option<&ModelMapping> {
-        self.mappings.iter().find(|mapping| mapping.model == model)
     }
 }
 

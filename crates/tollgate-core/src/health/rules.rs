@@ -28,7 +28,7 @@ const PROBE_WAIT_MS: i64 = 1_000;
 const MILLION: u32 = 1_000_000;
 
 impl HealthState {
-    /// Whether an account in this state may be used now.
+    /// Availability of an account in this state.
     #[must_use]
     pub fn availability(&self, now: Timestamp) -> Availability {
         match *self {
@@ -54,7 +54,7 @@ impl AccountHealth {
         matches!(self.state, HealthState::Resting { why: RestingReason::Refused, .. })
     }
 
-    /// Whether the account may be used now.
+    /// Availability of the account at a time.
     #[must_use]
     pub fn availability(&self, now: Timestamp) -> Availability {
         self.state.availability(now)
@@ -76,12 +76,6 @@ impl AccountHealth {
             first_token_us: self.first_token_average_us,
             whole_answer_us: self.whole_answer_average_us,
         }
-    }
-
-    /// Of two nodes' views of one account, the one that is unavailable longer.
-    #[must_use]
-    pub fn later(self, other: Self) -> Self {
-        if other.unavailable_until() > self.unavailable_until() { other } else { self }
     }
 
     fn unavailable_until(&self) -> Timestamp {

@@ -123,11 +123,7 @@ fn overload_cools_for_the_requested_time_and_counts_as_failure() {
     }
     let why = CoolingReason::ServerError;
     let health = overloaded(after(40_000));
-    assert_eq!(
-        health.availability(NOW),
-        Availability::Cooling { until: after(40_000), why },
-        "a hiccup: the last account is asked all the same"
-    );
+    assert_eq!(health.availability(NOW), Availability::Cooling { until: after(40_000), why }, "a transient failure");
     assert_eq!(after_observation(health, SUCCESS, NOW).availability(NOW), Availability::Usable);
     // It neither shortens a longer wait nor wakes a resting account.
     assert_eq!(wait_after(after_observation(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
@@ -282,14 +278,6 @@ fn averages_follow_observations() {
         health = after_observation(health, Observation::ServerError, NOW);
     }
     assert_eq!(health.share(), 50);
-}
-
-#[test]
-fn longer_unavailability_of_two_nodes_wins() {
-    let short = after_observation(fresh(), Observation::ConnectFailure, NOW);
-    let long = after_observation(fresh(), Observation::RateLimited { until: Some(after(60_000)) }, NOW);
-    assert_eq!(short.later(long), long);
-    assert_eq!(long.later(fresh()), long);
 }
 
 fn observation() -> impl Strategy<Value = Observation> {

@@ -63,7 +63,7 @@ fn group_named_default_is_the_fallback_only_if_public() {
 fn deleted_groups_are_ignored() {
     let catalog = catalog(vec![], vec![group("a", &[])], vec![]);
     assert_eq!(names(&caller(&catalog, key(&["gone", "a"]))), ["a"]);
-    assert!(names(&caller(&catalog, key(&["gone"]))).is_empty(), "no default group stands in for a named one");
+    assert!(names(&caller(&catalog, key(&["gone"]))).is_empty(), "the default group does not replace a named one");
 }
 
 // === Selection of group and channels ===
@@ -232,7 +232,7 @@ fn lists_are_sorted_without_hidden_models_and_name_protocols() {
     assert_eq!(list[2].protocols, [Protocol::OpenAi, Protocol::Gemini], "echo speaks both");
     assert_eq!(list[2].methods, [Method::Generate, Method::StreamGenerate, Method::CountTokens]);
     assert_eq!(list[4].methods, [Method::EmbedContent, Method::BatchEmbedContents]);
-    assert!(visible_model(&hidden, &caller, "chat").is_some(), "a hidden model can be asked for by name");
+    assert!(visible_model(&hidden, &caller, "chat").is_some(), "a hidden model is usable by name");
     assert!(visible_model(&hidden, &caller, "nowhere").is_none());
 }
 

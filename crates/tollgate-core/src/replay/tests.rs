@@ -141,7 +141,7 @@ fn removed_and_added_models_are_reported() {
     let without = over(vec![channel("a", &["other"])], |_| {});
     assert_eq!(replay(&with, &without, &records(1)).moves.keys().next().unwrap().to, "E13");
     let report = replay(&without, &with, &[refused(1, "E13")]);
-    assert_eq!((report.after.served, report.after.sale), (1, NanoUsd::ZERO), "what was refused used no tokens");
+    assert_eq!((report.after.served, report.after.sale), (1, NanoUsd::ZERO), "a refused request used no tokens");
 }
 
 #[test]

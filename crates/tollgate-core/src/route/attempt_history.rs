@@ -63,8 +63,7 @@ impl AttemptHistory {
     }
 
     /// Number of attempts that sent something.
-    #[must_use]
-    pub fn sent_count(&self) -> usize {
+    pub(super) fn sent_count(&self) -> usize {
         self.tried.len().saturating_sub(self.unsent_count)
     }
 

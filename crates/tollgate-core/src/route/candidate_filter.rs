@@ -100,7 +100,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let why = self.translation_exclusion(candidate);
         self.checked.push((candidate, why.is_none()));
         let Some(why) = why else { return true };
-        self.excluded.retain(|it| it.candidate != candidate);
+        self.excluded.retain(|it| it.offer_index != candidate);
         self.excluded.push(why);
         false
     }
@@ -120,15 +120,15 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             }
             // The accounts of a channel are adjacent.
             let can_express = match last {
-                Some((candidate, can_express)) if candidate == it.candidate => can_express,
+                Some((candidate, can_express)) if candidate == it.offer_index => can_express,
                 Some(_) | None => {
-                    let cannot = self.translation_exclusion(it.candidate);
+                    let cannot = self.translation_exclusion(it.offer_index);
                     let can_express = cannot.is_none();
                     self.excluded.extend(cannot);
                     can_express
                 }
             };
-            last = Some((it.candidate, can_express));
+            last = Some((it.offer_index, can_express));
             if can_express {
                 self.excluded.push(it);
             }
@@ -148,7 +148,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let (.., at) = transient.min()?;
         let last = self.excluded.remove(at);
         Some(Candidate {
-            candidate: last.candidate,
+            offer_index: last.offer_index,
             account: last.account?,
             priority: self.priority(last.channel),
             // Unused: a single candidate needs no ranking.
@@ -168,7 +168,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             channel,
             account: None,
             why: Exclusion::CannotTranslate(fields),
-            candidate,
+            offer_index: candidate,
         })
     }
 
@@ -203,7 +203,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             }
             match self.account_exclusion(channel, channel_entry, at, *account_entry, cost.as_deref()) {
                 Ok((share, latency_us)) => self.eligible.push(Candidate {
-                    candidate,
+                    offer_index: candidate,
                     account: at,
                     priority,
                     weight: channel_entry.weight,
@@ -229,7 +229,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             let channels = self.input.offer.candidates.len() - candidate as usize;
             self.excluded.reserve(channels.max(channel.accounts.len()).min(MAX_PREALLOCATED));
         }
-        self.excluded.push(ExcludedCandidate { channel, account, why, candidate });
+        self.excluded.push(ExcludedCandidate { channel, account, why, offer_index: candidate });
     }
 
     /// The most permanent reason that excludes a channel with all its accounts.

@@ -1,4 +1,4 @@
-//! Why candidates are excluded, and what callers and operators are told about it.
+//! Why candidates are excluded, and how this is reported to callers and operators.
 
 use std::{fmt, sync::Arc};
 
@@ -19,7 +19,7 @@ pub struct ExcludedCandidate<'c> {
     /// The reason.
     pub why: Exclusion,
     /// Position in the offer's candidates.
-    pub(super) candidate: u32,
+    pub(super) offer_index: u32,
 }
 
 /// Why a candidate is not tried.

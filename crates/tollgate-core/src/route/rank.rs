@@ -7,7 +7,7 @@ use crate::{AccountId, Routing};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Index in the offer's candidates.
-    pub(super) candidate: u32,
+    pub(super) offer_index: u32,
     /// Index in the channel's accounts.
     pub(super) account: u32,
     /// Lower values first.

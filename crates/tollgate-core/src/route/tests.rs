@@ -34,7 +34,7 @@ struct Case {
     learned: HashMap<String, Vec<FieldPath>>,
     untranslatable: HashMap<String, Vec<FieldPath>>,
     newer: Option<Catalog>,
-    past: AttemptHistory,
+    history: AttemptHistory,
     /// Simulates a translation check so slow that busy accounts are free afterwards.
     freed_meanwhile: bool,
     /// Number of translation checks.
@@ -101,7 +101,7 @@ impl Case {
             learned: HashMap::new(),
             untranslatable: HashMap::new(),
             newer: None,
-            past: AttemptHistory::default(),
+            history: AttemptHistory::default(),
             freed_meanwhile: false,
             translation_checks: Cell::new(0),
         }
@@ -148,7 +148,7 @@ impl Case {
             now: NOW,
             request_limit: self.request_limit,
             translates: self.translates,
-            history: &self.past,
+            history: &self.history,
         };
         route(&input, random)
     }

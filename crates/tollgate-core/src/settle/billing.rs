@@ -2,7 +2,10 @@
 
 use tollgate_protocol::{Method, Usage};
 
-use super::{DeliveredContent, InputCount, amount, count_output, tokens_of};
+use super::{
+    DeliveredContent, InputCount, amount,
+    count::{count_output, tokens_of},
+};
 use crate::{AttemptResult, Multiplier, NanoUsd, Outcome, Price, StreamBreak, TokenSource, Tokens};
 
 /// Input of the sale calculation.

@@ -40,15 +40,13 @@ pub struct InputCount {
 const MAX_PLAUSIBLE_TOKENS: u64 = 1_000_000_000;
 
 /// Discards a usage report with implausible totals; the tokens are then counted locally.
-#[must_use]
 pub(super) fn plausible(usage: Option<Usage>) -> Option<Usage> {
     usage.filter(|usage| usage.prompt_total <= MAX_PLAUSIBLE_TOKENS && usage.completion_total <= MAX_PLAUSIBLE_TOKENS)
 }
 
 /// Splits the provider's totals into kinds that do not overlap. A part larger than the rest of its total is cut, so the kinds
 /// always add up to the totals.
-#[must_use]
-pub fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
+pub(super) fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
     let mut input = usage.prompt_total;
     let mut take = |part: u64| {
         let part = part.min(input);
@@ -95,8 +93,7 @@ pub fn count_input(summary: &RequestSummary) -> InputCount {
 }
 
 /// Output tokens when the provider reports none, for bills. Takes a `ReplySummary` or the delivered content.
-#[must_use]
-pub fn count_output(output: impl Into<DeliveredContent>) -> u64 {
+pub(super) fn count_output(output: impl Into<DeliveredContent>) -> u64 {
     let output = output.into();
     output.text_bytes.div_ceil(COUNT_BYTES_PER_TOKEN).saturating_add(u64::from(output.media) * TOKENS_PER_IMAGE)
 }

@@ -39,7 +39,7 @@ fn attempt(result: AttemptResult, reply_summary: Option<ReplySummary>) -> Attemp
         status: Some(200),
         result,
         error: None,
-        reply_summary: reply_summary,
+        reply_summary,
         first_byte_us: Some(900),
         duration_us: 5_000,
         upstream_request_id: Some("up-1".to_owned()),
@@ -110,7 +110,7 @@ fn complete_answer_without_usage_is_counted() {
         input: InputCount { tokens: 100, source: Estimated },
         ..facts(Outcome::Completed, StreamBreak::Delivered, answered())
     };
-    assert_eq!(charged(guessed).2, Estimated, "media in the input were guessed");
+    assert_eq!(charged(guessed).2, Estimated, "media in the input are estimated");
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn echo_usage_is_marked_as_counted() {
 fn token_count_is_free_and_marked_when_made_locally() {
     let counting =
         |attempts| RequestFacts { method: Method::CountTokens, ..facts(Outcome::Completed, StreamBreak::Delivered, attempts) };
-    let asked = settle(counting(vec![attempt(AttemptResult::Answered, Some(reply_summary(1, None)))]));
-    assert_eq!((asked.sale, asked.cost, asked.tokens), (Some(NanoUsd(0)), Some(NanoUsd(0)), Tokens::default()));
+    let forwarded = settle(counting(vec![attempt(AttemptResult::Answered, Some(reply_summary(1, None)))]));
+    assert_eq!((forwarded.sale, forwarded.cost, forwarded.tokens), (Some(NanoUsd(0)), Some(NanoUsd(0)), Tokens::default()));
     assert_eq!(settle(RequestFacts { sale: None, ..counting(vec![]) }).tokens.source, Estimated);
 }
 

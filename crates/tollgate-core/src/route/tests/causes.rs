@@ -234,7 +234,7 @@ fn first_cause_in_order_is_reported() {
             channel: &channel,
             account: None,
             why: exclusion(*cause),
-            candidate: 0,
+            offer_index: 0,
         });
         let no_route = NoRoute { excluded: excluded.collect(), method: Method::Chat };
         assert_eq!(no_route.cause(), *first);

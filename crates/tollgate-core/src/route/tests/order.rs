@@ -139,7 +139,7 @@ fn affinity_order_is_stable_across_versions() {
 fn last_account_is_tried_despite_transient_cooling() {
     for why in [CoolingReason::ConnectFailure, CoolingReason::ServerError] {
         let case = Case::accounts(2).cooling("c/0", why, 9_000).cooling("c/1", why, 4_000);
-        assert_eq!(case.planned(), ["c/1"], "one attempt, on the account that is back first");
+        assert_eq!(case.planned(), ["c/1"], "one attempt, on the account available first");
         assert_eq!(case.run().unwrap().excluded.len(), 1, "the planned account is not excluded");
     }
 }

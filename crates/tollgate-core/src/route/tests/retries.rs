@@ -5,7 +5,7 @@ use super::*;
 /// Plans and records the first attempt, and returns its account.
 fn try_first(case: &mut Case) -> String {
     let plan = case.run().unwrap();
-    case.past.record_attempt(&plan.first);
+    case.history.record_attempt(&plan.first);
     plan.first.account.name.clone()
 }
 
@@ -21,8 +21,8 @@ fn tried_accounts_are_no_candidates() {
     planned.dedup();
     assert_eq!(planned.len(), 3);
     assert!(
-        Case { past: case.past.clone(), ..Case::accounts(3) }.fails().excluded.is_empty(),
-        "nobody is left, nobody is excluded"
+        Case { history: case.history.clone(), ..Case::accounts(3) }.fails().excluded.is_empty(),
+        "no candidate is left, none is excluded"
     );
 }
 
@@ -35,9 +35,9 @@ fn retry_avoids_accounts_that_became_busy() {
         case = case.load(name, AccountLoad::AtConcurrency);
     }
     let plan = case.run().unwrap();
-    assert!(!planned.contains(&plan.first.account.name), "a fourth one, which the first plan did not name");
+    assert!(!planned.contains(&plan.first.account.name), "an account that the first plan did not contain");
     let codes: Vec<_> = plan.trace().into_iter().map(|it| it.code).collect();
-    assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency"], "the record says why they are passed over");
+    assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency"], "the record says why they are skipped");
 }
 
 #[test]
@@ -54,12 +54,12 @@ fn conversation_retries_on_its_next_account() {
 fn skipped_channel_is_excluded_with_its_reason() {
     let mut case = Case::over(vec![with_accounts(channel("a", &["m"]), 3), Channel { priority: 1, ..channel("b", &["m"]) }]);
     let until = Some(NOW.plus_ms(9_000));
-    assert!(case.past.clone().skip_channel(&case.run().unwrap().first, Exclusion::Budget { until }));
+    assert!(case.history.clone().skip_channel(&case.run().unwrap().first, Exclusion::Budget { until }));
     let first = case.run().unwrap().first;
-    assert!(case.past.skip_channel(&first, Exclusion::Budget { until }));
+    assert!(case.history.skip_channel(&first, Exclusion::Budget { until }));
     assert_eq!(case.planned(), ["b/0"]);
     let first = case.run().unwrap().first;
-    assert!(case.past.skip_channel(&first, Exclusion::Budget { until: None }));
+    assert!(case.history.skip_channel(&first, Exclusion::Budget { until: None }));
     let no = case.fails();
     assert_eq!((no.cause(), no.earliest_recovery(), no.excluded.len()), (NoRouteCause::UpstreamQuota, until, 2));
 }
@@ -73,19 +73,19 @@ fn insufficient_budget_still_allows_cheaper_accounts() {
     let mut case = Case::over(vec![row]);
     let all = case.run().unwrap();
     let middle = all.attempts().find(|it| it.account.cost_multiplier == Multiplier(2_000_000)).unwrap().clone();
-    assert!(case.past.skip_channel(&middle, Exclusion::Budget { until: None }));
+    assert!(case.history.skip_channel(&middle, Exclusion::Budget { until: None }));
     let plan = case.run().unwrap();
     let left: Vec<_> = plan.attempts().map(|it| it.account.cost_multiplier).collect();
     assert_eq!(left, [Multiplier::ONE]);
-    assert!(case.past.skip_channel(&plan.first.clone(), Exclusion::Budget { until: None }));
+    assert!(case.history.skip_channel(&plan.first.clone(), Exclusion::Budget { until: None }));
     let no = case.fails();
     assert_eq!((no.cause(), no.excluded.len(), no.excluded[0].account().is_none()), (NoRouteCause::UpstreamQuota, 1, true));
 }
 
 #[test]
 fn skipping_is_bounded() {
-    let (first, mut past) = (Case::accounts(1).run().unwrap().first, AttemptHistory::default());
-    let passed = (0..1_000).take_while(|_| past.skip_channel(&first, Exclusion::NoMapping)).count();
+    let (first, mut history) = (Case::accounts(1).run().unwrap().first, AttemptHistory::default());
+    let passed = (0..1_000).take_while(|_| history.skip_channel(&first, Exclusion::NoMapping)).count();
     assert!(passed < 100, "{passed}");
 }
 
@@ -99,8 +99,8 @@ fn unreachable_address_comes_after_all_others() {
     ]);
     let first = case.run().unwrap().first;
     assert_eq!(first.channel.name, "dead");
-    case.past.record_attempt(&first);
-    case.past.record_unreachable(&first);
+    case.history.record_attempt(&first);
+    case.history.record_unreachable(&first);
     assert!(case.planned().iter().all(|name| name.starts_with("other/")), "{:?}", case.planned());
     case.channels[1].on = false;
     let left = case.planned();
@@ -143,7 +143,7 @@ fn rate_limited_account_does_not_prevent_the_last_resort() {
     let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))])
         .cooling("c/0", CoolingReason::ServerError, 5_000)
         .load("c/1", AccountLoad::AtRate { until: NOW.plus_ms(30_000) });
-    assert_eq!(case.planned(), ["c/0"], "nobody waits for a minute to pass");
+    assert_eq!(case.planned(), ["c/0"], "a rate limit is not waited for");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn unmeasured_account_goes_first() {
 fn latency_applies_without_cooling_but_only_to_fastest() {
     let mut case = first_token_ms(first_token_ms(Case::accounts(2), "c/0", 900), "c/1", 200);
     case.channels[0].cooling = false;
-    assert!(near(firsts(&mut case, false).get("c/1"), 50), "weighted looks at weights alone");
+    assert!(near(firsts(&mut case, false).get("c/1"), 50), "weighted routing ignores latency");
     let mut case = routed(Routing::Fastest, case);
     assert_eq!(firsts(&mut case, false).get("c/1"), Some(&4_000));
 }

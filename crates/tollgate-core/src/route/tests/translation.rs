@@ -22,7 +22,7 @@ fn plan_starting_with_the_callers_protocol_checks_no_channel() {
         case(vec![at(channel("a", &["m"]), 0), at(foreign("b"), 1), at(channel("c", &["m"]), 2), at(channel("d", &["m"]), 3)]);
     make_untranslatable(&mut case, "b");
     assert_eq!((case.planned(), case.translation_checks.get()), (vec!["a/0".to_owned(), "b/0".to_owned(), "c/0".to_owned()], 0));
-    case.past.record_attempt(&case.run().unwrap().first);
+    case.history.record_attempt(&case.run().unwrap().first);
     assert_eq!(
         (case.planned(), case.translation_checks.get()),
         (vec!["c/0".to_owned(), "d/0".to_owned()], 1),

@@ -117,14 +117,14 @@ fn input_estimate_uses_the_upper_bounds() {
 #[test]
 fn output_estimate_is_the_requested_limit_capped_by_the_models() {
     let bounded = Model { max_output: Some(1_000), ..Model::default() };
-    let asked = |max_output, candidates| RequestSummary { max_output, candidates, ..summary("m", Method::Chat) };
-    assert_eq!(estimate_output(&asked(Some(50), 1), &bounded), 50);
-    assert_eq!(estimate_output(&asked(Some(5_000), 1), &bounded), 1_000);
-    assert_eq!(estimate_output(&asked(None, 3), &bounded), 3_000);
-    assert_eq!(estimate_output(&asked(Some(0), 3), &bounded), 3_000, "some upstreams take 0 for no limit");
-    assert_eq!(estimate_output(&asked(Some(0), 1), &Model::default()), 16_384);
-    assert_eq!(estimate_output(&asked(None, 1), &Model::default()), 16_384);
-    assert_eq!(estimate_output(&asked(Some(70_000), 2), &Model::default()), 140_000);
+    let requested = |max_output, candidates| RequestSummary { max_output, candidates, ..summary("m", Method::Chat) };
+    assert_eq!(estimate_output(&requested(Some(50), 1), &bounded), 50);
+    assert_eq!(estimate_output(&requested(Some(5_000), 1), &bounded), 1_000);
+    assert_eq!(estimate_output(&requested(None, 3), &bounded), 3_000);
+    assert_eq!(estimate_output(&requested(Some(0), 3), &bounded), 3_000, "some upstreams treat 0 as unlimited");
+    assert_eq!(estimate_output(&requested(Some(0), 1), &Model::default()), 16_384);
+    assert_eq!(estimate_output(&requested(None, 1), &Model::default()), 16_384);
+    assert_eq!(estimate_output(&requested(Some(70_000), 2), &Model::default()), 140_000);
     assert_eq!(estimate_output(&summary("m", Method::CountTokens), &bounded), 0);
     assert_eq!(estimate_output(&summary("m", Method::Embeddings), &bounded), 0);
 }
