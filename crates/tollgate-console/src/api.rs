@@ -93,14 +93,14 @@ pub fn route_fields(id: &str) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// The request body for the route with this id, out of `NAME=VALUE` words. The items of a list of plain values are separated
+/// The request body for the route with this id, from `NAME=VALUE` arguments. The items of a list of plain values are separated
 /// by commas; nested values are JSON.
 ///
 /// # Errors
-/// A sentence that names the word at fault.
-pub fn parse_field_args(id: &str, words: &[String]) -> Result<Map<String, Value>, String> {
+/// A sentence that names the invalid argument.
+pub fn parse_field_args(id: &str, args: &[String]) -> Result<Map<String, Value>, String> {
     let route = routes().find(|route| route.id == id).ok_or_else(|| format!("nothing can be set by {id}."))?;
-    field_args::parse(route, words)
+    field_args::parse(route, args)
 }
 
 #[cfg(test)]
@@ -111,37 +111,37 @@ mod tests {
 
     use super::*;
 
-    fn of(route: &str, words: &[&str]) -> Result<Value, String> {
-        parse_field_args(route, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).map(Value::Object)
+    fn parse(route: &str, args: &[&str]) -> Result<Value, String> {
+        parse_field_args(route, &args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()).map(Value::Object)
     }
 
     #[test]
-    fn words_are_read_by_the_description_of_the_request() {
-        let words =
+    fn field_args_are_parsed_by_the_request_schema() {
+        let args =
             ["sale_multiplier=1.5", "rpm=60", "channels=a, b", "models=", "trace=true", "price_limit=null", "visibility=private"];
         let expected = json!({
             "sale_multiplier": "1.5", "rpm": 60, "channels": ["a", "b"], "models": [], "trace": true, "price_limit": null,
             "visibility": "private",
         });
-        assert_eq!(of("change_group", &words), Ok(expected));
+        assert_eq!(parse("change_group", &args), Ok(expected));
         let nested = r#"price=[{"input_usd":"1"}]"#;
-        assert_eq!(of("change_model", &[nested]), Ok(json!({"price": [{"input_usd": "1"}]})));
-        assert_eq!(of("change_channel", &[r#"headers={"x-a":"1"}"#]), Ok(json!({"headers": {"x-a": "1"}})));
+        assert_eq!(parse("change_model", &[nested]), Ok(json!({"price": [{"input_usd": "1"}]})));
+        assert_eq!(parse("change_channel", &[r#"headers={"x-a":"1"}"#]), Ok(json!({"headers": {"x-a": "1"}})));
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
-        assert!(of("change_group", &["rpms=1"]).unwrap_err().contains("Did you mean 'rpm'"));
-        assert!(of("change_group", &["rpm"]).unwrap_err().contains("MEMBER=VALUE"));
-        assert!(of("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));
-        assert!(of("change_model", &["price=cheap"]).unwrap_err().contains("takes JSON"));
-        assert_eq!(of("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "the check of the request says what it takes");
+    fn invalid_field_args_are_named() {
+        assert!(parse("change_group", &["rpms=1"]).unwrap_err().contains("Did you mean 'rpm'"));
+        assert!(parse("change_group", &["rpm"]).unwrap_err().contains("MEMBER=VALUE"));
+        assert!(parse("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));
+        assert!(parse("change_model", &["price=cheap"]).unwrap_err().contains("takes JSON"));
+        assert_eq!(parse("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "validation of the request reports the type");
         assert!(route_fields("change_group").iter().any(|(name, _)| *name == "rpm"));
         assert!(!route_fields("change_group").iter().any(|(name, _)| *name == "id" || *name == "name"));
     }
 
     #[test]
-    fn every_route_stands_in_the_document_once() {
+    fn openapi_contains_every_route_once() {
         let document = openapi::document(routes(), "0");
         let mut ids = HashSet::new();
         for route in routes() {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn openapi_references_resolve() {
         let document = openapi::document(routes(), "0");
         let text = document.to_string();
         for (at, _) in text.match_indices("#/components/schemas/") {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_money_and_admins_are_is_the_admins() {
+    fn money_and_member_routes_require_admin() {
         for route in routes() {
             let admins = ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/ledger", "/admin/v1/settings"]
                 .iter()

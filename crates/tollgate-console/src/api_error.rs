@@ -1,4 +1,4 @@
-//! What an answer says when it says no: a status and the error shape of chat completions, with the field at fault.
+//! Errors of the admin API: a status and the error object of the OpenAI API (`message`, `type`, `param`, `code`).
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tollgate_store::{ChangeRefusal, ChangeRefused, FieldProblem, RowKind, StoreE
 
 use crate::response::{ApiResponse, InternalFailure};
 
-/// A refusal of the admin API.
+/// Error response of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -18,11 +18,11 @@ pub(crate) struct ApiError {
     message: String,
     retry_after: Option<u32>,
     faults: Vec<FileError>,
-    failed: Option<InternalFailure>,
+    cause: Option<InternalFailure>,
 }
 
 const INVALID: &str = "invalid_request_error";
-/// Faults of a file that an answer lists.
+/// Faults of a catalog file listed in `faults`.
 pub(crate) const MAX_FAULTS: usize = 1_000;
 
 impl ApiError {
@@ -35,64 +35,64 @@ impl ApiError {
             message: message.into(),
             retry_after: None,
             faults: Vec::new(),
-            failed: None,
+            cause: None,
         }
     }
 
-    /// 400: something of the request is wrong.
+    /// 400 for a field or parameter.
     pub(crate) fn invalid(code: &'static str, param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
-    /// 400: the body is of another type.
-    pub(crate) fn whole(message: String) -> Self {
+    /// 400: the body as a whole has the wrong type.
+    pub(crate) fn wrong_body(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_type", message)
     }
 
-    /// 400: a value that cannot be.
+    /// 400: a value of the right type that is not acceptable.
     pub(crate) fn value(param: &str, message: impl fmt::Display) -> Self {
         Self::invalid("invalid_value", param, format!("Invalid value for '{param}': {message}."))
     }
 
-    /// With the faults of a file, each with its place.
+    /// Adds the faults of a catalog file, each with line and column.
     pub(crate) fn with_faults(self, faults: &[FileError]) -> Self {
         Self { faults: faults.to_vec(), ..self }
     }
 
-    /// 400: the body is no JSON document.
+    /// 400: the body is not valid JSON.
     pub(crate) fn no_json(fault: &str) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_json", format!("The request body is not valid JSON: {fault}."))
     }
 
-    /// 401 without a credential.
+    /// 401: no credential was sent.
     pub(crate) fn no_key() -> Self {
         let message = "No admin key was sent. Put it in the header 'Authorization: Bearer <ADMIN_KEY>'.";
         Self::new(StatusCode::UNAUTHORIZED, "missing_api_key", message)
     }
 
-    /// 401 for every wrong credential alike.
+    /// 401: the same for every kind of wrong credential.
     pub(crate) fn wrong_key() -> Self {
         let message = "The admin key is not valid. Admin keys begin with 'tga-'; make one with `tollgate admin-key create`.";
         Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
-    /// 403: the key's scope does not reach so far.
+    /// 403: the key's scope is too narrow.
     pub(crate) fn forbidden(what: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "admin_only", format!("{what} needs an admin key of the scope 'admin'."))
     }
 
-    /// 404 for a path.
+    /// 404: no such path.
     pub(crate) fn no_path() -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_url", "Unknown path. All paths stand in /admin/openapi.json.")
     }
 
-    /// 404 for a thing.
+    /// 404: no object of this kind and name.
     pub(crate) fn not_found(kind: &str, name: &str) -> Self {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(100).collect();
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("There is no {kind} '{shown}'."))
     }
 
-    /// 404 for a row.
+    /// 404: no row of this kind and name.
     pub(crate) fn missing(kind: RowKind, name: &str) -> Self {
         Self::not_found(&kind.to_string(), name)
     }
@@ -127,50 +127,50 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.")
     }
 
-    /// 429 for wrong keys only.
+    /// 429: too many wrong keys from one address.
     pub(crate) fn too_many_failed_keys(retry_after: u32) -> Self {
         let message = format!("Too many wrong keys came from this address. Try again in {retry_after} s.");
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         Self { kind: "rate_limit_error", retry_after: Some(retry_after), ..problem }
     }
 
-    /// 500; what happened stands in the log.
+    /// 500; the cause is in the log.
     pub(crate) fn internal() -> Self {
         let message = "Internal error. The log has more under the request id of this answer.";
         Self { kind: "server_error", ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message) }
     }
 
-    /// 503: it takes too long, or too much is asked at once.
+    /// 503: a timeout, or too many concurrent requests.
     pub(crate) fn overloaded(message: &str) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_overloaded", message);
         Self { kind: "service_unavailable_error", retry_after: Some(2), ..problem }
     }
 
-    /// 503: the database is away.
+    /// 503: the database is unreachable.
     fn no_database() -> Self {
         let message = "The database cannot be reached at the moment.";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "database_unavailable", message);
         Self { kind: "service_unavailable_error", retry_after: Some(5), ..problem }
     }
 
-    /// The whole answer.
+    /// Converts to a response.
     pub(crate) fn answer(&self) -> ApiResponse {
         let mut error = json!({"message": self.message, "type": self.kind, "param": self.param, "code": self.code});
         if !self.faults.is_empty() {
-            let show = |it: &FileError| json!({"line": it.line, "column": it.column, "message": it.message});
+            let show = |fault: &FileError| json!({"line": fault.line, "column": fault.column, "message": fault.message});
             error["faults"] = self.faults.iter().take(MAX_FAULTS).map(show).collect();
         }
-        let mut answer = ApiResponse::of(self.status, json!({"error": error})).because(self.failed.clone());
+        let mut response = ApiResponse::of(self.status, json!({"error": error})).with_cause(self.cause.clone());
         if self.status == StatusCode::UNAUTHORIZED {
-            answer = answer.header("www-authenticate", "Bearer");
+            response = response.header("www-authenticate", "Bearer");
         }
         if let Some(secs) = self.retry_after {
-            answer = answer.header("retry-after", &secs.to_string());
+            response = response.header("retry-after", &secs.to_string());
         }
-        answer
+        response
     }
 
-    /// What a refused change means for who asked; `file` is the served catalog file.
+    /// Error for a change that the store refused; `file` is the path of the served catalog file.
     pub(crate) fn refused(refused: &ChangeRefused, file: Option<&str>) -> Self {
         let sentence = |text: String| {
             let mut chars = text.chars();
@@ -199,7 +199,7 @@ impl ApiError {
             }
             ChangeRefusal::NeedsSecret => Self::invalid("missing_required_parameter", "credential", message),
             ChangeRefusal::Invalid(problems) => {
-                let param = problems.first().map_or("", |problem| field_of(refused.kind, problem));
+                let param = problems.first().map_or("", |problem| api_field(refused.kind, problem));
                 Self::invalid("invalid_value", param, message)
             }
             ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),
@@ -210,33 +210,32 @@ impl ApiError {
         }
     }
 
-    /// What a failure of the store means for who asked; what is not theirs to mend goes to the log.
+    /// Error for a failure of the store. Failures that the client cannot correct are logged.
     pub(crate) fn store(error: &StoreError, file: Option<&str>) -> Self {
         if let StoreError::Refused(refused) = error {
             return Self::refused(refused, file);
         }
-        let failed = Some(InternalFailure { fault: error.fault(), message: error.to_string() });
+        let cause = Some(InternalFailure { fault: error.fault(), message: error.to_string() });
         if error.is_away() {
-            tracing::warn!(%error, "the admin API cannot reach the database");
-            return Self { failed, ..Self::no_database() };
+            tracing::warn!(%error, "admin API: the database is unreachable");
+            return Self { cause, ..Self::no_database() };
         }
-        tracing::error!(%error, "the admin API failed");
-        Self { failed, ..Self::internal() }
+        tracing::error!(%error, "admin API: internal error");
+        Self { cause, ..Self::internal() }
     }
 
-    /// What it says.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether somebody else changed the row in between.
+    /// Whether the row was changed concurrently.
     pub(crate) fn is_stale(&self) -> bool {
         self.code == "revision_conflict"
     }
 }
 
-/// Checks name fields as a catalog file spells them; the API says `budgets`.
-fn field_of(kind: RowKind, problem: &FieldProblem) -> &'static str {
+/// API name of a field at fault; checks use the names of the catalog file.
+fn api_field(kind: RowKind, problem: &FieldProblem) -> &'static str {
     match (kind, problem.field) {
         (_, "budget") => "budgets",
         (RowKind::Channel, "model" | "upstream" | "cost") => "serves",

@@ -1,4 +1,4 @@
-//! Who asks: an admin key in the `Authorization` header, and nothing else. Wrong ones are counted by address.
+//! Authentication: an admin key as a bearer token in the `Authorization` header. Wrong keys are counted per address.
 
 use http::{HeaderMap, header};
 use tollgate_store::{AdminKey, looks_like_admin_key};
@@ -8,15 +8,18 @@ use crate::{
     state::{ConsoleState, RequestMeta},
 };
 
-/// The admin key behind a request.
+/// Looks up the admin key of a request.
+///
+/// # Errors
+/// 401 without a valid key; 429 after too many wrong keys from this address.
 pub(crate) async fn authenticate(
     state: &ConsoleState,
     request_meta: &RequestMeta,
     headers: &HeaderMap,
 ) -> Result<AdminKey, ApiError> {
-    let Some(presented) = presented(headers)? else { return Err(ApiError::no_key()) };
-    if looks_like_admin_key(presented) {
-        let hash = state.store.hasher.hash(presented);
+    let Some(token) = bearer_token(headers)? else { return Err(ApiError::no_key()) };
+    if looks_like_admin_key(token) {
+        let hash = state.store.hasher.hash(token);
         if let Some(key) = state.store.listing.admin_key(&hash, state.gateway.now()).await? {
             return Ok(key);
         }
@@ -27,8 +30,8 @@ pub(crate) async fn authenticate(
     }
 }
 
-/// The one bearer credential; more than one header is not to be guessed about.
-fn presented(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+/// The bearer token, `None` if there is no token. More than one `Authorization` header is an error.
+fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), more) = (values.next(), values.next()) else { return Ok(None) };
     if more.is_some() {
@@ -49,22 +52,22 @@ mod tests {
 
     use super::*;
 
-    fn of(values: &[&str]) -> Result<Option<String>, ApiError> {
+    fn token_of(values: &[&str]) -> Result<Option<String>, ApiError> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
-        presented(&headers).map(|found| found.map(str::to_owned))
+        bearer_token(&headers).map(|found| found.map(str::to_owned))
     }
 
     #[test]
-    fn only_one_bearer_credential_is_read() {
-        assert_eq!(of(&["Bearer tga-x"]), Ok(Some("tga-x".to_owned())));
-        assert_eq!(of(&["bearer  tga-x "]), Ok(Some("tga-x".to_owned())));
-        assert_eq!(of(&[]), Ok(None));
-        assert_eq!(of(&["Bearer "]), Ok(None));
-        assert_eq!(of(&["Basic YWRtaW46YWRtaW4="]), Err(ApiError::wrong_key()));
-        assert_eq!(of(&["Bearer tga-x", "Bearer tga-y"]), Err(ApiError::wrong_key()));
-        assert_eq!(of(&["tga-x"]), Err(ApiError::wrong_key()));
+    fn exactly_one_bearer_token_is_accepted() {
+        assert_eq!(token_of(&["Bearer tga-x"]), Ok(Some("tga-x".to_owned())));
+        assert_eq!(token_of(&["bearer  tga-x "]), Ok(Some("tga-x".to_owned())));
+        assert_eq!(token_of(&[]), Ok(None));
+        assert_eq!(token_of(&["Bearer "]), Ok(None));
+        assert_eq!(token_of(&["Basic YWRtaW46YWRtaW4="]), Err(ApiError::wrong_key()));
+        assert_eq!(token_of(&["Bearer tga-x", "Bearer tga-y"]), Err(ApiError::wrong_key()));
+        assert_eq!(token_of(&["tga-x"]), Err(ApiError::wrong_key()));
     }
 }

@@ -1,4 +1,4 @@
-//! The console as one value: made from its parts, it answers requests, whoever accepted them.
+//! The console as a service: takes requests from any listener, or from the command line, and returns responses.
 
 use std::{fmt, sync::Arc};
 
@@ -19,22 +19,20 @@ use crate::{
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
-/// Requests that are answered at once; more wait.
+/// Requests handled concurrently; further ones wait.
 const MAX_REQUESTS: usize = 64;
-/// Of those, requests that read many rows: usage pages, sums and exports. They share the store's readers with key
-/// look-ups of the model path, so they may not take all of them.
+/// Concurrent requests that read many rows (usage pages, sums, exports). They share the store's read connections with key
+/// look-ups on the model path and must not occupy all of them.
 const MAX_HEAVY_REQUESTS: usize = 2;
 
-/// What a console is made from.
+/// Dependencies of a [`Console`].
 #[derive(Clone, Debug)]
 pub struct ConsoleParts {
-    /// Everything that is remembered.
     pub store: Store,
-    /// The running process.
     pub gateway: Arc<dyn GatewayHandle>,
-    /// The served catalog file, for messages.
+    /// Path of the served catalog file, for messages.
     pub catalog_file: Option<String>,
-    /// The program's version.
+    /// Version of the program, shown by `/admin/v1/me` and in the OpenAPI document.
     pub version: &'static str,
 }
 
@@ -53,7 +51,7 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// Puts it together.
+    /// Builds the router.
     #[must_use]
     pub fn new(parts: ConsoleParts) -> Self {
         let ConsoleParts { store, gateway, catalog_file, version } = parts;
@@ -65,34 +63,34 @@ impl Console {
             heavy_permits: Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS)),
         });
         let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
-            tracing::error!("a panic while answering the admin API");
+            tracing::error!("a handler of the admin API panicked");
             ApiError::internal().answer().response()
         }));
         Self { state, router, request_permits: Arc::new(Semaphore::new(MAX_REQUESTS)) }
     }
 
-    /// Answers whoever has the data folder itself and needs no key: the program's own command line. `by` is written down
-    /// as having made a change; waits for the database have no bound.
-    pub async fn handle_local(&self, request_meta: RequestMeta, by: Actor, mut request: Request<Body>) -> Response<Body> {
-        request.extensions_mut().insert(LocalOperator(by));
+    /// Answers a request of the program's own command line, which needs no admin key. Changes are recorded as made by
+    /// `actor`. Database queries are not timed out.
+    pub async fn handle_local(&self, request_meta: RequestMeta, actor: Actor, mut request: Request<Body>) -> Response<Body> {
+        request.extensions_mut().insert(LocalOperator(actor));
         self.answer(request_meta, request).await
     }
 
-    /// Answers a request. Its body is read only when its sender may do what is asked.
+    /// Answers a request. The body is read only after authentication and authorisation.
     pub async fn answer<B>(&self, request_meta: RequestMeta, request: Request<B>) -> Response<Body>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        // Never closed; a closed one would only mean that nobody waits.
-        let turn = self.request_permits.acquire().await;
+        // The semaphore is never closed.
+        let permit = self.request_permits.acquire().await;
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(request_meta);
         let mut response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
-        drop(turn);
+        drop(permit);
         if let Ok(id) = HeaderValue::from_str(&request_meta.id.to_string()) {
             response.headers_mut().insert("x-request-id", id);
         }

@@ -1,4 +1,5 @@
-//! From a request to a handler: path and method by the table, then the key, its scope, the query, and only then the body.
+//! Dispatch of requests to handlers: route by path and method, authenticate, authorise, validate the query, and only then read
+//! and validate the body.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -28,13 +29,13 @@ use crate::{
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
-/// Largest body; a catalog file of some thousand rows fits.
+/// Largest body: enough for a catalog file of several thousand rows.
 const BODY_BYTES: usize = 4 << 20;
-/// The same for whoever has the data folder.
+/// Largest body of a request from the command line.
 const LOCAL_BODY_BYTES: usize = 256 << 20;
-/// A body must be here within this time.
+/// Longest time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time for an answer to begin. The longest wait of a channel's test is below it.
+/// Longest time until a response begins. Longer than any channel test.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(110);
 
 /// The router of these routes. Other paths are 404; other methods of a known path are 405.
@@ -42,7 +43,7 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
     let mut router = Router::new();
     for route in routes {
         let state = Arc::clone(state);
-        let service = on(filter(route.method), move |request: Request<Body>| serve(Arc::clone(&state), route, request));
+        let service = on(method_filter(route.method), move |request: Request<Body>| serve(Arc::clone(&state), route, request));
         router = router.route(route.path, service);
     }
     let metrics = {
@@ -55,7 +56,7 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
         .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
 }
 
-const fn filter(method: Method) -> MethodFilter {
+const fn method_filter(method: Method) -> MethodFilter {
     match method {
         Method::Get => MethodFilter::GET,
         Method::Post => MethodFilter::POST,
@@ -65,7 +66,7 @@ const fn filter(method: Method) -> MethodFilter {
     }
 }
 
-/// Whoever sent a request. Every request has been given one.
+/// Id and peer of a request; every listener sets them.
 fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
     let known = request.extensions().get::<RequestMeta>().copied();
     known.unwrap_or_else(|| RequestMeta {
@@ -78,8 +79,8 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
     let started = Instant::now();
     let request_meta = request_meta(&request, &state);
     let mut principal = None;
-    let patience = if request.extensions().get::<LocalOperator>().is_some() { NO_TIMEOUT } else { RESPONSE_TIMEOUT };
-    let answered = match timeout(patience, admit(Arc::clone(&state), route, request_meta, request, &mut principal)).await {
+    let deadline = if request.extensions().get::<LocalOperator>().is_some() { NO_TIMEOUT } else { RESPONSE_TIMEOUT };
+    let answered = match timeout(deadline, handle(Arc::clone(&state), route, request_meta, request, &mut principal)).await {
         Ok(answered) => answered,
         Err(_) => Err(ApiError::overloaded("The answer took too long.")),
     };
@@ -96,8 +97,8 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
     response
 }
 
-/// Everything that must be right before the handler sees a request.
-async fn admit(
+/// Authenticates, authorises and validates a request, then calls the handler. `found` receives the admin key for the log.
+async fn handle(
     state: Arc<ConsoleState>,
     route: &'static Route,
     request_meta: RequestMeta,
@@ -121,19 +122,20 @@ async fn admit(
         return Err(ApiError::no_path());
     }
     let query = InputFields(check::query(route.query, parts.uri.query().unwrap_or_default())?);
-    let most = if principal.key().is_some() { BODY_BYTES } else { LOCAL_BODY_BYTES };
+    let max_bytes = if principal.key().is_some() { BODY_BYTES } else { LOCAL_BODY_BYTES };
     let body = InputFields(match route.request {
         RequestSchema::Empty => Map::new(),
-        RequestSchema::Body(object, how) => check::body(object, read_json(&parts.headers, body, most, None).await?, how)?,
+        RequestSchema::Body(object, mode) => check::body(object, read_json(&parts.headers, body, max_bytes, None).await?, mode)?,
         RequestSchema::Optional(object) => {
-            check::body(object, read_json(&parts.headers, body, most, Some(Map::new().into())).await?, WriteMode::Create)?
+            check::body(object, read_json(&parts.headers, body, max_bytes, Some(Map::new().into())).await?, WriteMode::Create)?
         }
     });
     let context = RequestContext { state, operation: format!("{route:?}"), principal, path, query, headers: parts.headers, body };
     (route.handler)(context).await
 }
 
-async fn read_json(headers: &HeaderMap, body: Body, most: usize, empty: Option<Value>) -> Result<Value, ApiError> {
+/// Reads a JSON body; `empty` is the value of an empty one, an error if `None`.
+async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize, empty: Option<Value>) -> Result<Value, ApiError> {
     if let Some(sent) = headers.get(header::CONTENT_TYPE) {
         let media = sent.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if media != "application/json" && !(media.starts_with("application/") && media.ends_with("+json")) {
@@ -143,7 +145,7 @@ async fn read_json(headers: &HeaderMap, body: Body, most: usize, empty: Option<V
     if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(ApiError::media_type("The Content-Encoding"));
     }
-    let bytes = read(body, most).await?;
+    let bytes = read(body, max_bytes).await?;
     match empty {
         Some(empty) if bytes.is_empty() => Ok(empty),
         None if bytes.is_empty() => Err(ApiError::no_json("it is empty; send a JSON object")),
@@ -151,16 +153,16 @@ async fn read_json(headers: &HeaderMap, body: Body, most: usize, empty: Option<V
     }
 }
 
-async fn read(body: Body, most: usize) -> Result<Bytes, ApiError> {
-    match timeout(BODY_TIMEOUT, Limited::new(body, most).collect()).await {
+async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+    match timeout(BODY_TIMEOUT, Limited::new(body, max_bytes).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(max_bytes)),
         Ok(Err(_)) => Err(ApiError::no_json("the body broke off")),
         Err(_) => Err(ApiError::too_slow()),
     }
 }
 
-/// `/metrics` for whoever has an admin key, and for loopback peers.
+/// `/metrics`, for loopback peers and for clients with an admin key.
 async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     let request_meta = request_meta(&request, &state);
     if !request_meta.address.is_loopback()

@@ -1,4 +1,4 @@
-//! What the console asks of the running process, which it does not know otherwise.
+//! Interface between the console and the process it runs in.
 
 use std::{fmt, net::IpAddr};
 
@@ -8,138 +8,134 @@ use tollgate_core::{AccountHealth, AccountId, Budget, Key, NanoUsd, PriceLimit, 
 use tollgate_protocol::Protocol;
 use tollgate_store::StoreError;
 
-/// The running process.
+/// The process behind the console: a running gateway, or a command that works on its data folder.
 #[async_trait]
 pub trait GatewayHandle: Send + Sync + fmt::Debug {
-    /// The time it is.
+    /// Current time.
     fn now(&self) -> Timestamp;
 
-    /// Counts a wrong key from an address, together with those of model requests; `Err` with the seconds to wait when
-    /// there were too many of them.
-    fn wrong_key(&self, from: IpAddr) -> Result<(), u32>;
-
-    /// The metrics and their content type.
-    fn metrics(&self) -> (&'static str, String);
-
-    /// Money spent and set aside in the period that now lies in.
+    /// Counts a wrong key from an address, in the same counter as model requests.
     ///
     /// # Errors
-    /// When what was spent has to be read first and cannot be.
+    /// Seconds to wait, once there were too many.
+    fn wrong_key(&self, from: IpAddr) -> Result<(), u32>;
+
+    /// Metrics as content type and text.
+    fn metrics(&self) -> (&'static str, String);
+
+    /// Money spent and reserved in the current period.
+    ///
+    /// # Errors
+    /// When spending is not loaded yet and the store fails.
     async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError>;
 
     /// Budgets of the whole gateway.
     fn budgets(&self) -> Vec<Budget>;
 
-    /// Every setting with its value and where that comes from, secrets masked.
+    /// Every setting with its value and source, secrets masked.
     fn settings(&self) -> Vec<EffectiveSetting>;
 
-    /// What is known of an account now.
+    /// Current health of an account.
     fn health(&self, account: AccountId) -> AccountHealth;
 
-    /// Whether an address belongs to the public internet: others are for channels with `private_network` only.
+    /// Whether an address is on the public internet. Other addresses require `private_network` on the channel.
     fn is_public(&self, address: IpAddr) -> bool;
 
-    /// Which accounts a request would use, in order, and why not the others: the object that `explain --json` prints.
+    /// The accounts a request would use, in order, and why others are excluded: the object that `explain --json` prints.
     ///
     /// # Errors
-    /// When the catalog has to be read first and cannot be; within, when the model's name cannot be one.
+    /// Outer: the catalog is not loaded yet and the store fails. Inner: the model name is invalid.
     async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError>;
 
-    /// Calls accounts of a channel for real, and tells what it sees as it sees it. A pass ends an account's rest.
+    /// Sends a real request through accounts of a channel and reports each step to `on_event`. A passed test ends the
+    /// account's cooldown.
     async fn test(
         &self,
         channel: &str,
         account: Option<&str>,
         model: Option<&str>,
-        seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
     ) -> Result<Vec<AccountTestResult>, ChannelTestError>;
 }
 
-/// A setting of the program.
+/// A setting with its effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveSetting {
     /// Section and name, such as `server.listen`.
     pub name: &'static str,
-    /// Its value as text, `***` for a secret; `None`: not set.
+    /// Value as text, `***` for a secret; `None` if not set.
     pub value: Option<String>,
-    /// Its default as text; `None`: not set.
+    /// Default as text; `None` if there is none.
     pub default: Option<String>,
     /// `default`, `file`, `environment` or `flag`.
     pub source: &'static str,
-    /// The environment variable that sets it.
+    /// Environment variable for this setting.
     pub variable: String,
-    /// Whether its value is masked.
+    /// Whether the value is masked.
     pub secret: bool,
-    /// What it does.
+    /// Description.
     pub doc: &'static str,
 }
 
-/// What is to be explained.
+/// A hypothetical request whose routing is to be explained.
 #[derive(Clone, Debug)]
 pub struct ExplainRequest {
-    /// For this key.
+    /// Key of the caller.
     pub key: Key,
-    /// The model as a caller names it.
+    /// Model name as sent by a caller.
     pub model: String,
-    /// The caller's protocol.
+    /// Protocol of the caller.
     pub protocol: Protocol,
-    /// Fields the request would carry beside the least.
+    /// Optional fields the request would contain.
     pub fields: Vec<String>,
-    /// Its `x-tollgate-max-price`.
+    /// Value of `x-tollgate-max-price`.
     pub max_price: Option<PriceLimit>,
-    /// What its input would be estimated at, in tokens; `None`: as usual.
+    /// Estimated input in tokens; `None`: the default estimate.
     pub input_tokens: Option<u64>,
-    /// The output limit it would ask for, in tokens; `None`: none.
+    /// Requested output limit in tokens.
     pub output_tokens: Option<u64>,
 }
 
-/// What a test comes to, told at once.
+/// Progress of a channel test.
 #[derive(Clone, Copy, Debug)]
 pub enum ChannelTestEvent<'a> {
-    /// A step of an account's test went well.
-    Step {
-        /// The account's name.
-        account: &'a str,
-        /// With which model.
-        model: &'a str,
-        /// The step.
-        step: &'a TestStep,
-    },
-    /// An account's test ended.
+    /// A step of an account's test passed.
+    Step { account: &'a str, model: &'a str, step: &'a TestStep },
+    /// An account's test is finished.
     End(&'a AccountTestResult),
 }
 
-/// What came of testing one account.
+/// Result of testing one account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccountTestResult {
-    /// The account's name.
+    /// Account name.
     pub account: String,
-    /// With which model.
+    /// Model used for the test.
     pub model: String,
-    /// The steps that went well, in order.
+    /// Steps that passed, in order.
     pub steps: Vec<TestStep>,
-    /// Why it ended before the last one.
+    /// Failure of the step after them.
     pub error: Option<String>,
 }
 
-/// One step of a test.
+/// A passed step of a channel test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestStep {
-    /// Its name.
+    /// Name, such as `TLS`.
     pub step: &'static str,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub took_ms: f64,
-    /// What there is to say about it.
+    /// Details, such as the TLS version.
     pub detail: String,
 }
 
-/// Why nothing was tested.
+/// Error of a channel test that could not start.
 #[derive(Debug)]
 pub enum ChannelTestError {
-    /// There is no such channel, account or served model.
+    /// No such channel, account or served model: kind and name.
     NotFound(&'static str, String),
-    /// The channel is built in.
+    /// The channel is built in: it has no upstream.
     BuiltIn,
-    /// The catalog cannot be read.
+    /// The catalog cannot be read, or health cannot be saved.
     Store(StoreError),
 }

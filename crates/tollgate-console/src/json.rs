@@ -1,5 +1,5 @@
-//! Reads a JSON document strictly: an object that names a member twice is refused, since who checks it and who acts
-//! on it might see different ones. Nesting is bounded by the parser (128 levels).
+//! Strict JSON parsing: an object with a duplicate key is rejected, because validation and use could otherwise see different
+//! values. Nesting is bounded by `serde_json` (128 levels).
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// The document in `bytes`.
+/// Parses a document.
 ///
 /// # Errors
-/// What is wrong with it, as the end of a sentence.
+/// The reason, worded as the end of a sentence.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice::<UniqueKeyValue>(bytes).map(|strict| strict.0).map_err(|error| error.to_string())
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn a_document_is_read_as_it_stands() {
+    fn values_are_preserved() {
         let text = r#"{"a":[1,-2,0.5,null,true,"x"],"b":{"c":18446744073709551615}}"#;
         assert_eq!(
             parse(text.as_bytes()),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ambiguous_or_no_json_is_refused() {
+    fn duplicate_keys_and_invalid_json_are_rejected() {
         assert!(parse(br#"{"scope":"operator","scope":"admin"}"#).unwrap_err().contains("'scope' stands twice"));
         for bad in ["", "{", "{\"a\":NaN}", "{} x", "{\"a\":1,}", "\u{0}", &"[".repeat(5_000)] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");

@@ -1,8 +1,8 @@
 //! The control plane: the admin API.
 //!
-//! One table of routes ([`api`]) is what the router, the authorisation and the OpenAPI document are made from. The crate
-//! does not know the gateway: what it asks of the running process stands in [`GatewayHandle`], and requests come to
-//! [`Console::answer`] from whoever accepted the connection.
+//! The router, authorisation and the OpenAPI document are derived from one route table ([`api`]). The crate does not depend
+//! on the gateway: [`GatewayHandle`] is what it needs from the running process. Requests enter through [`Console::answer`],
+//! either from [`serve`] or from the gateway's own listener.
 
 mod api;
 mod api_error;

@@ -1,4 +1,5 @@
-//! An address of the console's own: connections, their bounds, and HTTP/1.1 and HTTP/2 on them.
+//! Listener for a separate console address (`console.listen`): HTTP/1.1 and HTTP/2, optionally over TLS, with bounds on
+//! connections, headers and shutdown.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -24,14 +25,14 @@ use tollgate_core::RequestId;
 
 use crate::{api_error::ApiError, console::Console, state::RequestMeta};
 
-/// Bounds of the console's own address.
+/// Limits of the console listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerLimits {
-    /// Connections at once; more wait to be accepted.
+    /// Concurrent connections; further ones stay in the accept queue.
     pub connections: usize,
-    /// A request's head has to be complete within this time, and so has the handshake before it.
+    /// Longest time for the TLS handshake, and for each request head.
     pub header_timeout: Duration,
-    /// How long answers under way may go on once it stops.
+    /// Longest time for running responses to finish after a stop.
     pub drain: Duration,
 }
 
@@ -41,42 +42,41 @@ impl Default for ListenerLimits {
     }
 }
 
-/// Serves the console on a listener until it is told to stop, over TLS where there is a certificate. `id` draws the id of a
-/// request.
+/// Serves the console on a listener until `stop` is cancelled; over TLS if `tls` is set. `next_id` generates request ids.
 pub async fn serve(
     console: Console,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limits: ListenerLimits,
-    id: Arc<dyn Fn() -> RequestId + Send + Sync>,
+    next_id: Arc<dyn Fn() -> RequestId + Send + Sync>,
     stop: CancellationToken,
 ) {
     let tracker = TaskTracker::new();
     let graceful = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(limits.connections));
+    let connection_permits = Arc::new(Semaphore::new(limits.connections));
     let mut server = Server::new(TokioExecutor::new());
     server.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_headers(100).max_buf_size(64 << 10);
     server.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(64 << 10);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept(&listener, &connection_permits) => accepted,
         };
         let Some((stream, address, permit)) = accepted else { continue };
-        let (console, id, server, watcher) = (console.clone(), Arc::clone(&id), server.clone(), graceful.watcher());
+        let (console, next_id, server, watcher) = (console.clone(), Arc::clone(&next_id), server.clone(), graceful.watcher());
         let (tls, stop) = (tls.clone(), stop.clone());
         tracker.spawn(async move {
-            let made = move || RequestMeta { id: id(), address };
+            let request_meta = move || RequestMeta { id: next_id(), address };
             match tls {
-                None => talk(&server, watcher, stream, console, made).await,
+                None => serve_connection(&server, watcher, stream, console, request_meta).await,
                 Some(tls) => {
-                    // Who has not shaken hands yet is not waited for.
-                    let shaken = tokio::select! {
+                    // Handshakes in progress do not delay a stop.
+                    let handshake = tokio::select! {
                         () = stop.cancelled() => return,
-                        shaken = timeout(limits.header_timeout, tls.accept(stream)) => shaken,
+                        handshake = timeout(limits.header_timeout, tls.accept(stream)) => handshake,
                     };
-                    if let Ok(Ok(stream)) = shaken {
-                        Box::pin(talk(&server, watcher, stream, console, made)).await;
+                    if let Ok(Ok(stream)) = handshake {
+                        Box::pin(serve_connection(&server, watcher, stream, console, request_meta)).await;
                     }
                 }
             }
@@ -90,8 +90,8 @@ pub async fn serve(
 
 type Server = auto::Builder<TokioExecutor>;
 
-/// Answers the requests of a connection.
-async fn talk<S>(server: &Server, watcher: Watcher, stream: S, console: Console, request_meta: impl Fn() -> RequestMeta)
+/// Serves one connection until it is closed.
+async fn serve_connection<S>(server: &Server, watcher: Watcher, stream: S, console: Console, request_meta: impl Fn() -> RequestMeta)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -101,37 +101,37 @@ where
     });
     let connection = server.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection to the console ended");
+        tracing::debug!(%error, "console connection ended with an error");
     }
 }
 
 type AcceptedConnection = (tokio::net::TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit);
 
-/// The next connection, once there is room for it. A failure to accept is waited out.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<AcceptedConnection> {
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+/// Accepts the next connection once a permit is free. Returns `None` after a failed accept, following a short pause.
+async fn accept(listener: &TcpListener, connection_permits: &Arc<Semaphore>) -> Option<AcceptedConnection> {
+    let permit = Arc::clone(connection_permits).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, peer)) => {
             let _ = stream.set_nodelay(true);
             Some((stream, peer.ip().to_canonical(), permit))
         }
         Err(error) => {
-            tracing::warn!(%error, "the console cannot accept a connection");
+            tracing::warn!(%error, "console: accepting a connection failed");
             tokio::time::sleep(Duration::from_millis(100)).await;
             None
         }
     }
 }
 
-/// Exactly one host, as on the model address, then the console.
+/// Requires exactly one host, as the model address does, then calls the console.
 async fn answer(console: &Console, request_meta: RequestMeta, request: Request<Incoming>) -> Response<Body> {
     let hosts = request.headers().get_all(header::HOST).iter().count();
-    let named = match request.version() {
+    let has_one_host = match request.version() {
         Version::HTTP_2 => hosts <= 1 && request.uri().authority().is_some(),
         Version::HTTP_10 => hosts <= 1,
         _ => hosts == 1,
     };
-    if !named {
+    if !has_one_host {
         let mut response = ApiError::value("Host", "expected exactly one").answer().response();
         response.headers_mut().insert(header::CONNECTION, http::HeaderValue::from_static("close"));
         return response;

@@ -1,4 +1,4 @@
-//! What a handler gives back: a status, headers, and a body that is JSON, a stream or nothing.
+//! Response of a handler: a status, headers, and a body that is JSON, a stream or empty.
 
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -6,35 +6,35 @@ use serde_json::Value;
 use tollgate_core::Revision;
 use tollgate_store::ErrorClass;
 
-/// What failed behind an answer, for who runs the program. It goes along with the response and is never sent.
+/// Cause of a failed request, for the process that called the console. Attached to the response as an extension, never sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalFailure {
-    /// Who can repair it.
+    /// Whether the operator, the network or the data is at fault.
     pub fault: ErrorClass,
-    /// What, where, and what to do next.
+    /// Cause, place and remedy.
     pub message: String,
 }
 
-/// An answer of the admin API.
+/// Response of the admin API.
 #[derive(Debug)]
 pub(crate) struct ApiResponse {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Content,
-    failed: Option<InternalFailure>,
+    cause: Option<InternalFailure>,
 }
 
 #[derive(Debug)]
 enum Content {
-    Nothing,
+    Empty,
     Json(Value),
-    Other(&'static str, Body),
+    Stream(&'static str, Body),
 }
 
 impl ApiResponse {
     /// A JSON document with a status.
     pub(crate) fn of(status: StatusCode, body: Value) -> Self {
-        Self { status, headers: Vec::new(), body: Content::Json(body), failed: None }
+        Self { status, headers: Vec::new(), body: Content::Json(body), cause: None }
     }
 
     /// 200.
@@ -49,15 +49,15 @@ impl ApiResponse {
 
     /// 204.
     pub(crate) fn no_content() -> Self {
-        Self { status: StatusCode::NO_CONTENT, headers: Vec::new(), body: Content::Nothing, failed: None }
+        Self { status: StatusCode::NO_CONTENT, headers: Vec::new(), body: Content::Empty, cause: None }
     }
 
-    /// 200 with a body of another type.
+    /// 200 with a streamed body.
     pub(crate) fn streamed(content_type: &'static str, body: Body) -> Self {
-        Self { status: StatusCode::OK, headers: Vec::new(), body: Content::Other(content_type, body), failed: None }
+        Self { status: StatusCode::OK, headers: Vec::new(), body: Content::Stream(content_type, body), cause: None }
     }
 
-    /// With a header; one that cannot be written is left out.
+    /// Adds a header; a value that is not a valid header value is dropped.
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.push((HeaderName::from_static(name), value));
@@ -65,28 +65,28 @@ impl ApiResponse {
         self
     }
 
-    /// With the last change of what is shown, for `If-Match`.
+    /// Adds the row's revision as `ETag`, for a later `If-Match`.
     pub(crate) fn revision(self, revision: Revision) -> Self {
         self.header("etag", &format!("\"{}\"", revision.0))
     }
 
-    /// With what failed behind it, for who runs the program; it is not sent.
-    pub(crate) fn because(mut self, failed: Option<InternalFailure>) -> Self {
-        self.failed = failed;
+    /// Attaches the cause of a failure; it is not sent.
+    pub(crate) fn with_cause(mut self, cause: Option<InternalFailure>) -> Self {
+        self.cause = cause;
         self
     }
 
-    /// The whole response.
+    /// Converts to an HTTP response.
     pub(crate) fn response(self) -> Response<Body> {
         let (content_type, body) = match self.body {
-            Content::Nothing => (None, Body::empty()),
+            Content::Empty => (None, Body::empty()),
             Content::Json(value) => (Some("application/json; charset=utf-8"), Body::from(value.to_string())),
-            Content::Other(content_type, body) => (Some(content_type), body),
+            Content::Stream(content_type, body) => (Some(content_type), body),
         };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
-        if let Some(failed) = self.failed {
-            response.extensions_mut().insert(failed);
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
         }
         let headers = response.headers_mut();
         if let Some(content_type) = content_type {

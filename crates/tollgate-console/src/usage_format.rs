@@ -1,12 +1,11 @@
-//! A usage record as one JSON object or one CSV row: the form of the admin API and of `usage export`.
+//! Usage records as JSON objects and CSV rows, for the admin API and `usage export`.
 
 use serde_json::{Value, json};
 use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, TraceEntry, UsageRecord};
 
 use crate::time::rfc3339;
 
-/// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts in integer nano-USD
-/// and beside them in USD.
+/// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts both in integer nano-USD and in decimal USD.
 #[must_use]
 pub fn json(record: &UsageRecord) -> Value {
     json!({
@@ -61,7 +60,7 @@ fn attempt(attempt: &AttemptRecord) -> Value {
     })
 }
 
-/// Every kind, also where there is none: only the journal leaves zeros out.
+/// All kinds of tokens, zeros included.
 fn tokens(tokens: &Tokens) -> Value {
     let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source: from } = tokens;
     json!({
@@ -117,13 +116,13 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
         or_empty(record.reason.clone()),
         record.status.to_string(),
         record.key.to_string(),
-        told(&record.key_name),
+        escape_formula(&record.key_name),
         record.member.to_string(),
-        told(record.group_name.as_deref().unwrap_or_default()),
+        escape_formula(record.group_name.as_deref().unwrap_or_default()),
         record.protocol_in.as_str().to_owned(),
         or_empty(record.protocol_out.map(|protocol| protocol.as_str().to_owned())),
         record.method.as_str().to_owned(),
-        told(record.model.as_deref().unwrap_or_default()),
+        escape_formula(record.model.as_deref().unwrap_or_default()),
         record.stream.to_string(),
         record.tokens.input.to_string(),
         record.tokens.output.to_string(),
@@ -141,9 +140,9 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
     ]
 }
 
-/// A text that somebody else wrote, such as a model's name that a caller made up. A spreadsheet takes what begins like this for a
-/// formula; an apostrophe before it says that it is text.
-fn told(text: &str) -> String {
+/// Escapes text from a caller, such as a model name: spreadsheets evaluate cells that begin with one of these characters as
+/// formulas, and an apostrophe prevents that.
+fn escape_formula(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }
 }
@@ -162,10 +161,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_looks_like_a_formula_is_marked_as_text() {
+    fn text_that_looks_like_a_formula_is_escaped() {
         for formula in ["=cmd|'/C calc'!A1", "+1", "-1", "@SUM(A1)", "\t=1"] {
-            assert_eq!(told(formula), format!("'{formula}"));
+            assert_eq!(escape_formula(formula), format!("'{formula}"));
         }
-        assert_eq!((told("gpt-4=x"), told("")), ("gpt-4=x".to_owned(), String::new()));
+        assert_eq!((escape_formula("gpt-4=x"), escape_formula("")), ("gpt-4=x".to_owned(), String::new()));
     }
 }

@@ -1,6 +1,5 @@
-//! The admin API as commands ask it. Every verb is written once, as requests to that API; here alone is decided where it is:
-//! in this process on the database of the data folder, or at a running gateway (`--url`). What a verb prints is therefore the
-//! same in both places, and so is what it refuses.
+//! Client of the admin API for commands. Every command is a series of requests to that API, answered either in this process on the
+//! database of the data folder or by a running gateway (`--url`), so that its output and errors are the same in both cases.
 
 mod error;
 mod local;
@@ -19,12 +18,12 @@ pub(crate) use path::ApiPath;
 
 use crate::{cli::Common, config, failure::Failure, journal_backlog::JournalBacklog};
 
-/// Items of a page that is asked for where all of them are wanted.
+/// Page size when all items are read.
 const PAGE: &str = "1000";
-/// Largest answer that is read whole.
-const ANSWER_BYTES: usize = 256 << 20;
+/// Largest response body.
+const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
-/// The admin API, wherever it is.
+/// Client of the admin API.
 #[derive(Debug)]
 pub(crate) struct Admin {
     backend: AdminBackend,
@@ -32,24 +31,22 @@ pub(crate) struct Admin {
 
 #[derive(Debug)]
 enum AdminBackend {
-    /// In this process, on the database.
+    /// In this process, on the database of the data folder.
     Local(local::LocalAdmin),
-    /// At a running gateway.
+    /// A running gateway.
     Remote(remote::RemoteAdmin),
 }
 
-/// A request that changes something, or may.
+/// A request with a method, body or preconditions.
 #[derive(Clone)]
 pub(crate) struct AdminRequest<'a> {
-    /// Method.
     pub(crate) method: Method,
-    /// To what.
     pub(crate) target: &'a ApiPath,
-    /// JSON; `None`: no body.
+    /// JSON body.
     pub(crate) body: Option<&'a Value>,
-    /// Makes it happen once.
+    /// Value of `Idempotency-Key`.
     pub(crate) idempotency_key: Option<&'a str>,
-    /// Only if the revision is still this one.
+    /// Value of `If-Match`: required revision.
     pub(crate) if_match: Option<u64>,
 }
 
@@ -59,29 +56,27 @@ impl<'a> AdminRequest<'a> {
         Self { method, target, body: Some(body), idempotency_key: None, if_match: None }
     }
 
-    /// A removal.
+    /// A DELETE request.
     pub(crate) const fn delete(target: &'a ApiPath) -> Self {
         Self { method: Method::DELETE, target, body: None, idempotency_key: None, if_match: None }
     }
 }
 
-/// An answer that went well.
+/// A successful response.
 #[derive(Debug)]
 pub(crate) struct AdminResponse {
-    /// Its document; null where there is none.
+    /// JSON body; null if there is none.
     pub(crate) body: Value,
-    /// The same was asked before, and nothing happened this time.
+    /// Whether an idempotent request was repeated: nothing changed.
     pub(crate) repeated: bool,
 }
 
 impl Admin {
-    /// The one decision where a command is answered: `--url`, then `--data`, then `TOLLGATE_URL`, then this machine.
+    /// Chooses the backend: `--url`, then `--data`, then `TOLLGATE_URL`, then the default data folder.
     pub(crate) async fn open(common: &Common, folder: FolderPolicy) -> Result<Self, Failure> {
         if let (Some(_), Some(data)) = (&common.url, &common.data) {
             let data = data.display();
-            return Err(Failure::Usage(format!(
-                "--url names a running gateway and --data {data} a folder: leave one of them away"
-            )));
+            return Err(Failure::Usage(format!("--url names a running gateway and --data {data} a folder: use only one of them")));
         }
         let backend = match url(common) {
             Some(url) => AdminBackend::Remote(remote::RemoteAdmin::at(&url, key(common)?, common.quiet)?),
@@ -90,7 +85,7 @@ impl Admin {
         Ok(Self { backend })
     }
 
-    /// Writes changes down as made by this, where that is ours to say.
+    /// Sets the actor recorded for changes. A running gateway records its own.
     pub(crate) fn with_actor(mut self, name: &str) -> Self {
         if let AdminBackend::Local(local) = &mut self.backend {
             local.set_actor(name);
@@ -98,37 +93,41 @@ impl Admin {
         self
     }
 
-    /// Records that are answered and perhaps not booked yet: those in the journal of this machine. What a running gateway has
-    /// in its journal is booked a moment later.
-    pub(crate) fn unbooked(&self, common: &Common) -> Result<JournalBacklog, Failure> {
+    /// Records in the local journal that may not be in the database yet. Empty for a running gateway, which books its records
+    /// itself.
+    pub(crate) fn journal_backlog(&self, common: &Common) -> Result<JournalBacklog, Failure> {
         match &self.backend {
             AdminBackend::Local(_) => JournalBacklog::read(common),
             AdminBackend::Remote(_) => Ok(JournalBacklog::default()),
         }
     }
 
-    /// Gives those of them that were not shown, until `each` says that it is enough.
-    pub(crate) async fn rest(&self, unbooked: JournalBacklog, each: impl FnMut(&UsageRecord) -> bool) -> Result<(), Failure> {
+    /// Passes the remaining records to `each` until it returns `false`.
+    pub(crate) async fn for_each_remaining(
+        &self,
+        backlog: JournalBacklog,
+        each: impl FnMut(&UsageRecord) -> bool,
+    ) -> Result<(), Failure> {
         match &self.backend {
-            AdminBackend::Local(local) => unbooked.rest(local.store(), each).await,
+            AdminBackend::Local(local) => backlog.for_each_remaining(local.store(), each).await,
             AdminBackend::Remote(_) => Ok(()),
         }
     }
 
-    /// One document.
+    /// GETs a JSON document.
     pub(crate) async fn get(&self, target: &ApiPath) -> Result<Value, AdminError> {
-        let request = request(Method::GET, target).body(Body::empty()).expect("targets are encoded");
+        let request = request(Method::GET, target).body(Body::empty()).expect("ApiPath is a valid URI");
         Ok(self.request_json(request).await?.body)
     }
 
-    /// One page: its items, and where the next one begins.
+    /// GETs one page: its items and the cursor of the next page.
     pub(crate) async fn page(&self, target: &ApiPath) -> Result<(Vec<Value>, Option<String>), AdminError> {
         let mut page = self.get(target).await?;
         let Value::Array(items) = page["items"].take() else { return Err(error::not_admin_api(&self.name()).into()) };
         Ok((items, page["next"].as_str().map(str::to_owned)))
     }
 
-    /// The items of every page.
+    /// GETs the items of all pages.
     pub(crate) async fn all(&self, target: &ApiPath) -> Result<Vec<Value>, AdminError> {
         let first = target.clone().with("limit", PAGE);
         let (mut items, mut next) = (Vec::new(), Some(first.clone()));
@@ -140,9 +139,9 @@ impl Admin {
         Ok(items)
     }
 
-    /// Sends something.
-    pub(crate) async fn send(&self, sending: AdminRequest<'_>) -> Result<AdminResponse, AdminError> {
-        let AdminRequest { method, target, body, idempotency_key, if_match } = sending;
+    /// Sends a request.
+    pub(crate) async fn send(&self, sent: AdminRequest<'_>) -> Result<AdminResponse, AdminError> {
+        let AdminRequest { method, target, body, idempotency_key, if_match } = sent;
         let mut request = request(method, target);
         if let Some(key) = idempotency_key {
             request = request.header("idempotency-key", key);
@@ -159,12 +158,13 @@ impl Admin {
         };
         let request = request.body(body);
         self.request_json(
-            request.map_err(|_| Failure::Usage("the idempotency key has characters that no header takes".to_owned()))?,
+            request
+                .map_err(|_| Failure::Usage("the idempotency key has characters that are not allowed in a header".to_owned()))?,
         )
         .await
     }
 
-    /// An answer that comes in lines.
+    /// Sends a request whose response is a stream of lines.
     pub(crate) async fn lines(&self, method: Method, target: &ApiPath, body: Option<&Value>) -> Result<LineStream, AdminError> {
         let mut request = request(method, target);
         let body = match body {
@@ -174,9 +174,9 @@ impl Admin {
             }
             None => Body::empty(),
         };
-        let response = self.call(request.body(body).expect("targets are encoded")).await?;
+        let response = self.call(request.body(body).expect("ApiPath is a valid URI")).await?;
         if response.status() == StatusCode::OK {
-            return Ok(LineStream { body: response.into_body(), buffer: Vec::new(), at: 0 });
+            return Ok(LineStream { body: response.into_body(), buffer: Vec::new(), position: 0 });
         }
         Err(self.refused(response).await)
     }
@@ -190,7 +190,7 @@ impl Admin {
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(AdminResponse { body: Value::Null, repeated });
         }
-        let bytes = remote::read_body(response.into_body(), ANSWER_BYTES).await?;
+        let bytes = remote::read_body(response.into_body(), MAX_RESPONSE_BYTES).await?;
         let body = serde_json::from_slice(&bytes).map_err(|_| error::not_admin_api(&self.name()))?;
         Ok(AdminResponse { body, repeated })
     }
@@ -218,29 +218,29 @@ fn request(method: Method, target: &ApiPath) -> http::request::Builder {
     Request::builder().method(method).uri(target.as_str())
 }
 
-/// Lines as they come.
+/// Lines of a response body.
 #[derive(Debug)]
 pub(crate) struct LineStream {
     body: Body,
     buffer: Vec<u8>,
-    /// Where the next line begins in the buffer.
-    at: usize,
+    /// Start of the next line in the buffer.
+    position: usize,
 }
 
 impl LineStream {
-    /// The next line with its end; `None` behind the last one. What breaks off is an error, never an end.
+    /// The next line, including its line break; `None` after the last. A truncated response is an error.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
-            if let Some(end) = self.buffer[self.at..].iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer[self.at..=self.at + end].to_vec();
-                self.at += end + 1;
+            if let Some(end) = self.buffer[self.position..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer[self.position..=self.position + end].to_vec();
+                self.position += end + 1;
                 return Ok(Some(line));
             }
-            self.buffer.drain(..self.at);
-            self.at = 0;
+            self.buffer.drain(..self.position);
+            self.position = 0;
             match remote::next_chunk(&mut self.body).await? {
-                Some(_) if self.buffer.len() > ANSWER_BYTES => {
-                    return Err(Failure::Machine("a line of the answer has no end".to_owned()));
+                Some(_) if self.buffer.len() > MAX_RESPONSE_BYTES => {
+                    return Err(Failure::Machine("a line of the response is too long".to_owned()));
                 }
                 Some(piece) => self.buffer.extend_from_slice(&piece),
                 None if self.buffer.is_empty() => return Ok(None),
@@ -250,10 +250,10 @@ impl LineStream {
     }
 }
 
-/// The gateway that is asked for. A folder that is named on the command line beats an address in the environment.
+/// URL of the gateway to use. `--data` overrides `TOLLGATE_URL`.
 fn url(common: &Common) -> Option<String> {
-    let in_environment = || config::variable("TOLLGATE_URL").filter(|_| common.data.is_none());
-    common.url.clone().or_else(in_environment).filter(|url| !url.is_empty())
+    let from_environment = || config::variable("TOLLGATE_URL").filter(|_| common.data.is_none());
+    common.url.clone().or_else(from_environment).filter(|url| !url.is_empty())
 }
 
 fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
@@ -261,28 +261,28 @@ fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
     let Some(text) = given.filter(|text| !text.is_empty()) else {
         return Err(Failure::written(
             "no admin key was given: set TOLLGATE_ADMIN_KEY (or --admin-key env:NAME or file:PATH); `tollgate admin-key create` \
-             on the gateway's machine makes one",
+             on the gateway's machine creates one",
         ));
     };
     let key = config::reference(&text).map_err(|fault| Failure::written(format!("--admin-key: {fault}")))?;
     Ok(tollgate_core::Secret::new(key))
 }
 
-/// Refuses `--url` for a verb that looks at this machine.
-pub(crate) fn reject_url(common: &Common, verb: &str) -> Result<(), Failure> {
+/// Rejects `--url` for a command that works on the local machine.
+pub(crate) fn reject_url(common: &Common, command: &str) -> Result<(), Failure> {
     if common.url.is_none() {
         return Ok(());
     }
-    Err(Failure::Usage(format!("`{verb}` looks at the machine it runs on: leave --url away, or run it on the gateway's machine")))
+    Err(Failure::Usage(format!("`{command}` works on the local machine: remove --url, or run it on the gateway's machine")))
 }
 
-/// Refuses a verb that reads a gateway's own folder where another gateway was asked for, by the environment too: what it says
-/// would be taken for that other gateway's.
-pub(crate) fn require_local(common: &Common, verb: &str) -> Result<(), Failure> {
-    reject_url(common, verb)?;
+/// Rejects `--url` and `TOLLGATE_URL` for a command that reads the local data folder: its output would be mistaken for that of
+/// the other gateway.
+pub(crate) fn require_local(common: &Common, command: &str) -> Result<(), Failure> {
+    reject_url(common, command)?;
     if url(common).is_some() {
         return Err(Failure::Usage(format!(
-            "`{verb}` looks at the machine it runs on, and TOLLGATE_URL names another: unset it, or name the folder with --data"
+            "`{command}` works on the local machine, but TOLLGATE_URL is set: unset it, or set --data"
         )));
     }
     Ok(())

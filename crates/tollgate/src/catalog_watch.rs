@@ -1,5 +1,5 @@
-//! Keeps the running gateway's snapshot current: the catalog file on SIGHUP and when it changes, the database when
-//! anybody writes to it. A file that is refused changes nothing.
+//! Keeps the snapshot of the running gateway current: follows the catalog file (on changes and SIGHUP) and the catalog revision in
+//! the database. An invalid file changes nothing.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,12 +15,12 @@ use tollgate_store::{Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreEr
 
 use crate::{catalog_file, compose, failure::Failure};
 
-/// How often the catalog file is looked at.
+/// Interval of checks for a changed catalog file.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause after the database did not answer.
+/// Pause after a failed database query.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Brings the database in line with the served file. The number of lines of the plan.
+/// Applies the served file to the database. Returns the number of changed rows.
 pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Failure> {
     let file = catalog_file::read(path)?;
     let plan = catalog_file::plan_served(store, path, &file).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
     if let Err(StoreError::Refused(refused)) = &applied
         && matches!(refused.reason, ChangeRefusal::Stale { .. })
     {
-        // Another node was first, perhaps with the same file.
+        // Another node applied a file concurrently, possibly the same one.
         return Err(Failure::Machine(refused.to_string()));
     }
     applied?;
@@ -42,13 +42,14 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
     Ok(plan.lines.len())
 }
 
-/// The same at a start. Nodes that start at once with one file meet in the database: whoever comes second finds it done.
-pub(crate) async fn serve_file_first(store: &Store, path: &Path) -> Result<usize, Failure> {
+/// Applies the file at the start, with retries: nodes that start together with the same file conflict, and all but one find it
+/// already applied.
+pub(crate) async fn serve_file_at_start(store: &Store, path: &Path) -> Result<usize, Failure> {
     const TRIES: u32 = 5;
     for _ in 1..TRIES {
         match serve_file(store, path).await {
             Err(Failure::Machine(why)) => {
-                tracing::info!(catalog.file = %path.display(), "the catalog file is tried again: {why}");
+                tracing::info!(catalog.file = %path.display(), "applying the catalog file is retried: {why}");
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             served => return served,
@@ -57,15 +58,15 @@ pub(crate) async fn serve_file_first(store: &Store, path: &Path) -> Result<usize
     serve_file(store, path).await
 }
 
-/// Reads the file again when it changes and on SIGHUP, until it is told to stop.
+/// Applies the file again when it changes and on SIGHUP, until `stop` is cancelled.
 pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationToken) {
-    let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
-    // A start without the database has left the file for later.
+    let Ok(mut sighup) = signal(SignalKind::hangup()) else { return };
+    // A start without the database has not applied the file yet.
     let mut seen = if store.spending_known_at().is_none() { stamp(&path) } else { None };
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = hang_up.recv() => {}
+            _ = sighup.recv() => {}
             () = tokio::time::sleep(POLL_INTERVAL) => {
                 if stamp(&path) == seen || store.spending_known_at().is_some() {
                     continue;
@@ -76,7 +77,7 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
         match serve_file(&store, &path).await {
             Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
             Err(Failure::Unreachable(why) | Failure::Machine(why)) => {
-                tracing::warn!(catalog.file = %path.display(), "the catalog file is tried again: {why}");
+                tracing::warn!(catalog.file = %path.display(), "applying the catalog file is retried: {why}");
                 seen = None;
                 tokio::time::sleep(RETRY_AFTER).await;
             }
@@ -87,31 +88,31 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
     }
 }
 
-/// What tells one state of a file from the next.
+/// Modification time and size, to detect changes of a file.
 fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// Loads a new snapshot whenever the revision moves, whoever moved it, until it is told to stop.
+/// Loads a new snapshot whenever the catalog revision changes, until `stop` is cancelled.
 pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: Arc<HealthRegistry>, stop: CancellationToken) {
     let mut known = shared.catalog.load().revision;
     let mut failing = false;
     loop {
-        let looked = async {
-            // After a failure the first answer counts, even if nothing changed.
+        let next_revision = async {
+            // After a failure any successful read ends the degraded state, even if nothing changed.
             if failing { store.catalog.revision().await } else { store.catalog.wait_for_change(known).await }
         };
-        let looked = tokio::select! {
+        let revision = tokio::select! {
             () = stop.cancelled() => return,
-            looked = looked => looked,
+            revision = next_revision => revision,
         };
-        let followed = match looked {
+        let loaded = match revision {
             Ok(revision) if revision == known => Ok(known),
-            Ok(_) => follow(&store, &shared, &registry, known).await,
+            Ok(_) => load_snapshot(&store, &shared, &registry, known).await,
             Err(error) => Err(error.into()),
         };
-        match followed {
+        match loaded {
             Ok(revision) => {
                 known = revision;
                 if failing {
@@ -122,7 +123,7 @@ pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: 
             }
             Err(failure) => {
                 if !failing {
-                    tracing::warn!("cannot read the catalog, the known one serves on: {failure}");
+                    tracing::warn!("cannot read the catalog, the last known one stays in force: {failure}");
                 }
                 failing = true;
                 shared.condition.set_degraded(true);
@@ -135,15 +136,15 @@ pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: 
     }
 }
 
-/// Takes a new snapshot into force and drops what caches hold of the rows that changed.
-async fn follow(store: &Store, shared: &Shared, registry: &HealthRegistry, known: Revision) -> Result<Revision, Failure> {
+/// Installs the current snapshot and invalidates cached keys affected by the changed rows.
+async fn load_snapshot(store: &Store, shared: &Shared, registry: &HealthRegistry, known: Revision) -> Result<Revision, Failure> {
     let changed = store.catalog.changed_since(known).await?;
     let catalog = store.catalog.load().await?;
     let revision = catalog.revision;
     let catalog = Arc::new(catalog);
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
     shared.replace_catalog(Arc::clone(&catalog));
-    // Behind it: whoever hears that a rest is over finds the new credential.
+    // After the catalog: a request woken by the end of a cooldown must see the new credential.
     registry.configure(catalog.accounts().map(|account| &**account));
     for row in changed {
         match (row.kind, KeyId::parse(&row.id)) {

@@ -1,4 +1,4 @@
-//! A channel's accounts called for real, one after the other: what the admin API offers and `channel test` shows.
+//! Channel tests: sends a real request through each account of a channel and reports every step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,23 +6,23 @@ use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, Te
 use tollgate_core::{AccountId, Catalog, Provider};
 use tollgate_gateway::upstream::client::{ProbeStep, Trust, probe};
 
-/// Tests the accounts that are asked for, by name or id; all of them where none is. `passed` is told each that passed, and
-/// whether the channel's accounts cool at all.
+/// Tests one account (by name or id) or all accounts of a channel. `on_pass` receives each account that passed, and whether
+/// cooldowns are enabled for the channel.
 ///
 /// # Errors
-/// When there is no such channel, account or model, or nothing to reach.
+/// No such channel, account or model, or the channel is built in.
 pub(crate) async fn run(
     catalog: &Catalog,
     channel: &str,
     account: Option<&str>,
     model: Option<&str>,
-    seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
-    passed: &mut (dyn FnMut(AccountId, bool) + Send),
+    on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+    on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
     let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
-    let wanted = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
-    let accounts: Vec<_> = channel.accounts.iter().filter(|known| wanted(&known.name, known.id)).collect();
+    let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
+    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.name, known.id)).collect();
     if accounts.is_empty() {
         return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
     }
@@ -35,26 +35,26 @@ pub(crate) async fn run(
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
         let mut steps = Vec::new();
-        let mut note = |step: ProbeStep, took: Duration| {
-            let (name, detail) = words(&step);
+        let mut on_step = |step: ProbeStep, took: Duration| {
+            let (name, detail) = describe(&step);
             let step = TestStep { step: name, took_ms: took.as_secs_f64() * 1_000.0, detail };
-            seen(ChannelTestEvent::Step { account: &account.name, model: &serves.model, step: &step });
+            on_event(ChannelTestEvent::Step { account: &account.name, model: &serves.model, step: &step });
             steps.push(step);
         };
-        let result = probe(channel, account, serves, Arc::clone(&trust), &mut note).await;
+        let result = probe(channel, account, serves, Arc::clone(&trust), &mut on_step).await;
         if result.is_ok() {
-            passed(account.id, channel.cooling);
+            on_pass(account.id, channel.cooling);
         }
         let error = result.err().map(|fault| fault.to_string());
-        let one = AccountTestResult { account: account.name.clone(), model: serves.model.clone(), steps, error };
-        seen(ChannelTestEvent::End(&one));
-        tested.push(one);
+        let result = AccountTestResult { account: account.name.clone(), model: serves.model.clone(), steps, error };
+        on_event(ChannelTestEvent::End(&result));
+        tested.push(result);
     }
     Ok(tested)
 }
 
-/// A step's name and what there is to say about it.
-fn words(step: &ProbeStep) -> (&'static str, String) {
+/// Name and details of a step.
+fn describe(step: &ProbeStep) -> (&'static str, String) {
     match step {
         ProbeStep::Resolved(addresses) => ("DNS", addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ProbeStep::Connected => ("TCP", "connected".to_owned()),
@@ -64,6 +64,6 @@ fn words(step: &ProbeStep) -> (&'static str, String) {
         ProbeStep::Answered(status) => ("HTTP", format!("status {status}")),
         ProbeStep::FirstByte => ("first byte", String::new()),
         ProbeStep::Usage(Some(usage)) => ("usage", format!("{} tokens in, {} out", usage.prompt_total, usage.completion_total)),
-        ProbeStep::Usage(None) => ("usage", "the provider sent none; it will be counted here".to_owned()),
+        ProbeStep::Usage(None) => ("usage", "the provider sent none; tokens will be counted locally".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! The command line, as types.
+//! Command line arguments.
 
 mod accounting;
 mod resources;
@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     pub(crate) command: Option<Command>,
 }
 
-/// What every verb takes.
+/// Options of all commands.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// Settings file [default: `$TOLLGATE_CONFIG`, ./tollgate.toml, /etc/tollgate/tollgate.toml]
@@ -30,87 +30,87 @@ pub(crate) struct Common {
     /// Data folder [default: ./tollgate-data]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Ask the admin API of the gateway at this address instead of opening its database [default: `$TOLLGATE_URL`]
+    /// Use the admin API of a running gateway, such as `https://gateway.example.com`, instead of the local database [default: `$TOLLGATE_URL`]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Admin key for that, as `env:NAME`, `file:PATH` or the key itself [default: `$TOLLGATE_ADMIN_KEY`]
+    /// Admin key for `--url`: `env:NAME`, `file:PATH` or the key itself [default: `$TOLLGATE_ADMIN_KEY`]
     #[arg(long, global = true, value_name = "KEY", value_parser = secret)]
     pub(crate) admin_key: Option<Secret>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print only what was asked for
+    /// Print results only, without remarks
     #[arg(long, global = true)]
     pub(crate) quiet: bool,
 }
 
-/// Takes any text, and shows it to nobody.
-#[expect(clippy::unnecessary_wraps, reason = "the form of a value parser")]
+/// Value parser for secrets: accepts any text and never prints it.
+#[expect(clippy::unnecessary_wraps, reason = "signature of a value parser")]
 fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     Ok(Secret::new(text.to_owned()))
 }
 
-/// The verbs.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve callers (what happens without a verb)
+    /// Run the gateway (the default command)
     Serve(Serve),
-    /// Check the settings and show their values and where they come from
+    /// Validate the settings and print each value with its source
     Check(Check),
-    /// Look at folder, keys, database and journal, and say what to do
+    /// Diagnose data folder, database, journal and Redis
     Doctor(Doctor),
-    /// Ask whether the gateway on this machine takes requests; for health checks
+    /// Check that the local gateway takes requests (for container health checks)
     Ready,
-    /// Apply a catalog file to the database: plan, confirm, apply
+    /// Apply a catalog file to the database, after showing the changes
     Apply(Apply),
-    /// Print the current catalog as a file, without secrets
+    /// Print the current catalog as a catalog file, without secrets
     Pull,
-    /// Service keys
+    /// Manage service keys of callers
     #[command(subcommand)]
     Key(Key),
-    /// Keys of the admin API
+    /// Manage keys of the admin API
     #[command(subcommand)]
     AdminKey(AdminKey),
-    /// Channels and their accounts
+    /// Manage and test channels
     #[command(subcommand)]
     Channel(Channel),
-    /// Accounts under a channel
+    /// Manage accounts of a channel
     #[command(subcommand)]
     Account(Account),
-    /// Models and their prices
+    /// Manage models and their prices
     #[command(subcommand)]
     Model(Model),
-    /// Groups
+    /// Manage groups
     #[command(subcommand)]
     Group(ResourceCommand),
-    /// Members
+    /// Manage members
     #[command(subcommand)]
     Member(ResourceCommand),
-    /// Budgets with what is spent of them
+    /// Show budgets and current spending
     #[command(subcommand)]
     Budget(Budget),
-    /// Who changed what, newest first
+    /// Show the audit log, newest entry first
     Audit(Audit),
-    /// The settings in force and where each comes from
+    /// Show the effective settings and the source of each
     Settings(Settings),
-    /// The usage log
+    /// Show, sum up and export usage records
     #[command(subcommand)]
     Usage(Usage),
     /// Move this gateway to another database
     #[command(subcommand)]
     Migrate(Migrate),
-    /// Members' money
+    /// Post to and show the ledger of member balances
     #[command(subcommand)]
     Ledger(Ledger),
-    /// Check that ledger, balances, usage log and journal agree
+    /// Verify that ledger, balances, usage log and journal agree
     Verify,
-    /// Say which accounts a request would use, in order, and why not the others
+    /// Explain how a request would be routed: accounts in order, and why others are excluded
     Explain(Explain),
-    /// Say what a changed catalog file would have done with the requests of the usage log
+    /// Show how a changed catalog file would have routed and priced the recorded requests
     Replay(Replay),
-    /// Print a completion script
+    /// Print a shell completion script
     Completions {
-        /// For which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
     /// Print the manual page
@@ -128,7 +128,7 @@ impl Default for Command {
 /// `serve`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Serve {
-    /// Catalog file to serve; what it names is owned by the file
+    /// Catalog file to serve; its rows are read-only elsewhere
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
     /// Address to listen on [default: 127.0.0.1:8080]
@@ -139,10 +139,10 @@ pub(crate) struct Serve {
 /// `check`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Check {
-    /// Also check this catalog file
+    /// Also validate this catalog file
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
-    /// Print the example settings file instead
+    /// Print the example settings file and exit
     #[arg(long)]
     pub(crate) example: bool,
 }
@@ -150,7 +150,7 @@ pub(crate) struct Check {
 /// `doctor`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Doctor {
-    /// Move damaged journal segments aside, keeping what is whole; only while nothing serves
+    /// Repair damaged journal segments, keeping intact entries; requires that no gateway is running
     #[arg(long)]
     pub(crate) repair: bool,
 }
@@ -158,15 +158,15 @@ pub(crate) struct Doctor {
 /// `apply`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Apply {
-    /// Catalog file
+    /// Catalog file, such as catalog.toml
     pub(crate) file: PathBuf,
-    /// Say what would change, price limits' effects included, and change nothing
+    /// Show the changes and their effects without applying them
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask
+    /// Apply without confirmation
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Also remove what the file does not name
+    /// Also remove rows that the file does not contain
     #[arg(long)]
     pub(crate) prune: bool,
 }
@@ -174,9 +174,9 @@ pub(crate) struct Apply {
 /// `migrate …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Migrate {
-    /// Copy the SQLite file of this gateway to PostgreSQL; repeat it once the gateway is stopped
+    /// Copy the SQLite database to PostgreSQL; run it again after stopping the gateway
     ToPostgres {
-        /// Where to, such as `postgres://tollgate:secret@db.internal/tollgate`
+        /// PostgreSQL URL, such as `postgres://tollgate:secret@db.internal/tollgate`
         #[arg(value_name = "URL")]
         target: String,
     },
@@ -185,7 +185,7 @@ pub(crate) enum Migrate {
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Replay {
-    /// Catalog file as it would be served or applied
+    /// Catalog file to compare with the current catalog
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) filter: UsageFilter,
@@ -194,25 +194,25 @@ pub(crate) struct Replay {
 /// `explain`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Explain {
-    /// Model as a caller names it
+    /// Model name as sent by callers, such as gpt-4.1
     #[arg(long)]
     pub(crate) model: String,
-    /// Key id, or its name where only one has it
+    /// Key id, or key name if it is unambiguous
     #[arg(long)]
     pub(crate) key: String,
-    /// openai or gemini
+    /// Protocol of the caller: openai or gemini
     #[arg(long, default_value = "openai")]
     pub(crate) protocol: String,
-    /// A field the request carries, such as `logit_bias`; repeat
+    /// Field the request contains, such as `logit_bias`; may be repeated
     #[arg(long = "field", value_name = "FIELD")]
     pub(crate) fields: Vec<String>,
-    /// The request's `x-tollgate-max-price`, such as `input=1.5,output=6`
+    /// Value of the header `x-tollgate-max-price`, such as `input=1.5,output=6`
     #[arg(long, value_name = "PRICES")]
     pub(crate) max_price: Option<String>,
-    /// What the request's input is estimated at, in tokens [default: 1000]
+    /// Estimated input in tokens [default: 1000]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32))]
     pub(crate) input_tokens: Option<u32>,
-    /// The output limit it asks for, in tokens [default: none, so the model's own counts, else 16384]
+    /// Requested output limit in tokens [default: the limit of the model, else 16384]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) output_tokens: Option<u32>,
 }

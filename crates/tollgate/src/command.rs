@@ -1,4 +1,4 @@
-//! One file per verb. Verbs that ask or change a gateway do it through [`crate::admin`].
+//! The commands, one file each. Commands that query or change a gateway use [`crate::admin`].
 
 pub(crate) mod about;
 pub(crate) mod admin_key;

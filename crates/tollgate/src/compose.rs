@@ -1,4 +1,4 @@
-//! The only place that knows every crate: from settings to stores, and from stores to a running gateway.
+//! Composition root: builds the store, journal, counters and shared gateway state from settings.
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     failure::Failure,
 };
 
-/// The settings of this process.
+/// Loads the settings of this process.
 pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Result<Config, Failure> {
     let mut flags = flags.to_vec();
     if let Some(data) = &common.data {
@@ -41,17 +41,17 @@ pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Res
     config::load(&ConfigOverrides { file: common.config.clone(), flags }).map_err(Failure::Written)
 }
 
-/// The time it is.
+/// Current time.
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// Who makes changes from the command line.
+/// Actor recorded for changes from the command line.
 pub(crate) fn actor() -> Actor {
     Actor { door: ChangeOrigin::Cli, name: "command line".to_owned() }
 }
 
-/// A runtime for background work and for commands.
+/// Runtime for background work and for commands.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     Builder::new_multi_thread()
         .worker_threads(2)
@@ -61,13 +61,15 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))
 }
 
-/// Runs a command's future to its end.
+/// Runs a future to completion on a new runtime.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     runtime()?.block_on(future)
 }
 
-/// Opens the store for one command, beside a running gateway or without one. A folder that holds nothing is not filled: its
-/// name is more likely a typing error than a wish.
+/// Opens the store for one command; a gateway may be running on it.
+///
+/// # Errors
+/// There is no database: a misspelled `--data` must not create one.
 pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
     let config = settings(common, &[])?;
     if config.database_url.is_none() && !database_file(&config.data).exists() {
@@ -83,46 +85,46 @@ fn database_file(data: &Path) -> std::path::PathBuf {
     data.join("tollgate.db")
 }
 
-/// How a gateway with these settings serves: alone, or as one of several nodes.
+/// Access mode for serving: alone, or as one of several nodes.
 pub(crate) fn access(config: &Config) -> AccessMode {
     if config.redis_url.is_some() { AccessMode::Node } else { AccessMode::Serve }
 }
 
-/// What has to run beside counters in Redis.
+/// Background work for counters in Redis.
 pub(crate) struct RedisTasks {
-    /// The work behind them.
+    /// Synchronises counters.
     pub(crate) work: RedisWorker,
-    /// What nodes tell each other of accounts.
+    /// Cooldowns shared between nodes.
     pub(crate) health: SharedHealth,
 }
 
-/// Counters that begin with what was spent: of this process, or shared in Redis, with the work behind that.
+/// Counters initialised with current spending, in this process or shared in Redis.
 pub(crate) async fn counters(
     config: &Config,
     store: &Store,
 ) -> Result<(Arc<dyn Counters>, LedgerPosition, Option<RedisTasks>), Failure> {
-    let life = reservation_ttl(config);
-    let Some(place) = redis_place(config)? else {
-        let (counters, ledger) = store.counters(now(), life).await?;
+    let ttl = reservation_ttl(config);
+    let Some(address) = redis_address(config)? else {
+        let (counters, ledger) = store.counters(now(), ttl).await?;
         return Ok((counters, ledger, None));
     };
     let spending = store.ledger.spending(now()).await?;
     let options = RedisOptions {
-        address: place.clone(),
+        address: address.clone(),
         namespace: store.namespace(),
-        reservation_ttl: life,
+        reservation_ttl: ttl,
         nodes: config.number("redis.nodes"),
         random: RandomSource::system(),
         clock: now,
         instant: || SystemClock.instant(),
     };
-    let health = SharedHealth::new(&place, &options.namespace)?;
+    let health = SharedHealth::new(&address, &options.namespace)?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;
     Ok((counters, spending.ledger, Some(RedisTasks { work, health })))
 }
 
-/// Where Redis is, if there is one.
-pub(crate) fn redis_place(config: &Config) -> Result<Option<RedisAddress>, Failure> {
+/// Address of Redis, if configured.
+pub(crate) fn redis_address(config: &Config) -> Result<Option<RedisAddress>, Failure> {
     let Some(url) = config.redis_url.clone() else { return Ok(None) };
     let ca = match config.text("redis.ca") {
         "" => None,
@@ -131,7 +133,7 @@ pub(crate) fn redis_place(config: &Config) -> Result<Option<RedisAddress>, Failu
     Ok(Some(RedisAddress { url, ca }))
 }
 
-/// Where the database is.
+/// Address of the database.
 pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
     match &config.database_url {
         Some(url) => Ok(StoreUrl::parse(url)?),
@@ -139,16 +141,16 @@ pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
     }
 }
 
-/// Opens the store.
+/// Opens the store with these settings.
 pub(crate) async fn open_as(config: &Config, access: AccessMode) -> Result<Store, Failure> {
     let url = store_url(config)?;
     let master = master_key(config)?;
-    let without_database = match (access, config.number("degraded.max_age_s")) {
+    let cache_max_age = match (access, config.number("degraded.max_age_s")) {
         (AccessMode::Command, _) | (_, 0) => None,
         (AccessMode::Serve | AccessMode::Node, seconds) => Some(Duration::from_secs(seconds)),
     };
     let (data, random, now) = (config.data.clone(), RandomSource::system(), now());
-    let options = OpenOptions { url, data, master, access, random, now, without_database };
+    let options = OpenOptions { url, data, master, access, random, now, without_database: cache_max_age };
     Ok(tollgate_store::open(options).await?)
 }
 
@@ -164,7 +166,7 @@ fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
     }
 }
 
-/// Where the journal of a data folder is.
+/// Journal folder of a data folder.
 pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
     data.join("journal")
 }
@@ -179,7 +181,7 @@ pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport), Fail
     Journal::open(options).map_err(|error| journal_failure(&error))
 }
 
-/// What a failure of the journal means for the process.
+/// Failure for an error of the journal.
 pub(crate) fn journal_failure(error: &JournalError) -> Failure {
     match error.fault() {
         ErrorClass::Operator => Failure::written(error.to_string()),
@@ -188,15 +190,15 @@ pub(crate) fn journal_failure(error: &JournalError) -> Failure {
     }
 }
 
-/// How long what is set aside for a request stays set aside without a sign of life from it.
+/// Lifetime of a reservation whose request was lost.
 pub(crate) fn reservation_ttl(config: &Config) -> Duration {
     config.millis("upstream.total_timeout_ms") + Duration::from_mins(1)
 }
 
-/// Where alerts go, and what sends them; nothing without a webhook.
+/// Queue and sender for alerts; without a webhook, alerts are dropped and there is no sender.
 ///
 /// # Errors
-/// When its secret cannot be read.
+/// The webhook secret cannot be read.
 pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Option<Alerts>), Failure> {
     let Some(url) = &config.webhook else { return Ok((AlertQueue::default(), None)) };
     let secret = match config.text("alerts.secret") {
@@ -208,7 +210,7 @@ pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Opti
     Ok((queue, Some(alerts)))
 }
 
-/// What the cores share, with the catalog that was just loaded.
+/// State shared by the cores.
 pub(crate) fn shared(
     config: &Config,
     store: &Store,

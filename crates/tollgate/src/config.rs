@@ -1,4 +1,5 @@
-//! Settings: flag, then environment, then `tollgate.toml`, then default. Checked once; total afterwards.
+//! Settings of the process. Sources in order of precedence: flag, environment variable, settings file, default. Validated once;
+//! accessors are infallible afterwards.
 
 mod read;
 mod table;
@@ -15,44 +16,44 @@ use read::Source;
 use table::SETTINGS;
 pub(crate) use table::example;
 
-/// The checked settings.
+/// Validated settings.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// Data folder.
     pub(crate) data: PathBuf,
-    /// Address of the one port.
+    /// Address for callers (`server.listen`).
     pub(crate) listen: SocketAddr,
-    /// Address of the console's own.
+    /// Separate address for the console.
     pub(crate) console: Option<SocketAddr>,
-    /// Certificate and key files of that address.
+    /// Certificate and key files for the console address.
     pub(crate) console_tls: Option<(PathBuf, PathBuf)>,
-    /// Runtimes for the model path.
+    /// Number of cores (one runtime each) for the model path.
     pub(crate) cores: usize,
-    /// Certificate and key files.
+    /// Certificate and key files for `listen`.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
-    /// Who is told of spent budgets.
+    /// Receives budget alerts.
     pub(crate) webhook: Option<Url>,
     /// Budgets of the whole gateway.
     pub(crate) budgets: Vec<Budget>,
-    /// `sqlite:…` or `postgres://…`; `None`: the data folder's own file.
+    /// `sqlite:…` or `postgres://…`; `None`: `tollgate.db` in the data folder.
     pub(crate) database_url: Option<String>,
-    /// Reference to a master key (`env:`, `file:` or the text).
+    /// Master key as `env:NAME`, `file:PATH` or literal text.
     pub(crate) master_key: Option<String>,
-    /// Where nodes share what they count.
+    /// Redis for counters shared between nodes.
     pub(crate) redis_url: Option<String>,
     /// Catalog file to serve.
     pub(crate) catalog_file: Option<PathBuf>,
-    /// Wait for the journal's fsync before the last bytes.
+    /// Whether the last bytes of a response wait for the journal's fsync.
     pub(crate) journal_group_sync: bool,
-    /// Everything, with sources.
+    /// All values with their sources.
     pub(crate) values: ConfigValues,
 }
 
 impl Config {
-    /// Checks what single settings cannot say by themselves.
+    /// Validates rules that involve several settings.
     ///
     /// # Errors
-    /// Every fault, each a sentence.
+    /// Every fault, one sentence each.
     pub(crate) fn check(values: ConfigValues) -> Result<Self, Vec<String>> {
         let text = |path: &str| values.get(path).map(|value| value.text.clone()).filter(|text| !text.is_empty());
         let mut faults = Vec::new();
@@ -82,8 +83,8 @@ impl Config {
             return Err(faults);
         }
         Ok(Self {
-            data: PathBuf::from(text("server.data").expect("it has a default")),
-            listen: text("server.listen").and_then(|text| text.parse().ok()).expect("it was checked and has a default"),
+            data: PathBuf::from(text("server.data").expect("has a default")),
+            listen: text("server.listen").and_then(|text| text.parse().ok()).expect("was validated and has a default"),
             console: text("console.listen").and_then(|text| text.parse().ok()),
             cores: match number(&values, "server.cores") {
                 0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -107,7 +108,7 @@ impl Config {
         number(&self.values, path)
     }
 
-    /// A number by path that counts things in memory.
+    /// A number by path, as `usize`.
     pub(crate) fn count(&self, path: &str) -> usize {
         usize::try_from(self.number(path)).unwrap_or(usize::MAX)
     }
@@ -119,7 +120,7 @@ impl Config {
 
     /// Networks by path.
     pub(crate) fn networks(&self, path: &str) -> Vec<IpNet> {
-        read::networks(self.text(path)).expect("networks are checked")
+        read::networks(self.text(path)).expect("networks were validated")
     }
 
     /// A text by path, empty when not set.
@@ -128,16 +129,16 @@ impl Config {
     }
 
     /// Every setting with its value and its source, secrets masked.
-    pub(crate) fn shown(&self) -> Vec<EffectiveSetting> {
+    pub(crate) fn effective(&self) -> Vec<EffectiveSetting> {
         let show = |setting: &table::SettingSpec| {
             let value = self.values.get(setting.path);
             let source = value.map_or(&Source::Default, |value| &value.source);
-            let hidden = setting.secret && *source != Source::Default;
+            let is_masked = setting.secret && *source != Source::Default;
             EffectiveSetting {
                 name: setting.path,
-                value: value.map(|value| if hidden { "***".to_owned() } else { value.text.clone() }),
+                value: value.map(|value| if is_masked { "***".to_owned() } else { value.text.clone() }),
                 default: setting.default.map(|text| text.trim_matches('"').to_owned()),
-                source: source.word(),
+                source: source.as_str(),
                 variable: match source {
                     Source::Environment(name) => name.clone(),
                     Source::Default | Source::File | Source::Flag => table::variable(setting.path),
@@ -149,7 +150,7 @@ impl Config {
         SETTINGS.iter().map(show).collect()
     }
 
-    /// A switch by path.
+    /// A boolean by path.
     pub(crate) fn flag(&self, path: &str) -> bool {
         self.text(path) == "true"
     }
@@ -171,13 +172,13 @@ fn tls(values: &ConfigValues, section: &str, faults: &mut Vec<String>) -> Option
     }
 }
 
-/// Those of the console's own address: its own, else the server's, unless it is to speak plain HTTP.
+/// Certificate and key files for the console address: its own, else those of the server; none if `console.tls` is `off`.
 fn console_tls(values: &ConfigValues, server: Option<&(PathBuf, PathBuf)>, faults: &mut Vec<String>) -> Option<(PathBuf, PathBuf)> {
     let own = tls(values, "console", faults);
     let off = values.get("console.tls").is_some_and(|value| value.text == "off");
     let has_address = values.get("console.listen").is_some_and(|value| !value.text.is_empty());
     if own.is_some() && off {
-        faults.push("console.tls is \"off\" and console.tls_cert is set: leave one of them away".to_owned());
+        faults.push("console.tls is \"off\" and console.tls_cert is set: remove one of them".to_owned());
     }
     if own.is_some() && !has_address {
         faults.push("console.tls_cert is for an address of the console's own: set console.listen too".to_owned());
@@ -214,33 +215,33 @@ fn budgets(values: &ConfigValues, faults: &mut Vec<String>) -> Vec<Budget> {
 }
 
 fn number(values: &ConfigValues, path: &str) -> u64 {
-    values.get(path).and_then(|value| value.text.parse().ok()).expect("numbers are checked and have defaults")
+    values.get(path).and_then(|value| value.text.parse().ok()).expect("numbers were validated and have defaults")
 }
 
-/// What was asked on the command line about settings.
+/// Settings given on the command line.
 #[derive(Default)]
 pub(crate) struct ConfigOverrides {
     /// `--config`.
     pub(crate) file: Option<PathBuf>,
-    /// Flags that are settings: path and text.
+    /// Flags that set a setting: path and value.
     pub(crate) flags: Vec<(&'static str, String)>,
 }
 
-/// Reads all sources of this process.
+/// Loads settings from all sources.
 ///
 /// # Errors
-/// Every fault, each a sentence.
-pub(crate) fn load(asked: &ConfigOverrides) -> Result<Config, Vec<String>> {
-    let (name, text) = match settings_file(asked)? {
+/// Every fault, one sentence each.
+pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, Vec<String>> {
+    let (name, text) = match settings_file(overrides)? {
         Some((name, text)) => (name, Some(text)),
         None => (String::new(), None),
     };
-    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    #[expect(clippy::disallowed_methods, reason = "settings are read here")]
     let (names, look_up) =
         (std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect::<Vec<_>>(), |name: &str| {
             std::env::var(name).ok()
         });
-    let values = read::values(text.as_deref().map(|text| (name.as_str(), text)), &environment(&look_up), &names, &asked.flags)?;
+    let values = read::values(text.as_deref().map(|text| (name.as_str(), text)), &environment(&look_up), &names, &overrides.flags)?;
     Config::check(values)
 }
 
@@ -255,9 +256,9 @@ fn environment(look_up: &dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Opt
     }
 }
 
-/// The settings file: named ones must exist, the usual places may be empty.
-fn settings_file(asked: &ConfigOverrides) -> Result<Option<(String, String)>, Vec<String>> {
-    let named = asked.file.clone().or_else(|| std::env::var_os("TOLLGATE_CONFIG").map(PathBuf::from));
+/// Reads the settings file. An explicitly named file must exist; the default locations are optional.
+fn settings_file(overrides: &ConfigOverrides) -> Result<Option<(String, String)>, Vec<String>> {
+    let named = overrides.file.clone().or_else(|| std::env::var_os("TOLLGATE_CONFIG").map(PathBuf::from));
     if let Some(path) = named {
         let shown = path.display().to_string();
         return match std::fs::read_to_string(&path) {
@@ -275,16 +276,16 @@ fn settings_file(asked: &ConfigOverrides) -> Result<Option<(String, String)>, Ve
     Ok(None)
 }
 
-/// A variable of the environment.
+/// Reads an environment variable.
 pub(crate) fn variable(name: &str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "this is the configuration")]
+    #[expect(clippy::disallowed_methods, reason = "settings are read here")]
     std::env::var(name).ok()
 }
 
-/// Reads `env:NAME`, `file:PATH` or the text itself.
+/// Resolves `env:NAME`, `file:PATH` or literal text.
 ///
 /// # Errors
-/// A sentence that names the missing variable or file.
+/// Names the missing variable or file.
 pub(crate) fn reference(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return variable(name).ok_or_else(|| format!("the environment variable {name} is not set"));

@@ -1,5 +1,5 @@
-//! The console beside the gateway: on a runtime of its own, so that nothing it does can delay a model request. It is
-//! reached through the gateway's queue, or on an address of its own.
+//! Runs the console next to the gateway, on a separate runtime so that it cannot delay model requests. Requests arrive through the
+//! gateway's fallback queue, or on a separate address (`console.listen`).
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -37,23 +37,23 @@ use tollgate_store::{RowFilter, RowKind, Store, StoreError};
 
 use crate::{channel_test, compose, config::Config, failure::Failure};
 
-/// Requests from the gateway's queue that are answered at once, their answers' last bytes included.
-const AT_ONCE: usize = 256;
-/// How often it is asked whether there is an admin key yet.
+/// Concurrent requests from the gateway's queue, counted until the last byte of the response.
+const MAX_CONCURRENT: usize = 256;
+/// Interval of checks for the first admin key.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A console that is being put together.
+/// A running console.
 pub(crate) struct ConsoleServer {
-    /// What the gateway asks for paths that are not its own.
+    /// Serves the paths that the gateway does not.
     pub(crate) fallback: Arc<dyn FallbackService>,
-    /// Its own address.
+    /// Separate address, if there is one.
     pub(crate) address: Option<SocketAddr>,
     runtime: Runtime,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// Starts it: on its own address when there is one, else behind the gateway at `model_address`.
+/// Starts the console on `console.listen` if set, otherwise behind the gateway at `model_address`.
 pub(crate) fn start(
     config: &Config,
     store: &Store,
@@ -61,9 +61,9 @@ pub(crate) fn start(
     registry: &Arc<HealthRegistry>,
     model_address: SocketAddr,
 ) -> Result<ConsoleServer, Failure> {
-    // What can fail comes before the runtime: one may not be dropped here.
-    let own = match config.console {
-        Some(asked) => Some(bind(asked)?),
+    // Fallible steps come before the runtime is built: a runtime must not be dropped in async code.
+    let own_listener = match config.console {
+        Some(address) => Some(bind(address)?),
         None => None,
     };
     let tls = match &config.console_tls {
@@ -73,7 +73,9 @@ pub(crate) fn start(
             Some(tls_acceptor(&files).map_err(|error| Failure::written(format!("the console's TLS: {error}")))?)
         }
     };
-    let dice = Arc::new(CoreRng::from_os().map_err(|error| Failure::Machine(format!("the system gives no randomness: {error}")))?);
+    let rng = Arc::new(
+        CoreRng::from_os().map_err(|error| Failure::Machine(format!("cannot get random numbers from the system: {error}")))?,
+    );
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("console")
@@ -85,7 +87,7 @@ pub(crate) fn start(
         shared: Arc::clone(shared),
         registry: Arc::clone(registry),
         store: store.clone(),
-        settings: config.shown(),
+        settings: config.effective(),
     };
     let console = Console::new(ConsoleParts {
         store: store.clone(),
@@ -93,53 +95,53 @@ pub(crate) fn start(
         catalog_file: config.catalog_file.as_ref().map(|file| file.display().to_string()),
         version: env!("CARGO_PKG_VERSION"),
     });
-    if let Some((listener, address)) = own {
+    if let Some((listener, address)) = own_listener {
         if tls.is_none() && !address.ip().is_loopback() {
-            tracing::warn!(%address, "admin keys come to the console unencrypted; set console.tls_cert and console.tls_key");
+            tracing::warn!(%address, "the console serves plain HTTP: admin keys are sent unencrypted; set console.tls_cert and console.tls_key");
         }
         let tls = tls.map(|(acceptor, certificate)| {
             tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
             acceptor
         });
-        let opening = own_address(console, (listener, address), tls, dice, store.clone(), stop.clone());
-        tasks.spawn_on(opening, runtime.handle());
+        let serving = serve_own_address(console, (listener, address), tls, rng, store.clone(), stop.clone());
+        tasks.spawn_on(serving, runtime.handle());
         return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), runtime, stop, tasks });
     }
-    let (queue, visits) = queue();
+    let (queue, requests) = queue();
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
-    let has_key = wait_for_key(store.clone(), Arc::clone(&open), stop.clone());
-    tasks.spawn_on(has_key, runtime.handle());
-    tasks.spawn_on(answer_visits(console, visits, stop.clone()), runtime.handle());
+    let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
+    tasks.spawn_on(opening, runtime.handle());
+    tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
     Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, runtime, stop, tasks })
 }
 
 impl ConsoleServer {
-    /// Ends it; to be called when the gateway's cores are gone.
+    /// Stops serving and waits for running requests. Call it after the gateway's cores have ended.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Lets its threads go. The store must be closed before: its connections may live on them.
-    pub(crate) fn end(self) {
+    /// Shuts the runtime down. Close the store first: its connections may be driven by this runtime.
+    pub(crate) fn shut_down(self) {
         self.runtime.shutdown_background();
     }
 }
 
-/// A socket on the console's address, of no runtime yet.
-fn bind(asked: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
-    let bound = std::net::TcpListener::bind(asked).and_then(|listener| {
+/// Binds the console address, without a runtime.
+fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     });
     bound.map_err(|error| {
-        Failure::Machine(format!("cannot listen on {asked} for the console: {error}; choose another console.listen"))
+        Failure::Machine(format!("cannot listen on {address} for the console: {error}; choose another console.listen"))
     })
 }
 
-/// The queue to the console. Away from loopback nobody is at home before there is an admin key.
+/// Passes requests from the gateway to the console. On a non-loopback address it answers only once an admin key exists.
 #[derive(Debug)]
 struct ConsoleFallback {
     queue: FallbackQueue,
@@ -148,18 +150,17 @@ struct ConsoleFallback {
 
 #[async_trait]
 impl FallbackService for ConsoleFallback {
-    async fn call(&self, visit: FallbackRequest) -> FallbackResponse {
-        if self.open.load(Ordering::Acquire) { self.queue.call(visit).await } else { FallbackResponse::Nobody }
+    async fn call(&self, request: FallbackRequest) -> FallbackResponse {
+        if self.open.load(Ordering::Acquire) { self.queue.call(request).await } else { FallbackResponse::Nobody }
     }
 }
 
-/// Whether somebody could be let in at all.
 async fn has_admin_key(store: &Store) -> bool {
     store.listing.page(&RowFilter::of(RowKind::AdminKey, 1)).await.is_ok_and(|keys| !keys.is_empty())
 }
 
-/// Opens the door when there is an admin key.
-async fn wait_for_key(store: Store, open: Arc<AtomicBool>, stop: CancellationToken) {
+/// Sets `open` once an admin key exists.
+async fn open_after_first_key(store: Store, open: Arc<AtomicBool>, stop: CancellationToken) {
     while !open.load(Ordering::Acquire) {
         if has_admin_key(&store).await {
             open.store(true, Ordering::Release);
@@ -172,14 +173,15 @@ async fn wait_for_key(store: Store, open: Arc<AtomicBool>, stop: CancellationTok
     }
 }
 
-async fn answer_visits(console: Console, mut visits: FallbackRequests, stop: CancellationToken) {
-    let (tasks, turns) = (TaskTracker::new(), Arc::new(Semaphore::new(AT_ONCE)));
+/// Answers requests from the gateway's queue.
+async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: CancellationToken) {
+    let (tasks, permits) = (TaskTracker::new(), Arc::new(Semaphore::new(MAX_CONCURRENT)));
     loop {
-        // The turn comes first: whoever has none waits in the gateway's queue, which has a bound.
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+        // Acquire before taking a request, so that requests wait in the gateway's bounded queue.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let waiting = tokio::select! {
             () = stop.cancelled() => return,
-            waiting = visits.next() => waiting,
+            waiting = requests.next() => waiting,
         };
         let Some(waiting) = waiting else { return };
         let console = console.clone();
@@ -187,25 +189,25 @@ async fn answer_visits(console: Console, mut visits: FallbackRequests, stop: Can
             let FallbackRequest { id, peer, request } = waiting.visit;
             let response = console.answer(RequestMeta { id, address: peer.ip().to_canonical() }, request).await;
             waiting.reply.send(response).await;
-            drop(turn);
+            drop(permit);
         });
     }
 }
 
-/// Serves on an address of the console's own, once that may be open.
-async fn own_address(
+/// Serves on a separate address; a non-loopback one opens once an admin key exists.
+async fn serve_own_address(
     console: Console,
     (listener, address): (std::net::TcpListener, SocketAddr),
     tls: Option<TlsAcceptor>,
-    dice: Arc<CoreRng>,
+    rng: Arc<CoreRng>,
     store: Store,
     stop: CancellationToken,
 ) {
     let mut listener = Some(listener);
     if !address.ip().is_loopback() && !has_admin_key(&store).await {
-        tracing::warn!(%address, "the console opens there once there is an admin key: `tollgate admin-key create NAME`");
+        tracing::warn!(%address, "the console opens on this address once there is an admin key: `tollgate admin-key create NAME`");
         listener = None;
-        wait_for_key(store, Arc::new(AtomicBool::new(false)), stop.clone()).await;
+        open_after_first_key(store, Arc::new(AtomicBool::new(false)), stop.clone()).await;
     }
     if stop.is_cancelled() {
         return;
@@ -216,14 +218,14 @@ async fn own_address(
     };
     match listener {
         Ok(listener) => {
-            let id = Arc::new(move || dice.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
-            serve_console(console, listener, tls, ListenerLimits::default(), id, stop).await;
+            let next_id = Arc::new(move || rng.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
+            serve_console(console, listener, tls, ListenerLimits::default(), next_id, stop).await;
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
     }
 }
 
-/// The running process, as the console sees it.
+/// [`GatewayHandle`] of the running gateway.
 #[derive(Debug)]
 struct RunningGateway {
     shared: Arc<Shared>,
@@ -266,12 +268,12 @@ impl GatewayHandle for RunningGateway {
         is_public(address)
     }
 
-    async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
+    async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = RuntimeState::of(&self.shared);
-        let counted = CallerCounters::of(&self.shared, &catalog, &question.key);
-        let sight = ExplainInput { catalog: &catalog, health: &self.registry.snapshot(), known: &known, counted: &counted, now };
-        Ok(explained(question, &sight))
+        let counted = CallerCounters::of(&self.shared, &catalog, &request.key);
+        let input = ExplainInput { catalog: &catalog, health: &self.registry.snapshot(), known: &known, counted: &counted, now };
+        Ok(explain_json(request, &input))
     }
 
     async fn test(
@@ -279,33 +281,36 @@ impl GatewayHandle for RunningGateway {
         channel: &str,
         account: Option<&str>,
         model: Option<&str>,
-        seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
     ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
-        // What was changed a moment ago is tested as it is now.
+        // Load the catalog: the snapshot of the gateway may be older than the last change.
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        let mut well = Vec::new();
-        let mut passed = |account, cooling| {
-            well.push(account);
+        let mut passed = Vec::new();
+        let mut on_pass = |account, cooling| {
+            passed.push(account);
             self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
-        let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await;
-        // Other nodes rest it too, and here an answer may still come that was asked for before.
-        for account in well {
+        let tested = channel_test::run(&catalog, channel, account, model, on_event, &mut on_pass).await;
+        // Saved so that other nodes end the cooldown too, and so that results of requests sent before the test are ignored.
+        for account in passed {
             if let Err(fault) = self.store.health.save_test(account, self.now()).await {
                 self.shared.metrics.store_error("save_test");
-                tracing::warn!(account.id = %account, %fault, "that an account passed a test was not noted");
+                tracing::warn!(account.id = %account, %fault, "a passed account test was not saved");
             }
         }
         tested
     }
 }
 
-/// Explains what the console asks: the object that `explain --json` prints.
-pub(crate) fn explained(question: &ExplainRequest, sight: &ExplainInput<'_>) -> Result<Value, String> {
-    let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = question.clone();
+/// Explains a request: the object that `explain --json` prints.
+///
+/// # Errors
+/// The model name is invalid.
+pub(crate) fn explain_json(request: &ExplainRequest, input: &ExplainInput<'_>) -> Result<Value, String> {
+    let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = request.clone();
     let input_tokens = input_tokens.unwrap_or(USUAL_INPUT);
-    let question =
+    let request =
         tollgate_gateway::explain::ExplainRequest { model, from: protocol, fields, max_price, input_tokens, output_tokens };
-    let explained = tollgate_gateway::explain::explain(&question, Arc::new(key), sight)?;
-    Ok(serde_json::to_value(&explained).expect("an explanation is plain data"))
+    let explanation = tollgate_gateway::explain::explain(&request, Arc::new(key), input)?;
+    Ok(serde_json::to_value(&explanation).expect("an explanation serialises without errors"))
 }

@@ -1,5 +1,5 @@
-//! Keeps an eye on a database that may be away: opens it when it comes back, writes what serves in its place, and ends the
-//! serving of what is too old.
+//! Follows the availability of the database: waits for it at the start, writes the cache that serves while it is unreachable, and
+//! stops serving from a cache that is too old.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,33 +10,36 @@ use tollgate_store::{AccessMode, DatabaseStatus, Store};
 
 use crate::{compose, config::Config, failure::Failure};
 
-/// How often the database is asked for a sign of life.
-const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How often a start that waits for its database says so.
-const SAY_EVERY: u32 = 10;
+/// Interval of heartbeat queries.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Failed heartbeats per log message while waiting for the database at the start.
+const HEARTBEATS_PER_MESSAGE: u32 = 10;
 
-/// Opens the store for serving. A database that is away, with nothing known of it, is waited for.
+/// Opens the store for serving. Waits while the database is unreachable and there is no usable cache.
 pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, Failure> {
     let mut tries = 0;
     loop {
         match compose::open_as(config, access).await {
             Err(Failure::Unreachable(why)) => {
-                if tries % SAY_EVERY == 0 {
+                if tries % HEARTBEATS_PER_MESSAGE == 0 {
                     tracing::warn!("waiting for the database, nothing is served yet: {why}");
                 }
                 tries += 1;
-                tokio::time::sleep(BEAT_EVERY).await;
+                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             }
             opened => return opened,
         }
     }
 }
 
-/// Watches until it is told to stop. A database that may not be served from any more ends the serving.
+/// Runs until `stop` is cancelled.
+///
+/// # Errors
+/// The database must not be served from any more (for example, it has a newer schema); cancels `stop_serving`.
 pub(crate) async fn watch(
     store: Store,
     shared: Arc<Shared>,
-    config: DegradedLimits,
+    limits: DegradedLimits,
     stop: CancellationToken,
     stop_serving: CancellationToken,
 ) -> Result<(), Failure> {
@@ -45,22 +48,25 @@ pub(crate) async fn watch(
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(BEAT_EVERY) => {}
+            () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {}
         }
         let now = compose::now();
         match store.beat(now).await {
             Ok(DatabaseStatus::There) => {
                 if too_old {
-                    tracing::info!("the database is back, keys are served again");
+                    tracing::info!("the database is reachable again, keys are served");
                     shared.condition.set_without_catalog(false);
                 }
                 too_old = false;
             }
             Ok(DatabaseStatus::Away { since }) => {
                 shared.condition.set_degraded(true);
-                let away = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
-                if away > config.max_age && !too_old {
-                    tracing::error!(away_s = away.as_secs(), "the database was away for too long, no key is served any more");
+                let outage = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
+                if outage > limits.max_age && !too_old {
+                    tracing::error!(
+                        away_s = outage.as_secs(),
+                        "the database has been unreachable for too long, no keys are served any more"
+                    );
                     shared.condition.set_without_catalog(true);
                     too_old = true;
                 }
@@ -70,23 +76,23 @@ pub(crate) async fn watch(
                 continue;
             }
             Err(error) => {
-                tracing::error!("serving ends: {error}");
+                tracing::error!("stopping: {error}");
                 stop_serving.cancel();
                 return Err(error.into());
             }
         }
         let age = written.map_or(i64::MAX, |written| now.ms_since(written));
-        if age >= i64::try_from(config.write_every.as_millis()).unwrap_or(i64::MAX) {
+        if age >= i64::try_from(limits.write_every.as_millis()).unwrap_or(i64::MAX) {
             written = Some(now);
             if let Err(error) = store.write_cache(now).await {
                 shared.metrics.store_error("write_cache");
-                tracing::warn!(%error, "what serves while the database is away was not written");
+                tracing::warn!(%error, "the cache for database outages was not written");
             }
         }
     }
 }
 
-/// The bounds of serving without a database.
+/// Limits for serving without a database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DegradedLimits {
     max_age: Duration,
@@ -94,7 +100,6 @@ pub(crate) struct DegradedLimits {
 }
 
 impl DegradedLimits {
-    /// As they are set.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             max_age: Duration::from_secs(config.number("degraded.max_age_s")),

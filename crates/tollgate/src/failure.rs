@@ -1,24 +1,24 @@
-//! Why a command ends with an exit code other than 0: what, where, and what to do next.
+//! Errors of commands, with their exit codes.
 
 use std::fmt;
 
 use tollgate_store::{ErrorClass, StoreError};
 
-/// A failure with its exit code.
+/// Error of a command. Each variant has its own exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// 1: the machine or the data says no.
+    /// 1: the system or the data is at fault.
     Machine(String),
-    /// 2: the command line is wrong.
+    /// 2: invalid command line.
     Usage(String),
-    /// 3: what the operator wrote is wrong; every fault found.
+    /// 3: invalid settings, catalog or request; every fault found.
     Written(Vec<String>),
-    /// 4: something a command needs cannot be reached.
+    /// 4: the database or gateway is unreachable.
     Unreachable(String),
 }
 
 impl Failure {
-    /// The process's exit code.
+    /// Exit code of the process.
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Machine(_) => 1,
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// One fault in what the operator wrote.
+    /// [`Self::Written`] with one fault.
     pub(crate) fn written(text: impl Into<String>) -> Self {
         Self::Written(vec![text.into()])
     }

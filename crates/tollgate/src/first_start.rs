@@ -1,5 +1,5 @@
-//! A first start without a catalog file: the echo channel, the group `default` and the key `first` (the store
-//! made the member `owner`). Ordinary rows, deletable; never made again.
+//! Rows created on the first start without a catalog file: the echo channel, the group `default` and the key `first` of the
+//! member `owner`. They are ordinary rows and are not created again once deleted.
 
 use tollgate_core::{
     Glob, KeyStatus, Limits, ModelMapping, Multiplier, Price, PriceSchedule, Provider, ScheduledPrice, Visibility,
@@ -11,15 +11,14 @@ use tollgate_store::{
 
 use crate::{compose, failure::Failure};
 
-/// The member every database begins with.
+/// The member that every new database contains.
 const OWNER: &str = "owner";
-/// Names of what is made.
 const ECHO: &str = "echo";
 const GROUP: &str = "default";
 const KEY: &str = "first";
 
-/// Makes everything that lets two curl lines answer; gives the key in clear text, this once.
-pub(crate) async fn make_echo(store: &Store) -> Result<String, Failure> {
+/// Creates the rows and returns the key in clear text.
+pub(crate) async fn create_echo(store: &Store) -> Result<String, Failure> {
     let new = NewKey::draw(&RandomSource::system());
     let changes = [
         Change::PutChannel(Box::new(channel())),
@@ -56,7 +55,7 @@ fn model() -> ModelSpec {
     ModelSpec {
         name: ECHO.to_owned(),
         price: Some(free()),
-        description: Some("Answers with what it was told.".to_owned()),
+        description: Some("Answers with the text of the request.".to_owned()),
         ..ModelSpec::default()
     }
 }
@@ -87,7 +86,7 @@ fn key() -> KeySpec {
     }
 }
 
-/// Price 0, which is not the same as "not priced".
+/// A price of 0, as opposed to "not priced".
 fn free() -> PriceSchedule {
     let price = Price { input: Some(0), output: Some(0), ..Price::default() };
     PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])

@@ -1,4 +1,4 @@
-//! Several nodes: an account that cools or rests on one does so on all, the later end winning.
+//! Shares cooldowns between nodes through Redis: an account that cools or rests on one node does so on all; the later end wins.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,19 +8,19 @@ use tollgate_store::SharedHealth;
 
 use crate::compose;
 
-const EVERY: Duration = Duration::from_secs(1);
+const EXCHANGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells and hears until it is told to stop. While Redis is away each node knows what it learned itself.
+/// Exchanges cooldowns until `stop` is cancelled. While Redis is unreachable, each node uses its own.
 pub(crate) async fn watch(mut shared: SharedHealth, registry: Arc<HealthRegistry>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(EXCHANGE_INTERVAL) => {}
         }
         let now = compose::now();
         match shared.exchange(&registry.resting(now), now).await {
-            Ok(news) => registry.merge(news),
-            Err(error) => tracing::debug!(%error, "what other nodes know of accounts was not heard"),
+            Ok(changes) => registry.merge(changes),
+            Err(error) => tracing::debug!(%error, "exchanging account health with other nodes failed"),
         }
     }
 }

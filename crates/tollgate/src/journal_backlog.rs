@@ -1,5 +1,5 @@
-//! What stands in this machine's journal and perhaps not in the database yet, for commands that show or count every record
-//! once. The journal may be gigabytes: it is read twice, a segment at a time, and only ids are remembered.
+//! Usage records in the local journal that may not be in the database yet, for commands that process every record exactly once.
+//! The journal may be gigabytes: it is read twice, one segment at a time, and only ids are kept in memory.
 
 use std::{
     collections::HashSet,
@@ -11,7 +11,7 @@ use tollgate_store::{JournalEntries, JournalEntry, Store, read_journal};
 
 use crate::{cli::Common, compose, failure::Failure};
 
-/// The requests that had their end in the journal when it was looked at.
+/// Ids of records found in the journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalBacklog {
     folder: PathBuf,
@@ -19,10 +19,10 @@ pub(crate) struct JournalBacklog {
 }
 
 impl JournalBacklog {
-    /// Looks at the journal; to be done before the database is read, so that what is booked in between is in both.
+    /// Reads the ids. Call it before reading the database, so that records booked in between are seen twice rather than never.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged: what stands behind the damage would be missing without a word.
+    /// The journal is unreadable or damaged: records after the damage would be missing silently.
     pub(crate) fn read(common: &Common) -> Result<Self, Failure> {
         let folder = compose::journal_folder(&compose::settings(common, &[])?.data);
         let mut ids = HashSet::new();
@@ -34,19 +34,23 @@ impl JournalBacklog {
         Ok(Self { folder, ids })
     }
 
-    /// This one is in the database, and was shown from there.
-    pub(crate) fn shown(&mut self, id: RequestId) {
+    /// Removes a record that was already processed from the database.
+    pub(crate) fn remove(&mut self, id: RequestId) {
         self.ids.remove(&id);
     }
 
-    /// Whether all were shown.
+    /// Whether no records are left.
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Gives those that were not shown, until `each` says that it is enough: from the journal, and from the database what
-    /// was booked behind the place that was just being read.
-    pub(crate) async fn rest(mut self, store: &Store, mut each: impl FnMut(&UsageRecord) -> bool) -> Result<(), Failure> {
+    /// Passes the remaining records to `each` until it returns `false`. Records that left the journal meanwhile are read from the
+    /// database.
+    pub(crate) async fn for_each_remaining(
+        mut self,
+        store: &Store,
+        mut each: impl FnMut(&UsageRecord) -> bool,
+    ) -> Result<(), Failure> {
         if self.is_empty() {
             return Ok(());
         }
@@ -69,7 +73,7 @@ impl JournalBacklog {
     }
 }
 
-/// What stands in a journal.
+/// Entries of a journal.
 pub(crate) fn entries(folder: &Path) -> Result<JournalEntries, Failure> {
     read_journal(folder).map_err(|error| compose::journal_failure(&error))
 }

@@ -1,4 +1,4 @@
-//! The process's own log: to stderr, as text for a terminal and as JSON lines otherwise.
+//! Logging to stderr: text on a terminal, JSON lines otherwise.
 
 use std::io::IsTerminal;
 
@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 
 use crate::config::Config;
 
-/// Starts logging as the settings say. Other crates log warnings only.
+/// Starts logging with the configured level and format. Dependencies log warnings and errors only.
 pub(crate) fn start(config: &Config) {
     let level = config.text("log.level");
     let filter = EnvFilter::new(format!("warn,tollgate={level},tollgate_gateway={level},tollgate_store={level}"));
@@ -21,6 +21,6 @@ pub(crate) fn start(config: &Config) {
     } else {
         registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal())).try_init()
     };
-    // A second start in one process (tests) keeps the first one's log.
+    // A second start in one process (in tests) keeps the first subscriber.
     drop(started);
 }

@@ -1,7 +1,7 @@
 //! tollgate: a model gateway. One key, both protocols, every upstream.
 //!
-//! This file only reads the command line and turns a failure into an exit code; what a verb does is in
-//! [`command`], how the crates are put together in [`compose`].
+//! Parses the command line, runs the command and maps its error to an exit code. Commands are in [`command`]; [`compose`] wires the
+//! crates together.
 
 mod admin;
 mod catalog_file;
@@ -65,22 +65,22 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
         Command::Pull => command::catalog::pull(&common),
-        Command::Key(verb) => command::key::run(&common, verb),
-        Command::AdminKey(verb) => command::admin_key::run(&common, verb),
-        Command::Channel(verb) => command::channel::run(&common, verb),
-        Command::Account(verb) => command::resource::accounts(&common, verb),
-        Command::Model(verb) => command::model::run(&common, verb),
-        Command::Group(verb) => command::resource::groups(&common, verb),
-        Command::Member(verb) => command::resource::members(&common, verb),
-        Command::Budget(verb) => command::budget::run(&common, &verb),
+        Command::Key(action) => command::key::run(&common, action),
+        Command::AdminKey(subcommand) => command::admin_key::run(&common, subcommand),
+        Command::Channel(subcommand) => command::channel::run(&common, subcommand),
+        Command::Account(subcommand) => command::resource::accounts(&common, subcommand),
+        Command::Model(subcommand) => command::model::run(&common, subcommand),
+        Command::Group(subcommand) => command::resource::groups(&common, subcommand),
+        Command::Member(subcommand) => command::resource::members(&common, subcommand),
+        Command::Budget(subcommand) => command::budget::run(&common, &subcommand),
         Command::Audit(arguments) => command::audit::run(&common, &arguments),
         Command::Settings(arguments) => command::settings::run(&common, arguments.source.as_deref()),
-        Command::Usage(verb) => command::usage::run(&common, verb),
-        Command::Migrate(verb) => {
+        Command::Usage(subcommand) => command::usage::run(&common, subcommand),
+        Command::Migrate(subcommand) => {
             admin::require_local(&common, "tollgate migrate")?;
-            command::migrate::run(&common, &verb)
+            command::migrate::run(&common, &subcommand)
         }
-        Command::Ledger(verb) => command::ledger::run(&common, verb),
+        Command::Ledger(subcommand) => command::ledger::run(&common, subcommand),
         Command::Verify => {
             admin::require_local(&common, "tollgate verify")?;
             command::verify::run(&common)

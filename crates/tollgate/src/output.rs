@@ -1,31 +1,31 @@
-//! Words for people on stdout and stderr; the only place that prints. A reader that goes away (`| head`) is no error.
+//! Output to stdout and stderr; no other module prints. A closed pipe (`| head`) is not an error.
 
 use std::io::{self, Write};
 
 use crate::failure::Failure;
 
-/// A line on stdout.
+/// Writes a line to stdout.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
-/// Text on stdout as it is; `false` when nobody reads any more.
+/// Writes bytes to stdout; `false` when the pipe is closed.
 pub(crate) fn raw(bytes: &[u8]) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).is_ok()
 }
 
-/// A JSON value on stdout.
+/// Writes a JSON value as a line to stdout.
 pub(crate) fn json(value: &serde_json::Value) {
     line(&value.to_string());
 }
 
-/// A remark on stderr.
+/// Writes a remark to stderr.
 pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Why the command failed, on stderr.
+/// Writes the error of a command to stderr.
 pub(crate) fn failure(failure: &Failure) {
     let mut out = io::stderr().lock();
     for (number, text) in failure.to_string().lines().enumerate() {
@@ -33,8 +33,7 @@ pub(crate) fn failure(failure: &Failure) {
     }
 }
 
-/// Rows in columns, the first row being the heading. Columns are as wide as their widest cell. `false` when nobody reads any
-/// more.
+/// Writes rows as aligned columns to stdout; `false` when the pipe is closed.
 pub(crate) fn table(rows: &[Vec<String>]) -> bool {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

@@ -1,7 +1,7 @@
-//! Removes old usage records in small slices, so that booking and reading go on beside it.
+//! Removes old usage records in small batches, so that it does not block reads and writes.
 //!
-//! A clock that is wrong must not empty the log: what is old is told by the log's own time ([`RetentionClock`]), which the store
-//! keeps and which every gateway follows, also while it removes nothing.
+//! A wrong system clock must not empty the log: age is measured by [`RetentionClock`], which the store persists and which every
+//! gateway advances, even if it removes nothing.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use tollgate_store::{SortOrder, Store, StoreError, UsageFilter};
 
 use crate::compose;
 
-/// How often time is followed and old records are looked for.
+/// Interval of clock updates and removals.
 const POLL_INTERVAL: Duration = Duration::from_mins(10);
-/// Pause between two slices: the database belongs to booking.
+/// Pause between batches, to leave the database to other work.
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
 
-/// Follows the log's time and keeps usage records for so many days, 0 for ever, until it is told to stop.
-pub(crate) async fn keep(store: Store, days: u64, stop: CancellationToken) {
-    let begun = Instant::now();
-    let mut time = None;
+/// Removes usage records older than `days` (0: none) until `stop` is cancelled.
+pub(crate) async fn run(store: Store, days: u64, stop: CancellationToken) {
+    let started = Instant::now();
+    let mut clock = None;
     loop {
-        match follow(&store, &mut time, begun).await {
-            Ok(Some(believed)) if days > 0 => remove(&store, before(believed, days), &stop).await,
+        match advance_clock(&store, &mut clock, started).await {
+            Ok(Some(now)) if days > 0 => remove_before(&store, cutoff(now, days), &stop).await,
             Ok(_) => {}
-            Err(fault) => tracing::warn!(%fault, "old usage records are not looked for: the log's time cannot be told"),
+            Err(fault) => tracing::warn!(%fault, "old usage records are not removed: the retention clock cannot be read"),
         }
         if stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_none() {
             return;
@@ -34,8 +34,12 @@ pub(crate) async fn keep(store: Store, days: u64, stop: CancellationToken) {
     }
 }
 
-/// What time it is for the log, and stores that. Nothing while the log is empty: it begins with the first record.
-async fn follow(store: &Store, time: &mut Option<RetentionClock>, begun: Instant) -> Result<Option<Timestamp>, StoreError> {
+/// Advances and stores the retention clock, and returns its time; `None` while there are no records.
+async fn advance_clock(
+    store: &Store,
+    clock: &mut Option<RetentionClock>,
+    started: Instant,
+) -> Result<Option<Timestamp>, StoreError> {
     let stored = store.usage.log_time().await?;
     let Some(known) = (match stored {
         Some(stored) => Some(stored),
@@ -43,13 +47,13 @@ async fn follow(store: &Store, time: &mut Option<RetentionClock>, begun: Instant
     }) else {
         return Ok(None);
     };
-    let (now, passed) = (compose::now(), begun.elapsed());
-    let time = time.get_or_insert_with(|| RetentionClock::new(known, now, passed));
-    let next = time.advance(known, now, passed);
+    let (now, passed) = (compose::now(), started.elapsed());
+    let clock = clock.get_or_insert_with(|| RetentionClock::new(known, now, passed));
+    let next = clock.advance(known, now, passed);
     if store.usage.move_log_time(stored, next).await? {
-        time.mark_stored();
+        clock.mark_stored();
     }
-    Ok(Some(time.effective_now(now)))
+    Ok(Some(clock.effective_now(now)))
 }
 
 async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {
@@ -57,15 +61,15 @@ async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {
     Ok(page.items.first().map(|record| record.at))
 }
 
-/// Removes what arrived before, slice by slice; a stop waits for one slice at most.
-async fn remove(store: &Store, before: Timestamp, stop: &CancellationToken) {
+/// Removes records before a time, batch by batch; a stop waits for one batch at most.
+async fn remove_before(store: &Store, before: Timestamp, stop: &CancellationToken) {
     let mut removed = 0;
     while !stop.is_cancelled() {
         match store.usage.prune(before).await {
             Ok(0) => break,
-            Ok(some) => removed += some,
+            Ok(count) => removed += count,
             Err(fault) => {
-                tracing::warn!(%fault, "old usage records were not removed; it is tried again");
+                tracing::warn!(%fault, "removing old usage records failed; it will be retried");
                 break;
             }
         }
@@ -76,8 +80,8 @@ async fn remove(store: &Store, before: Timestamp, stop: &CancellationToken) {
     }
 }
 
-/// What arrived before goes: whole UTC days, so that at least `days` of them are kept.
-pub(crate) fn before(now: Timestamp, days: u64) -> Timestamp {
+/// Records before this time are removed: the start of a UTC day, so that at least `days` whole days are kept.
+pub(crate) fn cutoff(now: Timestamp, days: u64) -> Timestamp {
     let days = i64::try_from(days).unwrap_or(i64::MAX).saturating_mul(DAY_US);
     Timestamp::of_day(Timestamp(now.0.saturating_sub(days)).day())
 }
@@ -87,10 +91,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_days_are_kept() {
+    fn cutoff_is_the_start_of_a_day() {
         let now = Timestamp::of_day(100);
-        assert_eq!(before(now, 30), Timestamp::of_day(70));
-        assert_eq!(before(Timestamp(now.0 + 5), 30), Timestamp::of_day(70));
-        assert_eq!(before(Timestamp(now.0 - 5), 30), Timestamp::of_day(69));
+        assert_eq!(cutoff(now, 30), Timestamp::of_day(70));
+        assert_eq!(cutoff(Timestamp(now.0 + 5), 30), Timestamp::of_day(70));
+        assert_eq!(cutoff(Timestamp(now.0 - 5), 30), Timestamp::of_day(69));
     }
 }

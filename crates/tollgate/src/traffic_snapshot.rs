@@ -1,6 +1,5 @@
-//! What a running gateway knows besides the database, left in the data folder for commands beside it: `<data>/traffic.json`,
-//! written at most once a second while there is something to tell, gone when there is not. A file and not a route of
-//! the gateway, so that whoever may read the data folder may see it and nobody else.
+//! Runtime state of a running gateway for commands on the same data folder: `<data>/traffic.json`, written at most once a second
+//! and removed while there is nothing to report. It is a file and not a route, so that access requires access to the folder.
 
 use std::{
     fs,
@@ -14,85 +13,84 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::Timestamp;
 use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
 
-/// How often it is looked at.
-const EVERY: Duration = Duration::from_secs(1);
-/// What is unchanged is written again after so many looks, to say that it still holds.
+/// Interval of updates.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
+/// Unchanged state is rewritten after this many updates, to refresh its timestamp.
 const REWRITE_AFTER: u32 = 5;
-/// What is older was left by a gateway that is gone.
+/// An older file is stale: the gateway that wrote it is gone.
 const VALID_MS: i64 = 15_000;
-/// The file is not larger.
+/// Larger files are ignored.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 fn file(data: &Path) -> PathBuf {
     data.join("traffic.json")
 }
 
-/// What the gateway on this data folder knows; nothing where none runs or none has anything to tell.
+/// Reads the state of the gateway on this data folder; empty if none is running.
 pub(crate) fn read(data: &Path, now: Timestamp) -> RuntimeState {
     let path = file(data);
-    let small = fs::metadata(&path).is_ok_and(|about| about.len() <= MAX_BYTES);
-    let text = small.then(|| fs::read(&path).ok()).flatten();
+    let fits = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= MAX_BYTES);
+    let text = fits.then(|| fs::read(&path).ok()).flatten();
     let known: Option<RuntimeState> = text.and_then(|text| serde_json::from_slice(&text).ok());
     known.filter(|known| known.at.plus_ms(VALID_MS) > now).unwrap_or_default()
 }
 
-/// Keeps the file until it is told to stop. What cannot be written is told once: nothing depends on it.
-pub(crate) async fn keep(shared: Arc<Shared>, data: PathBuf, stop: CancellationToken) {
-    let mut notes = SnapshotFile { data, written: RuntimeState::default(), looks: 0, complained: false };
-    // One that was killed may have left its own.
-    notes.remove();
+/// Updates the file until `stop` is cancelled. A failed write is logged once.
+pub(crate) async fn run(shared: Arc<Shared>, data: PathBuf, stop: CancellationToken) {
+    let mut snapshot = SnapshotFile { data, written: RuntimeState::default(), unchanged: 0, warned: false };
+    // A killed process may have left one.
+    snapshot.remove();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(UPDATE_INTERVAL) => {}
         }
-        let known = RuntimeState::of(&shared);
-        notes.put(known);
+        snapshot.update(RuntimeState::of(&shared));
     }
-    notes.remove();
+    snapshot.remove();
 }
 
 struct SnapshotFile {
     data: PathBuf,
     written: RuntimeState,
-    looks: u32,
-    complained: bool,
+    unchanged: u32,
+    warned: bool,
 }
 
 impl SnapshotFile {
-    fn put(&mut self, known: RuntimeState) {
+    fn update(&mut self, known: RuntimeState) {
         let same = known.same_content(&self.written);
-        self.looks = if same { self.looks + 1 } else { 0 };
-        if same && (known.is_empty() || !self.looks.is_multiple_of(REWRITE_AFTER)) {
+        self.unchanged = if same { self.unchanged + 1 } else { 0 };
+        if same && (known.is_empty() || !self.unchanged.is_multiple_of(REWRITE_AFTER)) {
             return;
         }
         if known.is_empty() {
             self.remove();
         } else if let Err(fault) = write(&self.data, &known)
-            && !self.complained
+            && !self.warned
         {
-            self.complained = true;
-            tracing::warn!(%fault, "what traffic teaches cannot be left in the data folder; `tollgate explain` will not know it");
+            self.warned = true;
+            tracing::warn!(%fault, "cannot write traffic.json to the data folder; `tollgate explain` will not show runtime state");
         }
         self.written = known;
     }
 
     fn remove(&self) {
-        // There is mostly none.
+        // Usually there is none.
         let _ = fs::remove_file(file(&self.data));
     }
 }
 
-/// Whole or not at all, for the owner only.
+/// Writes atomically, readable by the owner only.
 fn write(data: &Path, known: &RuntimeState) -> std::io::Result<()> {
-    let draft = data.join("traffic.json.new");
+    let path = data.join("traffic.json.new");
     let mut options = fs::File::options();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file_at_draft = options.open(&draft)?;
-    file_at_draft.write_all(&serde_json::to_vec(known)?)?;
-    fs::rename(&draft, file(data))
+    let mut temporary = options.open(&path)?;
+    temporary.write_all(&serde_json::to_vec(known)?)?;
+    fs::rename(&path, file(data))
 }
 
 #[cfg(test)]
@@ -105,27 +103,28 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
     #[test]
-    fn what_is_known_is_there_while_it_holds_and_gone_when_nothing_is() {
+    fn file_exists_while_there_is_state_to_report() {
         let dir = tempfile::TempDir::new().unwrap();
-        let mut notes = SnapshotFile { data: dir.path().to_owned(), written: RuntimeState::default(), looks: 0, complained: false };
-        notes.put(RuntimeState { at: NOW, ..RuntimeState::default() });
+        let mut snapshot =
+            SnapshotFile { data: dir.path().to_owned(), written: RuntimeState::default(), unchanged: 0, warned: false };
+        snapshot.update(RuntimeState { at: NOW, ..RuntimeState::default() });
         assert!(!file(dir.path()).exists());
         let in_use = AccountUsage { running: 1, ..AccountUsage::default() };
         let accounts = vec![AccountUsageEntry { account: AccountId::from_parts(NOW, [1; 10]), in_use }];
         let known = |at| RuntimeState { at, accounts: accounts.clone(), ..RuntimeState::default() };
-        notes.put(known(NOW));
+        snapshot.update(known(NOW));
         assert_eq!(read(dir.path(), NOW.plus_ms(1_000)), known(NOW));
-        assert!(read(dir.path(), NOW.plus_ms(VALID_MS)).is_empty(), "the gateway is gone");
+        assert!(read(dir.path(), NOW.plus_ms(VALID_MS)).is_empty(), "stale");
         for second in 1..=5 {
-            notes.put(known(NOW.plus_ms(second * 1_000)));
+            snapshot.update(known(NOW.plus_ms(second * 1_000)));
         }
-        assert_eq!(read(dir.path(), NOW).at, NOW.plus_ms(5_000), "said again so that it holds");
-        notes.put(RuntimeState { at: NOW.plus_ms(6_000), ..RuntimeState::default() });
+        assert_eq!(read(dir.path(), NOW).at, NOW.plus_ms(5_000), "rewritten to refresh the timestamp");
+        snapshot.update(RuntimeState { at: NOW.plus_ms(6_000), ..RuntimeState::default() });
         assert!(!file(dir.path()).exists());
     }
 
     #[test]
-    fn rubbish_in_the_file_is_nothing_known() {
+    fn damaged_file_is_ignored() {
         let dir = tempfile::TempDir::new().unwrap();
         fs::write(file(dir.path()), b"{\"at\":").unwrap();
         assert!(read(dir.path(), NOW).is_empty());

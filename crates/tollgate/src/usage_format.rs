@@ -1,4 +1,4 @@
-//! A usage record for people, and as JSON lines: what `usage tail` prints.
+//! Usage records as table rows and JSON lines, for `usage`.
 
 use serde_json::Value;
 pub(crate) use tollgate_console::{rfc3339 as time, usage_json as json, usage_row as row};
@@ -6,8 +6,8 @@ use tollgate_core::UsageRecord;
 
 use crate::output;
 
-/// A line for people, out of the record's JSON.
-pub(crate) fn people(record: &Value) -> Vec<String> {
+/// Table row of a record, from its JSON.
+pub(crate) fn table_row(record: &Value) -> Vec<String> {
     let text = |member: &str| record[member].as_str().unwrap_or("–").to_owned();
     let tokens = |kinds: &[&str]| kinds.iter().filter_map(|kind| record["tokens"][*kind].as_u64()).sum::<u64>().to_string();
     let last = record["attempts"].as_array().and_then(|attempts| attempts.last());
@@ -28,14 +28,14 @@ pub(crate) fn people(record: &Value) -> Vec<String> {
     ]
 }
 
-/// Headings of [`people`].
+/// Headings of [`table_row`].
 pub(crate) fn headings() -> Vec<String> {
     ["at", "status", "outcome", "reason", "model", "key", "account", "in", "out", "sale USD", "took", "id"]
         .map(str::to_owned)
         .to_vec()
 }
 
-/// Prints one record as a JSON line; `false` when nobody reads any more.
+/// Prints one record as a JSON line; `false` when the pipe is closed.
 pub(crate) fn print_json(record: &UsageRecord) -> bool {
     output::raw(format!("{}\n", json(record)).as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Admin keys: made, listed, revoked. The key itself is shown in the answer that made it.
+//! Admin keys: create, list, revoke. The key itself appears only in the response that creates it.
 
 use serde_json::{Map, Value, json};
 use tollgate_core::AdminKeyId;
@@ -18,19 +18,19 @@ static ADMIN_KEY: ObjectSchema = ObjectSchema {
     name: "AdminKey",
     fields: &[
         read("id", ValueSchema::Id("adm_"), "Id."),
-        fixed("name", NAME, "Unique among those that work."),
+        fixed("name", NAME, "Unique among keys that are not revoked."),
         fixed(
             "scope",
             ValueSchema::Enum(&["operator", "admin"]),
             "operator: channels, groups, models, keys, usage; admin: everything.",
         ),
-        both("expires_at", ValueSchema::Time, "When it ends.").or_null().with(FieldAccess::AtFirst),
+        both("expires_at", ValueSchema::Time, "Expiry; null: never.").or_null().with(FieldAccess::AtFirst),
         read("prefix", TEXT, "The first characters of the key."),
-        read("suffix", TEXT, "Its last characters."),
+        read("suffix", TEXT, "The last characters of the key."),
         CREATED_AT,
-        read("revoked_at", ValueSchema::Time, "When it was revoked.").or_null(),
+        read("revoked_at", ValueSchema::Time, "Time of revocation; null: not revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, this once.").with(FieldAccess::Once),
+        read("key", TEXT, "The key itself, only in the response that creates it.").with(FieldAccess::Once),
     ],
 };
 
@@ -51,7 +51,7 @@ const fn route(method: Method, path: &'static str, id: &'static str, doc: &'stat
 
 pub(super) static ROUTES: &[Route] = &[
     Route {
-        query: &[LIMIT, AFTER, both("revoked", ValueSchema::Boolean, "Revoked ones too.")],
+        query: &[LIMIT, AFTER, both("revoked", ValueSchema::Boolean, "Include revoked keys.")],
         response: ResponseSchema::Page(&ADMIN_KEY),
         ..route(Method::Get, "/admin/v1/admin-keys", "list_admin_keys", "Admin keys, oldest first.")
     },
@@ -59,7 +59,12 @@ pub(super) static ROUTES: &[Route] = &[
         request: RequestSchema::Body(&ADMIN_KEY, WriteMode::Create),
         response: ResponseSchema::Created(&ADMIN_KEY),
         handler: handler!(make),
-        ..route(Method::Post, "/admin/v1/admin-keys", "make_admin_key", "Makes an admin key and shows it, this once.")
+        ..route(
+            Method::Post,
+            "/admin/v1/admin-keys",
+            "make_admin_key",
+            "Creates an admin key; only this response contains the key itself.",
+        )
     },
     Route {
         response: ResponseSchema::Object(&ADMIN_KEY),
@@ -69,7 +74,7 @@ pub(super) static ROUTES: &[Route] = &[
     Route {
         response: ResponseSchema::Object(&ADMIN_KEY),
         handler: handler!(revoke),
-        ..route(Method::Delete, "/admin/v1/admin-keys/{admin_key}", "revoke_admin_key", "Ends an admin key for good.")
+        ..route(Method::Delete, "/admin/v1/admin-keys/{admin_key}", "revoke_admin_key", "Revokes an admin key permanently.")
     },
 ];
 

@@ -1,4 +1,4 @@
-//! The audit log: who changed what, newest first.
+//! The audit log.
 
 use serde_json::{Value, json};
 use tollgate_core::Revision;
@@ -15,15 +15,15 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 static EVENT: ObjectSchema = ObjectSchema {
     name: "AuditEvent",
     fields: &[
-        read("revision", COUNT, "With which revision."),
-        read("at", ValueSchema::Time, "When."),
-        read("door", ValueSchema::Enum(&["file", "cli", "console", "api", "gateway"]), "Through which door."),
-        read("actor", TEXT, "Who."),
-        read("action", TEXT, "put, remove, switch, revoke and so on."),
-        read("kind", TEXT, "What kind of row."),
-        read("id", TEXT, "Its id."),
-        read("name", TEXT, "Its name at that time."),
-        read("detail", ValueSchema::Any, "Before and after, without secrets."),
+        read("revision", COUNT, "Catalog revision of the change."),
+        read("at", ValueSchema::Time, "Time of the change."),
+        read("door", ValueSchema::Enum(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        read("actor", TEXT, "Author of the change."),
+        read("action", TEXT, "put, remove, switch, revoke and others."),
+        read("kind", TEXT, "Kind of the row."),
+        read("id", TEXT, "Id of the row."),
+        read("name", TEXT, "Name of the row at that time."),
+        read("detail", ValueSchema::Any, "State before and after, without secrets."),
     ],
 };
 
@@ -35,12 +35,12 @@ pub(super) static ROUTES: &[Route] = &[Route {
     resource: "audit",
     needs: AdminScope::Admin,
     id: "list_audit_events",
-    doc: "Who changed what, newest first.",
+    doc: "Changes to the catalog, newest first.",
     query: &[
         LIMIT,
         AFTER,
-        both("kind", ValueSchema::Enum(KINDS), "About this kind of row."),
-        both("id", NAME, "About the row with this id."),
+        both("kind", ValueSchema::Enum(KINDS), "Only changes of this kind of row."),
+        both("id", NAME, "Only changes of the row with this id."),
     ],
     request: RequestSchema::Empty,
     response: ResponseSchema::Page(&EVENT),
@@ -55,8 +55,8 @@ fn show(event: &AuditEvent) -> Value {
     })
 }
 
-/// `<revision>-<position>`: where a page ends.
-fn place(text: &str) -> Result<AuditPosition, ApiError> {
+/// Parses a page cursor: `<revision>-<position>`.
+fn cursor(text: &str) -> Result<AuditPosition, ApiError> {
     let read = text.split_once('-').and_then(|(revision, position)| {
         Some(AuditPosition { revision: Revision(revision.parse().ok()?), position: position.parse().ok()? })
     });
@@ -67,7 +67,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let filter = AuditFilter {
         kind: context.query.text("kind").and_then(RowKind::parse),
         id: context.query.text("id").map(str::to_owned),
-        before: context.query.text("after").map(place).transpose()?,
+        before: context.query.text("after").map(cursor).transpose()?,
         limit: context.limit() + 1,
     };
     let lines = context.with_query_timeout(context.state.store.listing.audit_page(&filter)).await?;

@@ -1,5 +1,5 @@
-//! The catalog as a file: pulled, previewed and applied. Secrets stand in the file itself: names of environment variables
-//! and files of the gateway's machine are not followed, since whoever may send a file may not read those.
+//! The catalog as a file: pull, preview and apply. Secrets must be literal: references to environment variables and files are
+//! rejected, because a client of the admin API must not read those of the gateway's machine.
 
 use std::{io, sync::Arc};
 
@@ -19,39 +19,42 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
-/// Faults of a file that the message names; all of them stand beside it.
+/// Faults of a file listed in the message; the error object lists all of them.
 const MAX_FAULTS: usize = 20;
 
 const FILE: ValueSchema = ValueSchema::String { least: 0, most: 64_000_000 };
 
 static CATALOG: ObjectSchema = ObjectSchema {
     name: "Catalog",
-    fields: &[read("revision", COUNT, "The last change."), read("file", TEXT, "The catalog as a file, without secrets.")],
+    fields: &[read("revision", COUNT, "Catalog revision."), read("file", TEXT, "The catalog as a file, without secrets.")],
 };
 static SENT: ObjectSchema = ObjectSchema {
     name: "CatalogFile",
     fields: &[
         needed("file", FILE, "The catalog file (TOML).").with(FieldAccess::Needed),
-        both("prune", ValueSchema::Boolean, "Whether rows of the database that it does not name are removed.")
-            .with(FieldAccess::Write),
+        both("prune", ValueSchema::Boolean, "Remove rows that the file does not contain.").with(FieldAccess::Write),
     ],
 };
 static LINE: ObjectSchema = ObjectSchema {
     name: "PlanLine",
     fields: &[
-        read("action", ValueSchema::Enum(&["add", "change", "remove", "take"]), "What happens to it."),
-        read("kind", TEXT, "What kind of row."),
-        read("name", TEXT, "Its name."),
-        read("detail", TEXT, "Which fields change."),
+        read(
+            "action",
+            ValueSchema::Enum(&["add", "change", "remove", "take"]),
+            "Change to the row; take: the file becomes its owner.",
+        ),
+        read("kind", TEXT, "Kind of the row."),
+        read("name", TEXT, "Name of the row."),
+        read("detail", TEXT, "Changed fields."),
     ],
 };
 static PLAN: ObjectSchema = ObjectSchema {
     name: "CatalogPlan",
     fields: &[
-        read("revision", COUNT, "The last change: before it is applied, or afterwards."),
-        read("changes", COUNT, "How many changes."),
-        read("lines", ValueSchema::List { of: &ValueSchema::Object(&LINE), most: 1_000_000 }, "Row by row."),
-        read("effects", previews::EFFECTS, "What price limits would exclude after it."),
+        read("revision", COUNT, "Catalog revision: before the change in a preview, after it when applied."),
+        read("changes", COUNT, "Number of changes."),
+        read("lines", ValueSchema::List { of: &ValueSchema::Object(&LINE), most: 1_000_000 }, "Changes by row."),
+        read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
         previews::CUT,
     ],
 };
@@ -82,49 +85,42 @@ pub(super) static ROUTES: &[Route] = &[
             "/admin/v1/catalog/preview",
             AdminScope::Admin,
             "preview_catalog",
-            "What a file would change. Nothing is written.",
+            "Shows what a file would change, without changing it.",
         )
     },
     Route {
         request: RequestSchema::Body(&SENT, WriteMode::Create),
         response: ResponseSchema::Object(&PLAN),
         handler: handler!(apply_file),
-        ..route(
-            Method::Post,
-            "/admin/v1/catalog/apply",
-            AdminScope::Admin,
-            "apply_catalog",
-            "Applies a file: all of it or nothing.",
-        )
+        ..route(Method::Post, "/admin/v1/catalog/apply", AdminScope::Admin, "apply_catalog", "Applies a file as a whole.")
     },
 ];
 
 async fn pull(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let _turn = context.acquire_heavy_permit().await?;
+    let _permit = context.acquire_heavy_permit().await?;
     let current = context.with_query_timeout(context.state.store.catalog.current(&KeyScope::All)).await?;
     let file = catalog_file::render(&current);
-    let answer = ApiResponse::ok(json!({"revision": current.revision, "file": file}));
-    Ok(answer.revision(current.revision))
+    Ok(ApiResponse::ok(json!({"revision": current.revision, "file": file})).revision(current.revision))
 }
 
-/// A file with its plan and its effects.
+/// Planned changes of a file and their effect through price limits.
 struct CatalogPreview {
     plan: CatalogPlan,
     effects: PriceEffects,
     revision: tollgate_core::Revision,
 }
 
-async fn planned(context: &RequestContext) -> Result<CatalogPreview, ApiError> {
+async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError> {
     let text = context.body.text("file").unwrap_or_default();
-    let refused =
+    let reject_file =
         |_: &std::path::Path| Err(io::Error::other("a file of the gateway's machine cannot be named here; send the secret itself"));
-    let file = catalog_file::parse(text, &|_| None, &refused).map_err(|faults| in_file(&as_sent(faults)))?;
+    let file = catalog_file::parse(text, &|_| None, &reject_file).map_err(|faults| file_error(&explain_references(faults)))?;
     let prune = context.body.0.get("prune").is_some_and(|prune| prune == true);
     let mode = ApplyMode::Apply { prune };
     let limited = || KeyScope::Limited { names: file.key_names(), most: previews::MAX_LIMITED_KEYS };
     let scope = if prune { KeyScope::All } else { limited() };
     let current = context.with_query_timeout(context.state.store.catalog.current(&scope)).await?;
-    let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| in_file(&faults))?;
+    let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| file_error(&faults))?;
     let mut effects = effects(context, &current, &file, mode).await?;
     effects.truncated |= current.keys_cut;
     Ok(CatalogPreview { plan, effects, revision: current.revision })
@@ -137,15 +133,15 @@ async fn effects(
     mode: ApplyMode,
 ) -> Result<PriceEffects, ApiError> {
     let preview = preview(current, file, mode, RandomSource::system(), context.now()).await.map_err(|error| match error {
-        PreviewError::File(faults) => in_file(&faults),
+        PreviewError::File(faults) => file_error(&faults),
         PreviewError::Store(error) => ApiError::store(&error, context.state.catalog_file.as_deref()),
     })?;
-    let keys: Vec<_> = preview.changed.into_iter().map(|(was, key)| (was.map(Arc::new), Arc::new(key))).collect();
+    let keys: Vec<_> = preview.changed.into_iter().map(|(before, key)| (before.map(Arc::new), Arc::new(key))).collect();
     Ok(price_effects(&preview.before, &preview.after, &keys, context.now()))
 }
 
-/// No variable of the gateway's machine is looked at: that it is not set there would be no help.
-fn as_sent(mut faults: Vec<FileError>) -> Vec<FileError> {
+/// Rewords faults of environment references: "not set" would be misleading, because variables are never read here.
+fn explain_references(mut faults: Vec<FileError>) -> Vec<FileError> {
     for fault in &mut faults {
         if fault.message.contains("the environment variable ") && fault.message.ends_with(" is not set") {
             let at = fault.message.find("the environment variable ").unwrap_or_default();
@@ -156,19 +152,22 @@ fn as_sent(mut faults: Vec<FileError>) -> Vec<FileError> {
     faults
 }
 
-/// The faults of a file, each with its place.
-fn in_file(faults: &[FileError]) -> ApiError {
-    let shown: Vec<String> =
-        faults.iter().take(MAX_FAULTS).map(|it| format!("line {}, column {}: {}", it.line, it.column, it.message)).collect();
+/// Error that lists the faults of a file.
+fn file_error(faults: &[FileError]) -> ApiError {
+    let listed: Vec<String> = faults
+        .iter()
+        .take(MAX_FAULTS)
+        .map(|fault| format!("line {}, column {}: {}", fault.line, fault.column, fault.message))
+        .collect();
     let more = faults.len().saturating_sub(MAX_FAULTS);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    ApiError::value("file", format_args!("{}{more}", shown.join("; "))).with_faults(faults)
+    ApiError::value("file", format_args!("{}{more}", listed.join("; "))).with_faults(faults)
 }
 
-fn show(planned: &CatalogPreview, revision: tollgate_core::Revision) -> Value {
+fn show(preview: &CatalogPreview, revision: tollgate_core::Revision) -> Value {
     use tollgate_store::catalog_file::PlanAction;
-    let count = planned.plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
-    let lines: Vec<Value> = planned
+    let count = preview.plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
+    let lines: Vec<Value> = preview
         .plan
         .lines
         .iter()
@@ -182,25 +181,25 @@ fn show(planned: &CatalogPreview, revision: tollgate_core::Revision) -> Value {
             json!({"action": action, "kind": RowKind::as_str(line.kind), "name": line.name, "detail": line.detail})
         })
         .collect();
-    let effects = previews::show(&planned.effects.effects);
-    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": planned.effects.truncated})
+    let effects = previews::show(&preview.effects.effects);
+    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": preview.effects.truncated})
 }
 
 async fn preview_file(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let planned = planned(&context).await?;
-    Ok(ApiResponse::ok(show(&planned, planned.revision)).revision(planned.revision))
+    let preview = plan_file(&context).await?;
+    Ok(ApiResponse::ok(show(&preview, preview.revision)).revision(preview.revision))
 }
 
 async fn apply_file(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let planned = planned(&context).await?;
+    let preview = plan_file(&context).await?;
     if let Some(expected) = context.if_match()?
-        && expected != planned.revision
+        && expected != preview.revision
     {
         return Err(ApiError::conflict("revision_conflict", "The catalog was changed meanwhile; preview the file again."));
     }
-    if !planned.plan.is_empty() {
-        context.apply(&planned.plan.changes).await?;
+    if !preview.plan.is_empty() {
+        context.apply(&preview.plan.changes).await?;
     }
     let revision = context.state.store.catalog.revision().await?;
-    Ok(ApiResponse::ok(show(&planned, revision)).revision(revision))
+    Ok(ApiResponse::ok(show(&preview, revision)).revision(revision))
 }

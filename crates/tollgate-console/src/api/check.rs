@@ -1,20 +1,20 @@
-//! Checks what was sent against its description: unknown members are refused by name, wrong types and values with the
-//! path of the member at fault.
+//! Validation of request bodies and queries against their schema. Errors name the unknown field, or the path of the field
+//! whose type or value is wrong.
 
 use serde_json::{Map, Value};
 
 use super::schema::{FieldSchema, ObjectSchema, ValueSchema, WriteMode};
 use crate::{api_error::ApiError, time::parse_rfc3339};
 
-/// A request's body as an object of this description.
-pub(crate) fn body(object: &ObjectSchema, value: Value, how: WriteMode) -> Result<Map<String, Value>, ApiError> {
-    check_object(object, &value, how, "")?;
+/// Validates a request body.
+pub(crate) fn body(object: &ObjectSchema, value: Value, mode: WriteMode) -> Result<Map<String, Value>, ApiError> {
+    check_object(object, &value, mode, "")?;
     if let Value::Object(members) = value { Ok(members) } else { Err(wrong_type("body", "an object")) }
 }
 
 fn wrong_type(path: &str, expected: &str) -> ApiError {
     let message = match path {
-        "" | "body" => return ApiError::whole(format!("The request body must be {expected}.")),
+        "" | "body" => return ApiError::wrong_body(format!("The request body must be {expected}.")),
         path => format!("Invalid type for '{path}': expected {expected}."),
     };
     ApiError::invalid("invalid_type", path, message)
@@ -24,14 +24,14 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn check_object(object: &ObjectSchema, value: &Value, how: WriteMode, path: &str) -> Result<(), ApiError> {
+fn check_object(object: &ObjectSchema, value: &Value, mode: WriteMode, path: &str) -> Result<(), ApiError> {
     let Some(members) = value.as_object() else { return Err(wrong_type(path, "an object")) };
     for (name, value) in members {
         let at = join(path, name);
         let Some(field) = object.fields.iter().find(|field| field.name == name) else {
             return Err(unknown(object.fields, &at, name));
         };
-        if !field.usage.is_written(how) {
+        if !field.usage.is_written(mode) {
             let message = if field.usage.is_written(WriteMode::Create) {
                 format!("'{at}' is fixed when the row is made and cannot be changed.")
             } else {
@@ -41,7 +41,7 @@ fn check_object(object: &ObjectSchema, value: &Value, how: WriteMode, path: &str
         }
         check_field(field, value, &at)?;
     }
-    match object.fields.iter().find(|field| field.usage.is_needed(how) && !members.contains_key(field.name)) {
+    match object.fields.iter().find(|field| field.usage.is_needed(mode) && !members.contains_key(field.name)) {
         Some(missing) => {
             let at = join(path, missing.name);
             let message = format!("Missing required parameter: '{at}'.");
@@ -51,7 +51,7 @@ fn check_object(object: &ObjectSchema, value: &Value, how: WriteMode, path: &str
     }
 }
 
-/// An unknown member, with what may be sent instead.
+/// Error for an unknown field, with a similar known one if there is one.
 pub(crate) fn unknown(fields: &[FieldSchema], at: &str, name: &str) -> ApiError {
     let shown: String = at.chars().filter(|c| !c.is_control()).take(100).collect();
     let near = fields.iter().find(|field| {
@@ -62,7 +62,7 @@ pub(crate) fn unknown(fields: &[FieldSchema], at: &str, name: &str) -> ApiError 
     ApiError::invalid("unknown_parameter", shown.clone(), format!("Unknown parameter: '{shown}'.{hint}"))
 }
 
-/// One member or parameter.
+/// Validates one field or parameter.
 pub(crate) fn check_field(field: &FieldSchema, value: &Value, at: &str) -> Result<(), ApiError> {
     if value.is_null() {
         return if field.nullable { Ok(()) } else { Err(wrong_type(at, &expected(&field.shape))) };
@@ -109,14 +109,14 @@ fn check(shape: &ValueSchema, value: &Value, at: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a text is one of this shape.
+/// Whether a string matches the schema.
 fn fits(shape: &ValueSchema, text: &str) -> bool {
     match shape {
         ValueSchema::Id(prefix) => text.strip_prefix(prefix).is_some_and(|rest| rest.len() == 26),
         ValueSchema::String { least, most } => {
-            // Only long texts have lines.
-            let lines = *most > 1_000;
-            let bad = |c: char| c.is_control() && !(lines && matches!(c, '\n' | '\r' | '\t'));
+            // Line breaks are allowed in long texts only.
+            let multiline = *most > 1_000;
+            let bad = |c: char| c.is_control() && !(multiline && matches!(c, '\n' | '\r' | '\t'));
             (*least..=*most).contains(&text.chars().count()) && !text.chars().any(bad)
         }
         ValueSchema::Time => parse_rfc3339(text).is_some(),
@@ -137,7 +137,7 @@ fn fits(shape: &ValueSchema, text: &str) -> bool {
     }
 }
 
-/// What would have fitted.
+/// The expected value in words.
 fn expected(shape: &ValueSchema) -> String {
     match shape {
         ValueSchema::Id(prefix) => format!("an id that begins with '{prefix}'"),
@@ -155,7 +155,7 @@ fn expected(shape: &ValueSchema) -> String {
     }
 }
 
-/// A query's parameters, each at most once, as their shapes read them.
+/// Parses and validates a query string; a parameter may occur once.
 pub(crate) fn query(fields: &[FieldSchema], text: &str) -> Result<Map<String, Value>, ApiError> {
     let mut found = Map::new();
     for (name, value) in url_pairs(text) {
@@ -201,20 +201,20 @@ mod tests {
         ],
     };
 
-    fn fault(value: Value, how: WriteMode) -> String {
-        match body(&THING, value, how) {
+    fn fault(value: Value, mode: WriteMode) -> String {
+        match body(&THING, value, mode) {
             Ok(_) => "fine".to_owned(),
             Err(problem) => format!("{problem:?}"),
         }
     }
 
     #[test]
-    fn members_are_refused_by_name_and_path() {
+    fn errors_name_the_path_of_the_field() {
         assert_eq!(
             fault(json!({"name": "a", "until": null, "items": [{"amount": 1}], "factor": "1.5"}), WriteMode::Create),
             "fine"
         );
-        for (value, how, code, param) in [
+        for (value, mode, code, param) in [
             (json!({}), WriteMode::Create, "missing_required_parameter", "name"),
             (json!({"name": "a", "nam": 1}), WriteMode::Create, "unknown_parameter", "nam"),
             (json!({"name": "a", "id": "key_x"}), WriteMode::Create, "read_only_parameter", "id"),
@@ -231,14 +231,14 @@ mod tests {
             (json!({"factor": "1.0000001"}), WriteMode::Update, "invalid_value", "factor"),
             (json!({"factor": "1e3"}), WriteMode::Update, "invalid_value", "factor"),
         ] {
-            let fault = fault(value, how);
+            let fault = fault(value, mode);
             assert!(fault.contains(&format!("\"{code}\"")) && fault.contains(&format!("Some(\"{param}\")")), "{fault}");
         }
         assert!(fault(json!([]), WriteMode::Create).contains("must be an object"));
     }
 
     #[test]
-    fn queries_are_read_once_and_by_shape() {
+    fn query_parameters_are_typed_and_unique() {
         static FIELDS: &[FieldSchema] =
             &[both("limit", ValueSchema::Integer { least: 1, most: 1_000 }, ""), both("name", NAME, "")];
         assert_eq!(Value::Object(query(FIELDS, "limit=5&name=a%2Fb+c").unwrap()), json!({"limit": 5, "name": "a/b c"}));

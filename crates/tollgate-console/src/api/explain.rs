@@ -1,5 +1,4 @@
-//! Why a request would go where it goes: the same answer as `tollgate explain --json`, with what the running gateway
-//! knows.
+//! `/admin/v1/explain`: how a request would be routed and why; the same object as `tollgate explain --json`.
 
 use tollgate_core::parse_max_price;
 use tollgate_protocol::Protocol;
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::{api_error::ApiError, gateway_handle::ExplainRequest, response::ApiResponse};
 
-/// Tokens of one request.
+/// Largest accepted number of tokens.
 const MAX_TOKENS: i64 = 1_000_000_000;
 
 pub(super) static ROUTES: &[Route] = &[Route {
@@ -22,26 +21,18 @@ pub(super) static ROUTES: &[Route] = &[Route {
     resource: "explain",
     needs: AdminScope::Operator,
     id: "explain",
-    doc: "Whether limits of its caller refuse a request, which accounts it would use, in order, and why not the others.",
+    doc: "Explains the routing of a request: limits of the caller, the accounts it would use in order, and why others are excluded.",
     query: &[
-        needed("model", MODEL_NAME, "As a caller names it."),
-        needed("key", NAME, "Key id, or its name where only one has it."),
-        both("protocol", ValueSchema::Enum(&["openai", "gemini"]), "The caller's; openai where it is left out."),
-        both(
-            "fields",
-            ValueSchema::String { least: 1, most: 1_000 },
-            "Fields the request would carry besides, with commas between.",
-        ),
-        both("max_price", ValueSchema::String { least: 1, most: 200 }, "Its `x-tollgate-max-price`."),
-        both(
-            "input_tokens",
-            ValueSchema::Integer { least: 0, most: MAX_TOKENS },
-            "What its input is estimated at; 1000 where it is left out.",
-        ),
+        needed("model", MODEL_NAME, "Model name as sent by a caller."),
+        needed("key", NAME, "Key id, or key name if it is unambiguous."),
+        both("protocol", ValueSchema::Enum(&["openai", "gemini"]), "Protocol of the caller; default openai."),
+        both("fields", ValueSchema::String { least: 1, most: 1_000 }, "Optional fields of the request, separated by commas."),
+        both("max_price", ValueSchema::String { least: 1, most: 200 }, "Value of the header `x-tollgate-max-price`."),
+        both("input_tokens", ValueSchema::Integer { least: 0, most: MAX_TOKENS }, "Estimated input tokens; default 1000."),
         both(
             "output_tokens",
             ValueSchema::Integer { least: 1, most: MAX_TOKENS },
-            "The output limit it asks for; none where it is left out, so that the model's own counts, else 16384.",
+            "Requested output limit; default: the limit of the model, else 16384.",
         ),
     ],
     request: RequestSchema::Empty,
@@ -50,11 +41,11 @@ pub(super) static ROUTES: &[Route] = &[Route {
 }];
 
 async fn explain(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let asked = context.query.text("key").unwrap_or_default();
-    let id = rows::key_id(&context, asked).await?;
-    let key = context.state.store.listing.key(id).await?.ok_or_else(|| ApiError::missing(RowKind::Key, asked))?;
+    let key_param = context.query.text("key").unwrap_or_default();
+    let id = rows::key_id(&context, key_param).await?;
+    let key = context.state.store.listing.key(id).await?.ok_or_else(|| ApiError::missing(RowKind::Key, key_param))?;
     let max_price = context.query.text("max_price").map(parse_max_price).transpose();
-    let question = ExplainRequest {
+    let request = ExplainRequest {
         key,
         model: context.query.text("model").unwrap_or_default().to_owned(),
         protocol: context.query.text("protocol").and_then(Protocol::parse).unwrap_or(Protocol::OpenAi),
@@ -68,7 +59,7 @@ async fn explain(context: RequestContext) -> Result<ApiResponse, ApiError> {
         max_price: max_price.map_err(|fault| ApiError::value("max_price", fault))?,
     };
     let explained = context
-        .with_query_timeout(context.state.gateway.explain(&question))
+        .with_query_timeout(context.state.gateway.explain(&request))
         .await?
         .map_err(|fault| ApiError::value("model", fault))?;
     Ok(ApiResponse::ok(explained))

@@ -1,5 +1,4 @@
-//! Members of a request as words of a command line, such as `rpm=60`: read by the same description that checks the
-//! request itself, so that a member added there can be written here at once.
+//! `NAME=VALUE` arguments of the command line, such as `rpm=60`, parsed by the schema that also validates the request.
 
 use serde_json::{Map, Value};
 
@@ -15,22 +14,22 @@ pub(super) fn request_fields(route: &Route) -> impl Iterator<Item = &'static Fie
     fields.iter().filter(move |field| field.usage.is_written(mode))
 }
 
-/// The request body out of `NAME=VALUE` words. The items of a list of plain values are separated by commas; nested values
+/// The request body from `NAME=VALUE` arguments. The items of a list of plain values are separated by commas; nested values
 /// are JSON.
 ///
 /// # Errors
-/// A sentence that names the word at fault.
-pub(super) fn parse(route: &Route, words: &[String]) -> Result<Map<String, Value>, String> {
+/// A sentence that names the invalid argument.
+pub(super) fn parse(route: &Route, args: &[String]) -> Result<Map<String, Value>, String> {
     let (object, _) = request_object(route).ok_or_else(|| format!("nothing can be set by {}.", route.id))?;
     let mut body = Map::new();
-    for word in words {
-        let Some((name, text)) = word.split_once('=') else {
+    for arg in args {
+        let Some((name, text)) = arg.split_once('=') else {
             let example = object.fields.first().map_or("name", |field| field.name);
-            return Err(format!("'{word}' is not MEMBER=VALUE, such as {example}=…."));
+            return Err(format!("'{arg}' is not MEMBER=VALUE, such as {example}=…."));
         };
         let field = object.fields.iter().find(|field| field.name == name);
         let field = field.ok_or_else(|| check::unknown(object.fields, name, name).message().to_owned())?;
-        if body.insert(name.to_owned(), read(field, text)?).is_some() {
+        if body.insert(name.to_owned(), parse_field(field, text)?).is_some() {
             return Err(format!("'{name}' stands twice."));
         }
     }
@@ -46,15 +45,15 @@ fn request_object(route: &Route) -> Option<(&'static ObjectSchema, WriteMode)> {
     }
 }
 
-fn read(field: &FieldSchema, text: &str) -> Result<Value, String> {
+fn parse_field(field: &FieldSchema, text: &str) -> Result<Value, String> {
     if field.nullable && text == "null" {
         return Ok(Value::Null);
     }
-    of_shape(&field.shape, text).ok_or_else(|| format!("'{}' takes JSON: {}", field.name, field.doc))
+    parse_value(&field.shape, text).ok_or_else(|| format!("'{}' takes JSON: {}", field.name, field.doc))
 }
 
-/// What does not fit stays a text: the check of the request says what was expected.
-fn of_shape(shape: &ValueSchema, text: &str) -> Option<Value> {
+/// A value that does not match the schema stays a string: validation of the request reports what was expected.
+fn parse_value(shape: &ValueSchema, text: &str) -> Option<Value> {
     match shape {
         ValueSchema::Id(_)
         | ValueSchema::String { .. }
@@ -71,7 +70,7 @@ fn of_shape(shape: &ValueSchema, text: &str) -> Option<Value> {
             (true, _) => serde_json::from_str(text).ok(),
             (false, ValueSchema::Object(_) | ValueSchema::Any | ValueSchema::StringMap { .. } | ValueSchema::List { .. }) => None,
             (false, _) if text.is_empty() => Some(Value::Array(Vec::new())),
-            (false, of) => text.split(',').map(|part| of_shape(of, part.trim())).collect(),
+            (false, of) => text.split(',').map(|part| parse_value(of, part.trim())).collect(),
         },
         ValueSchema::StringMap { .. } | ValueSchema::Object(_) | ValueSchema::Any => serde_json::from_str(text).ok(),
     }

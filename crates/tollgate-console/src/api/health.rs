@@ -1,4 +1,4 @@
-//! The health of accounts as the running gateway sees it, and tests of channels.
+//! Health of accounts, and channel tests.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,48 +31,50 @@ use crate::{
 static HEALTH: ObjectSchema = ObjectSchema {
     name: "AccountHealth",
     fields: &[
-        read("id", ValueSchema::Id("acc_"), "The account's id."),
-        read("channel", NAME, "Its channel."),
-        read("account", NAME, "Its name."),
-        read("status", ValueSchema::Enum(&["on", "off"]), "off: by hand."),
+        read("id", ValueSchema::Id("acc_"), "Account id."),
+        read("channel", NAME, "Channel name."),
+        read("account", NAME, "Account name."),
+        read("status", ValueSchema::Enum(&["on", "off"]), "off: switched off by an operator."),
         read(
             "state",
             ValueSchema::Enum(&["usable", "cooling", "resting", "due", "probing"]),
-            "Whether it is used; due: the next request tries it, probing: one does.",
+            "due: the next request probes the account; probing: a request is probing it.",
         ),
-        read("reason", TEXT, "Why it cools or rests.").or_null(),
-        read("since", ValueSchema::Time, "Since when.").or_null(),
-        read("until", ValueSchema::Time, "Until when; null while it rests: until a test passes.").or_null(),
-        read("failures", COUNT, "Failures in a row."),
-        read("error_rate", ValueSchema::Number, "Moving average of failures, 0 to 1."),
-        read("first_token_average_us", COUNT, "Moving average of microseconds to the first content of streams.").or_null(),
-        read("whole_answer_average_us", COUNT, "Moving average of microseconds to whole answers that were not streamed.").or_null(),
+        read("reason", TEXT, "Reason for cooling or resting.").or_null(),
+        read("since", ValueSchema::Time, "Start of the state.").or_null(),
+        read("until", ValueSchema::Time, "End of the state; null while resting: until a test passes.").or_null(),
+        read("failures", COUNT, "Consecutive failures."),
+        read("error_rate", ValueSchema::Number, "Moving average of the failure rate, 0 to 1."),
+        read("first_token_average_us", COUNT, "Moving average of the time to the first content of a stream, in microseconds.")
+            .or_null(),
+        read("whole_answer_average_us", COUNT, "Moving average of the duration of responses without streaming, in microseconds.")
+            .or_null(),
     ],
 };
 
 static TEST: ObjectSchema = ObjectSchema {
     name: "ChannelTest",
     fields: &[
-        both("account", NAME, "This account only, by name or id.").with(FieldAccess::Write),
-        both("model", MODEL_NAME, "With this model; else the first that is served.").with(FieldAccess::Write),
+        both("account", NAME, "Only this account, by name or id.").with(FieldAccess::Write),
+        both("model", MODEL_NAME, "Model to use; default: the first one the channel serves.").with(FieldAccess::Write),
     ],
 };
 static STEP: ObjectSchema = ObjectSchema {
     name: "TestStep",
     fields: &[
         read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
-        read("took_ms", ValueSchema::Number, "How long it took."),
-        read("detail", TEXT, "What there is to say about it."),
+        read("took_ms", ValueSchema::Number, "Duration in milliseconds."),
+        read("detail", TEXT, "Details of the step."),
     ],
 };
 static TESTED: ObjectSchema = ObjectSchema {
     name: "TestedAccount",
     fields: &[
-        read("account", NAME, "The account."),
-        read("model", MODEL_NAME, "With which model."),
-        read("passed", ValueSchema::Boolean, "Whether all went well. A pass ends a rest."),
-        read("steps", ValueSchema::List { of: &ValueSchema::Object(&STEP), most: 20 }, "The steps that went well."),
-        read("error", TEXT, "What went wrong behind them.").or_null(),
+        read("account", NAME, "Account name."),
+        read("model", MODEL_NAME, "Model used for the test."),
+        read("passed", ValueSchema::Boolean, "Whether every step passed. A passed test ends cooling and resting."),
+        read("steps", ValueSchema::List { of: &ValueSchema::Object(&STEP), most: 20 }, "Steps that passed."),
+        read("error", TEXT, "Failure after them.").or_null(),
     ],
 };
 
@@ -83,7 +85,7 @@ pub(super) static ROUTES: &[Route] = &[
         resource: "health",
         needs: AdminScope::Operator,
         id: "list_health",
-        doc: "The health of every account, now.",
+        doc: "Current health of every account.",
         query: &[LIMIT, AFTER],
         request: RequestSchema::Empty,
         response: ResponseSchema::Page(&HEALTH),
@@ -95,11 +97,11 @@ pub(super) static ROUTES: &[Route] = &[
         resource: "channels",
         needs: AdminScope::Operator,
         id: "test_channel",
-        doc: "Calls a channel's accounts for real, each step measured. It costs what a short request costs.",
+        doc: "Sends a short real request through each account of a channel and measures each step.",
         query: &[both(
             "format",
             ValueSchema::Enum(&["json", "jsonl"]),
-            "`jsonl`: a JSON object a line for each step and each account, as they come.",
+            "`jsonl`: streams one JSON object per step and per account.",
         )],
         request: RequestSchema::Optional(&TEST),
         response: ResponseSchema::Progress(&TESTED),
@@ -153,23 +155,23 @@ fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHeal
 async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let channel = rows::find(&context, RowKind::Channel, None, context.path_param("name")).await?.name;
     if context.query.text("format") == Some("jsonl") {
-        return watched(context, channel).await;
+        return stream_progress(context, channel).await;
     }
     let (account, model) = (context.body.text("account"), context.body.text("model"));
-    let tested = context.state.gateway.test(&channel, account, model, &mut |_| {}).await.map_err(not_tested)?;
+    let tested = context.state.gateway.test(&channel, account, model, &mut |_| {}).await.map_err(test_error)?;
     let items: Vec<Value> = tested
         .iter()
-        .map(|it| {
-            let mut shown = end(it);
-            shown["steps"] = it.steps.iter().map(step).collect();
-            shown
+        .map(|result| {
+            let mut item = show_result(result);
+            item["steps"] = result.steps.iter().map(show_step).collect();
+            item
         })
         .collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
 
-fn not_tested(why: ChannelTestError) -> ApiError {
-    match why {
+fn test_error(error: ChannelTestError) -> ApiError {
+    match error {
         ChannelTestError::NotFound(what, name) => ApiError::not_found(what, &name),
         ChannelTestError::Store(error) => ApiError::store(&error, None),
         ChannelTestError::BuiltIn => {
@@ -178,40 +180,42 @@ fn not_tested(why: ChannelTestError) -> ApiError {
     }
 }
 
-fn step(step: &TestStep) -> Value {
+fn show_step(step: &TestStep) -> Value {
     json!({"step": step.step, "took_ms": step.took_ms, "detail": step.detail})
 }
 
-fn end(tested: &AccountTestResult) -> Value {
+fn show_result(tested: &AccountTestResult) -> Value {
     json!({"account": tested.account, "model": tested.model, "passed": tested.error.is_none(), "error": tested.error})
 }
 
-/// A line for what is seen.
-fn line(seen: ChannelTestEvent<'_>) -> String {
-    let line = match seen {
-        ChannelTestEvent::Step { account, model, step: it } => {
-            let mut line = step(it);
+/// One line of a `jsonl` response.
+fn event_line(event: ChannelTestEvent<'_>) -> String {
+    let line = match event {
+        ChannelTestEvent::Step { account, model, step } => {
+            let mut line = show_step(step);
             line["account"] = account.into();
             line["model"] = model.into();
             line
         }
-        ChannelTestEvent::End(tested) => end(tested),
+        ChannelTestEvent::End(tested) => show_result(tested),
     };
     format!("{line}\n")
 }
 
-/// A test that is watched: its lines as they come. The answer begins with the first of them, so that a test that cannot be
-/// made is a refusal like any other. The test goes on only while somebody reads, hence few lines are kept at a time.
-async fn watched(context: RequestContext, channel: String) -> Result<ApiResponse, ApiError> {
-    let seen = Arc::new(Mutex::new(VecDeque::new()));
+/// Streams the events of a test as lines. The response starts with the first line, so that a test that cannot start is an
+/// ordinary error response. The test is driven by reading the body, which bounds the number of buffered lines.
+async fn stream_progress(context: RequestContext, channel: String) -> Result<ApiResponse, ApiError> {
+    let events = Arc::new(Mutex::new(VecDeque::new()));
     let pop = {
-        let seen = Arc::clone(&seen);
-        move || seen.lock().unwrap_or_else(PoisonError::into_inner).pop_front().map(|line: String| Ok(Bytes::from(line)))
+        let events = Arc::clone(&events);
+        move || events.lock().unwrap_or_else(PoisonError::into_inner).pop_front().map(|line: String| Ok(Bytes::from(line)))
     };
     let testing = async move {
-        let mut note = |it: ChannelTestEvent<'_>| seen.lock().unwrap_or_else(PoisonError::into_inner).push_back(line(it));
+        let mut on_event = |event: ChannelTestEvent<'_>| {
+            events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event_line(event));
+        };
         let (account, model) = (context.body.text("account"), context.body.text("model"));
-        context.state.gateway.test(&channel, account, model, &mut note).await
+        context.state.gateway.test(&channel, account, model, &mut on_event).await
     };
     let mut testing = Some(Box::pin(testing));
     let mut lines = stream::poll_fn(move |context| {
@@ -223,7 +227,7 @@ async fn watched(context: RequestContext, channel: String) -> Result<ApiResponse
             Some(Poll::Pending) => None,
             Some(Poll::Ready(ended)) => {
                 testing = None;
-                ended.err().map(|why| Err(not_tested(why)))
+                ended.err().map(|error| Err(test_error(error)))
             }
         };
         match (ended.or_else(&pop), &testing) {

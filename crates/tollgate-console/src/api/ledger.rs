@@ -1,5 +1,5 @@
-//! The ledger: money that moves. Entries are never changed; a posting needs an idempotency key, so that a repetition
-//! cannot post it twice.
+//! The ledger: postings, entries and balances. Entries are append-only. A posting requires an idempotency key, so that a retry
+//! cannot post twice.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -25,36 +25,36 @@ const KINDS: ValueSchema = ValueSchema::Enum(&["top_up", "settle", "adjust"]);
 static ENTRY: ObjectSchema = ObjectSchema {
     name: "LedgerEntry",
     fields: &[
-        read("place", COUNT, "Where it stands."),
-        read("at", ValueSchema::Time, "When the money moved."),
-        read("member", ValueSchema::Id("mbr_"), "Whose."),
-        read("member_name", TEXT, "Its name."),
-        read("kind", KINDS, "What moved it."),
-        read("amount_nano_usd", NANO_USD, "How much; negative takes away."),
+        read("place", COUNT, "Position in the ledger."),
+        read("at", ValueSchema::Time, "Time of the entry."),
+        read("member", ValueSchema::Id("mbr_"), "Member id."),
+        read("member_name", TEXT, "Member name."),
+        read("kind", KINDS, "Kind of the entry."),
+        read("amount_nano_usd", NANO_USD, "Amount; negative for a charge."),
         read("amount_usd", USD, "The same in USD."),
         read("balance_nano_usd", NANO_USD, "The balance after it."),
         read("balance_usd", USD, "The same in USD."),
-        read("request", ValueSchema::Id("req_"), "The request that was settled.").or_null(),
-        read("idempotency_key", TEXT, "What makes a posting happen once.").or_null(),
-        read("note", TEXT, "Why."),
-        read("actor", TEXT, "Who posted it; empty for settled requests."),
+        read("request", ValueSchema::Id("req_"), "Settled request.").or_null(),
+        read("idempotency_key", TEXT, "Idempotency key of the posting.").or_null(),
+        read("note", TEXT, "Note of the posting."),
+        read("actor", TEXT, "Author of the posting; empty for settled requests."),
     ],
 };
 static POSTING: ObjectSchema = ObjectSchema {
     name: "Posting",
     fields: &[
-        needed("member", NAME, "Whose, by name or id."),
-        both("amount_nano_usd", NANO_USD, "How much, in nano-USD.").with(FieldAccess::Write),
+        needed("member", NAME, "Member, by name or id."),
+        both("amount_nano_usd", NANO_USD, "Amount in nano-USD.").with(FieldAccess::Write),
         both("amount_usd", USD, "The same in USD.").with(FieldAccess::Write),
-        both("note", ValueSchema::String { least: 0, most: 1_000 }, "Why.").with(FieldAccess::Write),
+        both("note", ValueSchema::String { least: 0, most: 1_000 }, "Note, kept with the entry.").with(FieldAccess::Write),
     ],
 };
 static BALANCE: ObjectSchema = ObjectSchema {
     name: "Balance",
     fields: &[
-        read("member", ValueSchema::Id("mbr_"), "Whose."),
-        read("name", TEXT, "Name; empty for one that is gone."),
-        read("balance_nano_usd", NANO_USD, "How much."),
+        read("member", ValueSchema::Id("mbr_"), "Member id."),
+        read("name", TEXT, "Member name; empty if the member was removed."),
+        read("balance_nano_usd", NANO_USD, "Balance in nano-USD."),
         read("balance_usd", USD, "The same in USD."),
     ],
 };
@@ -78,29 +78,34 @@ pub(super) static ROUTES: &[Route] = &[
     Route {
         query: &[
             LIMIT,
-            both("after", COUNT, "The `next` of the page before."),
-            both("member", NAME, "Of this member, by name or id."),
-            both("kind", KINDS, "Of this kind."),
+            both("after", COUNT, "`next` of the previous page."),
+            both("member", NAME, "Only entries of this member, by name or id."),
+            both("kind", KINDS, "Only entries of this kind."),
         ],
-        ..route(Method::Get, "/admin/v1/ledger", "list_ledger", "Entries, newest first.")
+        ..route(Method::Get, "/admin/v1/ledger", "list_ledger", "Ledger entries, newest first.")
     },
     Route {
         request: RequestSchema::Body(&POSTING, WriteMode::Create),
         response: ResponseSchema::Created(&ENTRY),
         handler: handler!(top_up),
-        ..route(Method::Post, "/admin/v1/ledger/top-ups", "top_up", "A member paid in. Needs an Idempotency-Key.")
+        ..route(Method::Post, "/admin/v1/ledger/top-ups", "top_up", "Credits a payment to a member. Requires an Idempotency-Key.")
     },
     Route {
         request: RequestSchema::Body(&POSTING, WriteMode::Create),
         response: ResponseSchema::Created(&ENTRY),
         handler: handler!(adjust),
-        ..route(Method::Post, "/admin/v1/ledger/adjustments", "adjust", "A correction, up or down. Needs an Idempotency-Key.")
+        ..route(
+            Method::Post,
+            "/admin/v1/ledger/adjustments",
+            "adjust",
+            "Corrects a balance, up or down. Requires an Idempotency-Key.",
+        )
     },
     Route {
         query: &[LIMIT, AFTER],
         response: ResponseSchema::Page(&BALANCE),
         handler: handler!(balances),
-        ..route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances, in order of member id.")
+        ..route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.")
     },
 ];
 
@@ -113,37 +118,38 @@ fn show(entry: &LedgerEntry, name: &str) -> Value {
     })
 }
 
-async fn member(context: &RequestContext, text: &str) -> Result<(MemberId, String), ApiError> {
+/// Resolves a member by name or id, to id and name.
+async fn find_member(context: &RequestContext, text: &str) -> Result<(MemberId, String), ApiError> {
     let row = rows::find(context, RowKind::Member, None, text).await?;
     let id = MemberId::parse(&row.id).ok_or_else(ApiError::internal)?;
     Ok((id, row.name))
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let of = match context.query.text("member") {
+    let member = match context.query.text("member") {
         None => None,
         Some(text) => match MemberId::parse(text) {
             Some(id) => Some(id),
-            None => Some(member(&context, text).await?.0),
+            None => Some(find_member(&context, text).await?.0),
         },
     };
     let filter = LedgerFilter {
-        member: of,
+        member,
         kind: context.query.text("kind").and_then(LedgerKind::parse),
         before: context.query.whole("after").map(LedgerPosition),
         limit: context.limit(),
     };
-    let _turn = context.acquire_heavy_permit().await?;
+    let _permit = context.acquire_heavy_permit().await?;
     let entries = context.with_query_timeout(context.state.store.ledger.entries(&filter)).await?;
     let mut names: HashMap<MemberId, String> = HashMap::new();
     for entry in &entries {
-        if let Entry::Vacant(unknown) = names.entry(entry.member) {
+        if let Entry::Vacant(name) = names.entry(entry.member) {
             let row = context.state.store.listing.row(RowKind::Member, &entry.member.to_string()).await?;
-            unknown.insert(row.map_or_else(String::new, |row| row.name));
+            name.insert(row.map_or_else(String::new, |row| row.name));
         }
     }
-    let full = entries.len() == context.limit() as usize;
-    let next = entries.last().filter(|_| full).map(|entry| entry.place.0.to_string());
+    let may_continue = entries.len() == context.limit() as usize;
+    let next = entries.last().filter(|_| may_continue).map(|entry| entry.place.0.to_string());
     let items: Vec<Value> = entries.iter().map(|entry| show(entry, names.get(&entry.member).map_or("", String::as_str))).collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": next})))
 }
@@ -161,7 +167,7 @@ async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse,
         let message = "Missing required header: 'Idempotency-Key'. Choose one for each posting; a repetition then changes nothing.";
         return Err(ApiError::invalid("missing_required_parameter", "Idempotency-Key", message));
     };
-    let (id, name) = member(&context, context.body.text("member").unwrap_or_default()).await?;
+    let (id, name) = find_member(&context, context.body.text("member").unwrap_or_default()).await?;
     let amount = shared_fields::amount(&context.body, "amount", "")?.ok_or_else(|| shared_fields::missing_amount("amount", ""))?;
     let posting = Posting {
         member: id,
@@ -195,9 +201,9 @@ async fn balances(context: RequestContext) -> Result<ApiResponse, ApiError> {
         return Err(ApiError::value("after", "expected the 'next' of a page"));
     }
     let mut balances = context.with_query_timeout(context.state.store.ledger.balances()).await?;
-    balances.retain(|it| it.member.to_string().as_str() > after);
-    balances.sort_unstable_by_key(|it| it.member);
+    balances.retain(|balance| balance.member.to_string().as_str() > after);
+    balances.sort_unstable_by_key(|balance| balance.member);
     balances.truncate(context.limit() as usize + 1);
-    let show = |it: &Balance| json!({"member": it.member, "name": it.name, "balance_nano_usd": it.balance, "balance_usd": it.balance.to_usd_string()});
-    Ok(paging::page(balances, context.limit(), |it| it.member.to_string(), show))
+    let show = |Balance { member, name, balance }: &Balance| json!({"member": member, "name": name, "balance_nano_usd": balance, "balance_usd": balance.to_usd_string()});
+    Ok(paging::page(balances, context.limit(), |balance| balance.member.to_string(), show))
 }

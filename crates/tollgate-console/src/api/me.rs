@@ -1,4 +1,4 @@
-//! Who asks: for a client to see whether its key works and what it may do.
+//! `/admin/v1/me`: lets a client check its admin key and scope.
 
 use serde_json::json;
 use tollgate_store::AdminScope;
@@ -14,10 +14,10 @@ static ME: ObjectSchema = ObjectSchema {
     name: "Me",
     fields: &[
         read("id", ValueSchema::Id("adm_"), "The admin key's id."),
-        read("name", NAME, "Its name."),
-        read("scope", ValueSchema::Enum(&["operator", "admin"]), "What it may do."),
-        read("expires_at", ValueSchema::Time, "When it ends.").or_null(),
-        read("version", TEXT, "The program's version."),
+        read("name", NAME, "Name of the admin key."),
+        read("scope", ValueSchema::Enum(&["operator", "admin"]), "Scope of the admin key."),
+        read("expires_at", ValueSchema::Time, "Expiry; null: never.").or_null(),
+        read("version", TEXT, "Version of the gateway."),
     ],
 };
 
@@ -27,7 +27,7 @@ pub(super) static ROUTES: &[Route] = &[Route {
     resource: "admin keys",
     needs: AdminScope::Operator,
     id: "who_am_i",
-    doc: "The admin key that asks.",
+    doc: "The admin key of this request.",
     query: &[],
     request: RequestSchema::Empty,
     response: ResponseSchema::Object(&ME),

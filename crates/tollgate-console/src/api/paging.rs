@@ -1,14 +1,15 @@
-//! Pages: so many items, and where the next page begins.
+//! Paging of lists.
 
 use serde_json::{Value, json};
 
 use crate::response::ApiResponse;
 
-/// A page out of at most one item more than was asked for, which tells that there is a next one.
-pub(super) fn page<T>(mut rows: Vec<T>, limit: u32, place: impl Fn(&T) -> String, show: impl Fn(&T) -> Value) -> ApiResponse {
+/// A page of up to `limit` items. `rows` holds one more if there is a next page; `position` gives the `next` cursor of an
+/// item.
+pub(super) fn page<T>(mut rows: Vec<T>, limit: u32, position: impl Fn(&T) -> String, show: impl Fn(&T) -> Value) -> ApiResponse {
     let limit = limit as usize;
     let more = rows.len() > limit;
     rows.truncate(limit);
-    let next = if more { rows.last().map(place) } else { None };
+    let next = if more { rows.last().map(position) } else { None };
     ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": next}))
 }

@@ -1,5 +1,4 @@
-//! Prices side by side: what callers pay for a model, what each channel that serves it is charged, and which models have
-//! no price at all.
+//! Sale price of each model next to the cost of each channel that serves it; also lists models without a price.
 
 use serde_json::{Value, json};
 use tollgate_store::{AdminScope, Change, ModelSpec, RowKind};
@@ -17,16 +16,16 @@ use crate::{api_error::ApiError, response::ApiResponse};
 static COST: ObjectSchema = ObjectSchema {
     name: "ChannelCost",
     fields: &[
-        read("channel", NAME, "Channel."),
-        read("upstream", MODEL_NAME, "What the provider calls the model."),
-        read("cost", SCHEDULE, "What the provider charges, before the account's multiplier; null: not known.").or_null(),
+        read("channel", NAME, "Channel name."),
+        read("upstream", MODEL_NAME, "Model name of the provider."),
+        read("cost", SCHEDULE, "Cost price, before the account's multiplier; null: unknown.").or_null(),
     ],
 };
 static PRICES: ObjectSchema = ObjectSchema {
     name: "ModelPrices",
     fields: &[
-        read("model", MODEL_NAME, "What callers say."),
-        both("price", SCHEDULE, "What callers pay, before the group's multiplier; null: not priced.").or_null(),
+        read("model", MODEL_NAME, "Model name used by callers."),
+        both("price", SCHEDULE, "Sale price, before the group's multiplier; null: not priced.").or_null(),
         read("served_by", ValueSchema::List { of: &ValueSchema::Object(&COST), most: 100_000 }, "Channels that serve it."),
     ],
 };
@@ -38,8 +37,12 @@ pub(super) static ROUTES: &[Route] = &[
         resource: "prices",
         needs: AdminScope::Operator,
         id: "list_prices",
-        doc: "Prices of every model that has a row or is served, in order of name.",
-        query: &[LIMIT, AFTER, both("priced", ValueSchema::Boolean, "false: only those without a price.")],
+        doc: "Prices of every model that has a row or is served, by name.",
+        query: &[
+            LIMIT,
+            AFTER,
+            both("priced", ValueSchema::Boolean, "true: only models with a price; false: only models without one."),
+        ],
         request: RequestSchema::Empty,
         response: ResponseSchema::Page(&PRICES),
         handler: handler!(list),
@@ -50,7 +53,7 @@ pub(super) static ROUTES: &[Route] = &[
         resource: "prices",
         needs: AdminScope::Operator,
         id: "set_price",
-        doc: "Sets what callers pay for a model; makes its row where there is none.",
+        doc: "Sets the sale price of a model; creates its row if there is none.",
         query: &[],
         request: RequestSchema::Body(&PRICES, WriteMode::Update),
         response: ResponseSchema::Object(&PRICES),
@@ -58,7 +61,7 @@ pub(super) static ROUTES: &[Route] = &[
     },
 ];
 
-/// Every model with its prices.
+/// Every model with its prices, by name.
 async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError> {
     let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
     let mut names: Vec<&String> = catalog.models.keys().chain(catalog.mappings_by_model.keys()).collect();
@@ -93,12 +96,12 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if !context.body.has("price") {
         return Err(ApiError::invalid("missing_required_parameter", "price", "Missing required parameter: 'price'."));
     }
-    let there = rows::edit(&context, RowKind::Model, None, &name, |row| {
+    let edited = rows::edit(&context, RowKind::Model, None, &name, |row| {
         let mut spec: ModelSpec = row.read()?;
         shared_fields::set_schedule(&context.body, "price", &mut spec.price)?;
         Ok(vec![Change::PutModel(Box::new(spec))])
     });
-    match there.await {
+    match edited.await {
         Ok(_) => {}
         Err(problem) if problem.status == http::StatusCode::NOT_FOUND && !rows::is_id(RowKind::Model, &name) => {
             if context.if_match()?.is_some() {

@@ -1,4 +1,5 @@
-//! A request as handlers see it: who asks, the checked parameters and body, and what handlers do with them.
+//! A validated request as handlers see it: principal, path parameters, query and body, and the operations that all handlers
+//! share.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,24 +12,23 @@ use tollgate_store::{Actor, AdminKey, AdminScope, Change, ChangeOrigin, ChangeRe
 
 use crate::{api_error::ApiError, state::ConsoleState, time::parse_rfc3339};
 
-/// Longest wait for one question to the database.
+/// Longest time for one database query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for a turn among requests that read many rows.
+/// Longest wait for a permit to read many rows.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Who has the data folder may wait as long as it takes.
+/// Commands on the data folder are not timed out.
 pub(crate) const NO_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// Who asks.
+/// The authenticated sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Principal {
-    /// The bearer of an admin key.
+    /// Client with an admin key.
     Key(AdminKey),
-    /// Who has the data folder itself.
+    /// Command line with direct access to the data folder.
     LocalOperator(Actor),
 }
 
 impl Principal {
-    /// What they may do.
     pub(crate) const fn scope(&self) -> AdminScope {
         match self {
             Self::Key(key) => key.scope,
@@ -36,7 +36,6 @@ impl Principal {
         }
     }
 
-    /// Their admin key.
     pub(crate) const fn key(&self) -> Option<&AdminKey> {
         match self {
             Self::Key(key) => Some(key),
@@ -45,7 +44,7 @@ impl Principal {
     }
 }
 
-/// A request whose sender may make it.
+/// An authorised and validated request.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) state: Arc<ConsoleState>,
@@ -55,41 +54,40 @@ pub(crate) struct RequestContext {
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: InputFields,
     pub(crate) headers: HeaderMap,
-    /// The body's members; empty where the route takes none.
+    /// Fields of the body; empty if the route takes none.
     pub(crate) body: InputFields,
 }
 
-/// What came of a batch of changes.
+/// Result of applying a batch of changes.
 #[derive(Debug)]
 pub(crate) enum ApplyOutcome {
     /// Written.
     Applied,
-    /// It was written before, under the same idempotency key, and made this row.
+    /// Already applied under the same idempotency key; it created the row with this id.
     Replayed(String),
 }
 
 impl RequestContext {
-    /// A part of the path.
+    /// A path parameter; empty if the route has none of this name.
     pub(crate) fn path_param(&self, name: &str) -> &str {
         self.path.get(name).map_or("", String::as_str)
     }
 
-    /// The time it is.
     pub(crate) fn now(&self) -> Timestamp {
         self.state.gateway.now()
     }
 
-    /// Page size asked for.
+    /// Requested page size, 50 by default.
     pub(crate) fn limit(&self) -> u32 {
         self.query.whole("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(50)
     }
 
-    /// Refuses those who may not do everything.
+    /// Fails unless the principal has the scope `admin`.
     pub(crate) fn require_admin(&self, what: &str) -> Result<(), ApiError> {
         if self.principal.scope() == AdminScope::Admin { Ok(()) } else { Err(ApiError::forbidden(what)) }
     }
 
-    /// Who is written down as having made a change.
+    /// Actor recorded in the audit log.
     pub(crate) fn actor(&self) -> Actor {
         match &self.principal {
             Principal::Key(key) => Actor { door: ChangeOrigin::Api, name: format!("{} ({})", key.name, key.id) },
@@ -97,20 +95,20 @@ impl RequestContext {
         }
     }
 
-    /// The revision named by `If-Match`.
+    /// The revision in `If-Match`; `None` without the header or for `*`.
     pub(crate) fn if_match(&self) -> Result<Option<Revision>, ApiError> {
         let Some(value) = self.headers.get("if-match") else { return Ok(None) };
         let text = value.to_str().unwrap_or_default().trim();
         if text == "*" {
             return Ok(None);
         }
-        // A proxy that compresses makes tags weak; a revision says the same either way.
+        // Compressing proxies turn tags into weak ones.
         let number = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse();
         let wrong = |_| ApiError::value("If-Match", "expected one revision in quotes, such as \"5\"");
         number.map(|number| Some(Revision(number))).map_err(wrong)
     }
 
-    /// The idempotency key that was sent.
+    /// Value of `Idempotency-Key`.
     pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, ApiError> {
         let Some(value) = self.headers.get("idempotency-key") else { return Ok(None) };
         match value.to_str() {
@@ -119,7 +117,7 @@ impl RequestContext {
         }
     }
 
-    /// The change that makes a batch happen once, where an idempotency key was sent.
+    /// The change that makes a batch idempotent, if an idempotency key was sent.
     pub(crate) fn idempotency_change(&self) -> Result<Option<Change>, ApiError> {
         let Some(key) = self.idempotency_key()? else { return Ok(None) };
         let mut hash = Sha256::new();
@@ -132,7 +130,7 @@ impl RequestContext {
         }))
     }
 
-    /// Writes a batch of changes, if the asking key may make every one of them.
+    /// Applies a batch of changes, all or none; fails if one of them exceeds the scope of the principal.
     pub(crate) async fn apply(&self, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
         if changes.iter().any(|change| change.needs() > self.principal.scope()) {
             return Err(ApiError::forbidden("This change"));
@@ -147,7 +145,7 @@ impl RequestContext {
         }
     }
 
-    /// A turn among the requests that read many rows.
+    /// Acquires a permit to read many rows.
     pub(crate) async fn acquire_heavy_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         match timeout(self.timeout_for(PERMIT_TIMEOUT), Arc::clone(&self.state.heavy_permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -155,110 +153,106 @@ impl RequestContext {
         }
     }
 
-    /// Whoever has the data folder delays nobody else.
-    const fn timeout_for(&self, of_others: Duration) -> Duration {
+    /// The timeout of this principal: commands on the data folder have none.
+    const fn timeout_for(&self, of_keys: Duration) -> Duration {
         match self.principal {
-            Principal::Key(_) => of_others,
+            Principal::Key(_) => of_keys,
             Principal::LocalOperator(_) => NO_TIMEOUT,
         }
     }
 
-    /// Waits for an answer of the database, within bounds.
-    pub(crate) async fn with_query_timeout<T>(&self, question: impl Future<Output = Result<T, StoreError>>) -> Result<T, ApiError> {
-        match timeout(self.timeout_for(QUERY_TIMEOUT), question).await {
-            Ok(answer) => Ok(answer?),
+    /// Runs a database query with a timeout.
+    pub(crate) async fn with_query_timeout<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, ApiError> {
+        match timeout(self.timeout_for(QUERY_TIMEOUT), query).await {
+            Ok(result) => Ok(result?),
             Err(_) => Err(ApiError::overloaded("The query took longer than 5 s; ask for a shorter time or for fewer rows.")),
         }
     }
 }
 
-/// Checked members of a body, a part of one, or a query.
+/// Validated fields of a body, of a nested object, or of a query.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InputFields(pub(crate) Map<String, Value>);
 
 impl InputFields {
-    /// Of an object that was checked.
+    /// Fields of a nested object.
     pub(crate) fn of(value: &Value) -> Self {
         Self(value.as_object().cloned().unwrap_or_default())
     }
 
-    /// Whether it was sent, `null` included.
+    /// Whether the field was sent, `null` included.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// A text.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str)
     }
 
-    /// A whole number.
     pub(crate) fn whole(&self, name: &str) -> Option<i64> {
         self.0.get(name).and_then(Value::as_i64)
     }
 
-    /// A point in time.
     pub(crate) fn time(&self, name: &str) -> Option<Timestamp> {
         self.text(name).and_then(parse_rfc3339)
     }
 
-    /// The items of a list.
     pub(crate) fn list(&self, name: &str) -> Option<&Vec<Value>> {
         self.0.get(name).and_then(Value::as_array)
     }
 
-    // === into fields of a spec: what was not sent stays as it is ===
+    // === setters for fields of a spec; a field that was not sent keeps its value ===
 
-    /// Writes a text.
+    /// Sets a string.
     pub(crate) fn set_text(&self, name: &str, to: &mut String) {
         if let Some(text) = self.text(name) {
             text.clone_into(to);
         }
     }
 
-    /// Writes a text that may be `null`.
+    /// Sets a nullable string.
     pub(crate) fn set_or_null(&self, name: &str, to: &mut Option<String>) {
         if self.has(name) {
             *to = self.text(name).map(str::to_owned);
         }
     }
 
-    /// Writes a flag.
+    /// Sets a boolean.
     pub(crate) fn set_flag(&self, name: &str, to: &mut bool) {
         if let Some(flag) = self.0.get(name).and_then(Value::as_bool) {
             *to = flag;
         }
     }
 
-    /// Writes a number; its bounds were checked.
+    /// Sets a number; its bounds were validated.
     pub(crate) fn set_number<T: TryFrom<i64>>(&self, name: &str, to: &mut T) {
         if let Some(number) = self.whole(name).and_then(|number| T::try_from(number).ok()) {
             *to = number;
         }
     }
 
-    /// Writes a number that may be `null`.
+    /// Sets a nullable number.
     pub(crate) fn set_number_or_null<T: TryFrom<i64>>(&self, name: &str, to: &mut Option<T>) {
         if self.has(name) {
             *to = self.whole(name).and_then(|number| T::try_from(number).ok());
         }
     }
 
-    /// Writes the variant that a word names.
+    /// Sets an enum from its serde name.
     pub(crate) fn set_word<T: serde::de::DeserializeOwned>(&self, name: &str, to: &mut T) {
         if let Some(word) = self.0.get(name).and_then(|word| serde_json::from_value(word.clone()).ok()) {
             *to = word;
         }
     }
 
-    /// Writes a list of texts.
+    /// Sets a list of strings.
     pub(crate) fn set_texts<T: From<String>>(&self, name: &str, to: &mut Vec<T>) {
         if let Some(items) = self.list(name) {
             *to = items.iter().filter_map(Value::as_str).map(|text| T::from(text.to_owned())).collect();
         }
     }
 
-    /// Writes a factor.
+    /// Sets a multiplier.
     pub(crate) fn set_factor(&self, name: &str, to: &mut Multiplier) -> Result<(), ApiError> {
         if let Some(text) = self.text(name) {
             *to = Multiplier::parse(text).map_err(|error| ApiError::value(name, error))?;

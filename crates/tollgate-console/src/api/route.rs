@@ -1,5 +1,4 @@
-//! One line of the route table. What is not in the table does not exist: router, authorisation and OpenAPI document are
-//! made from it.
+//! Entries of the route table. The router, authorisation and the OpenAPI document are derived from the table.
 
 use std::{fmt, future::Future, pin::Pin};
 
@@ -11,19 +10,19 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
-/// What a handler gives back, later.
+/// Future of a handler.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<ApiResponse, ApiError>> + Send>>;
 
-/// A route.
+/// A route of the admin API.
 pub(crate) struct Route {
     pub(crate) method: Method,
-    /// With `{name}` for the parts that vary.
+    /// Path pattern with `{name}` for parameters.
     pub(crate) path: &'static str,
-    /// Under which heading it stands.
+    /// Tag in the OpenAPI document.
     pub(crate) resource: &'static str,
-    /// The least scope that may use it.
+    /// Scope required to call it.
     pub(crate) needs: AdminScope,
-    /// Its name in the document.
+    /// `operationId` in the OpenAPI document.
     pub(crate) id: &'static str,
     pub(crate) doc: &'static str,
     pub(crate) query: &'static [FieldSchema],
@@ -38,7 +37,7 @@ impl fmt::Debug for Route {
     }
 }
 
-/// A method of HTTP.
+/// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -48,27 +47,26 @@ pub(crate) enum Method {
     Delete,
 }
 
-/// What a route takes as its body.
+/// Body of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestSchema {
-    /// None.
     Empty,
-    /// An object.
+    /// A required object.
     Body(&'static ObjectSchema, WriteMode),
-    /// An object that may be left out.
+    /// An optional object.
     Optional(&'static ObjectSchema),
 }
 
-/// What a route gives when all went well.
+/// Successful response of a route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ResponseSchema {
     /// 200 and an object.
     Object(&'static ObjectSchema),
-    /// 201 and an object; 200 where the same was asked for before.
+    /// 201 and an object; 200 when an idempotent request is repeated.
     Created(&'static ObjectSchema),
     /// 200 and a page of objects.
     Page(&'static ObjectSchema),
-    /// 200 and a page of objects, or lines that tell how they come about.
+    /// 200 and a page of objects, or JSON lines that report progress.
     Progress(&'static ObjectSchema),
     /// 204.
     Empty,
@@ -80,9 +78,9 @@ pub(crate) enum ResponseSchema {
 
 /// Query parameter `limit`: page size.
 pub(crate) const LIMIT: FieldSchema =
-    both("limit", ValueSchema::Integer { least: 1, most: 1_000 }, "At most so many items; 50 where it is left out.");
+    both("limit", ValueSchema::Integer { least: 1, most: 1_000 }, "Maximum number of items; default 50.");
 /// Query parameter `after`: the position at which a page begins.
-pub(crate) const AFTER: FieldSchema = both("after", ValueSchema::String { least: 1, most: 300 }, "The `next` of the page before.");
+pub(crate) const AFTER: FieldSchema = both("after", ValueSchema::String { least: 1, most: 300 }, "`next` of the previous page.");
 
 /// Wraps an async function as the [`Route::handler`] of a table entry.
 macro_rules! handler {

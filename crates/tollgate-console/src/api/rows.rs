@@ -1,5 +1,5 @@
-//! What handlers of stored rows have in common: finding one by id or name, and changing one without losing what somebody
-//! else wrote meanwhile.
+//! Operations on stored rows that handlers share: finding a row by id or name, and changing one without overwriting concurrent
+//! changes.
 
 use tollgate_core::KeyId;
 use tollgate_store::{Change, RowFilter, RowKind, StoredRow};
@@ -7,10 +7,10 @@ use tollgate_store::{Change, RowFilter, RowKind, StoredRow};
 use super::request_context::{ApplyOutcome, RequestContext};
 use crate::api_error::ApiError;
 
-/// How often a row is read again when somebody else changes it at the same time.
+/// Attempts to change a row that is changed concurrently.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// What ids of a kind begin with.
+/// Prefix of ids of a kind.
 pub(super) const fn prefix(kind: RowKind) -> &'static str {
     match kind {
         RowKind::Channel => "chn_",
@@ -23,22 +23,22 @@ pub(super) const fn prefix(kind: RowKind) -> &'static str {
     }
 }
 
-/// Whether a text is an id of this kind.
+/// Whether a text has the form of an id of this kind.
 pub(super) fn is_id(kind: RowKind, text: &str) -> bool {
     text.strip_prefix(prefix(kind)).is_some_and(|digits| digits.len() == 26)
 }
 
-/// A row by its id, revoked keys included, or a live one by its name below `parent`.
+/// Finds a row by id (revoked keys included), or an existing one by its name below `parent`.
 pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option<&str>, text: &str) -> Result<StoredRow, ApiError> {
     let listing = &context.state.store.listing;
     let found = if is_id(kind, text) {
-        let shown = |row: &StoredRow| {
-            let kept = matches!(kind, RowKind::Key | RowKind::AdminKey) || row.removed_at.is_none();
-            kept && parent.is_none_or(|parent| row.parent == parent)
+        let visible = |row: &StoredRow| {
+            let exists = matches!(kind, RowKind::Key | RowKind::AdminKey) || row.removed_at.is_none();
+            exists && parent.is_none_or(|parent| row.parent == parent)
         };
-        listing.row(kind, text).await?.filter(shown)
+        listing.row(kind, text).await?.filter(visible)
     } else if matches!(kind, RowKind::Key | RowKind::AdminKey) {
-        // Names of keys are not unique.
+        // Key names are not unique.
         None
     } else {
         let filter = RowFilter { name: Some(text.to_owned()), parent: parent.map(str::to_owned), ..RowFilter::of(kind, 1) };
@@ -47,7 +47,7 @@ pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option
     found.ok_or_else(|| ApiError::missing(kind, text))
 }
 
-/// The row of a name that was just written.
+/// Reads back the row of this name after a write.
 pub(super) async fn written(
     context: &RequestContext,
     kind: RowKind,
@@ -58,7 +58,7 @@ pub(super) async fn written(
     context.state.store.listing.page(&filter).await?.pop().ok_or_else(|| ApiError::missing(kind, name))
 }
 
-/// The one live key of a name, or the key of an id.
+/// Resolves a key id, or the name of a key if it is unambiguous.
 pub(super) async fn key_id(context: &RequestContext, text: &str) -> Result<KeyId, ApiError> {
     let id = if is_id(RowKind::Key, text) {
         Some(text.to_owned())
@@ -73,7 +73,7 @@ pub(super) async fn key_id(context: &RequestContext, text: &str) -> Result<KeyId
     id.and_then(|id| KeyId::parse(&id)).ok_or_else(|| ApiError::missing(RowKind::Key, text))
 }
 
-/// Rows of a filter with what is asked for in the query: `limit`, `after`, `name`.
+/// Row filter from the query parameters `limit`, `after` and `name`.
 pub(super) fn filter(context: &RequestContext, kind: RowKind) -> Result<RowFilter, ApiError> {
     let after = context.query.text("after");
     if after.is_some_and(|after| !is_id(kind, after)) {
@@ -86,8 +86,8 @@ pub(super) fn filter(context: &RequestContext, kind: RowKind) -> Result<RowFilte
     })
 }
 
-/// Changes a row: with `If-Match` only if it is as its sender knows it, else as often as it takes to write over the
-/// newest state. The row afterwards.
+/// Changes a row and returns it. With `If-Match` the row must have that revision; otherwise the change is computed again when
+/// the row was changed concurrently.
 pub(super) async fn edit(
     context: &RequestContext,
     kind: RowKind,

@@ -1,4 +1,4 @@
-//! The settings of the running program: read here, written where the process is started.
+//! Settings of the running process, read-only: they are set by flags, environment and settings file.
 
 use serde_json::{Value, json};
 use tollgate_store::AdminScope;
@@ -15,13 +15,13 @@ const SOURCES: ValueSchema = ValueSchema::Enum(&["default", "file", "environment
 static SETTING: ObjectSchema = ObjectSchema {
     name: "Setting",
     fields: &[
-        read("name", NAME, "Section and name."),
-        read("value", TEXT, "Its value as text, `***` for a secret; null: not set.").or_null(),
-        read("source", SOURCES, "What set it; a flag beats the environment, which beats the file."),
-        read("default", TEXT, "Its value where nothing sets it; null: not set.").or_null(),
-        read("variable", TEXT, "The environment variable that sets it."),
-        read("secret", ValueSchema::Boolean, "Whether its value is masked."),
-        read("doc", TEXT, "What it does."),
+        read("name", NAME, "Section and name, such as `server.listen`."),
+        read("value", TEXT, "Value as text, `***` for a secret; null: not set.").or_null(),
+        read("source", SOURCES, "Source of the value. A flag overrides the environment, which overrides the file."),
+        read("default", TEXT, "Default; null: none.").or_null(),
+        read("variable", TEXT, "Environment variable for this setting."),
+        read("secret", ValueSchema::Boolean, "Whether the value is masked."),
+        read("doc", TEXT, "Description."),
     ],
 };
 
@@ -31,8 +31,8 @@ pub(super) static ROUTES: &[Route] = &[Route {
     resource: "settings",
     needs: AdminScope::Admin,
     id: "list_settings",
-    doc: "Every setting in force and where its value comes from, on one page.",
-    query: &[both("source", SOURCES, "Only those that this sets.")],
+    doc: "Every setting with its value and source, on one page.",
+    query: &[both("source", SOURCES, "Only settings with this source.")],
     request: RequestSchema::Empty,
     response: ResponseSchema::Page(&SETTING),
     handler: handler!(list),
@@ -40,13 +40,13 @@ pub(super) static ROUTES: &[Route] = &[Route {
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let source = context.query.text("source");
-    let shown = |it: &EffectiveSetting| {
-        let EffectiveSetting { name, value, default, source, variable, secret, doc } = it;
+    let show = |EffectiveSetting { name, value, default, source, variable, secret, doc }: &EffectiveSetting| {
         json!({
             "name": name, "value": value, "source": source, "default": default, "variable": variable, "secret": secret, "doc": doc,
         })
     };
     let settings = context.state.gateway.settings();
-    let items: Vec<Value> = settings.iter().filter(|it| source.is_none_or(|source| it.source == source)).map(shown).collect();
+    let items: Vec<Value> =
+        settings.iter().filter(|setting| source.is_none_or(|source| setting.source == source)).map(show).collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }

@@ -1,4 +1,4 @@
-//! The usage log: pages, one record, sums, and everything as lines.
+//! The usage log: list, get, summary and export.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -18,14 +18,14 @@ use crate::{api_error::ApiError, response::ApiResponse, usage_format};
 static TOKENS: ObjectSchema = ObjectSchema {
     name: "Tokens",
     fields: &[
-        read("input", COUNT, "Input tokens that are of no other kind."),
-        read("output", COUNT, "Output tokens that are of no other kind."),
-        read("cache_read", COUNT, "Read from the provider's cache."),
-        read("cache_write", COUNT, "Written to the provider's cache."),
-        read("thinking", COUNT, "Thinking."),
-        read("image", COUNT, "Of images."),
-        read("audio", COUNT, "Of audio."),
-        read("source", ValueSchema::Enum(&["none", "provider", "counted", "estimated"]), "Where the counts come from."),
+        read("input", COUNT, "Input tokens not counted below."),
+        read("output", COUNT, "Output tokens not counted below."),
+        read("cache_read", COUNT, "Input tokens read from the provider's cache."),
+        read("cache_write", COUNT, "Input tokens written to the provider's cache."),
+        read("thinking", COUNT, "Thinking tokens."),
+        read("image", COUNT, "Image tokens."),
+        read("audio", COUNT, "Audio tokens."),
+        read("source", ValueSchema::Enum(&["none", "provider", "counted", "estimated"]), "Source of the counts."),
     ],
 };
 static ATTEMPT: ObjectSchema = ObjectSchema {
@@ -33,19 +33,19 @@ static ATTEMPT: ObjectSchema = ObjectSchema {
     fields: &[
         read("channel", TEXT, "Channel."),
         read("account", TEXT, "Account."),
-        read("protocol", TEXT, "Spoken upstream."),
-        read("upstream_model", TEXT, "Name sent upstream."),
-        read("at", ValueSchema::Time, "When it began."),
-        read("status", COUNT, "Status that came back.").or_null(),
-        read("result", TEXT, "What became of it."),
-        read("error", TEXT, "What went wrong.").or_null(),
-        read("tokens", ValueSchema::Object(&TOKENS), "Tokens."),
-        read("cost_nano_usd", NANO_USD, "What the provider charges.").or_null(),
+        read("protocol", TEXT, "Protocol of the channel."),
+        read("upstream_model", TEXT, "Model name sent upstream."),
+        read("at", ValueSchema::Time, "Start of the attempt."),
+        read("status", COUNT, "HTTP status of the upstream.").or_null(),
+        read("result", TEXT, "Result of the attempt."),
+        read("error", TEXT, "Error text.").or_null(),
+        read("tokens", ValueSchema::Object(&TOKENS), "Token counts."),
+        read("cost_nano_usd", NANO_USD, "Cost.").or_null(),
         read("cost_usd", USD, "The same in USD.").or_null(),
-        read("first_byte_us", COUNT, "Microseconds to the first byte.").or_null(),
-        read("duration_us", COUNT, "Microseconds in all."),
-        read("upstream_request_id", TEXT, "The provider's id.").or_null(),
-        read("beside", ValueSchema::Boolean, "Whether it ran beside the attempt that went on, and lost."),
+        read("first_byte_us", COUNT, "Time to the first byte, in microseconds.").or_null(),
+        read("duration_us", COUNT, "Total duration in microseconds."),
+        read("upstream_request_id", TEXT, "Request id of the provider.").or_null(),
+        read("beside", ValueSchema::Boolean, "Whether this was the losing attempt of a hedged request."),
     ],
 };
 static TRACE: ObjectSchema = ObjectSchema {
@@ -53,69 +53,73 @@ static TRACE: ObjectSchema = ObjectSchema {
     fields: &[
         read("channel", TEXT, "Channel."),
         read("account", TEXT, "Account.").or_null(),
-        read("code", TEXT, "planned, or why not."),
-        read("detail", TEXT, "More about it.").or_null(),
+        read("code", TEXT, "`planned`, or the exclusion code."),
+        read("detail", TEXT, "Details.").or_null(),
     ],
 };
 static RECORD: ObjectSchema = ObjectSchema {
     name: "UsageRecord",
     fields: &[
-        read("id", ValueSchema::Id("req_"), "The request's id."),
-        read("at", ValueSchema::Time, "When it arrived."),
-        read("outcome", ValueSchema::Enum(OUTCOMES), "How it ended."),
-        read("reason", TEXT, "Error id or exclusion.").or_null(),
-        read("detail", TEXT, "What the caller was told.").or_null(),
-        read("status", COUNT, "HTTP status."),
-        read("key", ValueSchema::Id("key_"), "Key."),
-        read("key_name", TEXT, "Its name."),
-        read("member", ValueSchema::Id("mbr_"), "Member."),
+        read("id", ValueSchema::Id("req_"), "Request id."),
+        read("at", ValueSchema::Time, "Arrival of the request."),
+        read("outcome", ValueSchema::Enum(OUTCOMES), "Outcome."),
+        read("reason", TEXT, "Error id or exclusion code.").or_null(),
+        read("detail", TEXT, "Error message sent to the caller.").or_null(),
+        read("status", COUNT, "HTTP status sent to the caller."),
+        read("key", ValueSchema::Id("key_"), "Key id."),
+        read("key_name", TEXT, "Key name."),
+        read("member", ValueSchema::Id("mbr_"), "Member id."),
         read("group", TEXT, "Group that served it.").or_null(),
-        read("protocol_in", TEXT, "The caller's protocol."),
-        read("protocol_out", TEXT, "The upstream's.").or_null(),
-        read("method", TEXT, "What was asked for."),
-        read("model", TEXT, "Model as asked.").or_null(),
-        read("stream", ValueSchema::Boolean, "Whether it was streamed."),
-        read("tokens", ValueSchema::Object(&TOKENS), "Tokens."),
-        read("sale_nano_usd", NANO_USD, "What the caller pays; null: not priced.").or_null(),
+        read("protocol_in", TEXT, "Protocol of the caller."),
+        read("protocol_out", TEXT, "Protocol of the channel.").or_null(),
+        read("method", TEXT, "API method."),
+        read("model", TEXT, "Requested model name.").or_null(),
+        read("stream", ValueSchema::Boolean, "Whether a stream was requested."),
+        read("tokens", ValueSchema::Object(&TOKENS), "Token counts."),
+        read("sale_nano_usd", NANO_USD, "Sale amount; null: not priced.").or_null(),
         read("sale_usd", USD, "The same in USD.").or_null(),
-        read("cost_nano_usd", NANO_USD, "What providers charge.").or_null(),
+        read("cost_nano_usd", NANO_USD, "Cost of all attempts.").or_null(),
         read("cost_usd", USD, "The same in USD.").or_null(),
-        read("price_version", COUNT, "Catalog revision of the prices."),
-        read("ttft_us", COUNT, "Microseconds to the first content.").or_null(),
-        read("duration_us", COUNT, "Microseconds in all."),
-        read("address", TEXT, "From where.").or_null(),
-        read("client_request_id", TEXT, "The caller's own id.").or_null(),
-        read("dropped", ValueSchema::List { of: &TEXT, most: 10_000 }, "What was left out or adjusted."),
-        read("trace", ValueSchema::List { of: &ValueSchema::Object(&TRACE), most: 10_000 }, "How accounts were chosen."),
-        read("attempts", ValueSchema::List { of: &ValueSchema::Object(&ATTEMPT), most: 100 }, "Every try."),
+        read("price_version", COUNT, "Catalog revision of the prices used."),
+        read("ttft_us", COUNT, "Time to the first content, in microseconds.").or_null(),
+        read("duration_us", COUNT, "Total duration in microseconds."),
+        read("address", TEXT, "Address of the caller.").or_null(),
+        read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
+        read("dropped", ValueSchema::List { of: &TEXT, most: 10_000 }, "Request fields that were dropped or adjusted."),
+        read(
+            "trace",
+            ValueSchema::List { of: &ValueSchema::Object(&TRACE), most: 10_000 },
+            "Routing decision for each account considered.",
+        ),
+        read("attempts", ValueSchema::List { of: &ValueSchema::Object(&ATTEMPT), most: 100 }, "Attempts, in order."),
     ],
 };
 static SUMMARY: ObjectSchema = ObjectSchema {
     name: "UsageSummary",
     fields: &[
-        read("of", TEXT, "What the row is about; empty where the records have nothing there."),
-        read("requests", COUNT, "Records."),
-        read("completed", COUNT, "Of those, completed."),
+        read("of", TEXT, "Value of the grouping; empty if the records have none."),
+        read("requests", COUNT, "Number of records."),
+        read("completed", COUNT, "Completed requests."),
         read("tokens_input", COUNT, "Input tokens of every kind."),
         read("tokens_output", COUNT, "Output and thinking tokens."),
-        read("sale_nano_usd", NANO_USD, "What callers pay."),
+        read("sale_nano_usd", NANO_USD, "Sum of sale amounts."),
         read("sale_usd", USD, "The same in USD."),
-        read("cost_nano_usd", NANO_USD, "What providers charge."),
+        read("cost_nano_usd", NANO_USD, "Cost of all attempts."),
         read("cost_usd", USD, "The same in USD."),
-        read("unpriced", COUNT, "Records without a sale price."),
+        read("unpriced", COUNT, "Records without a sale amount."),
     ],
 };
 
-/// Longest stretch that is summed up by hour: 31 days.
+/// Longest range of a summary by hour: 31 days.
 const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
 const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-const KEY: FieldSchema = both("key", NAME, "Of this key, by id, or by name where only one has it.");
-const MEMBER: FieldSchema = both("member", NAME, "Of this member, by name or id.");
-const GROUP: FieldSchema = both("group", NAME, "Served by this group, by name or id.");
-const MODEL: FieldSchema = both("model", MODEL_NAME, "For this model, as asked.");
-const OUTCOME: FieldSchema = both("outcome", ValueSchema::Enum(OUTCOMES), "Ended like this.");
-const SINCE: FieldSchema = both("since", ValueSchema::Time, "Arrived at or after.");
-const UNTIL: FieldSchema = both("until", ValueSchema::Time, "Arrived before.");
+const KEY: FieldSchema = both("key", NAME, "Key id, or key name if it is unambiguous.");
+const MEMBER: FieldSchema = both("member", NAME, "Member, by name or id.");
+const GROUP: FieldSchema = both("group", NAME, "Group that served the request, by name or id.");
+const MODEL: FieldSchema = both("model", MODEL_NAME, "Requested model name.");
+const OUTCOME: FieldSchema = both("outcome", ValueSchema::Enum(OUTCOMES), "Outcome of the request.");
+const SINCE: FieldSchema = both("since", ValueSchema::Time, "Arrival at or after this time.");
+const UNTIL: FieldSchema = both("until", ValueSchema::Time, "Arrival before this time.");
 
 const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -139,13 +143,13 @@ pub(super) static ROUTES: &[Route] = &[
         handler: handler!(list),
         ..route("/admin/v1/usage", "list_usage", "Usage records, newest first.")
     },
-    route("/admin/v1/usage/{record}", "get_usage", "One usage record, by the request's id."),
+    route("/admin/v1/usage/{record}", "get_usage", "One usage record, by request id."),
     Route {
         query: &[
             both(
                 "by",
                 ValueSchema::Enum(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
-                "One row each; else by day. `hour` needs `since` and takes at most 31 days.",
+                "Grouping; default day. `hour` requires `since` and a range of at most 31 days.",
             ),
             KEY,
             MEMBER,
@@ -157,11 +161,11 @@ pub(super) static ROUTES: &[Route] = &[
         ],
         response: ResponseSchema::Page(&SUMMARY),
         handler: handler!(summary),
-        ..route("/admin/v1/usage/summary", "sum_usage", "Sums over usage records, on one page.")
+        ..route("/admin/v1/usage/summary", "sum_usage", "Sums over usage records, grouped, on one page.")
     },
     Route {
         query: &[
-            both("format", ValueSchema::Enum(&["csv", "jsonl"]), "csv where it is left out."),
+            both("format", ValueSchema::Enum(&["csv", "jsonl"]), "Default csv."),
             KEY,
             MEMBER,
             GROUP,
@@ -172,11 +176,7 @@ pub(super) static ROUTES: &[Route] = &[
         ],
         response: ResponseSchema::TextLines,
         handler: handler!(export),
-        ..route(
-            "/admin/v1/usage/export",
-            "export_usage",
-            "Every record of the filter, oldest first, as CSV or one JSON object a line.",
-        )
+        ..route("/admin/v1/usage/export", "export_usage", "All matching usage records, oldest first, as CSV or JSON lines.")
     },
 ];
 
@@ -213,7 +213,7 @@ async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     })
 }
 
-/// `<microseconds>-<id>`: where a page ends.
+/// Parses a page cursor: `<microseconds>-<request id>`.
 fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
     let read =
         text.split_once('-').and_then(|(at, id)| Some(UsageCursor { at: Timestamp(at.parse().ok()?), id: RequestId::parse(id)? }));
@@ -223,7 +223,7 @@ fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after").map(cursor).transpose()?;
     let filter = UsageFilter { after, limit: context.limit(), order: SortOrder::Newest, ..filter(&context).await? };
-    let _turn = context.acquire_heavy_permit().await?;
+    let _permit = context.acquire_heavy_permit().await?;
     let page = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
     let next = page.next.map(|UsageCursor { at, id }| format!("{}-{id}", at.0));
     Ok(ApiResponse::ok(json!({"items": page.items.iter().map(usage_format::json).collect::<Vec<_>>(), "next": next})))
@@ -250,9 +250,9 @@ async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     };
     let filter = filter(&context).await?;
     if by == SummaryBy::Hour {
-        few_hours(&filter, context.now())?;
+        check_hourly_range(&filter, context.now())?;
     }
-    let _turn = context.acquire_heavy_permit().await?;
+    let _permit = context.acquire_heavy_permit().await?;
     let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
     let show = |row: &SummaryRow| {
         let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced } = row;
@@ -265,8 +265,8 @@ async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
 }
 
-/// A chart of years by the hour is no chart.
-fn few_hours(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiError> {
+/// Bounds the range of a summary by hour.
+fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiError> {
     let Some(since) = filter.since else {
         let message = "Missing required parameter: 'since'. Sums by hour are over at most 31 days; say where they begin.";
         return Err(ApiError::invalid("missing_required_parameter", "since", message));
@@ -279,27 +279,27 @@ fn few_hours(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// How far an export has come.
+/// State of a running export.
 struct Export {
     context: RequestContext,
     filter: UsageFilter,
     csv: bool,
-    begun: bool,
-    ended: bool,
+    started: bool,
+    finished: bool,
 }
 
 async fn export(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let csv = context.query.text("format") != Some("jsonl");
     let filter = UsageFilter { order: SortOrder::Oldest, limit: 1_000, ..filter(&context).await? };
-    let lines = stream::try_unfold(Export { context, filter, csv, begun: false, ended: false }, |mut export| async move {
-        if export.ended {
+    let lines = stream::try_unfold(Export { context, filter, csv, started: false, finished: false }, |mut export| async move {
+        if export.finished {
             return Ok::<_, StoreError>(None);
         }
         let page = export.page().await?;
         export.filter.after = page.next;
-        export.ended = page.next.is_none();
-        let lines = if export.csv { csv_lines(&page.items, !export.begun) } else { json_lines(&page.items) };
-        export.begun = true;
+        export.finished = page.next.is_none();
+        let lines = if export.csv { csv_lines(&page.items, !export.started) } else { json_lines(&page.items) };
+        export.started = true;
         Ok(Some((Bytes::from(lines), export)))
     });
     let content_type = if csv { "text/csv; charset=utf-8" } else { "application/jsonl; charset=utf-8" };
@@ -309,12 +309,12 @@ async fn export(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 impl Export {
-    /// The next page. A turn is taken for each, so that a long export does not keep others waiting for its end.
+    /// Reads the next page. Each page acquires its own permit, so that a long export does not block other requests.
     async fn page(&self) -> Result<Page<UsageRecord>, StoreError> {
-        let turn = self.context.state.heavy_permits.acquire().await;
+        let permit = self.context.state.heavy_permits.acquire().await;
         let page = self.context.state.store.usage.page(&self.filter).await;
-        drop(turn);
-        page.inspect_err(|error| tracing::warn!(%error, "an export broke off"))
+        drop(permit);
+        page.inspect_err(|error| tracing::warn!(%error, "usage export failed"))
     }
 }
 
@@ -327,13 +327,13 @@ fn json_lines(records: &[UsageRecord]) -> Vec<u8> {
     out
 }
 
-fn csv_lines(records: &[UsageRecord], with_head: bool) -> Vec<u8> {
+fn csv_lines(records: &[UsageRecord], with_header: bool) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let head = with_head.then(|| usage_format::COLUMNS.map(str::to_owned).to_vec());
-    for row in head.into_iter().chain(records.iter().map(usage_format::row)) {
-        writer.write_record(&row).expect("a vector takes every row");
+    let header = with_header.then(|| usage_format::COLUMNS.map(str::to_owned).to_vec());
+    for row in header.into_iter().chain(records.iter().map(usage_format::row)) {
+        writer.write_record(&row).expect("writing to a Vec cannot fail");
     }
-    writer.into_inner().expect("a vector takes everything")
+    writer.into_inner().expect("writing to a Vec cannot fail")
 }
 
 #[cfg(test)]
@@ -343,26 +343,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_the_words_of_the_records() {
+    fn outcome_names_match_the_records() {
         for word in OUTCOMES {
             assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
         }
     }
 
     #[test]
-    fn sums_by_hour_need_a_beginning_and_an_end_within_31_days() {
+    fn hourly_summary_requires_a_range_of_at_most_31_days() {
         let now = Timestamp(40 * 86_400_000_000);
         let of = |since: Option<i64>, until: Option<i64>| {
             let at = |days: i64| Timestamp(days * 86_400_000_000);
             let filter = UsageFilter { since: since.map(at), until: until.map(at), ..UsageFilter::default() };
-            few_hours(&filter, now).is_ok()
+            check_hourly_range(&filter, now).is_ok()
         };
         assert!(of(Some(9), None) && of(Some(0), Some(31)) && of(Some(5), Some(5)));
         assert!(!of(None, None) && !of(None, Some(3)) && !of(Some(8), None) && !of(Some(0), Some(32)));
     }
 
     #[test]
-    fn a_cursor_is_read_as_it_is_written() {
+    fn cursor_round_trips() {
         let id = RequestId::from_parts(Timestamp(5_000), [1; 10]);
         assert_eq!(cursor(&format!("5000-{id}")).unwrap(), UsageCursor { at: Timestamp(5_000), id });
         for bad in ["", "5000", "x-req_1", "5000-key_00000000000000000000000000"] {

@@ -1,4 +1,4 @@
-//! What a refusal of the admin API means for a command: its words, what to do next, and the exit code.
+//! Error responses of the admin API as errors of a command, with hints and exit codes.
 
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -8,28 +8,26 @@ use tollgate_store::ErrorClass;
 use super::remote;
 use crate::failure::Failure;
 
-/// Longest refusal that is read.
-const REFUSAL_BYTES: usize = 1 << 20;
+/// Largest error response.
+const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// A refusal.
+/// Error response of the admin API.
 #[derive(Debug)]
 pub(crate) struct AdminRefusal {
-    /// Status.
     pub(crate) status: StatusCode,
-    /// Its word, such as `not_found`; empty where the answer is no refusal of the admin API.
+    /// Error code, such as `not_found`.
     pub(crate) code: String,
-    /// What it says.
     pub(crate) message: String,
-    /// Faults of a file: line, column, words.
+    /// Faults of a catalog file: line, column, message.
     pub(crate) faults: Vec<(u64, u64, String)>,
 }
 
-/// Why there is no answer that went well.
+/// Error of a request.
 #[derive(Debug)]
 pub(crate) enum AdminError {
-    /// The admin API said no.
+    /// The admin API answered with an error.
     Refused(AdminRefusal),
-    /// It did not come to that.
+    /// There is no response, or it is not from an admin API.
     Failed(Failure),
 }
 
@@ -40,8 +38,8 @@ impl From<Failure> for AdminError {
 }
 
 impl From<AdminError> for Failure {
-    fn from(trouble: AdminError) -> Self {
-        match trouble {
+    fn from(error: AdminError) -> Self {
+        match error {
             AdminError::Failed(failure) => failure,
             AdminError::Refused(refused) => refused.failure(),
         }
@@ -49,11 +47,11 @@ impl From<AdminError> for Failure {
 }
 
 impl AdminRefusal {
-    /// With its exit code, and where to look.
+    /// Adds a hint and chooses the exit code.
     fn failure(&self) -> Failure {
         let message = self.message.trim_end_matches('.').to_owned();
-        let text = match (self.code.as_str(), where_to_look(&self.message)) {
-            ("not_found", Some(verb)) => format!("{message}; `tollgate {verb}` shows them"),
+        let text = match (self.code.as_str(), list_command(&self.message)) {
+            ("not_found", Some(command)) => format!("{message}; `tollgate {command}` shows them"),
             ("invalid_api_key" | "missing_api_key", _) => {
                 format!("{message}; check TOLLGATE_ADMIN_KEY (or --admin-key)")
             }
@@ -62,7 +60,7 @@ impl AdminRefusal {
         };
         match self.status.as_u16() {
             400 | 401 | 403 | 413 | 415 => Failure::written(text),
-            // What was written cannot be: the row is a file's, the idempotency key another posting's.
+            // The request can never succeed: the row is owned by a file, or the idempotency key belongs to another posting.
             409 if matches!(self.code.as_str(), "owned_by_file" | "idempotency_key_reused") => Failure::written(text),
             408 | 429 | 502..=504 => Failure::Unreachable(format!("{text}; try again in a moment")),
             _ => Failure::Machine(text),
@@ -70,8 +68,8 @@ impl AdminRefusal {
     }
 }
 
-/// The verb that lists what a `There is no …` names.
-fn where_to_look(message: &str) -> Option<&'static str> {
+/// The command that lists rows of the kind that a `There is no …` message names.
+fn list_command(message: &str) -> Option<&'static str> {
     let kind = message.strip_prefix("There is no ")?.split(" '").next()?;
     Some(match kind {
         "key" => "key list",
@@ -85,16 +83,16 @@ fn where_to_look(message: &str) -> Option<&'static str> {
     })
 }
 
-/// Nobody there speaks the admin API.
-pub(super) fn not_admin_api(place: &str) -> Failure {
+/// The server is not an admin API.
+pub(super) fn not_admin_api(server: &str) -> Failure {
     Failure::Unreachable(format!(
-        "what answers at {place} is not the admin API of a tollgate: check --url (TOLLGATE_URL); where console.listen is set, it \
-         is that address"
+        "the server at {server} is not the admin API of a tollgate gateway: check --url (TOLLGATE_URL); if console.listen is set, \
+         use that address"
     ))
 }
 
-/// Reads a refusal.
-pub(super) async fn read(response: Response<Body>, place: &str) -> AdminError {
+/// Reads an error response.
+pub(super) async fn read(response: Response<Body>, server: &str) -> AdminError {
     let status = response.status();
     if let Some(InternalFailure { fault, message }) = response.extensions().get::<InternalFailure>().cloned() {
         return AdminError::Failed(match fault {
@@ -104,17 +102,17 @@ pub(super) async fn read(response: Response<Body>, place: &str) -> AdminError {
         });
     }
     let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let bytes = match remote::read_body(response.into_body(), REFUSAL_BYTES).await {
+    let bytes = match remote::read_body(response.into_body(), MAX_ERROR_BYTES).await {
         Ok(bytes) => bytes,
         Err(failure) => return failure.into(),
     };
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let error = &body["error"];
     let (Some(message), Some(code)) = (error["message"].as_str(), error["code"].as_str()) else {
-        return not_admin_api(place).into();
+        return not_admin_api(server).into();
     };
     if code == "unknown_url" {
-        return not_admin_api(place).into();
+        return not_admin_api(server).into();
     }
     let mut message = message.to_owned();
     if status == StatusCode::INTERNAL_SERVER_ERROR
@@ -122,7 +120,7 @@ pub(super) async fn read(response: Response<Body>, place: &str) -> AdminError {
     {
         message = format!("{} ({id})", message.trim_end_matches('.'));
     }
-    let fault = |it: &Value| Some((it["line"].as_u64()?, it["column"].as_u64()?, it["message"].as_str()?.to_owned()));
+    let fault = |fault: &Value| Some((fault["line"].as_u64()?, fault["column"].as_u64()?, fault["message"].as_str()?.to_owned()));
     let faults = error["faults"].as_array().into_iter().flatten().filter_map(fault).collect();
     AdminError::Refused(AdminRefusal { status, code: code.to_owned(), message, faults })
 }
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_say_who_can_mend_it() {
+    fn exit_codes_follow_status_and_code() {
         for (status, code, exit) in [
             (400, "invalid_value", 3),
             (401, "invalid_api_key", 3),
@@ -156,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_shown_where_to_find() {
-        let said = failure(404, "not_found", "There is no admin key 'x'.").to_string();
-        assert_eq!(said, "There is no admin key 'x'; `tollgate admin-key list` shows them");
+    fn missing_rows_name_the_list_command() {
+        let text = failure(404, "not_found", "There is no admin key 'x'.").to_string();
+        assert_eq!(text, "There is no admin key 'x'; `tollgate admin-key list` shows them");
         assert!(failure(404, "not_found", "There is no account 'x'.").to_string().contains("channel list"));
     }
 }

@@ -1,4 +1,4 @@
-//! The admin API in this process, on the database of the data folder, beside a running gateway or without one.
+//! The admin API in this process, on the database of the data folder. A gateway may be running on the same folder.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(crate) enum FolderPolicy {
     CreateIfMissing,
 }
 
-/// A console that nobody else reaches.
+/// A console without a listener.
 #[derive(Debug)]
 pub(super) struct LocalAdmin {
     console: Console,
@@ -40,18 +40,17 @@ impl LocalAdmin {
         Ok(Self { console, actor: compose::actor(), store })
     }
 
-    /// Who makes changes from now on.
+    /// Sets the actor recorded for changes.
     pub(super) fn set_actor(&mut self, name: &str) {
         self.actor = Actor { door: ChangeOrigin::Cli, name: name.to_owned() };
     }
 
-    /// The database.
     pub(super) const fn store(&self) -> &Store {
         &self.store
     }
 
     pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {
-        // Whoever has the folder needs no key, and nobody asks for this id.
+        // The id appears in no response header that a command reads.
         let request_meta = RequestMeta { id: RequestId::from_parts(compose::now(), [0; 10]), address: Ipv4Addr::LOCALHOST.into() };
         self.console.handle_local(request_meta, self.actor.clone(), request).await
     }

@@ -1,5 +1,5 @@
-//! What the console asks of the running process, answered by a command: from the database, and from what a gateway that
-//! runs on the same folder leaves there.
+//! [`GatewayHandle`] of a command: answers from the database and from the runtime state that a gateway on the same data folder
+//! leaves there.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -20,19 +20,19 @@ use tollgate_gateway::{
 };
 use tollgate_store::{Counters, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, console::explained, failure::Failure, traffic_snapshot};
+use crate::{channel_test, compose, config::Config, console::explain_json, failure::Failure, traffic_snapshot};
 
-/// A gateway's folder, seen by a command.
+/// Gateway state from the database and data folder.
 #[derive(Debug)]
 pub(super) struct StoppedGateway {
     store: Store,
     config: Config,
     health: StoredHealth,
-    /// What was spent, read when it is first asked for.
+    /// Counters, loaded on first use.
     counters: OnceCell<Arc<dyn Counters>>,
 }
 
-/// Health as the store remembers it.
+/// Health saved in the store.
 #[derive(Debug)]
 struct StoredHealth(HashMap<AccountId, AccountHealth>);
 
@@ -83,7 +83,7 @@ impl GatewayHandle for StoppedGateway {
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {
-        self.config.shown()
+        self.config.effective()
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {
@@ -94,22 +94,22 @@ impl GatewayHandle for StoppedGateway {
         is_public(address)
     }
 
-    async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
+    async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
         let catalog = self.store.catalog.load().await?;
         let now = compose::now();
         let mut known = traffic_snapshot::read(&self.config.data, now);
         if !known.is_reported() {
-            // No gateway runs here, or it has nothing to tell: what was spent is in the database then.
+            // No gateway is running, or it has nothing to report: spending is in the database.
             let mut spent = Vec::new();
             for (channel, window) in budgets(&catalog) {
                 spent.push(ChannelSpending { channel, window, spent: self.spent(Subject::Channel(channel), window).await? });
             }
             known.spent_by(spent);
         }
-        let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &question.key), Instant::now()).meters;
+        let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), Instant::now()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());
-        let sight = ExplainInput { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
-        Ok(explained(question, &sight))
+        let input = ExplainInput { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
+        Ok(explain_json(request, &input))
     }
 
     async fn test(
@@ -117,21 +117,21 @@ impl GatewayHandle for StoppedGateway {
         channel: &str,
         account: Option<&str>,
         model: Option<&str>,
-        seen: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
     ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        let (mut better, mut well) = (Vec::new(), Vec::new());
-        let mut passed = |account, cooling| {
-            well.push(account);
+        let (mut changed, mut passed) = (Vec::new(), Vec::new());
+        let mut on_pass = |account, cooling| {
+            passed.push(account);
             let before = self.health.whole(account);
             let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
-            better.extend((after != before).then_some((account, after)));
+            changed.extend((after != before).then_some((account, after)));
         };
-        let tested = channel_test::run(&catalog, channel, account, model, seen, &mut passed).await?;
-        // For the next start; a gateway that runs beside this command is told by the note, which it does not write over. It
-        // may know of a rest that is not saved yet.
-        self.store.health.save_health(&better, compose::now()).await.map_err(ChannelTestError::Store)?;
-        for account in well {
+        let tested = channel_test::run(&catalog, channel, account, model, on_event, &mut on_pass).await?;
+        // Health is saved for the next start. A running gateway has its own, possibly newer health; it learns of the passed test
+        // from `save_test`, which it does not overwrite.
+        self.store.health.save_health(&changed, compose::now()).await.map_err(ChannelTestError::Store)?;
+        for account in passed {
             self.store.health.save_test(account, compose::now()).await.map_err(ChannelTestError::Store)?;
         }
         Ok(tested)

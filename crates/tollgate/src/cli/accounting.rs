@@ -1,26 +1,26 @@
-//! Verbs about what was recorded: usage, money, changes; and about settings.
+//! Arguments of the commands for usage, ledger, budgets, audit log and settings.
 
 use clap::{Args, Subcommand, ValueEnum};
 
 /// `ledger …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Ledger {
-    /// Pay in for a member
+    /// Credit a payment to a member, such as `ledger top-up alice 25`
     TopUp(LedgerPosting),
-    /// Correct a member's balance
+    /// Correct a member's balance, such as `ledger adjust alice -0.50`
     Adjust(LedgerPosting),
-    /// List entries, newest first
+    /// List ledger entries, newest first
     List {
-        /// Of this member (name or id)
+        /// Only entries of this member (name or id)
         #[arg(long)]
         member: Option<String>,
-        /// `top_up`, `settle` or `adjust`
+        /// Only entries of this kind: `top_up`, `settle` or `adjust`
         #[arg(long)]
         kind: Option<String>,
-        /// Only those before this place
+        /// Only entries before this one (number in the column `place`)
         #[arg(long, value_name = "PLACE")]
         before: Option<i64>,
-        /// How many, at most 1000
+        /// Number of entries, at most 1000
         #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         limit: u32,
     },
@@ -28,18 +28,18 @@ pub(crate) enum Ledger {
     Balances,
 }
 
-/// Money moved by hand.
+/// A manual posting.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LedgerPosting {
     /// Member (name or id)
     pub(crate) member: String,
-    /// USD, such as 25 or 0.50; an adjustment may be negative
+    /// Amount in USD, such as 25 or 0.50; an adjustment may be negative
     #[arg(allow_negative_numbers = true)]
     pub(crate) amount: String,
-    /// Why
+    /// Note, kept with the entry
     #[arg(long)]
     pub(crate) note: Option<String>,
-    /// Posts it once, however often the command is repeated
+    /// Unique key of the posting: repeating the command with it does not post again
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
 }
@@ -47,66 +47,66 @@ pub(crate) struct LedgerPosting {
 /// `usage …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Usage {
-    /// Show the newest records
+    /// Show the newest usage records
     Tail {
-        /// Keep showing new ones
+        /// Continue with new records as they arrive
         #[arg(short, long)]
         follow: bool,
-        /// How many to begin with, at most 1000
+        /// Number of records to start with, at most 1000
         #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         lines: u32,
         #[command(flatten)]
         filter: UsageFilter,
     },
-    /// Sums
+    /// Sum up requests, tokens and amounts
     Summary {
-        /// Group by this
+        /// Grouping
         #[arg(long, value_enum, default_value_t = GroupBy::Day)]
         by: GroupBy,
         #[command(flatten)]
         filter: UsageFilter,
     },
-    /// Every record as CSV, or with --json one JSON object a line; without --url those still in the journal included
+    /// Export all records as CSV, or as JSON lines with --json; without --url including records still in the journal
     Export {
         #[command(flatten)]
         filter: UsageFilter,
     },
 }
 
-/// Which records.
+/// Filter for usage records.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct UsageFilter {
-    /// Of this key (id or name)
+    /// Only requests with this key (id or name)
     #[arg(long)]
     pub(crate) key: Option<String>,
-    /// Of this member (name or id)
+    /// Only requests of this member (name or id)
     #[arg(long)]
     pub(crate) member: Option<String>,
-    /// Served by this group (name or id)
+    /// Only requests served by this group (name or id)
     #[arg(long)]
     pub(crate) group: Option<String>,
-    /// For this model
+    /// Only requests for this model
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// completed, `caller_left`, `upstream_broke`, refused or `gateway_stopped`
+    /// Only this outcome: completed, `caller_left`, `upstream_broke`, refused or `gateway_stopped`
     #[arg(long)]
     pub(crate) outcome: Option<String>,
-    /// Arrived at or after, such as 2026-11-01T00:00:00Z
+    /// Only requests that arrived at or after this time, such as 2026-11-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
-    /// Arrived before
+    /// Only requests that arrived before this time
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
 }
 
-/// By what a summary groups.
+/// Grouping of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GroupBy {
     /// One line for everything
     Nothing,
     /// UTC day
     Day,
-    /// UTC hour; needs --since, and takes at most 31 days
+    /// UTC hour; requires --since and a range of at most 31 days
     Hour,
     /// Model
     Model,
@@ -123,15 +123,15 @@ pub(crate) enum GroupBy {
 /// `budget …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Budget {
-    /// List budgets and what is spent of them
+    /// List budgets with current spending
     List {
-        /// Whose
+        /// Only budgets of these [default: all except keys]
         #[arg(value_enum)]
         of: Option<BudgetSubject>,
     },
 }
 
-/// Whose budgets.
+/// Kinds of subjects that have budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BudgetSubject {
     /// The whole gateway
@@ -140,7 +140,7 @@ pub(crate) enum BudgetSubject {
     Group,
     /// Members
     Member,
-    /// Channels, on cost
+    /// Channels (budgets on cost)
     Channel,
     /// Keys
     Key,
@@ -149,13 +149,13 @@ pub(crate) enum BudgetSubject {
 /// `audit`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Audit {
-    /// About this kind of row
+    /// Only changes of this kind of row: channel, account, model, group, member, key or `admin_key`
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Option<String>,
-    /// About the row with this id
+    /// Only changes of the row with this id
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
-    /// How many, at most 1000
+    /// Number of entries, at most 1000
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,
 }
@@ -163,7 +163,7 @@ pub(crate) struct Audit {
 /// `settings`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
-    /// Only those set by this: default, file, environment or flag
+    /// Only settings from this source: default, file, environment or flag
     #[arg(long, value_name = "SOURCE")]
     pub(crate) source: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `completions`, `man`, `version`: about the program itself.
+//! `completions`, `man`, `version`.
 
 use clap::CommandFactory;
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Prints a completion script.
-#[expect(clippy::unnecessary_wraps, reason = "every verb has this form")]
+#[expect(clippy::unnecessary_wraps, reason = "all commands have this signature")]
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut script);
@@ -29,7 +29,7 @@ pub(crate) fn man() -> Result<(), Failure> {
 }
 
 /// Prints the version.
-#[expect(clippy::unnecessary_wraps, reason = "every verb has this form")]
+#[expect(clippy::unnecessary_wraps, reason = "all commands have this signature")]
 pub(crate) fn version(common: &Common) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     if common.json {

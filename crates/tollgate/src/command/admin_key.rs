@@ -12,10 +12,10 @@ use crate::{
     output,
 };
 
-/// Runs one of the verbs.
-pub(crate) fn run(common: &Common, verb: cli::AdminKey) -> Result<(), Failure> {
+/// Runs a subcommand.
+pub(crate) fn run(common: &Common, subcommand: cli::AdminKey) -> Result<(), Failure> {
     compose::block_on(async {
-        match verb {
+        match subcommand {
             cli::AdminKey::Create { name, scope, expires_at } => {
                 if let Some(text) = &expires_at {
                     time_flag::parse("--expires-at", text)?;
@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common, verb: cli::AdminKey) -> Result<(), Failure> {
                     Scope::Operator => "operator",
                     Scope::Admin => "admin",
                 };
-                // The first one may be made before the first start.
+                // The first admin key may be created before the first start.
                 let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?;
                 create(common, &admin, &json!({"name": name, "scope": scope, "expires_at": expires_at})).await
             }
@@ -36,11 +36,11 @@ pub(crate) fn run(common: &Common, verb: cli::AdminKey) -> Result<(), Failure> {
 
 async fn create(common: &Common, admin: &Admin, body: &Value) -> Result<(), Failure> {
     let target = ApiPath::of(&["admin-keys"]);
-    let made = admin.send(AdminRequest::of(Method::POST, &target, body)).await?.body;
+    let created = admin.send(AdminRequest::of(Method::POST, &target, body)).await?.body;
     if common.json {
-        output::json(&json!({"id": made["id"], "name": made["name"], "scope": made["scope"], "key": made["key"]}));
+        output::json(&json!({"id": created["id"], "name": created["name"], "scope": created["scope"], "key": created["key"]}));
     } else {
-        output::line(made["key"].as_str().unwrap_or_default());
+        output::line(created["key"].as_str().unwrap_or_default());
         if !common.quiet {
             output::remark("this admin key is shown once; send it as 'Authorization: Bearer' to /admin/v1");
         }

@@ -1,4 +1,4 @@
-//! `audit`: who changed what, newest first.
+//! `audit`: the audit log, newest first.
 
 use crate::{
     admin::{Admin, ApiPath, FolderPolicy},
@@ -8,12 +8,12 @@ use crate::{
     failure::Failure,
 };
 
-/// Lists lines of the audit log.
-pub(crate) fn run(common: &Common, asked: &Audit) -> Result<(), Failure> {
+/// Lists entries of the audit log.
+pub(crate) fn run(common: &Common, arguments: &Audit) -> Result<(), Failure> {
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        let target = ApiPath::of(&["audit"]).with("limit", &asked.limit.to_string());
-        let target = target.maybe("kind", asked.kind.as_deref()).maybe("id", asked.id.as_deref());
+        let target = ApiPath::of(&["audit"]).with("limit", &arguments.limit.to_string());
+        let target = target.maybe("kind", arguments.kind.as_deref()).maybe("id", arguments.id.as_deref());
         let (items, _) = admin.page(&target).await?;
         let columns = [
             ("at", "at"),

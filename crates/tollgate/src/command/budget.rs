@@ -1,4 +1,4 @@
-//! `budget list`: budgets, and what is spent of them now. A running gateway counts requests under way too.
+//! `budget list`: budgets with current spending. A running gateway includes requests in progress.
 
 use crate::{
     admin::{Admin, ApiPath, FolderPolicy},
@@ -8,9 +8,9 @@ use crate::{
     failure::Failure,
 };
 
-/// Lists budgets; of everybody but single keys where none is named, since keys may be many.
-pub(crate) fn run(common: &Common, verb: &Budget) -> Result<(), Failure> {
-    let Budget::List { of } = verb;
+/// Lists budgets; by default of every subject except keys, which may be many.
+pub(crate) fn run(common: &Common, subcommand: &Budget) -> Result<(), Failure> {
+    let Budget::List { of } = subcommand;
     let subjects = match of {
         Some(BudgetSubject::Gateway) => &["gateway"][..],
         Some(BudgetSubject::Group) => &["group"],

@@ -1,4 +1,4 @@
-//! `apply` and `pull`: the catalog as a file, both ways.
+//! `apply` and `pull`: the catalog as a file.
 
 use std::path::Path;
 
@@ -15,20 +15,20 @@ use crate::{
     output,
 };
 
-/// Plans, asks, applies. What was confirmed is what is applied: another change in between ends it.
+/// Previews, confirms and applies. Fails if the catalog changes after the preview.
 pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
     let (_, text) = catalog_file::read_with_text(&arguments.file)?;
-    let text = secrets::put_in(&text)?;
+    let text = secrets::inline_secrets(&text)?;
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?.with_actor(&arguments.file.display().to_string());
         let body = json!({"file": text, "prune": arguments.prune});
         let send = async |path: &str, if_match: Option<u64>| {
             let target = ApiPath::of(&["catalog", path]);
             let sent = admin.send(AdminRequest { if_match, ..AdminRequest::of(Method::POST, &target, &body) }).await;
-            sent.map(|said| said.body).map_err(|trouble| not_applied(trouble, &arguments.file))
+            sent.map(|response| response.body).map_err(|error| apply_failure(error, &arguments.file))
         };
         let plan = send("preview", None).await?;
-        let lines: Vec<String> = plan["lines"].as_array().into_iter().flatten().map(line).collect();
+        let lines: Vec<String> = plan["lines"].as_array().into_iter().flatten().map(plan_line).collect();
         if lines.is_empty() && plan["changes"] == 0 {
             if common.json {
                 output::json(&json!({"changes": 0, "lines": []}));
@@ -37,7 +37,7 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             }
             return Ok(());
         }
-        let mut told = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"]});
+        let mut summary = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"]});
         if !common.json {
             for line in &lines {
                 output::line(line);
@@ -46,7 +46,7 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
         }
         if arguments.dry_run {
             if common.json {
-                output::json(&told);
+                output::json(&summary);
             }
             return Ok(());
         }
@@ -55,8 +55,8 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
         }
         let applied = send("apply", plan["revision"].as_u64()).await?;
         if common.json {
-            told["revision"] = applied["revision"].clone();
-            output::json(&told);
+            summary["revision"] = applied["revision"].clone();
+            output::json(&summary);
         } else {
             output::line(&format!("applied; the catalog is at revision {}", applied["revision"]));
         }
@@ -64,9 +64,9 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
     })
 }
 
-/// A line of a plan, as people read it.
-fn line(it: &Value) -> String {
-    let text = |member: &str| it[member].as_str().unwrap_or_default();
+/// One line of a plan, such as `+ channel main`.
+fn plan_line(line: &Value) -> String {
+    let text = |member: &str| line[member].as_str().unwrap_or_default();
     let sign = match text("action") {
         "add" => '+',
         "change" => '~',
@@ -77,14 +77,14 @@ fn line(it: &Value) -> String {
     format!("{sign} {} {}{detail}", text("kind").replace('_', " "), text("name"))
 }
 
-/// Faults of the file stand with their places, as where it is read.
-fn not_applied(trouble: AdminError, path: &Path) -> Failure {
-    match trouble {
+/// Faults of the file are reported as `FILE:LINE:COLUMN`, as when it is read locally.
+fn apply_failure(error: AdminError, path: &Path) -> Failure {
+    match error {
         AdminError::Refused(AdminRefusal { faults, .. }) if !faults.is_empty() => {
             let show = |(line, column, message): &(u64, u64, String)| format!("{}:{line}:{column}: {message}", path.display());
             Failure::Written(faults.iter().map(show).collect())
         }
-        trouble @ (AdminError::Refused(_) | AdminError::Failed(_)) => trouble.into(),
+        error @ (AdminError::Refused(_) | AdminError::Failed(_)) => error.into(),
     }
 }
 

@@ -17,11 +17,11 @@ use crate::{
 
 const CHANNELS: Resource = Resource { path: "channels", word: "channel", columns: &[] };
 
-/// Runs one of the verbs.
-pub(crate) fn run(common: &Common, verb: cli::Channel) -> Result<(), Failure> {
+/// Runs a subcommand.
+pub(crate) fn run(common: &Common, subcommand: cli::Channel) -> Result<(), Failure> {
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match verb {
+        match subcommand {
             cli::Channel::List => list(common, &admin).await,
             cli::Channel::Show { name } => resource::show(common, &admin, &["channels", &name]).await,
             cli::Channel::Add { name, members } => resource::add(common, &admin, CHANNELS, &["channels"], &name, &members).await,
@@ -73,16 +73,16 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         }));
         let shown = if accounts.is_empty() { vec![("none".to_owned(), "–".to_owned())] } else { accounts };
         for (number, (name, state)) in shown.into_iter().enumerate() {
-            let once = |text: String| if number == 0 { text } else { String::new() };
+            let first_row = |text: String| if number == 0 { text } else { String::new() };
             rows.push(vec![
-                once(text("name")),
-                once(text("provider")),
-                once(text("protocol")),
-                once(text("status")),
+                first_row(text("name")),
+                first_row(text("provider")),
+                first_row(text("protocol")),
+                first_row(text("status")),
                 name,
                 state,
-                once(models.join(", ")),
-                once(text("base_url")),
+                first_row(models.join(", ")),
+                first_row(text("base_url")),
             ]);
         }
     }
@@ -94,14 +94,14 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An account's test as far as it has come.
+/// Progress of one account's test.
 #[derive(Default)]
 struct AccountTestProgress {
     steps: Vec<Value>,
-    named: bool,
+    has_heading: bool,
 }
 
-/// Tests a channel's accounts; each step is shown as it happens.
+/// Tests the accounts of a channel and prints each step as it completes.
 async fn test(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<(), Failure> {
     let row = admin.get(&ApiPath::of(&["channels", channel])).await?;
     let mut body = json!({});
@@ -116,44 +116,45 @@ async fn test(common: &Common, admin: &Admin, channel: &str, account: Option<&st
             if common.json {
                 output::json(&json!({"account": null, "steps": [], "error": null}));
             } else {
-                output::line(&format!("{channel} answers inside the gateway: there is nothing to reach"));
+                output::line(&format!("{channel} is built in: there is no upstream to test"));
             }
             return Ok(());
         }
         lines => lines?,
     };
-    let (mut begun, mut failed) = (AccountTestProgress::default(), 0);
+    let (mut progress, mut failed) = (AccountTestProgress::default(), 0);
     while let Some(line) = lines.next().await? {
-        let line: Value = serde_json::from_slice(&line).map_err(|_| Failure::Machine("the answer cannot be read".to_owned()))?;
-        if !begun.named && !common.json {
+        let line: Value =
+            serde_json::from_slice(&line).map_err(|_| Failure::Machine("the response cannot be parsed".to_owned()))?;
+        if !progress.has_heading && !common.json {
             let text = |member: &str| line[member].as_str().unwrap_or_default();
             let address = row["base_url"].as_str().unwrap_or_default();
             output::line(&format!("{channel}/{} with {} ({address})", text("account"), text("model")));
-            begun.named = true;
+            progress.has_heading = true;
         }
         if line["step"].is_string() {
-            step(common, &mut begun, &line);
+            print_step(common, &mut progress, &line);
         } else {
-            failed += usize::from(!end(common, &begun, &line));
-            begun = AccountTestProgress::default();
+            failed += usize::from(!print_end(common, &progress, &line));
+            progress = AccountTestProgress::default();
         }
     }
     if failed == 0 { Ok(()) } else { Err(Failure::Machine(format!("{failed} account(s) failed the test"))) }
 }
 
-fn step(common: &Common, begun: &mut AccountTestProgress, line: &Value) {
+fn print_step(common: &Common, progress: &mut AccountTestProgress, line: &Value) {
     let text = |member: &str| line[member].as_str().unwrap_or_default();
     let took = line["took_ms"].as_f64().unwrap_or_default();
     if !common.json {
         output::line(&format!("  ok    {:<12}{took:>8.1} ms  {}", text("step"), text("detail")));
     }
-    begun.steps.push(json!({"step": line["step"], "ms": took, "detail": line["detail"]}));
+    progress.steps.push(json!({"step": line["step"], "ms": took, "detail": line["detail"]}));
 }
 
-/// Whether it passed.
-fn end(common: &Common, begun: &AccountTestProgress, line: &Value) -> bool {
+/// Prints the end of a test; returns whether it passed.
+fn print_end(common: &Common, progress: &AccountTestProgress, line: &Value) -> bool {
     if common.json {
-        output::json(&json!({"account": line["account"], "steps": begun.steps, "error": line["error"]}));
+        output::json(&json!({"account": line["account"], "steps": progress.steps, "error": line["error"]}));
     } else if let Some(fault) = line["error"].as_str() {
         output::line(&format!("  FAIL  {fault}"));
     }

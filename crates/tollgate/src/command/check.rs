@@ -1,4 +1,4 @@
-//! `check`: the effective settings and where each comes from; every fault at once.
+//! `check`: validates settings and catalog file, and prints the effective settings with their sources.
 
 use serde_json::{Map, Value, json};
 use tollgate_console::EffectiveSetting;
@@ -11,7 +11,7 @@ use crate::{
     output,
 };
 
-/// Checks settings, and the catalog file where one is named.
+/// Validates the settings, and the catalog file if there is one.
 pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     if arguments.example {
         output::raw(config::example().as_bytes());
@@ -19,30 +19,31 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     }
     let config = compose::settings(common, &[])?;
     let file = arguments.catalog.clone().or_else(|| config.catalog_file.clone());
-    let read = file.as_deref().map(catalog_file::read).transpose()?;
+    let catalog = file.as_deref().map(catalog_file::read).transpose()?;
     if let Some(master) = &config.master_key {
         config::reference(master).map_err(|fault| Failure::written(format!("database.master_key: {fault}")))?;
     }
-    let shown = config.shown();
+    let effective = config.effective();
     if common.json {
-        let one = |it: &EffectiveSetting| json!({"value": it.value.as_deref().unwrap_or_default(), "source": source(it)});
-        let settings: Map<String, Value> = shown.iter().map(|it| (it.name.to_owned(), one(it))).collect();
+        let show =
+            |setting: &EffectiveSetting| json!({"value": setting.value.as_deref().unwrap_or_default(), "source": source(setting)});
+        let settings: Map<String, Value> = effective.iter().map(|setting| (setting.name.to_owned(), show(setting))).collect();
         output::json(&json!({"settings": settings, "catalog": file.map(|file| file.display().to_string())}));
         return Ok(());
     }
     let mut rows = vec![vec!["setting".to_owned(), "value".to_owned(), "from".to_owned()]];
-    for setting in &shown {
+    for setting in &effective {
         let value = setting.value.clone().filter(|value| !value.is_empty());
         rows.push(vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]);
     }
     output::table(&rows);
-    if let (Some(file), Some(read)) = (file, read) {
-        output::line(&format!("catalog {}: {}", file.display(), catalog_file::row_counts(&read)));
+    if let (Some(file), Some(catalog)) = (file, catalog) {
+        output::line(&format!("catalog {}: {}", file.display(), catalog_file::row_counts(&catalog)));
     }
     Ok(())
 }
 
-/// Where a value comes from; of the environment, from which variable.
+/// Source of a value, with the name of the environment variable.
 fn source(setting: &EffectiveSetting) -> String {
     match setting.source {
         "environment" => format!("environment ({})", setting.variable),

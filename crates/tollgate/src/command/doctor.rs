@@ -1,4 +1,4 @@
-//! `doctor`: is everything there that serving needs, and what to do where it is not.
+//! `doctor`: checks everything that serving needs and reports what is wrong.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use crate::{
     journal_backlog, output,
 };
 
-/// One look.
+/// Result of one check.
 struct CheckResult {
     what: &'static str,
     good: bool,
     text: String,
 }
 
-/// Looks at everything; exit code 1 when something is wrong.
+/// Runs all checks; exit code 1 if one of them fails.
 pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     let config = compose::settings(common, &[])?;
     let mut findings = vec![CheckResult { what: "settings", good: true, text: "all values are valid".to_owned() }];
     let journal = compose::journal_folder(&config.data);
     if arguments.repair && journal.exists() {
         let repaired = tollgate_store::repair_journal(&journal).map_err(|error| compose::journal_failure(&error))?;
-        findings.extend(repaired.iter().map(told));
+        findings.extend(repaired.iter().map(repair_result));
         if repaired.is_empty() && !common.quiet {
             findings.push(CheckResult { what: "repair", good: true, text: "no segment is damaged".to_owned() });
         }
@@ -38,13 +38,15 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
             CheckResult { what: "data folder", good: true, text: config.data.display().to_string() }
         }
         Ok(_) => CheckResult { what: "data folder", good: false, text: format!("{} is not a folder", config.data.display()) },
-        Err(_) => {
-            CheckResult { what: "data folder", good: true, text: format!("{} is made at the first start", config.data.display()) }
-        }
+        Err(_) => CheckResult {
+            what: "data folder",
+            good: true,
+            text: format!("{} is created on the first start", config.data.display()),
+        },
     });
     if folder.is_ok() {
         findings.push(database(&config));
-        findings.push(waiting(&journal));
+        findings.push(journal_state(&journal));
     }
     if config.redis_url.is_some() {
         findings.push(redis(&config));
@@ -75,49 +77,46 @@ fn database(config: &crate::config::Config) -> CheckResult {
 }
 
 fn redis(config: &crate::config::Config) -> CheckResult {
-    let asked = compose::redis_place(config).and_then(|place| {
+    let checked = compose::redis_address(config).and_then(|address| {
         compose::block_on(async {
-            if let Some(place) = &place {
-                tollgate_store::check_redis(place).await?;
+            if let Some(address) = &address {
+                tollgate_store::check_redis(address).await?;
             }
             Ok(())
         })
     });
-    match asked {
-        Ok(()) => CheckResult { what: "redis", good: true, text: "it answers".to_owned() },
+    match checked {
+        Ok(()) => CheckResult { what: "redis", good: true, text: "reachable".to_owned() },
         Err(failure) => CheckResult { what: "redis", good: false, text: failure.to_string() },
     }
 }
 
-/// The journal, read to its end.
-fn waiting(folder: &Path) -> CheckResult {
+/// Reads the whole journal.
+fn journal_state(folder: &Path) -> CheckResult {
     let finding = |good, text| CheckResult { what: "journal", good, text };
     let entries = match journal_backlog::entries(folder) {
         Ok(entries) => entries,
         Err(failure) => return finding(false, failure.to_string()),
     };
-    let (mut ended, mut set_aside) = (0, 0);
+    let (mut ended, mut rejected) = (0, 0);
     for entry in entries {
         match entry {
             Ok(JournalEntry::Ended { refused, .. }) => {
                 ended += 1;
-                set_aside += usize::from(refused);
+                rejected += usize::from(refused);
             }
             Ok(JournalEntry::Begun(_)) => {}
             Err(fault) => return finding(false, fault.to_string()),
         }
     }
-    if set_aside > 0 {
-        return finding(
-            false,
-            format!("{set_aside} records are set aside that the database refused; `tollgate verify` names them"),
-        );
+    if rejected > 0 {
+        return finding(false, format!("the database rejected {rejected} records; `tollgate verify` lists them"));
     }
     finding(true, format!("readable, {ended} ended requests in it"))
 }
 
-/// What a repair did, with the requests it could not keep.
-fn told(repaired: &RepairReport) -> CheckResult {
+/// Result of a repair, with the requests that are lost.
+fn repair_result(repaired: &RepairReport) -> CheckResult {
     let RepairReport { moved_to, kept, damaged, lost, without_end } = repaired;
     let listed = |ids: &[RequestId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut parts = vec![format!("moved to {}; {} requests kept", moved_to.display(), kept.len())];
@@ -125,10 +124,10 @@ fn told(repaired: &RepairReport) -> CheckResult {
         parts.push(format!("lost: {}", listed(lost)));
     }
     if !without_end.is_empty() {
-        parts.push(format!("without their end, the next start records them as stopped: {}", listed(without_end)));
+        parts.push(format!("begun without an end, recorded as stopped at the next start: {}", listed(without_end)));
     }
     for range in damaged.iter().filter(|range| range.ids.is_empty()) {
-        parts.push(format!("{} bytes at offset {} name no request", range.bytes, range.offset));
+        parts.push(format!("{} bytes at offset {} contain no request id", range.bytes, range.offset));
     }
     CheckResult { what: "repair", good: true, text: parts.join("; ") }
 }

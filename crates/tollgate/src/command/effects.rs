@@ -1,4 +1,4 @@
-//! What a change does beyond its own rows, told before it is saved: accounts that price limits would exclude.
+//! Shows the effects of a change before it is saved: accounts that price limits would exclude.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::{failure::Failure, output};
 
-/// Rows for people; JSON has all.
-const MOST_ROWS: usize = 40;
+/// Rows shown in a table; JSON output has all of them.
+const MAX_ROWS: usize = 40;
 
-/// For people, of an answer or a plan; nothing where there is nothing.
-pub(crate) fn print(answer: &Value) {
-    let effects = answer["effects"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if answer["effects_cut"] == true {
+/// Prints the `effects` of a response as a table.
+pub(crate) fn print(response: &Value) {
+    let effects = response["effects"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if response["effects_cut"] == true {
         output::line("");
-        output::line("too many keys have price limits of their own to look at all of them: more may be excluded than is told");
+        output::line("too many keys have price limits of their own to check all of them: more accounts may be excluded than shown");
     }
     if effects.is_empty() {
         return;
@@ -23,30 +23,33 @@ pub(crate) fn print(answer: &Value) {
     output::line("price limits would exclude what they do not exclude now:");
     let mut rows = vec![["whose", "model", "channel", "account", "why"].map(str::to_owned).to_vec()];
     for effect in effects {
-        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-        let (whose, model) = (whose(effect), text(&effect["model"]));
-        for it in effect["excluded"].as_array().into_iter().flatten() {
-            let account = it["account"].as_str().unwrap_or("all").to_owned();
-            let why = it["detail"].as_str().map_or_else(|| text(&it["code"]), str::to_owned);
-            rows.push(vec![whose.clone(), model.clone(), text(&it["channel"]), account, why]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (subject, model) = (subject(effect), text(&effect["model"]));
+        for account in effect["excluded"].as_array().into_iter().flatten() {
+            let name = account["account"].as_str().unwrap_or("all").to_owned();
+            let why = account["detail"].as_str().map_or_else(|| text(&account["code"]), str::to_owned);
+            rows.push(vec![subject.clone(), model.clone(), text(&account["channel"]), name, why]);
         }
         if effect["nothing_left"] == true {
             let why = "nothing is left: callers get 503 (E41)".to_owned();
-            rows.push(vec![whose, model, "–".to_owned(), "–".to_owned(), why]);
+            rows.push(vec![subject, model, "–".to_owned(), "–".to_owned(), why]);
         }
     }
-    let more = rows.len().saturating_sub(MOST_ROWS + 1);
-    rows.truncate(MOST_ROWS + 1);
+    let more = rows.len().saturating_sub(MAX_ROWS + 1);
+    rows.truncate(MAX_ROWS + 1);
     output::table(&rows);
     if more > 0 {
         output::line(&format!("… {more} more; --json has all"));
     }
 }
 
-/// Asks on a terminal; without one `--yes` is needed.
+/// Asks for confirmation on the terminal.
+///
+/// # Errors
+/// There is no terminal.
 pub(crate) fn confirmed(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage("there is no terminal to confirm on; look at the plan and repeat with --yes".to_owned()));
+        return Err(Failure::Usage("there is no terminal to confirm on; check the plan and repeat with --yes".to_owned()));
     }
     output::raw(format!("{question} [y/N] ").as_bytes());
     let _ = std::io::stdout().flush();
@@ -55,7 +58,7 @@ pub(crate) fn confirmed(question: &str) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn whose(effect: &Value) -> String {
+fn subject(effect: &Value) -> String {
     let text = |member: &str| effect[member].as_str().unwrap_or_default();
     match text("subject") {
         "group" => format!("group {}", text("name")),

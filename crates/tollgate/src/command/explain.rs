@@ -1,6 +1,6 @@
-//! `explain`: whether a request would be let in, which accounts it would use, in order, and why not the others. The same functions decide here
-//! and on the path. A running gateway answers from what it knows; a command on its folder takes health from the database,
-//! and what the gateway knows besides from the folder.
+//! `explain`: whether a request would be admitted, which accounts it would use in order, and why others are excluded, decided by
+//! the same functions as on the request path. Without `--url`, health comes from the database and runtime state from the data
+//! folder.
 
 use serde_json::Value;
 use tollgate_core::NanoUsd;
@@ -13,14 +13,14 @@ use crate::{
     output,
 };
 
-/// Explains a model for a key.
+/// Explains the routing of a request.
 pub(crate) fn run(common: &Common, arguments: &Explain) -> Result<(), Failure> {
     let target = target(arguments)?;
-    let explained = compose::block_on(async { Ok(Admin::open(common, FolderPolicy::MustExist).await?.get(&target).await?) })?;
+    let explanation = compose::block_on(async { Ok(Admin::open(common, FolderPolicy::MustExist).await?.get(&target).await?) })?;
     if common.json {
-        output::json(&explained);
+        output::json(&explanation);
     } else {
-        print(&explained);
+        print(&explanation);
     }
     Ok(())
 }
@@ -43,81 +43,85 @@ fn target(arguments: &Explain) -> Result<ApiPath, Failure> {
         .maybe("output_tokens", arguments.output_tokens.map(|tokens| tokens.to_string()).as_deref()))
 }
 
-fn print(explained: &Value) {
-    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-    if let Some(group) = explained["group"].as_str() {
-        output::line(&format!("group {group} serves {} (catalog revision {})", text(&explained["model"]), explained["revision"]));
+fn print(explanation: &Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if let Some(group) = explanation["group"].as_str() {
+        output::line(&format!(
+            "group {group} serves {} (catalog revision {})",
+            text(&explanation["model"]),
+            explanation["revision"]
+        ));
     }
-    let estimate = &explained["estimate"];
+    let estimate = &explanation["estimate"];
     if estimate.is_object() {
         output::line(&format!(
             "for {} tokens in and at most {} out (--input-tokens, --output-tokens)",
             estimate["input_tokens"], estimate["output_tokens"]
         ));
     }
-    let refusal = &explained["refusal"];
+    let refusal = &explanation["refusal"];
     if refusal.is_object() {
-        let waits = match refusal["remedy"].as_str() {
+        let hint = match refusal["remedy"].as_str() {
             Some(remedy) => format!("; {remedy}"),
             None if refusal["retryable"] == true => "; waiting helps".to_owned(),
             None => String::new(),
         };
-        output::line(&format!("refused with {}: {}{waits}", text(&refusal["error"]), text(&refusal["text"])));
+        output::line(&format!("refused with {}: {}{hint}", text(&refusal["error"]), text(&refusal["text"])));
     }
-    print_limits(explained);
+    print_limits(explanation);
     let mut rows = vec![["", "channel", "account", "priority", "why", "what would change it"].map(str::to_owned).to_vec()];
-    for (number, it) in explained["planned"].as_array().into_iter().flatten().enumerate() {
-        rows.push(row(&(number + 1).to_string(), it, &it["priority"].to_string(), ""));
+    for (number, account) in explanation["planned"].as_array().into_iter().flatten().enumerate() {
+        rows.push(row(&(number + 1).to_string(), account, &account["priority"].to_string(), ""));
     }
-    for it in explained["excluded"].as_array().into_iter().flatten() {
-        rows.push(row("–", it, "", it["remedy"].as_str().unwrap_or_default()));
+    for account in explanation["excluded"].as_array().into_iter().flatten() {
+        rows.push(row("–", account, "", account["remedy"].as_str().unwrap_or_default()));
     }
     if rows.len() > 1 {
         output::table(&rows);
     }
-    for it in explained["learned"].as_array().into_iter().flatten() {
+    for rejection in explanation["learned"].as_array().into_iter().flatten() {
         output::line(&format!(
             "{} ({}) lately refused the field {}; tried again after {}",
-            text(&it["channel"]),
-            text(&it["upstream_model"]),
-            text(&it["field"]),
-            text(&it["until"])
+            text(&rejection["channel"]),
+            text(&rejection["upstream_model"]),
+            text(&rejection["field"]),
+            text(&rejection["until"])
         ));
     }
 }
 
-/// What bounds the caller, and how much of the output the money that is left affords.
-fn print_limits(explained: &Value) {
-    let limits = explained["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
+/// Prints the limits of the caller, and whether the remaining budget bounds the output.
+fn print_limits(explanation: &Value) {
+    let limits = explanation["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !limits.is_empty() {
         let mut rows = vec![["limit of", "limit", "left", "the request takes", "as counted by"].map(str::to_owned).to_vec()];
         rows.extend(limits.iter().map(limit_row));
         output::table(&rows);
     }
-    let (given, asked) = (explained["output_limit"].as_u64(), explained["estimate"]["output_tokens"].as_u64());
-    if let (Some(given), Some(asked)) = (given, asked)
-        && given < asked
+    let (granted, requested) = (explanation["output_limit"].as_u64(), explanation["estimate"]["output_tokens"].as_u64());
+    if let (Some(granted), Some(requested)) = (granted, requested)
+        && granted < requested
     {
-        output::line(&format!("its output is limited to {given} tokens: the money that is left affords no more"));
+        output::line(&format!("output is limited to {granted} tokens by the remaining money"));
     }
 }
 
-fn limit_row(it: &Value) -> Vec<String> {
-    let word = |member: &str| it[member].as_str().unwrap_or_default();
-    let is_money = word("limit").starts_with('b');
+fn limit_row(limit: &Value) -> Vec<String> {
+    let text = |member: &str| limit[member].as_str().unwrap_or_default();
+    let is_money = text("limit").starts_with('b');
     let number = |member: &str| {
-        let number = it[member].as_i64()?;
+        let number = limit[member].as_i64()?;
         Some(if is_money { format!("{} USD", NanoUsd(number).to_usd_string()) } else { number.to_string() })
     };
     let shown = |member: &str| number(member).unwrap_or_else(|| "–".to_owned());
-    let owner = if word("name").is_empty() { word("of").to_owned() } else { format!("{} {}", word("of"), word("name")) };
-    let limit = number("amount").map_or_else(|| word("limit").to_owned(), |amount| format!("{} {amount}", word("limit")));
-    vec![owner, limit, shown("left"), shown("needs"), word("counted_by").to_owned()]
+    let owner = if text("name").is_empty() { text("of").to_owned() } else { format!("{} {}", text("of"), text("name")) };
+    let bound = number("amount").map_or_else(|| text("limit").to_owned(), |amount| format!("{} {amount}", text("limit")));
+    vec![owner, bound, shown("left"), shown("needs"), text("counted_by").to_owned()]
 }
 
-fn row(number: &str, it: &Value, priority: &str, remedy: &str) -> Vec<String> {
-    let code = it["code"].as_str().unwrap_or_default();
-    let why = it["detail"].as_str().map_or_else(|| code.to_owned(), |detail| format!("{code}: {detail}"));
-    let named = |member: &str| it[member].as_str().unwrap_or("–").to_owned();
-    vec![number.to_owned(), named("channel"), named("account"), priority.to_owned(), why, remedy.to_owned()]
+fn row(number: &str, account: &Value, priority: &str, remedy: &str) -> Vec<String> {
+    let code = account["code"].as_str().unwrap_or_default();
+    let why = account["detail"].as_str().map_or_else(|| code.to_owned(), |detail| format!("{code}: {detail}"));
+    let name = |member: &str| account[member].as_str().unwrap_or("–").to_owned();
+    vec![number.to_owned(), name("channel"), name("account"), priority.to_owned(), why, remedy.to_owned()]
 }

@@ -1,4 +1,4 @@
-//! `ledger top-up|adjust|list|balances`: money that moves.
+//! `ledger top-up|adjust|list|balances`: balances of members.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ use crate::{
     output,
 };
 
-/// Runs one of the verbs.
-pub(crate) fn run(common: &Common, verb: cli::Ledger) -> Result<(), Failure> {
+/// Runs a subcommand.
+pub(crate) fn run(common: &Common, subcommand: cli::Ledger) -> Result<(), Failure> {
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match verb {
+        match subcommand {
             cli::Ledger::TopUp(posting) => post(common, &admin, "top-ups", posting).await,
             cli::Ledger::Adjust(posting) => post(common, &admin, "adjustments", posting).await,
             cli::Ledger::List { member, kind, before, limit } => {
@@ -32,35 +32,35 @@ pub(crate) fn run(common: &Common, verb: cli::Ledger) -> Result<(), Failure> {
     })
 }
 
-async fn post(common: &Common, admin: &Admin, path: &str, asked: LedgerPosting) -> Result<(), Failure> {
-    let amount = NanoUsd::parse(&asked.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
-    let own = asked.idempotency_key.is_some();
-    let key = asked.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
-    let body = json!({"member": asked.member, "amount_nano_usd": amount, "note": asked.note.unwrap_or_default()});
+async fn post(common: &Common, admin: &Admin, path: &str, posting: LedgerPosting) -> Result<(), Failure> {
+    let amount = NanoUsd::parse(&posting.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
+    let has_own_key = posting.idempotency_key.is_some();
+    let key = posting.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
+    let body = json!({"member": posting.member, "amount_nano_usd": amount, "note": posting.note.unwrap_or_default()});
     let target = ApiPath::of(&["ledger", path]);
-    let sending = AdminRequest { idempotency_key: Some(&key), ..AdminRequest::of(Method::POST, &target, &body) };
-    let said = admin.send(sending).await.map_err(|trouble| once_more(trouble, &key, own))?;
-    let entry = &said.body;
+    let request = AdminRequest { idempotency_key: Some(&key), ..AdminRequest::of(Method::POST, &target, &body) };
+    let response = admin.send(request).await.map_err(|error| posting_failure(error, &key, has_own_key))?;
+    let entry = &response.body;
     if common.json {
         let mut shown = entry_json(entry);
-        shown["repeated"] = said.repeated.into();
+        shown["repeated"] = response.repeated.into();
         output::json(&shown);
         return Ok(());
     }
-    let done = if said.repeated { "was posted before; nothing changed:" } else { "posted:" };
+    let done = if response.repeated { "was posted before; nothing changed:" } else { "posted:" };
     let text = |member: &str| entry[member].as_str().unwrap_or_default();
     output::line(&format!("{done} {} USD, balance {} USD", text("amount_usd"), text("balance_usd")));
     Ok(())
 }
 
-/// Whoever does not know whether money moved needs the key that makes a repetition harmless.
-fn once_more(trouble: AdminError, key: &str, own: bool) -> Failure {
-    match trouble {
+/// Adds the idempotency key to the message when it is unknown whether the posting was made, so that it can be repeated safely.
+fn posting_failure(error: AdminError, key: &str, has_own_key: bool) -> Failure {
+    match error {
         AdminError::Failed(Failure::Unreachable(text)) => {
-            let how = if own { "the same --idempotency-key".to_owned() } else { format!("--idempotency-key {key}") };
-            Failure::Unreachable(format!("{text}; repeated with {how} it is posted once"))
+            let how = if has_own_key { "the same --idempotency-key".to_owned() } else { format!("--idempotency-key {key}") };
+            Failure::Unreachable(format!("{text}; repeat it with {how}: it is posted only once"))
         }
-        trouble @ (AdminError::Refused(_) | AdminError::Failed(_)) => trouble.into(),
+        error @ (AdminError::Refused(_) | AdminError::Failed(_)) => error.into(),
     }
 }
 
@@ -91,21 +91,21 @@ async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Fa
 
 async fn balances(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let mut items = admin.all(&ApiPath::of(&["ledger", "balances"])).await?;
-    items.sort_by_cached_key(|it| name_of(it, "name"));
+    items.sort_by_cached_key(|item| name_of(item, "name"));
     if common.json {
         output::json(&json!({"items": items}));
         return Ok(());
     }
     let mut rows = vec![["member", "balance USD"].map(str::to_owned).to_vec()];
-    rows.extend(items.iter().map(|it| vec![name_of(it, "name"), it["balance_usd"].as_str().unwrap_or_default().to_owned()]));
+    rows.extend(items.iter().map(|item| vec![name_of(item, "name"), item["balance_usd"].as_str().unwrap_or_default().to_owned()]));
     output::table(&rows);
     Ok(())
 }
 
-/// A member's name, or its id where it is gone.
-fn name_of(it: &Value, member: &str) -> String {
-    let name = it[member].as_str().filter(|name| !name.is_empty());
-    name.or(it["member"].as_str()).unwrap_or_default().to_owned()
+/// Name of a member, or its id if it was removed.
+fn name_of(item: &Value, member: &str) -> String {
+    let name = item[member].as_str().filter(|name| !name.is_empty());
+    name.or(item["member"].as_str()).unwrap_or_default().to_owned()
 }
 
 fn entry_json(entry: &Value) -> Value {
@@ -120,10 +120,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_posting_that_may_have_been_made_is_told_how_to_repeat() {
+    fn unknown_outcome_names_the_idempotency_key() {
         let broke = || AdminError::Failed(Failure::Unreachable("it broke".to_owned()));
-        assert!(once_more(broke(), "cli-1", false).to_string().contains("--idempotency-key cli-1"));
-        let own = once_more(broke(), "invoice", true);
+        assert!(posting_failure(broke(), "cli-1", false).to_string().contains("--idempotency-key cli-1"));
+        let own = posting_failure(broke(), "invoice", true);
         assert!(own.to_string().contains("the same --idempotency-key") && own.code() == 4);
     }
 }

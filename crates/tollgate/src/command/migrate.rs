@@ -1,5 +1,5 @@
-//! `migrate to-postgres`: a gateway leaves its SQLite file for PostgreSQL, without losing a record and nearly without a
-//! stop: a first pass while it serves, a second one when it is stopped, then it starts on the new database.
+//! `migrate to-postgres`: copies the SQLite database of a gateway to PostgreSQL without losing records and with little downtime: a
+//! first pass while it serves, a second one while it is stopped; then it starts on the new database.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::{
     output,
 };
 
-/// How often progress is told.
+/// Interval of progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs one of the verbs.
-pub(crate) fn run(common: &Common, verb: &Migrate) -> Result<(), Failure> {
-    let Migrate::ToPostgres { target: url } = verb;
+/// Runs a subcommand.
+pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> {
+    let Migrate::ToPostgres { target: url } = subcommand;
     let config = compose::settings(common, &[])?;
     let from = match compose::store_url(&config)? {
         StoreUrl::Sqlite(path) if path.exists() => path,
@@ -38,55 +38,55 @@ pub(crate) fn run(common: &Common, verb: &Migrate) -> Result<(), Failure> {
         }
     };
     compose::block_on(async {
-        // Held to the end, so that nothing starts to serve in the middle of the last pass.
+        // Held to the end, so that no gateway starts during the last pass.
         let lock = match FolderLock::take(&config.data) {
             Ok(lock) => Some(lock),
             Err(StoreError::InUse { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        // Checks the master key, and brings an older schema up to date (with a copy of the file before).
+        // Validates the master key and migrates an older schema (after copying the file).
         compose::open_as(&config, AccessMode::Command).await?.close().await;
-        let mut teller = ProgressReporter { quiet: common.quiet || common.json, last: None };
-        let moved = tollgate_store::move_to_postgres(&from, &to, compose::now(), &mut |progress| teller.tell(progress)).await?;
+        let mut reporter = ProgressReporter { quiet: common.quiet || common.json, last: None };
+        let moved = tollgate_store::move_to_postgres(&from, &to, compose::now(), &mut |progress| reporter.report(progress)).await?;
         report(common, &config, &to, &moved, lock.is_none());
         Ok(())
     })
 }
 
-/// Tells progress, now and then.
+/// Prints progress at intervals.
 struct ProgressReporter {
     quiet: bool,
     last: Option<Instant>,
 }
 
 impl ProgressReporter {
-    fn tell(&mut self, progress: TransferProgress<'_>) {
+    fn report(&mut self, progress: TransferProgress<'_>) {
         let now = Instant::now();
-        let over = progress.done == progress.of;
-        if !self.quiet && (over || self.last.is_none_or(|last| now >= last + PROGRESS_INTERVAL)) {
+        let is_done = progress.done == progress.of;
+        if !self.quiet && (is_done || self.last.is_none_or(|last| now >= last + PROGRESS_INTERVAL)) {
             self.last = Some(now);
             output::remark(&format!("{}: {} of {} rows", progress.table, progress.done, progress.of));
         }
     }
 }
 
-fn report(common: &Common, config: &Config, to: &StoreUrl, moved: &[TransferredTable], serves: bool) {
+fn report(common: &Common, config: &Config, to: &StoreUrl, moved: &[TransferredTable], is_serving: bool) {
     if common.json {
         let tables: Vec<Value> =
             moved.iter().map(|table| json!({"table": table.name, "copied": table.copied, "rows": table.rows})).collect();
-        output::json(&json!({"to": to.shown(), "tables": tables, "complete": !serves}));
+        output::json(&json!({"to": to.shown(), "tables": tables, "complete": !is_serving}));
         return;
     }
     let copied: u64 = moved.iter().map(|table| table.copied).sum();
     let rows: u64 = moved.iter().map(|table| table.rows).sum();
     output::line(&format!("{copied} rows copied to {}; {rows} rows in {} tables on both sides", to.shown(), moved.len()));
-    if serves {
-        output::line("a gateway still serves from this folder: stop it and run the same command again; it copies what came since");
+    if is_serving {
+        output::line("a gateway still serves from this folder: stop it and run the same command again to copy the new rows");
     } else {
         output::line(&format!(
             "complete: start the gateway with this address as DATABASE_URL and the same data folder ({}):",
             config.data.display()
         ));
-        output::line("its master key opens the new database too, and what its journal still holds is booked there at the start");
+        output::line("keep its master key; records that are still in its journal are written to the new database at the start");
     }
 }

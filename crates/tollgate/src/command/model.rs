@@ -1,4 +1,4 @@
-//! `model list|show|add|set|remove`: what is served, over what, at what price.
+//! `model list|show|add|set|remove`: models, their prices and the channels that serve them.
 
 use serde_json::{Value, json};
 
@@ -13,9 +13,9 @@ use crate::{
 
 const MODELS: Resource = Resource { path: "models", word: "model", columns: &[] };
 
-/// Runs one of the verbs.
-pub(crate) fn run(common: &Common, verb: Model) -> Result<(), Failure> {
-    match verb {
+/// Runs a subcommand.
+pub(crate) fn run(common: &Common, subcommand: Model) -> Result<(), Failure> {
+    match subcommand {
         Model::List => compose::block_on(async { list(common, &Admin::open(common, FolderPolicy::MustExist).await?).await }),
         Model::Show { name } => resource::named(common, MODELS, ResourceCommand::Show { name }),
         Model::Add { name, members } => {
@@ -28,7 +28,7 @@ pub(crate) fn run(common: &Common, verb: Model) -> Result<(), Failure> {
     }
 }
 
-/// Lists every model that a channel serves or that has a row.
+/// Lists models that have a row or are served by a channel.
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let prices = admin.all(&ApiPath::of(&["prices"])).await?;
     let channels = admin.all(&ApiPath::of(&["channels"])).await?;
@@ -36,7 +36,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let mut rows = vec![["model", "input", "output", "protocols", "channels"].map(str::to_owned).to_vec()];
     let mut items = Vec::new();
     for model in &prices {
-        let price = in_force(&model["price"], &now);
+        let price = price_at(&model["price"], &now);
         let served_by = model["served_by"].as_array().into_iter().flatten();
         let names: Vec<&str> = served_by.filter_map(|served| served["channel"].as_str()).collect();
         let serving = channels.iter().filter(|channel| names.iter().any(|name| channel["name"] == *name));
@@ -66,13 +66,13 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The price of a schedule that holds now: the last whose time has come.
-fn in_force<'a>(schedule: &'a Value, now: &str) -> Option<&'a Value> {
+/// The price of a schedule in force at a time.
+fn price_at<'a>(schedule: &'a Value, now: &str) -> Option<&'a Value> {
     let at = |text: &str| text.parse::<jiff::Timestamp>().ok();
     let now = at(now)?;
-    let begun = |price: &&Value| price["valid_from"].as_str().is_none_or(|from| at(from).is_some_and(|from| from <= now));
+    let has_started = |price: &&Value| price["valid_from"].as_str().is_none_or(|from| at(from).is_some_and(|from| from <= now));
     let from = |price: &&Value| price["valid_from"].as_str().and_then(at);
-    schedule.as_array()?.iter().filter(begun).max_by_key(from)
+    schedule.as_array()?.iter().filter(has_started).max_by_key(from)
 }
 
 #[cfg(test)]
@@ -80,17 +80,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_price_whose_time_has_come_holds() {
+    fn latest_started_price_is_in_force() {
         let schedule = json!([
             {"valid_from": null, "input_usd": "1"},
             {"valid_from": "2026-01-01T00:00:00Z", "input_usd": "2"},
             {"valid_from": "2027-01-01T00:00:00Z", "input_usd": "3"},
         ]);
-        let at = |now: &str| in_force(&schedule, now).map(|price| price["input_usd"].as_str().unwrap().to_owned());
+        let at = |now: &str| price_at(&schedule, now).map(|price| price["input_usd"].as_str().unwrap().to_owned());
         assert_eq!(at("2025-12-31T23:59:59.9Z").as_deref(), Some("1"));
         assert_eq!(at("2026-06-01T00:00:00Z").as_deref(), Some("2"));
         assert_eq!(at("2027-01-01T00:00:00Z").as_deref(), Some("3"));
-        assert_eq!(in_force(&Value::Null, "2026-06-01T00:00:00Z"), None);
-        assert_eq!(in_force(&json!([{"valid_from": "2030-01-01T00:00:00Z"}]), "2026-06-01T00:00:00Z"), None);
+        assert_eq!(price_at(&Value::Null, "2026-06-01T00:00:00Z"), None);
+        assert_eq!(price_at(&json!([{"valid_from": "2030-01-01T00:00:00Z"}]), "2026-06-01T00:00:00Z"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! `replay`: what a changed catalog file would have done with the requests of the usage log. Nothing is written, and no
-//! prompt is needed: records keep none.
+//! `replay`: routes the requests of the usage log again under a changed catalog file and compares the result. It writes nothing and
+//! sends nothing.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use tollgate_store::{KeyScope, RandomSource, RowFilter, RowKind, SortOrder, Stor
 
 use crate::{
     catalog_file,
-    cli::{Common, Replay as Arguments, UsageFilter as Asked},
+    cli::{Common, Replay as Arguments, UsageFilter as FilterArgs},
     command::{time_flag, usage},
     compose,
     failure::Failure,
@@ -19,27 +19,27 @@ use crate::{
     output,
 };
 
-/// How many records are read at once.
-const PAGE: u32 = 1_000;
-/// Rows of a list for people; JSON has all.
-const MOST_ROWS: usize = 40;
+/// Records per page.
+const PAGE_SIZE: u32 = 1_000;
+/// Rows shown in a table; JSON output has all of them.
+const MAX_ROWS: usize = 40;
 
-/// Replays the log against a file.
+/// Replays the usage log under the file.
 pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> {
     let file = catalog_file::read(&arguments.file)?;
-    // Read before the database: what is booked in between is in both and counted once.
-    let waiting = JournalBacklog::read(common)?;
+    // Read before the database, so that no record is missed; records in both are counted once.
+    let backlog = JournalBacklog::read(common)?;
     let (report, lines) = compose::block_on(async {
         let store = compose::open(common).await?;
         let current = store.catalog.current(&KeyScope::All).await?;
         let mode = likely_mode(&current);
         let after = preview(&current, &file, mode, RandomSource::system(), compose::now()).await;
         let after = after.map_err(|error| catalog_file::preview_failure(&arguments.file, error))?;
-        // Both sides from the preview: whom a conversation goes to depends on accounts' ids, and those are the copy's own.
-        let (keys, keys_after) = (shared(after.keys_before), shared(after.keys));
+        // Both sides come from the preview: session affinity depends on account ids, which differ from the originals.
+        let (keys, keys_after) = (into_arcs(after.keys_before), into_arcs(after.keys));
         let filter = read_filter(&store, arguments.filter).await?;
         let lines: Vec<String> = after.lines.iter().map(ToString::to_string).collect();
-        Ok((replay(&store, filter, waiting, (&after.before, &keys), (&after.after, &keys_after)).await?, lines))
+        Ok((replay(&store, filter, backlog, (&after.before, &keys), (&after.after, &keys_after)).await?, lines))
     })?;
     if common.json {
         print_json(&report, &lines);
@@ -49,9 +49,9 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What was asked, names as ids.
-async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure> {
-    let outcome = match asked.outcome.as_deref() {
+/// Builds the store filter, resolving names to ids.
+async fn read_filter(store: &Store, args: FilterArgs) -> Result<UsageFilter, Failure> {
+    let outcome = match args.outcome.as_deref() {
         None => None,
         Some(word) => Some(serde_json::from_value::<Outcome>(json!(word)).map_err(|_| {
             Failure::Usage(format!(
@@ -60,25 +60,25 @@ async fn read_filter(store: &Store, asked: Asked) -> Result<UsageFilter, Failure
         })?),
     };
     let mut filter = UsageFilter {
-        model: asked.model,
+        model: args.model,
         outcome,
-        since: asked.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
-        until: asked.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
+        since: args.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
+        until: args.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
         ..UsageFilter::default()
     };
-    if let Some(key) = &asked.key {
+    if let Some(key) = &args.key {
         filter.key = KeyId::parse(&id_of(store, RowKind::Key, key).await?);
     }
-    if let Some(member) = &asked.member {
+    if let Some(member) = &args.member {
         filter.member = MemberId::parse(&id_of(store, RowKind::Member, member).await?);
     }
-    if let Some(group) = &asked.group {
+    if let Some(group) = &args.group {
         filter.group = GroupId::parse(&id_of(store, RowKind::Group, group).await?);
     }
     Ok(filter)
 }
 
-/// The id of a row that is named by it, or by its name where only one has it.
+/// Resolves a row id, or a name if it is unambiguous.
 async fn id_of(store: &Store, kind: RowKind, text: &str) -> Result<String, Failure> {
     if store.listing.row(kind, text).await?.is_some() {
         return Ok(text.to_owned());
@@ -91,28 +91,28 @@ async fn id_of(store: &Store, kind: RowKind, text: &str) -> Result<String, Failu
     }
 }
 
-fn shared(keys: HashMap<KeyId, Key>) -> HashMap<KeyId, Arc<Key>> {
+fn into_arcs(keys: HashMap<KeyId, Key>) -> HashMap<KeyId, Arc<Key>> {
     keys.into_iter().map(|(id, key)| (id, Arc::new(key))).collect()
 }
 
-/// A catalog with its keys.
+/// Catalog and keys of one side.
 type CatalogWithKeys<'a> = (&'a Catalog, &'a HashMap<KeyId, Arc<Key>>);
 
 async fn replay(
     store: &Store,
     mut filter: UsageFilter,
-    mut waiting: JournalBacklog,
+    mut backlog: JournalBacklog,
     before: CatalogWithKeys<'_>,
     after: CatalogWithKeys<'_>,
 ) -> Result<ReplayReport, Failure> {
     let side = |(catalog, keys)| ReplaySide { catalog, keys };
     let mut replay = Replay::new(side(before), side(after));
     filter.order = SortOrder::Oldest;
-    filter.limit = PAGE;
+    filter.limit = PAGE_SIZE;
     loop {
         let page = store.usage.page(&filter).await?;
         for record in &page.items {
-            waiting.shown(record.id);
+            backlog.remove(record.id);
             replay.add(record);
         }
         match page.next {
@@ -126,7 +126,7 @@ async fn replay(
         }
         true
     };
-    waiting.rest(store, each).await?;
+    backlog.for_each_remaining(store, each).await?;
     Ok(replay.finish())
 }
 
@@ -163,26 +163,26 @@ fn print(report: &ReplayReport, lines: &[String]) {
 fn totals(before: &ReplayTotals, after: &ReplayTotals) -> Vec<Vec<String>> {
     let count = |name: &str, of: fn(&ReplayTotals) -> u64| {
         let (a, b) = (of(before), of(after));
-        vec![name.to_owned(), a.to_string(), b.to_string(), difference(i128::from(a), i128::from(b), |it| it.to_string())]
+        vec![name.to_owned(), a.to_string(), b.to_string(), difference(i128::from(a), i128::from(b), |value| value.to_string())]
     };
     let money = |name: &str, of: fn(&ReplayTotals) -> NanoUsd| {
         let (a, b) = (of(before), of(after));
-        let amount = |it: i128| NanoUsd(i64::try_from(it).unwrap_or(i64::MAX)).to_usd_string();
+        let amount = |value: i128| NanoUsd(i64::try_from(value).unwrap_or(i64::MAX)).to_usd_string();
         let changed = difference(i128::from(a.0), i128::from(b.0), amount);
         vec![name.to_owned(), a.to_usd_string(), b.to_usd_string(), changed]
     };
     vec![
         ["", "as it is", "changed", "difference"].map(str::to_owned).to_vec(),
-        count("served", |it| it.served),
-        count("refused", |it| it.refused),
-        money("sale USD", |it| it.sale),
-        money("cost USD", |it| it.cost),
-        count("not priced", |it| it.unpriced),
-        count("cost not known", |it| it.cost_unknown),
+        count("served", |totals| totals.served),
+        count("refused", |totals| totals.refused),
+        money("sale USD", |totals| totals.sale),
+        money("cost USD", |totals| totals.cost),
+        count("not priced", |totals| totals.unpriced),
+        count("cost not known", |totals| totals.cost_unknown),
     ]
 }
 
-/// A difference with its sign; nothing where there is none.
+/// A difference with its sign; empty if there is none.
 fn difference(before: i128, after: i128, shown: impl Fn(i128) -> String) -> String {
     match after - before {
         0 => String::new(),
@@ -203,20 +203,20 @@ fn channels(report: &ReplayReport) -> Vec<Vec<String>> {
             share.cost_after.to_usd_string(),
         ]
     });
-    listed(headings.map(str::to_owned).to_vec(), rows.collect())
+    truncated(headings.map(str::to_owned).to_vec(), rows.collect())
 }
 
 fn moves(report: &ReplayReport) -> Vec<Vec<String>> {
     let mut moves: Vec<_> = report.moves.iter().collect();
     moves.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let rows = moves.into_iter().map(|(of, count)| vec![count.to_string(), of.model.clone(), of.from.clone(), of.to.clone()]);
-    listed(["requests", "model", "from", "to"].map(str::to_owned).to_vec(), rows.collect())
+    truncated(["requests", "model", "from", "to"].map(str::to_owned).to_vec(), rows.collect())
 }
 
-/// A heading and as many rows as people read.
-fn listed(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    let more = rows.len().saturating_sub(MOST_ROWS);
-    rows.truncate(MOST_ROWS);
+/// Heading and rows, truncated to [`MAX_ROWS`].
+fn truncated(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let more = rows.len().saturating_sub(MAX_ROWS);
+    rows.truncate(MAX_ROWS);
     rows.insert(0, headings);
     if more > 0 {
         rows.push(vec![format!("… {more} more; --json has all")]);

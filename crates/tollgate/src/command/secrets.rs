@@ -1,5 +1,5 @@
-//! A catalog file as it can be sent away: secrets that it only names, with `env:` and `file:`, are of this machine, and are
-//! put in their place. Everything else stays as it is, on its line.
+//! Inlines the secrets of a catalog file before it is sent to an admin API: `env:` and `file:` references are resolved on this
+//! machine. Everything else is kept byte for byte, so that line numbers stay valid.
 
 use std::path::Path;
 
@@ -7,27 +7,27 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{config, failure::Failure};
 
-/// The file's text with its secrets in it.
+/// Replaces secret references by the secrets. A file that is not valid TOML is returned unchanged: the admin API reports its faults.
 ///
 /// # Errors
-/// When a secret that is named is not there. Faults of the file itself are left to those who read it next.
-pub(crate) fn put_in(text: &str) -> Result<String, Failure> {
+/// A referenced secret cannot be read.
+pub(crate) fn inline_secrets(text: &str) -> Result<String, Failure> {
     let (root, faults) = DeTable::parse_recoverable(text);
     if !faults.is_empty() {
         return Ok(text.to_owned());
     }
-    let mut found = Vec::new();
+    let mut references = Vec::new();
     for channel in tables(root.get_ref(), "channel") {
         for account in tables(channel, "account") {
-            found.extend(named(account, "credential"));
+            references.extend(secret_reference(account, "credential"));
         }
     }
     for key in tables(root.get_ref(), "key") {
-        found.extend(named(key, "secret"));
+        references.extend(secret_reference(key, "secret"));
     }
-    found.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+    references.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
     let mut text = text.to_owned();
-    for (span, reference) in found {
+    for (span, reference) in references {
         let secret = match reference.strip_prefix("file:") {
             Some(path) => std::fs::read_to_string(Path::new(path))
                 .map(|secret| secret.trim_end_matches(['\n', '\r']).to_owned())
@@ -48,8 +48,8 @@ fn tables<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Vec<&'a DeTable<'i>> {
     }
 }
 
-/// Where a member stands that names a secret, and the name.
-fn named(table: &DeTable<'_>, member: &str) -> Option<(std::ops::Range<usize>, String)> {
+/// Position and text of a field that references a secret.
+fn secret_reference(table: &DeTable<'_>, member: &str) -> Option<(std::ops::Range<usize>, String)> {
     let value = table.get(member)?;
     let text = value.get_ref().as_str()?;
     ["env:", "file:"].iter().any(|prefix| text.starts_with(prefix)).then(|| (value.span(), text.to_owned()))
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_come_in_their_place_and_nothing_else_changes() {
+    fn only_secret_references_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         std::fs::write(&file, "a\"b\\c ü\n").unwrap();
@@ -69,20 +69,23 @@ mod tests {
             "# env:NOT_THIS\n[[channel]]\nname = \"c\" # kept\n[[channel.account]]\nname = \"env:NAME\"\ncredential = \"{named}\"\n\
              [[channel.account]]\nname = \"b\"\ncredential = '{named}' # behind\n[[key]]\nname = \"k\"\nsecret = \"plain\"\n"
         );
-        let put = put_in(&text).unwrap();
-        assert_eq!(put.lines().count(), text.lines().count());
-        assert!(put.contains("name = \"env:NAME\"") && put.contains("# behind") && put.contains("secret = \"plain\""), "{put}");
-        let read: toml::Table = put.parse().unwrap();
+        let inlined = inline_secrets(&text).unwrap();
+        assert_eq!(inlined.lines().count(), text.lines().count());
+        assert!(
+            inlined.contains("name = \"env:NAME\"") && inlined.contains("# behind") && inlined.contains("secret = \"plain\""),
+            "{inlined}"
+        );
+        let read: toml::Table = inlined.parse().unwrap();
         for account in 0..2 {
-            assert_eq!(read["channel"][0]["account"][account]["credential"].as_str(), Some("a\"b\\c ü"), "{put}");
+            assert_eq!(read["channel"][0]["account"][account]["credential"].as_str(), Some("a\"b\\c ü"), "{inlined}");
         }
     }
 
     #[test]
-    fn a_secret_that_is_not_there_is_named_and_a_broken_file_is_left_alone() {
+    fn missing_secret_is_an_error_and_invalid_file_is_unchanged() {
         let text = "[[key]]\nname = \"k\"\nsecret = \"env:NO_SUCH_NAME_HERE\"\n";
-        let failure = put_in(text).unwrap_err();
+        let failure = inline_secrets(text).unwrap_err();
         assert!(failure.code() == 3 && failure.to_string().contains("NO_SUCH_NAME_HERE"), "{failure}");
-        assert_eq!(put_in("[[key]\nsecret = \"env:X\"").unwrap(), "[[key]\nsecret = \"env:X\"");
+        assert_eq!(inline_secrets("[[key]\nsecret = \"env:X\"").unwrap(), "[[key]\nsecret = \"env:X\"");
     }
 }

@@ -1,4 +1,4 @@
-//! `serve`: from settings to a running gateway, and from SIGTERM to its end.
+//! `serve`: starts the gateway and stops it on SIGTERM or SIGINT.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -35,7 +35,7 @@ use crate::{
     first_start, health_share, ledger_watch, logging, output, retention, traffic_snapshot,
 };
 
-/// Serves until a signal ends it.
+/// Serves until a signal.
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
     if let Some(listen) = &arguments.listen {
@@ -49,33 +49,33 @@ pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     compose::runtime()?.block_on(serve(common, &config))
 }
 
-/// Everything that was put together for serving.
+/// Components of a gateway, before it listens.
 struct ServeComponents {
     store: Store,
     shared: Arc<Shared>,
     journal: Arc<Journal>,
     recovered: UnbookedRecords,
     registry: Arc<HealthRegistry>,
-    /// Sends alerts, where there is a webhook.
+    /// Sender of alerts, if there is a webhook.
     alerts: Option<Alerts>,
-    /// How far the ledger had come when counting began.
+    /// Ledger position included in the counters.
     ledger: LedgerPosition,
-    /// The work behind counting in Redis.
-    counting: Option<RedisTasks>,
-    /// The key of a first start, in clear text.
+    /// Background work for counters in Redis.
+    redis: Option<RedisTasks>,
+    /// Key created on a first start, in clear text.
     new_key: Option<String>,
 }
 
 async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
-    let mut put = put_together(config).await?;
-    let listening = listen(&put.shared.settings).map_err(|error| cannot_listen(&error))?;
+    let mut components = build_components(config).await?;
+    let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     let background = TaskTracker::new();
-    if let Some(alerts) = put.alerts.take() {
-        background.spawn(alerts.run(Arc::clone(&put.shared), stop_background.clone()));
+    if let Some(alerts) = components.alerts.take() {
+        background.spawn(alerts.run(Arc::clone(&components.shared), stop_background.clone()));
     }
-    watch(&background, config, &put, &stop_background);
-    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, counting, new_key } = put;
+    spawn_background(&background, config, &components, &stop_background);
+    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -83,33 +83,33 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         stop_background.clone(),
         stop_cores.clone(),
     ));
-    if let Some(RedisTasks { work, health }) = counting {
+    if let Some(RedisTasks { work, health }) = redis {
         background.spawn(work.run(stop_background.clone()));
         background.spawn(health_share::watch(health, Arc::clone(&registry), stop_background.clone()));
     }
     background.spawn(end_on_signal(stop_cores.clone()));
-    let (queue, till) = UsageWriter::new(UsageWriterParts {
+    let (queue, writer) = UsageWriter::new(UsageWriterParts {
         usage: Arc::clone(&store.usage),
         health_store: Arc::clone(&store.health),
         journal: Arc::clone(&journal),
         registry: Arc::clone(&registry),
         shared: Arc::clone(&shared),
     });
-    let stop_till = CancellationToken::new();
-    let booking = background.spawn(till.run(recovered, stop_till.clone()));
+    let stop_writer = CancellationToken::new();
+    let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
     let console = console::start(config, &store, &shared, &registry, listening.address())?;
     announce(common, config, listening.address(), console.address, new_key.as_deref());
-    let path = paths(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
-    let drained = run_cores(Arc::clone(&shared), listening, path, Arc::clone(&console.fallback), stop_cores.clone()).await;
-    // The cores are gone, so every ticket is handed in: what is left is booked, then the rest may go.
+    let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
+    let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
+    // The cores have ended, so every record is queued: write what is left, then stop everything else.
     stop_cores.cancel();
-    stop_till.cancel();
-    // A till that panicked has finished nothing.
-    let left = booking.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
+    stop_writer.cancel();
+    // After a panic of the writer, nothing was finished.
+    let left = writing.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
     let open = shared.counters.open_reservations();
     if open > 0 {
-        tracing::error!(holds = open, "holds were not given back by the requests that took them");
+        tracing::error!(holds = open, "reservations were not released by their requests");
     }
     console.stop().await;
     stop_background.cancel();
@@ -117,43 +117,48 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     background.wait().await;
     if left.waiting > left.lost {
         let records = left.waiting - left.lost;
-        tracing::warn!(records, "the database did not take the last records; they wait in the journal");
+        tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
     }
     store.close().await;
-    console.end();
+    console.shut_down();
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
-    ended(config, drained, left)
+    exit_status(config, drained, left)
 }
 
-/// Starts what looks on in the background: catalog, accounts, ledger, traffic.
-fn watch(background: &TaskTracker, config: &Config, put: &ServeComponents, stop: &CancellationToken) {
+/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot.
+fn spawn_background(background: &TaskTracker, config: &Config, components: &ServeComponents, stop: &CancellationToken) {
     if let Some(file) = &config.catalog_file {
-        background.spawn(catalog_watch::watch_file(put.store.clone(), file.clone(), stop.clone()));
+        background.spawn(catalog_watch::watch_file(components.store.clone(), file.clone(), stop.clone()));
     }
     background.spawn(catalog_watch::watch_database(
-        put.store.clone(),
-        Arc::clone(&put.shared),
-        Arc::clone(&put.registry),
+        components.store.clone(),
+        Arc::clone(&components.shared),
+        Arc::clone(&components.registry),
         stop.clone(),
     ));
     background.spawn(
         Probes {
-            shared: Arc::clone(&put.shared),
-            registry: Arc::clone(&put.registry),
-            saved: Arc::clone(&put.store.health),
+            shared: Arc::clone(&components.shared),
+            registry: Arc::clone(&components.registry),
+            saved: Arc::clone(&components.store.health),
             upstream: Arc::new(Client::new(Arc::new(Trust::default()))),
         }
         .run(stop.clone()),
     );
-    background.spawn(ledger_watch::watch(put.store.clone(), Arc::clone(&put.shared), put.ledger, stop.clone()));
-    background.spawn(retention::keep(put.store.clone(), config.number("usage.retention_days"), stop.clone()));
-    background.spawn(traffic_snapshot::keep(Arc::clone(&put.shared), config.data.clone(), stop.clone()));
+    background.spawn(ledger_watch::watch(
+        components.store.clone(),
+        Arc::clone(&components.shared),
+        components.ledger,
+        stop.clone(),
+    ));
+    background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
+    background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
 }
 
-/// How serving ended.
-fn ended(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
+/// The result of serving.
+fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(
             "{} requests are lost: neither the database nor the journal in {} took their records; make room on its disk",
@@ -163,52 +168,52 @@ fn ended(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog
         Ok(Drained::Complete) => Ok(()),
         Ok(Drained::CutOff(count)) => {
             let limit = config.number("server.drain_timeout_ms");
-            Err(Failure::Machine(format!("{count} answers were cut off after {limit} ms; server.drain_timeout_ms is the limit")))
+            Err(Failure::Machine(format!("{count} responses were cut off after {limit} ms (server.drain_timeout_ms)")))
         }
         Err(error) => Err(cannot_run(&error)),
     }
 }
 
-/// Stores, journal, catalog: in the order in which a fault of one must be known before the next is touched.
-async fn put_together(config: &Config) -> Result<ServeComponents, Failure> {
+/// Opens store and journal and loads the catalog, in the order in which failures must be detected.
+async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     let store = database_watch::open(config, compose::access(config)).await?;
     let known_at = store.spending_known_at();
     let (journal, recovery) = compose::journal(config)?;
     for cut in &recovery.truncated {
-        tracing::warn!(?cut, "the journal ended in the middle of an entry, as a kill leaves it");
+        tracing::warn!(?cut, "the journal ends with a partial entry, as left by a kill");
     }
     if !recovery.stopped.is_empty() {
         tracing::warn!(
             requests = recovery.stopped.len(),
-            "requests that the last process left in the middle are recorded as stopped"
+            "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
     let mut new_key = None;
     match &config.catalog_file {
-        // What can be written later is left for later.
+        // Without the database, writes are deferred.
         _ if known_at.is_some() => {}
         Some(file) => {
-            catalog_watch::serve_file_first(&store, file).await?;
+            catalog_watch::serve_file_at_start(&store, file).await?;
         }
-        None if store.first_start => new_key = Some(first_start::make_echo(&store).await?),
-        // A file that is served no more owns nothing.
+        None if store.first_start => new_key = Some(first_start::create_echo(&store).await?),
+        // Without a catalog file, no row is owned by one.
         None => {
             let actor = Actor { door: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
             let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
-            unless_away(released)?;
+            unless_unavailable(released)?;
         }
     }
-    // What the last process sold counts before anything more is sold.
-    let is_booked = match known_at {
-        None => unless_away(replay(&*store.usage, &journal, recovery.records).await.map(drop))?,
+    // Usage of the last process must be counted before new requests are admitted.
+    let is_written = match known_at {
+        None => unless_unavailable(replay(&*store.usage, &journal, recovery.records).await.map(drop))?,
         Some(_) => true,
     };
     let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
     let recovered = backlog()?;
-    let (counters, ledger, counting) = compose::counters(config, &store).await?;
-    if let (Some(known_at), None) = (known_at, &counting) {
+    let (counters, ledger, redis) = compose::counters(config, &store).await?;
+    if let (Some(known_at), None) = (known_at, &redis) {
         count_unbooked(&*counters, backlog()?, known_at);
-    } else if !is_booked && counting.is_none() {
+    } else if !is_written && redis.is_none() {
         count_unbooked(&*counters, backlog()?, Timestamp(0));
     }
     let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?));
@@ -216,41 +221,41 @@ async fn put_together(config: &Config) -> Result<ServeComponents, Failure> {
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedged(compose::now()).await.unwrap_or_else(|fault| {
-        tracing::warn!(%fault, "it is not known what second attempts have cost today; their caps begin anew");
+        tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
     });
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, counting, new_key })
+    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis, new_key })
 }
 
-/// Whether it was written. A database that can be read and takes no writes for now (it is full, or read only) does not keep
-/// a gateway from starting: what is to be written waits, as while it serves.
-fn unless_away(written: Result<(), StoreError>) -> Result<bool, StoreError> {
+/// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a
+/// start: writes are deferred, as while serving.
+fn unless_unavailable(written: Result<(), StoreError>) -> Result<bool, StoreError> {
     match written {
         Err(fault) if fault.is_away() => {
-            tracing::warn!("the database takes no writes; what is to be written waits: {fault}");
+            tracing::warn!("the database takes no writes; they are deferred: {fault}");
             Ok(false)
         }
         other => other.map(|()| true),
     }
 }
 
-/// Counts what was sold after the spending that is known was read, and is not booked yet. What ended just before that may
-/// be counted twice, which errs on the side of the budget until the next start.
+/// Counts records that ended after spending was last known and that are not in the database. Records that ended just before may be
+/// counted twice, which is conservative until the next start.
 fn count_unbooked(counters: &dyn Counters, records: UnbookedRecords, known_at: Timestamp) {
-    /// The till is at most so far behind while the database is there.
-    const TILL_MS: i64 = 2_000;
+    /// Largest delay of the usage writer while the database is reachable.
+    const WRITER_DELAY_MS: i64 = 2_000;
     for record in records.flatten() {
         let ended = record.at.plus_ms(i64::try_from(record.duration_us / 1_000).unwrap_or(i64::MAX));
-        if ended.plus_ms(TILL_MS) > known_at {
+        if ended.plus_ms(WRITER_DELAY_MS) > known_at {
             let _ = counters.settle(&record, Instant::now());
         }
     }
 }
 
-/// Makes each core's path on the core's own thread.
-fn paths(
+/// Factory of the request path of a core; called on the core's thread.
+fn core_factory(
     shared: Arc<Shared>,
     journal: Arc<Journal>,
     queue: UsageQueue,
@@ -259,13 +264,13 @@ fn paths(
     let trust = Arc::new(Trust::default());
     move |core| {
         let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
-        let outside = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
-        Ok(Core::new(recorder, Arc::new(outside))?)
+        let upstream = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
+        Ok(Core::new(recorder, Arc::new(upstream))?)
     }
 }
 
-/// Ends serving when a signal comes. Signals are waited for from the call on, not only once the task runs: whoever was told
-/// the address may end the process at once.
+/// Cancels `stop` on SIGTERM or SIGINT. Handlers are installed by the call, not when the task runs: the process may be signalled as
+/// soon as its address is printed.
 fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
@@ -280,7 +285,7 @@ fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
     }
 }
 
-/// What a person who started it wants to know. Exactly two lines hold `curl `, and both work as they stand.
+/// Prints the addresses and first steps. Exactly two lines contain `curl `; both are complete commands.
 fn announce(common: &Common, config: &Config, address: SocketAddr, console: Option<SocketAddr>, key: Option<&str>) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let data = config.data.display().to_string();
@@ -314,14 +319,14 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
     output::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
 }
 
-/// Where the admin API is, when that is an address of its own.
+/// URL of the admin API if it has a separate address.
 fn admin_url(config: &Config, console: Option<SocketAddr>) -> Option<String> {
     let scheme = if config.console_tls.is_some() { "https" } else { "http" };
     console.map(|address| format!("{scheme}://{address}"))
 }
 
 fn cannot_listen(error: &ListenError) -> Failure {
-    Failure::Machine(format!("{error}; choose another address with --listen, or stop whoever has it"))
+    Failure::Machine(format!("{error}; choose another address with --listen, or stop the process that uses it"))
 }
 
 fn cannot_run(error: &RunError) -> Failure {

@@ -1,4 +1,4 @@
-//! `settings`: what is in force, of this machine's settings or of a running gateway's.
+//! `settings`: the effective settings of this machine or of a running gateway.
 
 use crate::{
     admin::{Admin, ApiPath, FolderPolicy},

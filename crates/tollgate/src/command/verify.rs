@@ -1,5 +1,5 @@
-//! `verify`: whether the books agree, with the journal too. Exit code 1 with every difference when they do not, and when
-//! something in the journal can never be booked as it is.
+//! `verify`: checks that ledger, balances, usage records and journal agree. Exit code 1 with a list of differences if they do not,
+//! or if the journal has records that cannot be written to the database.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -12,20 +12,20 @@ use tollgate_store::{ConsistencyRule, FolderLock, JournalEntry, Mismatch, Store,
 
 use crate::{cli::Common, compose, failure::Failure, journal_backlog, output, retention, traffic_snapshot};
 
-/// Records of the journal that are compared at once.
-const AT_ONCE: usize = 1_000;
-/// Refused records that are named.
-const MOST_NAMED: usize = 100;
+/// Journal records compared per query.
+const BATCH_SIZE: usize = 1_000;
+/// Rejected records listed in the output.
+const MAX_LISTED: usize = 100;
 
-/// Looks at ledger, balances, records, attempts, roll-ups and journal.
+/// Verifies ledger, balances, records, attempts, roll-ups and journal.
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     compose::block_on(async {
         let store = compose::open(common).await?;
         let config = compose::settings(common, &[])?;
         let data = config.data.clone();
-        // The journal first: what is booked in between is in both, and must be the same.
+        // The journal first: records written to the database in between are in both and must be equal.
         let mut journal = JournalScan::default();
-        journal.take(&store, &compose::journal_folder(&data)).await?;
+        journal.scan(&store, &compose::journal_folder(&data)).await?;
         journal.is_served = FolderLock::is_taken(&data);
         journal.in_memory_only = traffic_snapshot::read(&data, compose::now()).in_memory_only;
         let mut verified = store.ledger.verify(compose::now()).await?;
@@ -39,45 +39,45 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     })
 }
 
-/// What the journal holds beside what is booked.
+/// Journal contents compared with the database.
 #[derive(Default)]
 struct JournalScan {
-    /// Ended and not booked.
+    /// Ended, not in the database.
     waiting: HashSet<RequestId>,
-    /// Those of them that the database refused.
+    /// Rejected by the database, a subset of `waiting`.
     refused: BTreeSet<RequestId>,
-    /// Begun without an end.
-    begun: HashSet<RequestId>,
+    /// Begun, without an end.
+    started: HashSet<RequestId>,
     ended: HashSet<RequestId>,
-    /// What cannot be read.
+    /// Unreadable parts.
     faults: Vec<String>,
-    /// Booked otherwise than it stands here.
+    /// Records that differ between journal and database.
     differences: Vec<Mismatch>,
-    /// Whether a gateway runs on this folder.
+    /// Whether a gateway is running on this folder.
     is_served: bool,
-    /// What that gateway has in memory and not in its journal.
+    /// Records that gateway has in memory only.
     in_memory_only: usize,
 }
 
 impl JournalScan {
-    /// Reads a journal, and holds what stands in it to what was booked.
-    async fn take(&mut self, store: &Store, folder: &Path) -> Result<(), Failure> {
+    /// Reads a journal and compares its records with the database.
+    async fn scan(&mut self, store: &Store, folder: &Path) -> Result<(), Failure> {
         let mut batch: Vec<(UsageRecord, bool)> = Vec::new();
         for entry in journal_backlog::entries(folder)? {
             match entry {
                 Ok(JournalEntry::Begun(id)) if !self.ended.contains(&id) => {
-                    self.begun.insert(id);
+                    self.started.insert(id);
                 }
                 Ok(JournalEntry::Begun(_)) => {}
                 Ok(JournalEntry::Ended { record, refused }) => {
-                    self.begun.remove(&record.id);
+                    self.started.remove(&record.id);
                     if self.ended.insert(record.id) || refused {
                         batch.push((*record, refused));
                     }
                 }
                 Err(fault) => self.faults.push(fault.to_string()),
             }
-            if batch.len() >= AT_ONCE {
+            if batch.len() >= BATCH_SIZE {
                 self.compare(store, std::mem::take(&mut batch)).await?;
             }
         }
@@ -107,29 +107,29 @@ impl JournalScan {
         Ok(())
     }
 
-    /// Records that will be booked.
+    /// Number of records that will be written to the database.
     fn waiting(&self) -> usize {
         self.waiting.len() - self.refused.len()
     }
 
-    /// Whether all that stands there is booked or will be.
-    fn is_well(&self) -> bool {
+    /// Whether every record is, or will be, in the database.
+    fn is_ok(&self) -> bool {
         self.faults.is_empty() && self.refused.is_empty()
     }
 }
 
-/// What was removed for its age, beside what the setting of now would remove: it may have been another one then.
+/// Message about records removed by retention. The setting may have changed since.
 fn removed(before: Timestamp, days: u64) -> String {
     if days == 0 {
         return format!("records before {before} were removed for their age; usage.retention_days = 0 as it is now removes none");
     }
-    let due = retention::before(compose::now(), days);
-    let now = if before > due {
+    let due = retention::cutoff(compose::now(), days);
+    let note = if before > due {
         format!("; usage.retention_days = {days} as it is now removes those before {due}")
     } else {
         String::new()
     };
-    format!("records before {before} were removed for their age{now}")
+    format!("records before {before} were removed for their age{note}")
 }
 
 fn print(verified: &VerifyReport, journal: &JournalScan, days: u64) {
@@ -139,20 +139,20 @@ fn print(verified: &VerifyReport, journal: &JournalScan, days: u64) {
         output::line(&removed(*before, days));
     }
     if journal.waiting() > 0 {
-        let who = if journal.is_served { "the running gateway" } else { "the next start" };
-        output::line(&format!("{} records wait in the journal; {who} books them", journal.waiting()));
+        let writer = if journal.is_served { "the running gateway" } else { "the next start" };
+        output::line(&format!("{} records wait in the journal; {writer} writes them to the database", journal.waiting()));
     }
-    if !journal.begun.is_empty() {
-        let what = if journal.is_served { "are under way" } else { "were cut by a kill; the next start records them" };
-        output::line(&format!("{} requests {what}", journal.begun.len()));
+    if !journal.started.is_empty() {
+        let what = if journal.is_served { "are in progress" } else { "were cut by a kill; the next start records them" };
+        output::line(&format!("{} requests {what}", journal.started.len()));
     }
     if journal.in_memory_only > 0 {
         output::line(&format!(
-            "{} more requests are recorded in the running gateway's memory only, because its journal has no room",
+            "{} more requests are recorded in the running gateway's memory only, because its journal is full",
             journal.in_memory_only
         ));
     }
-    if verified.agrees() && journal.is_well() {
+    if verified.agrees() && journal.is_ok() {
         output::line("everything agrees");
     }
 }
@@ -161,15 +161,16 @@ fn print_json(verified: &VerifyReport, journal: &JournalScan) {
     let VerifyReport { members, entries, records, attempts, removed_before, differences, more } = verified;
     let items: Vec<Value> = differences
         .iter()
-        .map(|it| {
+        .map(|difference| {
             json!({
-                "rule": it.rule.as_str(), "what": it.what, "expected": it.expected, "found": it.found, "message": it.to_string(),
+                "rule": difference.rule.as_str(), "what": difference.what, "expected": difference.expected, "found": difference.found,
+                "message": difference.to_string(),
             })
         })
         .collect();
     output::json(&json!({
-        "agrees": verified.agrees() && journal.is_well(), "members": members, "ledger_entries": entries, "records": records,
-        "attempts": attempts, "removed_before": removed_before.map(|at| at.to_string()), "waiting_in_journal": journal.waiting(), "begun_in_journal": journal.begun.len(),
+        "agrees": verified.agrees() && journal.is_ok(), "members": members, "ledger_entries": entries, "records": records,
+        "attempts": attempts, "removed_before": removed_before.map(|at| at.to_string()), "waiting_in_journal": journal.waiting(), "begun_in_journal": journal.started.len(),
         "refused_by_database": journal.refused, "in_memory_only": journal.in_memory_only, "journal_faults": journal.faults,
         "differences": items, "more_differences": more,
     }));
@@ -186,10 +187,10 @@ fn judge(verified: &VerifyReport, journal: &JournalScan) -> Result<(), Failure> 
     }
     lines.extend(journal.faults.iter().cloned());
     if !journal.refused.is_empty() {
-        let (count, named) = (journal.refused.len(), journal.refused.iter().take(MOST_NAMED).map(ToString::to_string));
+        let (count, named) = (journal.refused.len(), journal.refused.iter().take(MAX_LISTED).map(ToString::to_string));
         let named: Vec<String> = named.collect();
         lines.push(format!(
-            "{count} records wait in the journal because the database refuses them (the log says why; each start offers them again): {}",
+            "{count} records wait in the journal because the database rejects them (see the log; each start tries them again): {}",
             named.join(" ")
         ));
     }

@@ -1,4 +1,4 @@
-//! From flags, environment and file to one value per setting, with every fault named at once.
+//! Merges flags, environment and settings file into one value per setting. All faults are reported together.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -7,22 +7,22 @@ use toml::de::{DeTable, DeValue};
 
 use super::table::{self, SETTINGS, SettingKind, SettingSpec};
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Built in.
+    /// Built-in default.
     Default,
     /// The settings file.
     File,
-    /// An environment variable.
+    /// An environment variable, by name.
     Environment(String),
     /// A flag.
     Flag,
 }
 
 impl Source {
-    /// A word for the operator.
-    pub(crate) const fn word(&self) -> &'static str {
+    /// Name as shown to operators.
+    pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::File => "file",
@@ -32,22 +32,21 @@ impl Source {
     }
 }
 
-/// One value, as text without quotes, and where it comes from.
+/// A value with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigValue {
-    /// The text.
+    /// Text without quotes.
     pub(crate) text: String,
-    /// Its source.
     pub(crate) source: Source,
 }
 
-/// Values by path; a path that is not set anywhere and has no default is missing.
+/// Values by path, without settings that have neither a value nor a default.
 pub(crate) type ConfigValues = BTreeMap<&'static str, ConfigValue>;
 
-/// Puts all sources together.
+/// Merges all sources.
 ///
 /// # Errors
-/// Every fault found, each a whole sentence for the operator.
+/// Every fault, one sentence each.
 pub(crate) fn values(
     file: Option<(&str, &str)>,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -66,7 +65,7 @@ pub(crate) fn values(
     }
     from_environment(environment, environment_names, &mut values, &mut faults);
     for (path, text) in flags {
-        let setting = table::find(path).expect("flags name settings of the table");
+        let setting = table::find(path).expect("every flag has an entry in SETTINGS");
         faults.extend(
             accept(setting, text, &format!("--{}", path.rsplit('.').next().unwrap_or(path)), Source::Flag, &mut values).err(),
         );
@@ -74,37 +73,37 @@ pub(crate) fn values(
     if faults.is_empty() { Ok(values) } else { Err(faults) }
 }
 
-/// Reads the file; its faults in order of place.
+/// Reads the settings file; faults are ordered by position.
 fn from_file(name: &str, text: &str, values: &mut ConfigValues, faults: &mut Vec<String>) {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut placed: Vec<(usize, String)> = Vec::new();
+    let mut positioned: Vec<(usize, String)> = Vec::new();
     for error in errors {
-        placed.push((error.span().map_or(0, |span| span.start), error.message().to_owned()));
+        positioned.push((error.span().map_or(0, |span| span.start), error.message().to_owned()));
     }
     for (section, value) in document.get_ref() {
         let at = section.span().start;
         let Some(entries) = value.get_ref().as_table() else {
             let section = section.get_ref();
-            placed.push((at, format!("'{section}' is not a section; write [section] and below it the settings")));
+            positioned.push((at, format!("'{section}' is not a section; write [section] and below it the settings")));
             continue;
         };
         if !SETTINGS.iter().any(|setting| setting.path.starts_with(&format!("{}.", section.get_ref()))) {
             let sections = SETTINGS.iter().filter_map(|setting| setting.path.split('.').next());
-            placed.push((at, format!("unknown section [{}]{}", section.get_ref(), suggestion(section.get_ref(), sections))));
+            positioned.push((at, format!("unknown section [{}]{}", section.get_ref(), suggestion(section.get_ref(), sections))));
             continue;
         }
         for (entry, value) in entries {
             let path = format!("{}.{}", section.get_ref(), entry.get_ref());
             if let Err(fault) = from_entry(&path, value.get_ref(), values) {
-                placed.push((entry.span().start, fault));
+                positioned.push((entry.span().start, fault));
             }
         }
     }
-    placed.sort();
-    faults.extend(placed.into_iter().map(|(at, fault)| format!("{name}:{} {fault}", position(text, at))));
+    positioned.sort();
+    faults.extend(positioned.into_iter().map(|(at, fault)| format!("{name}:{} {fault}", position(text, at))));
 }
 
-/// One entry of the file.
+/// Reads one entry of the file.
 fn from_entry(path: &str, value: &DeValue<'_>, values: &mut ConfigValues) -> Result<(), String> {
     let Some(setting) = table::find(path) else {
         return Err(format!("unknown setting '{path}'{}", suggestion(path, SETTINGS.iter().map(|setting| setting.path))));
@@ -147,9 +146,9 @@ fn from_environment(
     }
 }
 
-/// Checks a text against the setting's kind and keeps it.
+/// Validates a value and stores it.
 fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source, values: &mut ConfigValues) -> Result<(), String> {
-    let good = match setting.kind {
+    let is_valid = match setting.kind {
         SettingKind::Text => true,
         SettingKind::Networks => networks(text).is_some(),
         SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
@@ -157,7 +156,7 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
         SettingKind::Number(least, most) => text.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)),
         SettingKind::OneOf(words) => words.contains(&text),
     };
-    if good {
+    if is_valid {
         values.insert(setting.path, ConfigValue { text: text.to_owned(), source });
         return Ok(());
     }
@@ -165,7 +164,7 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
     Err(format!("{shown} takes {}{found}", expects(setting.kind)))
 }
 
-/// `10.0.0.0/8, 192.0.2.7`; a single address is a network of its own.
+/// Parses networks such as `10.0.0.0/8, 192.0.2.7`; an address is a network with one host.
 pub(super) fn networks(text: &str) -> Option<Vec<IpNet>> {
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     entries.map(|entry| entry.parse().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from)).ok()).collect()
@@ -211,7 +210,7 @@ fn position(text: &str, offset: usize) -> String {
     format!("{line}:{column}:")
 }
 
-/// `; did you mean 'x'?` when something is near enough.
+/// `; did you mean 'x'?` with the closest known name, or nothing if none is close.
 fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
     known
         .map(|word| (distance(wrong, word), word))
@@ -220,7 +219,7 @@ fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
         .map_or(String::new(), |(_, word)| format!("; did you mean '{word}'?"))
 }
 
-/// Edits between two words (Levenshtein).
+/// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -247,28 +246,28 @@ mod tests {
     }
 
     #[test]
-    fn the_example_file_is_the_table_and_changes_nothing() {
+    fn example_file_contains_every_default() {
         let example = table::example();
         let plain = check("", &[]).unwrap();
         assert_eq!(check(&example, &[]).unwrap(), plain);
-        let switched_on: String = example
+        let uncommented: String = example
             .lines()
             .map(|line| line.strip_prefix("# ").filter(|rest| rest.contains(" = ") && !rest.ends_with("\"\"")).unwrap_or(line))
             .fold(String::new(), |text, line| text + line + "\n");
-        let read = check(&switched_on, &[]).unwrap();
+        let read = check(&uncommented, &[]).unwrap();
         assert_eq!(read.len(), plain.len());
         assert!(read.iter().all(|(path, value)| plain[path].text == value.text && value.source == Source::File));
     }
 
     #[test]
-    fn the_example_in_the_repository_is_current() {
+    fn example_file_in_the_repository_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tollgate.example.toml");
         let kept = std::fs::read_to_string(path).expect("tollgate.example.toml");
-        assert_eq!(kept, table::example(), "write it anew with `cargo run -- check --example > tollgate.example.toml`");
+        assert_eq!(kept, table::example(), "update it with `cargo run -- check --example > tollgate.example.toml`");
     }
 
     #[test]
-    fn every_fault_is_named_at_once_with_its_place_and_the_nearest_name() {
+    fn all_faults_are_reported_with_position_and_suggestion() {
         let faults = check("[server]\nlisten = 8080\nliste = \"x\"\n[jurnal]\n[log]\nlevel = \"loud\"\n", &[]).unwrap_err();
         assert_eq!(
             faults,
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_beats_the_file_and_aliases_must_agree() {
+    fn environment_overrides_file_and_aliases_must_agree() {
         let read = check("[server]\nlisten = \"127.0.0.1:1\"\n", &[("TOLLGATE_SERVER__LISTEN", "127.0.0.1:2")]).unwrap();
         assert_eq!(read["server.listen"].text, "127.0.0.1:2");
         assert_eq!(check("", &[("DATABASE_URL", "sqlite:a")]).unwrap()["database.url"].text, "sqlite:a");
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_read_with_commas_between() {
+    fn networks_are_separated_by_commas() {
         let read = check("[server]\ntrusted_proxies = \"10.0.0.0/8, ::1\"\n", &[]).unwrap();
         let nets = networks(&read["server.trusted_proxies"].text).unwrap();
         assert_eq!(nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "::1/128"]);
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_does_not_fit_is_not_repeated() {
+    fn invalid_secret_is_not_echoed() {
         let faults = check("[database]\nurl = 7\n", &[]).unwrap_err();
         assert_eq!(faults, ["tollgate.toml:2:1: 'database.url' takes a text in quotes"]);
     }

@@ -1,15 +1,15 @@
-//! Every setting there is: name, kind, default, words. The example file, the environment overlay, `tollgate check`
-//! and the documentation are all made from this one table.
+//! Table of all settings: name, kind, default, description. The example file, environment variables and `tollgate check` are
+//! derived from it.
 
 /// One setting.
 pub(crate) struct SettingSpec {
     /// Section and name, such as `server.listen`.
     pub(crate) path: &'static str,
-    /// What it takes.
+    /// Type and bounds.
     pub(crate) kind: SettingKind,
-    /// Default, as TOML text; `None`: not set.
+    /// Default as TOML text.
     pub(crate) default: Option<&'static str>,
-    /// Sentences for the operator.
+    /// Description for operators.
     pub(crate) doc: &'static str,
     /// Another environment variable with the same meaning.
     pub(crate) alias: Option<&'static str>,
@@ -17,7 +17,7 @@ pub(crate) struct SettingSpec {
     pub(crate) secret: bool,
 }
 
-/// What a setting takes.
+/// Type and bounds of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SettingKind {
     /// Any text.
@@ -28,9 +28,9 @@ pub(crate) enum SettingKind {
     Flag,
     /// A whole number within bounds.
     Number(u64, u64),
-    /// Networks such as `10.0.0.0/8`, or single addresses, with commas between.
+    /// Networks such as `10.0.0.0/8`, or addresses, separated by commas.
     Networks,
-    /// One of these words.
+    /// One of these values.
     OneOf(&'static [&'static str]),
 }
 
@@ -49,117 +49,117 @@ pub(crate) const SETTINGS: &[SettingSpec] = &[
             "server.data",
             SettingKind::Text,
             Some("\"./tollgate-data\""),
-            "Folder of the database, the journal and the master key. Created when missing; one process at a time.",
+            "Data folder: database, journal and master key. Created if missing; used by one process at a time.",
         )
     },
-    setting("server.listen", SettingKind::Address, Some("\"127.0.0.1:8080\""), "Address of the one port that serves callers."),
+    setting("server.listen", SettingKind::Address, Some("\"127.0.0.1:8080\""), "Address that serves callers."),
     setting(
         "server.cores",
         SettingKind::Number(0, 256),
         Some("0"),
-        "Cores for the model path, one runtime each; 0 takes all there are.",
+        "Cores for the model path, one runtime each; 0: all cores of the machine.",
     ),
     setting(
         "server.tls_cert",
         SettingKind::Text,
         None,
-        "PEM file with the certificate chain. With `tls_key` set the port speaks TLS (HTTP/1.1 and HTTP/2).",
+        "PEM file with the certificate chain. With `tls_key` it enables TLS (HTTP/1.1 and HTTP/2).",
     ),
     setting("server.tls_key", SettingKind::Text, None, "PEM file with the private key of `tls_cert`."),
     setting(
         "server.max_connections",
         SettingKind::Number(1, 1_000_000),
         Some("20000"),
-        "Connections at once; more are closed at the door.",
+        "Concurrent connections; further ones are closed at once.",
     ),
     setting(
         "server.max_connections_per_address",
         SettingKind::Number(0, 1_000_000),
         Some("0"),
-        "Connections at once from one address (IPv6: one /64); 0 sets no bound, as behind a proxy.",
+        "Concurrent connections from one address (IPv6: one /64); 0: no limit. Use 0 behind a proxy.",
     ),
     setting(
         "server.trusted_proxies",
         SettingKind::Networks,
         None,
-        "Proxies in front of the gateway, such as \"10.0.0.0/8, 192.0.2.7\": what they say in X-Forwarded-For is who called. Nobody else is believed.",
+        "Proxies whose X-Forwarded-For header is trusted, such as \"10.0.0.0/8, 192.0.2.7\".",
     ),
-    setting("server.header_bytes", SettingKind::Number(1_024, 1 << 20), Some("65536"), "Largest head of a request."),
-    setting("server.header_count", SettingKind::Number(8, 1_000), Some("100"), "Most header fields of a request."),
+    setting("server.header_bytes", SettingKind::Number(1_024, 1 << 20), Some("65536"), "Largest request head in bytes."),
+    setting("server.header_count", SettingKind::Number(8, 1_000), Some("100"), "Maximum number of header fields in a request."),
     setting(
         "server.target_bytes",
         SettingKind::Number(256, 1 << 16),
         Some("8192"),
-        "Longest target (path and query) of a request.",
+        "Longest request target (path and query) in bytes.",
     ),
-    setting(
-        "server.header_timeout_ms",
-        SettingKind::Number(1, DAY_MS),
-        Some("10000"),
-        "A request's head has to be complete within this time.",
-    ),
+    setting("server.header_timeout_ms", SettingKind::Number(1, DAY_MS), Some("10000"), "Longest time to receive a request head."),
     setting(
         "server.body_timeout_ms",
         SettingKind::Number(1, DAY_MS),
         Some("30000"),
-        "Longest pause between two pieces of a request's body.",
+        "Longest pause while receiving a request body.",
     ),
     setting(
         "server.idle_timeout_ms",
         SettingKind::Number(1, DAY_MS),
         Some("60000"),
-        "A connection without a request is closed after this time.",
+        "Idle connections are closed after this time.",
     ),
     setting(
         "server.drain_timeout_ms",
         SettingKind::Number(0, DAY_MS),
         Some("600000"),
-        "After SIGTERM running requests may go on this long.",
+        "Longest time for running requests to finish after SIGTERM.",
     ),
-    setting("limits.body_bytes", SettingKind::Number(1_024, GIB), Some("33554432"), "Largest request body, after decompression."),
+    setting(
+        "limits.body_bytes",
+        SettingKind::Number(1_024, GIB),
+        Some("33554432"),
+        "Largest request body in bytes, after decompression.",
+    ),
     setting(
         "limits.body_memory_bytes",
         SettingKind::Number(1 << 20, 1 << 50),
         Some("1073741824"),
-        "Request bodies held at once, over all requests; more are answered 503 (E63).",
+        "Memory for request bodies in bytes, over all requests; beyond it requests get 503 (E63).",
     ),
     setting(
         "limits.in_flight",
         SettingKind::Number(1, 1_000_000),
         Some("16384"),
-        "Requests in progress at once; more are answered 503 (E63).",
+        "Concurrent requests; further ones get 503 (E63).",
     ),
     setting(
         "limits.wrong_keys_per_minute",
         SettingKind::Number(1, 1_000_000),
         Some("600"),
-        "Wrong keys accepted from one address in a minute before they get 429.",
+        "Requests with a wrong key per address and minute; further ones get 429.",
     ),
     setting(
         "upstream.total_timeout_ms",
         SettingKind::Number(1, DAY_MS),
         Some("600000"),
-        "Longest time for a request that is not streamed, over all attempts.",
+        "Longest time for a request without streaming, over all attempts.",
     ),
     setting(
         "upstream.keep_alive_ms",
         SettingKind::Number(100, DAY_MS),
         Some("15000"),
-        "A silent stream gets a keep-alive this often.",
+        "Interval of keep-alives in a stream while the upstream is silent.",
     ),
     setting(
         "budget.day",
         SettingKind::Text,
         None,
-        "USD that all callers together may spend on a UTC day, such as 250 or 0.50; absent: no bound.",
+        "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.",
     ),
-    setting("budget.month", SettingKind::Text, None, "The same for a UTC month."),
-    setting("budget.total", SettingKind::Text, None, "The same for ever."),
+    setting("budget.month", SettingKind::Text, None, "The same per UTC month."),
+    setting("budget.total", SettingKind::Text, None, "The same without a period."),
     setting(
         "budget.action",
         SettingKind::OneOf(&["block", "alert"]),
         Some("\"block\""),
-        "What happens when one of them is spent. block: requests are refused (E32). alert: it is logged and told to `alerts.webhook`.",
+        "When one of these budgets is spent. block: refuse requests (E32). alert: log it and notify `alerts.webhook`.",
     ),
     SettingSpec {
         alias: Some("DATABASE_URL"),
@@ -183,56 +183,56 @@ pub(crate) const SETTINGS: &[SettingSpec] = &[
             "redis.url",
             SettingKind::Text,
             None,
-            "redis://… or rediss://… (Valkey too): several nodes on one PostgreSQL database share what they count there.",
+            "redis://… or rediss://… (Redis or Valkey): shared counters for several nodes on one PostgreSQL database.",
         )
     },
     setting(
         "redis.ca",
         SettingKind::Text,
         None,
-        "PEM file with who signs Redis' certificate, for rediss://; absent: those that browsers trust.",
+        "PEM file with the CA of the Redis certificate, for rediss://; absent: public CAs.",
     ),
     setting(
         "redis.nodes",
         SettingKind::Number(1, 1_000),
         Some("3"),
-        "How many nodes a node takes for granted that was started while Redis was away; its share of every bound.",
+        "Number of nodes assumed by a node that starts while Redis is unreachable: it uses that share of every limit.",
     ),
     setting(
         "degraded.max_age_s",
         SettingKind::Number(0, 31_536_000),
         Some("86400"),
-        "How long known keys are served while a PostgreSQL database is away, from memory and `cache.sealed`; 0: not at all.",
+        "How long known keys are served while PostgreSQL is unreachable, from memory and `cache.sealed`; 0: not at all.",
     ),
     setting(
         "degraded.write_every_ms",
         SettingKind::Number(1_000, DAY_MS),
         Some("30000"),
-        "`cache.sealed` is rewritten at most this often.",
+        "Shortest interval between writes of `cache.sealed`.",
     ),
     setting(
         "catalog.file",
         SettingKind::Text,
         None,
-        "Catalog file to serve. What it names is owned by the file: read-only for the command line, re-read on SIGHUP and when it changes.",
+        "Catalog file to serve. Its rows are read-only elsewhere. It is reloaded when it changes and on SIGHUP.",
     ),
     setting(
         "journal.sync",
         SettingKind::OneOf(&["background", "group"]),
         Some("\"background\""),
-        "background: fsync every 5 ms, nobody waits. group: the last bytes of an answer wait for the group's fsync.",
+        "background: fsync every 5 ms, without waiting. group: the last bytes of a response wait for a group fsync.",
     ),
     setting(
         "journal.max_bytes",
         SettingKind::Number(1 << 20, 1 << 50),
         Some("4294967296"),
-        "Most bytes of entries waiting for the database.",
+        "Largest size in bytes of journal entries that are not in the database yet.",
     ),
     setting(
         "alerts.webhook",
         SettingKind::Text,
         None,
-        "http:// or https:// address that is sent a JSON object when a budget that alerts is spent.",
+        "http:// or https:// URL that receives a JSON object when a budget with an alert is spent.",
     ),
     SettingSpec {
         secret: true,
@@ -240,21 +240,21 @@ pub(crate) const SETTINGS: &[SettingSpec] = &[
             "alerts.secret",
             SettingKind::Text,
             None,
-            "Signs what is sent (HMAC-SHA-256 in x-tollgate-signature), as env:NAME, file:PATH or the text itself.",
+            "Secret that signs webhook requests (HMAC-SHA-256 in x-tollgate-signature): env:NAME, file:PATH or literal text.",
         )
     },
-    setting("alerts.private_network", SettingKind::Flag, Some("false"), "The webhook may stand at a loopback or private address."),
+    setting("alerts.private_network", SettingKind::Flag, Some("false"), "Allow a webhook at a loopback or private address."),
     setting(
         "usage.retention_days",
         SettingKind::Number(0, 36_500),
         Some("0"),
-        "Usage records are removed after so many days, in small slices; ledger, balances and roll-ups stay. 0 keeps them.",
+        "Days to keep usage records; 0: forever. Ledger, balances and roll-ups are always kept.",
     ),
     setting(
         "log.level",
         SettingKind::OneOf(&["error", "warn", "info", "debug", "trace"]),
         Some("\"info\""),
-        "What is logged, to stderr.",
+        "Log level; the log goes to stderr.",
     ),
     setting(
         "log.format",
@@ -266,22 +266,22 @@ pub(crate) const SETTINGS: &[SettingSpec] = &[
         "console.listen",
         SettingKind::Address,
         None,
-        "Address of its own for the admin API and /metrics; absent: they are on server.listen. Away from loopback it opens once there is an admin key.",
+        "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists.",
     ),
     setting(
         "console.tls",
         SettingKind::OneOf(&["auto", "off"]),
         Some("\"auto\""),
-        "What that address speaks. auto: TLS where console.tls_cert or server.tls_cert is set. off: plain HTTP.",
+        "auto: TLS if console.tls_cert or server.tls_cert is set. off: plain HTTP.",
     ),
     setting(
         "console.tls_cert",
         SettingKind::Text,
         None,
-        "PEM file with the certificate chain of that address; absent: the one of server.tls_cert.",
+        "PEM file with the certificate chain for console.listen; absent: server.tls_cert.",
     ),
     setting("console.tls_key", SettingKind::Text, None, "PEM file with the private key of `tls_cert`."),
-    setting("metrics.public", SettingKind::Flag, Some("false"), "Serve /metrics to everyone; false: to loopback peers only."),
+    setting("metrics.public", SettingKind::Flag, Some("false"), "true: serve /metrics to everyone. false: to loopback peers only."),
 ];
 
 /// Finds a setting by path.
@@ -294,22 +294,22 @@ pub(crate) fn variable(path: &str) -> String {
     format!("TOLLGATE_{}", path.replace('.', "__").to_uppercase())
 }
 
-/// The example file: every setting, commented out, with its words and default.
-#[expect(clippy::format_push_string, reason = "a small text, made once")]
+/// The example file: every setting, commented out, with its description and default.
+#[expect(clippy::format_push_string, reason = "a small text, built once")]
 pub(crate) fn example() -> String {
     let mut text = String::from(
-        "# Every setting of tollgate with its default. Nothing here is needed: an empty file, or none, serves.\n\
+        "# Every setting of tollgate with its default. All settings are optional; the file is too.\n\
          #\n\
-         # Looked for as --config FILE, $TOLLGATE_CONFIG, ./tollgate.toml, /etc/tollgate/tollgate.toml.\n\
-         # A flag beats an environment variable, which beats this file. TOLLGATE_SERVER__LISTEN is server.listen, and so on.\n\
-         # The catalog (channels, models, prices, groups, keys) is a file of its own; see catalog.file.\n",
+         # Read from --config FILE, $TOLLGATE_CONFIG, ./tollgate.toml, /etc/tollgate/tollgate.toml.\n\
+         # A flag overrides an environment variable, which overrides this file. TOLLGATE_SERVER__LISTEN sets server.listen, and so on.\n\
+         # The catalog (channels, models, prices, groups, keys) is a separate file; see catalog.file.\n",
     );
     let mut section = "";
     for setting in SETTINGS {
-        let (own, name) = setting.path.split_once('.').expect("each path has a section");
-        if own != section {
-            section = own;
-            text += &format!("\n[{own}]\n");
+        let (current, name) = setting.path.split_once('.').expect("each path has a section");
+        if current != section {
+            section = current;
+            text += &format!("\n[{current}]\n");
         }
         text += &format!("# {}\n", setting.doc);
         if let SettingKind::OneOf(words) = setting.kind {
